@@ -1,0 +1,303 @@
+"""`RunContext`: what hooks and tools may ask of the call they run in; `AgentView`: what they may know of the agent.
+
+The context belongs to one call. What it does to the run goes through `CallPort`, which the loop implements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol, TypeVar, cast
+
+from agentflow.errors import UsageError
+from agentflow.facts import Fact, ModelRecord, TurnRecord, model_calls_of, turns_of
+from agentflow.messages import Msg
+from agentflow.specs import Clock, ToolSpec, Usage
+
+__all__ = ["AgentView", "CallPort", "RunContext", "StateMap", "Trace"]
+
+T = TypeVar("T")
+
+
+class AgentView(Protocol):
+    """What a hook may know of an agent."""
+
+    @property
+    def name(self) -> str:
+        """The agent's name."""
+        ...
+
+    @property
+    def description(self) -> str:
+        """What it is for."""
+        ...
+
+    @property
+    def tools(self) -> tuple[ToolSpec, ...]:
+        """Its tools, as a model sees them."""
+        ...
+
+    @property
+    def model_name(self) -> str:
+        """The name of its model."""
+        ...
+
+
+class CallPort(Protocol):
+    """What a context asks of the loop."""
+
+    @property
+    def usage(self) -> Usage:
+        """What the call consumed so far."""
+        ...
+
+    def facts(self) -> Sequence[Fact]:
+        """The run's facts so far."""
+        ...
+
+    def inject(self, messages: tuple[Msg, ...], keep: bool, source: str) -> None:
+        """Store messages at the next legal place, or lay them over the next request."""
+        ...
+
+    async def complete(self, messages: tuple[Msg, ...], model: Any, source: str) -> Msg:
+        """Make a side model call."""
+        ...
+
+    def compact(self, until: int, messages: tuple[Msg, ...]) -> None:
+        """Replace the start of later requests."""
+        ...
+
+    def interrupt(self, reason: str) -> None:
+        """End the call."""
+        ...
+
+
+class StateMap:
+    """Typed state: one object per class, made on first use.
+
+    Example:
+        >>> class Counter:
+        ...     n = 0
+        >>> state = StateMap()
+        >>> state[Counter].n += 1
+        >>> state[Counter].n
+        1
+    """
+
+    __slots__ = ("_objects",)
+
+    def __init__(self) -> None:
+        self._objects: dict[type, Any] = {}
+
+    def __getitem__(self, kind: type[T]) -> T:
+        found = self._objects.get(kind)
+        if found is None:
+            try:
+                found = self._objects[kind] = kind()
+            except TypeError as error:
+                raise UsageError(
+                    f"state[{kind.__name__}] does not exist yet and {kind.__name__}() needs arguments ({error}); put one "
+                    f"there first: state[{kind.__name__}] = {kind.__name__}(...)."
+                ) from error
+        return found
+
+    def __setitem__(self, kind: type[T], value: T) -> None:
+        if not isinstance(value, kind):
+            raise TypeError(f"state[{kind.__name__}] takes a {kind.__name__}, not {type(value).__name__}.")
+        self._objects[kind] = value
+
+    def __contains__(self, kind: type) -> bool:
+        return kind in self._objects
+
+    def __iter__(self) -> Iterator[type]:
+        return iter(self._objects)
+
+    def __len__(self) -> int:
+        return len(self._objects)
+
+
+class Trace:
+    """What happened in the run so far, read from its facts.
+
+    Attributes:
+        turns: The tool calls that ended: name, arguments, status, result, duration in milliseconds.
+        model_calls: The model calls that ended: iteration, usage, duration in milliseconds.
+    """
+
+    __slots__ = ("_facts",)
+
+    def __init__(self, facts: Callable[[], Sequence[Fact]]) -> None:
+        self._facts = facts
+
+    @property
+    def turns(self) -> tuple[TurnRecord, ...]:
+        """The tool calls that ended, in the order in which they did."""
+        return turns_of(self._facts())
+
+    @property
+    def model_calls(self) -> tuple[ModelRecord, ...]:
+        """The model calls that ended."""
+        return model_calls_of(self._facts())
+
+
+class RunContext:
+    """The call that a hook or a tool runs in.
+
+    Attributes:
+        run_id: The run (a call and its resumes).
+        call_id: The call.
+        session_id: The session.
+        source: The path of sub-agent names; empty at the top.
+        agent: What may be known of the agent.
+        clock: Time of the run, virtual in tests.
+        new_id: Ids of the run, repeatable in replays.
+        session_state: Typed state, kept with the session.
+    """
+
+    __slots__ = (
+        "_deps",
+        "_port",
+        "_state",
+        "agent",
+        "call_id",
+        "clock",
+        "new_id",
+        "run_id",
+        "session_id",
+        "session_state",
+        "source",
+    )
+
+    def __init__(
+        self,
+        port: CallPort,
+        run_id: str,
+        call_id: str,
+        session_id: str,
+        source: str,
+        agent: AgentView,
+        clock: Clock,
+        new_id: Callable[[str], str],
+        deps: object,
+        session_state: StateMap,
+        state: StateMap | None = None,
+    ) -> None:
+        self._port = port
+        self.run_id = run_id
+        self.call_id = call_id
+        self.session_id = session_id
+        self.source = source
+        self.agent = agent
+        self.clock = clock
+        self.new_id = new_id
+        self._deps = deps
+        self.session_state = session_state
+        self._state = state
+
+    @property
+    def usage(self) -> Usage:
+        """What the call consumed so far, sub-agents and side calls included."""
+        return self._port.usage
+
+    @property
+    def state(self) -> StateMap:
+        """Typed state of this run: `context.state[MyState]`."""
+        if self._state is None:
+            self._state = StateMap()
+        return self._state
+
+    @property
+    def trace(self) -> Trace:
+        """What happened in the run so far."""
+        return Trace(self._port.facts)
+
+    def deps(self, kind: type[T]) -> T:
+        """Return what the caller passed as `deps=` for this type.
+
+        Raises:
+            UsageError: Nothing of that type was passed.
+        """
+        return find_dep(self._deps, kind)
+
+    def inject(self, *messages: Msg | str, keep: bool = True, source: str = "hook") -> None:
+        """Add messages to the conversation, at the first legal place from here.
+
+        Args:
+            messages: User messages (a plain text is one) or assistant messages without tool calls.
+            keep: Store them; False: they are part of the next request only.
+            source: Noted on each as `metadata["synthetic"]`.
+        """
+        self._port.inject(as_messages(messages), keep, source)
+
+    async def complete(
+        self, messages: str | Msg | Sequence[Msg], *, model: Any = None, source: str = "side"
+    ) -> Msg:
+        """Ask a model on the side: no tools, no events, nothing stored; the cost is added to this run.
+
+        Args:
+            messages: What to ask.
+            model: A model or its name; the agent's own by default.
+            source: What the call is for; it shows in the trace.
+
+        Raises:
+            ModelError: The model failed.
+        """
+        return await self._port.complete(as_messages(messages), model, source)
+
+    def compact(self, until: int, messages: str | Msg | Sequence[Msg]) -> None:
+        """Let later requests start with `messages` in place of the first `until` messages; history keeps the originals.
+
+        Args:
+            until: How many messages of the history are replaced; must not cut between calls and their results.
+            messages: What stands for them, such as a summary.
+
+        Raises:
+            UsageError: The cut lies within a round or outside the history.
+        """
+        self._port.compact(until, as_messages(messages))
+
+    def interrupt(self, reason: str = "interrupted") -> None:
+        """End this call at once: what runs is cancelled, open calls are answered, the reply's outcome is `interrupted`."""
+        self._port.interrupt(reason)
+
+    def __repr__(self) -> str:
+        return f"RunContext(run_id={self.run_id!r}, call_id={self.call_id!r}, session_id={self.session_id!r})"
+
+
+def find_dep(deps: object, kind: type[T]) -> T:
+    """Return the object of a type among what was passed as `deps=`: itself, a mapping by type, or a sequence."""
+    if isinstance(deps, kind):
+        return deps
+    if isinstance(deps, Mapping):
+        found = cast("Mapping[Any, Any]", deps).get(kind)
+        if isinstance(found, kind):
+            return found
+    elif isinstance(deps, list | tuple):
+        for item in cast("Sequence[object]", deps):
+            if isinstance(item, kind):
+                return item
+    given = "nothing" if deps is None else type(deps).__name__
+    raise UsageError(
+        f"A dependency of type {kind.__name__} is asked for and deps= holds {given}. Pass it with the call: "
+        f"agent.call(..., deps=my_{kind.__name__.lower()}) (an object, a list of objects, or a mapping by type)."
+    )
+
+
+def as_messages(messages: str | Msg | Sequence[Msg | str]) -> tuple[Msg, ...]:
+    """Make a tuple of messages of a text (a user's), a message, or several of either.
+
+    Raises:
+        UsageError: Something else is among them.
+    """
+    if isinstance(messages, str):
+        return (Msg.user(messages),)
+    if isinstance(messages, Msg):
+        return (messages,)
+    result: list[Msg] = []
+    for item in messages:
+        if isinstance(item, str):
+            result.append(Msg.user(item))
+        elif isinstance(item, Msg):  # pyright: ignore[reportUnnecessaryIsInstance] - input from outside
+            result.append(item)
+        else:
+            raise UsageError(f"A message is a str or a Msg, not {type(item).__name__} ({item!r:.60}).")
+    return tuple(result)

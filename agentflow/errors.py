@@ -1,0 +1,221 @@
+"""Every error that agentflow raises (floor 0: imports nothing of ours).
+
+Rules:
+
+1. One root, `AgentFlowError`; below it the families say who has to act: `UsageError` you, `ModelError` the provider,
+   `ToolError` a tool, `HookError` a hook, `StoreError` the store.
+2. A message says what was done, in what state, what would have been legal, and who did it.
+3. Cancellation (`asyncio.CancelledError`), `KeyboardInterrupt` and `SystemExit` are never wrapped.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "AgentFlowError",
+    "CallTimeoutError",
+    "HookContractError",
+    "HookError",
+    "HookTimeoutError",
+    "MissingOutputError",
+    "ModelError",
+    "SafeExecutionError",
+    "ScriptError",
+    "SessionConflictError",
+    "StoreError",
+    "SuspendedError",
+    "ToolArgumentError",
+    "ToolError",
+    "ToolNotFoundError",
+    "TranscriptError",
+    "TurnTimeoutError",
+    "UsageError",
+    "Veto",
+    "WrongRunMethodError",
+]
+
+
+class AgentFlowError(Exception):
+    """The root of every error of this package."""
+
+
+class UsageError(AgentFlowError):
+    """The caller did something that is not legal here: bad configuration, an overlapping call, a wrong argument."""
+
+
+class TranscriptError(UsageError):
+    """A message or result does not fit the conversation as it stands (see `agentflow.transcript.Transcript`)."""
+
+
+class MissingOutputError(UsageError):
+    """`Reply.output` was read on a reply that carries no typed output."""
+
+
+class Veto(AgentFlowError):  # noqa: N818 - a hook raises a veto; it is control flow that reads as a word, not a fault
+    """Raised by a hook (or signalled through `Mono.error`), it equals returning `Deny(reason)`.
+
+    Args:
+        reason: What the model or the caller is told.
+
+    Example:
+        >>> raise Veto("not on a Friday")
+        Traceback (most recent call last):
+        agentflow.errors.Veto: not on a Friday
+    """
+
+    def __init__(self, reason: str = "denied") -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class CallTimeoutError(AgentFlowError, TimeoutError):
+    """A call passed its `timeout=`; what was done so far is in the history.
+
+    Args:
+        timeout: The limit, in seconds.
+        agent: The agent's name.
+    """
+
+    def __init__(self, timeout: float, agent: str) -> None:
+        super().__init__(
+            f"The call on agent {agent!r} did not end within timeout={timeout:g} s. Finished tool results are kept in "
+            "the session; call again to go on, or give it more time."
+        )
+        self.timeout = timeout
+
+
+class SuspendedError(AgentFlowError):
+    """A plain call was made on a session whose round is open: `agent.resume(session, decisions)` is what is legal.
+
+    Args:
+        session: The session's id.
+        pending: The tool-use ids that wait for a decision.
+    """
+
+    def __init__(self, session: str, pending: tuple[str, ...]) -> None:
+        waits = ", ".join(pending) or "a decision of no particular tool"
+        super().__init__(
+            f"Session {session!r} is suspended and waits for {waits}. Answer with agent.resume({session!r}, "
+            "{id: Approve() | Deny(reason) | Answer(value)}) before the next plain call."
+        )
+        self.session = session
+        self.pending = pending
+
+
+class ModelError(AgentFlowError):
+    """A model provider failed or answered nonsense; the provider's own error is the `__cause__`.
+
+    Args:
+        message: What happened.
+        retryable: Whether the same request may succeed later.
+        retry_after: Seconds that the provider asked to wait, if it said so.
+        status: The HTTP status, if there was one.
+        model: The model's name.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        retryable: bool = False,
+        retry_after: float | None = None,
+        status: int | None = None,
+        model: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.retryable = retryable
+        self.retry_after = retry_after
+        self.status = status
+        self.model = model
+
+
+class ScriptError(AgentFlowError):
+    """A scripted model was asked for more than its script holds, or the script was not used up."""
+
+
+class ToolError(AgentFlowError):
+    """The family of what can go wrong with one tool."""
+
+
+class ToolNotFoundError(ToolError):
+    """A tool was asked for by a name that nobody registered.
+
+    Args:
+        name: The name that was asked for.
+        known: The names that exist here.
+    """
+
+    def __init__(self, name: str, known: tuple[str, ...]) -> None:
+        tools = ", ".join(known) if known else "none"
+        super().__init__(f"There is no tool named {name!r}. Known tools: {tools}.")
+        self.name = name
+        self.known = known
+
+
+class ToolArgumentError(ToolError):
+    """The arguments of a tool call do not fit its signature; the message names each field that is wrong."""
+
+
+class TurnTimeoutError(ToolError, TimeoutError):
+    """A tool passed its time limit and was cancelled.
+
+    Args:
+        tool: The tool's name.
+        timeout: The limit, in seconds.
+    """
+
+    def __init__(self, tool: str, timeout: float) -> None:
+        super().__init__(f"Tool {tool!r} did not finish within {timeout:g} s and was cancelled.")
+        self.tool = tool
+        self.timeout = timeout
+
+
+class WrongRunMethodError(ToolError):
+    """A streaming tool was run as a single-value one, or the other way round."""
+
+
+class SafeExecutionError(ToolError):
+    """A turn was run or changed while it was already running."""
+
+
+class HookError(AgentFlowError):
+    """The family of what a hook can do wrong by contract (a hook's own exception stays itself)."""
+
+
+class HookContractError(HookError, UsageError):
+    """A hook returned something that is not legal for the event it was given.
+
+    Args:
+        hook: The hook's name.
+        event: The event's name.
+        got: What came back.
+        legal: What would have been legal.
+    """
+
+    def __init__(self, hook: str, event: str, got: str, legal: str) -> None:
+        super().__init__(f"Hook {hook!r} answered {event} with {got}. Legal here: {legal}.")
+        self.hook = hook
+        self.event = event
+
+
+class HookTimeoutError(HookError, TimeoutError):
+    """A hook passed its own `timeout`.
+
+    Args:
+        hook: The hook's name.
+        event: The event's name.
+        timeout: The limit, in seconds.
+    """
+
+    def __init__(self, hook: str, event: str, timeout: float) -> None:
+        super().__init__(f"Hook {hook!r} did not answer {event} within its timeout of {timeout:g} s.")
+        self.hook = hook
+        self.event = event
+        self.timeout = timeout
+
+
+class StoreError(AgentFlowError):
+    """A session store could not do what was asked; the message says what to do about it."""
+
+
+class SessionConflictError(StoreError):
+    """Somebody else has written to the session since it was read."""

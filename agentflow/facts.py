@@ -1,0 +1,184 @@
+"""Facts: what a run has decided and done, as an append-only list. History is the fold of its facts.
+
+Rules:
+
+1. A fact is an output or a decision, never an input again and never a single token.
+2. Natural keys: the run with the iteration, or the tool-use id with the attempt.
+3. Committed decisions are never taken again: a resume goes on at the first fact that is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+from agentflow.messages import Msg, Outcome, Pending, ToolResultBlock, ToolState, ToolUseBlock
+from agentflow.specs import Usage
+
+__all__ = [
+    "CallClosed",
+    "CallOpened",
+    "CallResumed",
+    "Compacted",
+    "Fact",
+    "Injected",
+    "ModelRecord",
+    "Reasoned",
+    "RoundClosed",
+    "RoundSuspended",
+    "ToolDecided",
+    "ToolFinished",
+    "ToolStarted",
+    "TurnRecord",
+]
+
+
+class CallOpened(NamedTuple):
+    """A call's input was accepted (after the `PreCall` chain)."""
+
+    run_id: str
+    call_id: str
+    messages: tuple[Msg, ...]
+    max_iterations: int
+
+
+class CallResumed(NamedTuple):
+    """A suspended run goes on in a new call."""
+
+    run_id: str
+    call_id: str
+
+
+class Reasoned(NamedTuple):
+    """A model's reply was accepted (after the `PostReasoning` chain).
+
+    `accepted=False`: the chain said `Again`; `follow_up` holds its messages.
+    `final=True`: no tools run, the reply (or `follow_up`) closes the call.
+    """
+
+    run_id: str
+    iteration: int
+    message: Msg
+    usage: Usage
+    duration_ms: float
+    accepted: bool = True
+    follow_up: tuple[Msg, ...] = ()
+    stop: str | None = None
+    summary: bool = False
+
+
+class ToolDecided(NamedTuple):
+    """What the `PreActing` chain made of a call."""
+
+    run_id: str
+    tool_use_id: str
+    tool_use: ToolUseBlock
+    verdict: object
+
+
+class ToolStarted(NamedTuple):
+    """A tool is about to run."""
+
+    run_id: str
+    tool_use_id: str
+    attempt: int
+
+
+class ToolFinished(NamedTuple):
+    """A tool call has its result (after the `PostActing` chain)."""
+
+    run_id: str
+    tool_use_id: str
+    tool_use: ToolUseBlock
+    result: ToolResultBlock
+    duration_ms: float
+    stop: str | None = None
+
+
+class RoundClosed(NamedTuple):
+    """All calls of a round are answered; `stop` ends the call with that reason."""
+
+    run_id: str
+    message_id: str
+    results: tuple[ToolResultBlock, ...]
+    stop: str | None = None
+
+
+class RoundSuspended(NamedTuple):
+    """The run waits for somebody outside; finished results are kept, the round stays open."""
+
+    run_id: str
+    pending: tuple[Pending, ...]
+
+
+class Injected(NamedTuple):
+    """Messages joined the conversation; while a round is open they wait for its end, ordered by call index."""
+
+    run_id: str
+    messages: tuple[Msg, ...]
+    at: int | None = None
+
+
+class Compacted(NamedTuple):
+    """Later requests start with `messages` in place of the first `until` messages."""
+
+    run_id: str
+    until: int
+    messages: tuple[Msg, ...]
+
+
+class CallClosed(NamedTuple):
+    """A call is over; `final` is stored as its last message (after the `PostCall` chain)."""
+
+    run_id: str
+    call_id: str
+    outcome: Outcome
+    final: Msg | None = None
+
+
+Fact: TypeAlias = (
+    CallOpened
+    | CallResumed
+    | Reasoned
+    | ToolDecided
+    | ToolStarted
+    | ToolFinished
+    | RoundClosed
+    | RoundSuspended
+    | Injected
+    | Compacted
+    | CallClosed
+)
+
+
+class TurnRecord(NamedTuple):
+    """One tool call in a run's trace."""
+
+    tool_use_id: str
+    name: str
+    arguments: Mapping[str, Any]
+    status: ToolState
+    result: str
+    duration_ms: float
+
+
+class ModelRecord(NamedTuple):
+    """One model call in a run's trace."""
+
+    iteration: int
+    usage: Usage
+    duration_ms: float
+
+
+def turns_of(facts: Sequence[Fact]) -> tuple[TurnRecord, ...]:
+    """The tool calls that ended, in the order in which they did."""
+    return tuple(
+        TurnRecord(f.tool_use_id, f.tool_use.name, f.tool_use.input, f.result.state, f.result.text, f.duration_ms)
+        for f in facts
+        if isinstance(f, ToolFinished)
+    )
+
+
+def model_calls_of(facts: Sequence[Fact]) -> tuple[ModelRecord, ...]:
+    """The model calls that ended."""
+    return tuple(ModelRecord(f.iteration, f.usage, f.duration_ms) for f in facts if isinstance(f, Reasoned))

@@ -1,0 +1,53 @@
+"""A dict that refuses to change, so that a value which holds one is frozen all the way."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NoReturn, TypeVar
+
+__all__ = ["EMPTY", "FrozenDict", "freeze"]
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class FrozenDict(dict[K, V]):
+    """A read-only dict: JSON encoders, pydantic and pickle see a dict, writers see a `TypeError`.
+
+    Example:
+        >>> FrozenDict(a=1)["a"]
+        1
+        >>> FrozenDict(a=1)["a"] = 2
+        Traceback (most recent call last):
+        TypeError: this mapping is read-only; build a new one from it: {**mapping, key: value}
+    """
+
+    __slots__ = ()
+
+    def _refuse(self, *_args: object, **_kwargs: object) -> NoReturn:
+        raise TypeError("this mapping is read-only; build a new one from it: {**mapping, key: value}")
+
+    __setitem__ = __delitem__ = update = setdefault = pop = popitem = clear = __ior__ = _refuse  # pyright: ignore[reportAssignmentType] - refusing is the point
+
+    def __hash__(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride] - frozen, so hashable by content
+        return hash(frozenset(self))
+
+    def __copy__(self) -> FrozenDict[K, V]:
+        return self
+
+    def __deepcopy__(self, memo: object) -> FrozenDict[K, V]:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (FrozenDict, (dict(self),))
+
+
+EMPTY: FrozenDict[str, Any] = FrozenDict()
+"""The empty mapping, shared."""
+
+
+def freeze(mapping: Mapping[K, V]) -> FrozenDict[K, V]:
+    """Return `mapping` itself where it is frozen already, else a frozen shallow copy."""
+    if type(mapping) is FrozenDict:
+        return mapping  # pyright: ignore[reportUnknownVariableType] - `type(x) is` does not carry the parameters
+    return FrozenDict(mapping)

@@ -1,0 +1,307 @@
+"""The loop as a table: states, the facts that are legal in each, and what to do next. Pure: no I/O, no clock, no tasks.
+
+    USER_INPUT ──CallOpened──▶ ASSISTANT ──Reasoned──▶ TOOL_EXECUTION ──RoundClosed──▶ ASSISTANT …
+                                   │ (no tool calls)         │ (a Stop)
+                                   └────────▶ RESPONSE ◀─────┘ ──CallClosed──▶ USER_INPUT
+
+Rules:
+
+1. Tool dispatch never ends the loop: after a round comes reasoning, unless a verdict stopped the call.
+2. `max_iterations=N` is N replies of the model, rejected ones counted, then one summary without tools.
+3. A fact that is not legal in the state raises and changes nothing.
+4. The transcript is the fold of the facts, and the only thing that a machine holds besides the state of the open run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from enum import Enum
+from typing import Any, Literal, TypeAlias
+
+from agentflow.errors import UsageError
+from agentflow.facts import (
+    CallClosed,
+    CallOpened,
+    CallResumed,
+    Compacted,
+    Fact,
+    Injected,
+    Reasoned,
+    RoundClosed,
+    RoundSuspended,
+    ToolDecided,
+    ToolFinished,
+    ToolStarted,
+)
+from agentflow.ids import new_id
+from agentflow.messages import ContentBlock, Msg, Pending, TextBlock, ToolResultBlock, ToolUseBlock, message, tool_result
+from agentflow.transcript import MessageView, Transcript
+
+__all__ = ["Action", "Machine", "State", "is_blank"]
+
+
+class State(Enum):
+    """Where a session is."""
+
+    USER_INPUT = "user input"
+    ASSISTANT = "assistant"
+    TOOL_EXECUTION = "tool execution"
+    RESPONSE = "response"
+
+
+Action: TypeAlias = Literal["input", "reason", "summary", "act", "respond", "suspended"]
+"""What comes next: wait for input, ask the model, ask it for the summary, run the open calls, reply, wait for a decision."""
+
+SUPERSEDED = "Not run: this reply was superseded."
+
+
+def is_blank(msg: Msg) -> bool:
+    """Whether an assistant's message holds nothing that can be stored or sent: no call, no data, no words."""
+    return all(isinstance(block, TextBlock) and not block.text.strip() for block in msg.content)
+
+
+class Machine:
+    """A session's state, made of facts.
+
+    Args:
+        messages: What the conversation starts with.
+        new_id: Where ids of messages that the machine makes come from.
+    """
+
+    __slots__ = (
+        "_late",
+        "call_id",
+        "compacted",
+        "decided",
+        "final",
+        "finished",
+        "iteration",
+        "limited",
+        "max_iterations",
+        "new_id",
+        "pending",
+        "run_id",
+        "started",
+        "state",
+        "stop",
+        "suspended",
+        "transcript",
+    )
+
+    def __init__(self, messages: Iterable[Msg] = (), new_id: Callable[[str], str] = new_id) -> None:
+        self.transcript = Transcript(messages)
+        self.state = State.USER_INPUT
+        self.new_id = new_id
+        self.run_id = ""
+        self.call_id = ""
+        self.max_iterations = 0
+        self.iteration = 0
+        self.limited = False
+        self.decided: dict[str, ToolDecided] = {}
+        self.started: dict[str, int] = {}
+        self.finished: dict[str, ToolResultBlock] = {}
+        self.final: Msg | None = None
+        self.stop: str | None = None
+        self.pending: tuple[Pending, ...] = ()
+        self.suspended = False
+        self.compacted: tuple[int, tuple[Msg, ...]] | None = None
+        self._late: list[Msg] = []
+
+    @classmethod
+    def from_facts(
+        cls, facts: Iterable[Fact], messages: Iterable[Msg] = (), new_id: Callable[[str], str] = new_id
+    ) -> Machine:
+        """Fold facts into a machine; any prefix of a run's facts is a state that the run can go on from."""
+        machine = cls(messages, new_id)
+        for fact in facts:
+            machine.apply(fact)
+        return machine
+
+    def next(self) -> Action:
+        """What the driver has to do now."""
+        if self.suspended:
+            return "suspended"
+        state = self.state
+        if state is State.TOOL_EXECUTION:
+            return "act"
+        if state is State.ASSISTANT:
+            return "reason" if self.iteration < self.max_iterations else "summary"
+        return "respond" if state is State.RESPONSE else "input"
+
+    @property
+    def open_calls(self) -> tuple[ToolUseBlock, ...]:
+        """The calls of the open round that have no result yet, in the model's order."""
+        finished = self.finished
+        open_round = self.transcript.open_round
+        return tuple([use for use in open_round if use.id not in finished]) if finished else open_round
+
+    def request_view(self, head: tuple[Msg, ...] = ()) -> MessageView:
+        """The messages that a request is built from: the history, or the compaction and what follows it."""
+        if self.compacted is None:
+            return self.transcript.view(head)
+        until, instead = self.compacted
+        return self.transcript.view(head + instead, until)
+
+    def apply(self, fact: Fact) -> tuple[Msg, ...]:
+        """Take in a fact.
+
+        Returns:
+            The messages that this stored and that the fact does not carry itself: those that had waited for a legal place,
+            made-up results of superseded calls.
+
+        Raises:
+            UsageError: The fact is not legal in this state.
+        """
+        kind = type(fact)
+        legal, handler = _TABLE[kind]
+        if self.state not in legal:
+            raise UsageError(
+                f"A fact {kind.__name__} is not legal in state {self.state.name}; legal in "
+                f"{', '.join(sorted(state.name for state in legal))}. (Facts of two runs mixed up?)"
+            )
+        return handler(self, fact)
+
+    def _opened(self, fact: CallOpened) -> tuple[Msg, ...]:
+        if self.suspended:
+            raise UsageError("A call cannot be opened on a suspended session; resume it first.")
+        for msg in fact.messages:
+            self.transcript.append(msg)
+        self.run_id, self.call_id = fact.run_id, fact.call_id
+        self.max_iterations = fact.max_iterations
+        self.iteration = 0
+        self.limited = False
+        self.final = None
+        self.stop = None
+        self.state = State.ASSISTANT
+        return ()
+
+    def _resumed(self, fact: CallResumed) -> tuple[Msg, ...]:
+        self.call_id = fact.call_id
+        self.suspended = False
+        return ()
+
+    def _reasoned(self, fact: Reasoned) -> tuple[Msg, ...]:
+        self.iteration = fact.iteration
+        self.limited = self.limited or fact.summary
+        self.stop = fact.stop
+        msg = fact.message
+        if not fact.accepted:
+            return self._reject(fact)
+        if not fact.summary:
+            for block in msg.content:
+                if type(block) is ToolUseBlock:
+                    self.transcript.append(msg)
+                    self.state = State.TOOL_EXECUTION
+                    return ()
+        self.final = msg
+        self.state = State.RESPONSE
+        return ()
+
+    def _reject(self, fact: Reasoned) -> tuple[Msg, ...]:
+        added: list[Msg] = []
+        if not is_blank(fact.message):
+            self.transcript.append(fact.message)
+            if uses := fact.message.tool_uses:
+                results = [tool_result(use.id, use.name, SUPERSEDED, "denied") for use in uses]
+                closed, landed = self.transcript.close_round(results, f"{fact.message.id}-superseded"[:40])
+                added = [closed, *landed]
+        for msg in fact.follow_up:
+            self.transcript.inject(msg)
+        self.state = State.ASSISTANT
+        return tuple(added)
+
+    def _tool_decided(self, fact: ToolDecided) -> tuple[Msg, ...]:
+        self.decided[fact.tool_use_id] = fact
+        return ()
+
+    def _tool_started(self, fact: ToolStarted) -> tuple[Msg, ...]:
+        self.started[fact.tool_use_id] = fact.attempt
+        return ()
+
+    def _tool_finished(self, fact: ToolFinished) -> tuple[Msg, ...]:
+        self.finished[fact.tool_use_id] = fact.result
+        if fact.stop is not None and self.stop is None:
+            self.stop = fact.stop
+        return ()
+
+    def _round_closed(self, fact: RoundClosed) -> tuple[Msg, ...]:
+        _, landed = self.transcript.close_round(fact.results, fact.message_id)
+        self.decided = {}
+        self.started = {}
+        self.finished = {}
+        self.pending = ()
+        self.suspended = False
+        stop = fact.stop if fact.stop is not None else self.stop
+        if stop is not None:
+            self.answer_with(stop, fact.run_id)
+        else:
+            self.state = State.ASSISTANT
+        return landed
+
+    def answer_with(self, reason: str, source: str) -> None:
+        """Close the call with a synthetic message of the assistant (part of folding a Stop)."""
+        content: tuple[ContentBlock, ...] = (TextBlock(reason or "stopped"),)
+        self.final = message("assistant", content, f"{source}-stop"[-40:], {"synthetic": "stopped"})
+        self.state = State.RESPONSE
+
+    def _round_suspended(self, fact: RoundSuspended) -> tuple[Msg, ...]:
+        self.pending = fact.pending
+        self.suspended = True
+        return ()
+
+    def _injected(self, fact: Injected) -> tuple[Msg, ...]:
+        if self.state is State.RESPONSE:
+            self._late.extend(fact.messages)
+            return ()
+        return tuple([msg for msg in fact.messages if self.transcript.inject(msg, fact.at)])
+
+    def _compacted(self, fact: Compacted) -> tuple[Msg, ...]:
+        self.compacted = (fact.until, fact.messages)
+        return ()
+
+    def _closed(self, fact: CallClosed) -> tuple[Msg, ...]:
+        if fact.outcome == "suspended":
+            return ()
+        added: tuple[Msg, ...] = ()
+        if self.transcript.open_round:
+            raise UsageError(
+                f"A call cannot close while {[use.id for use in self.transcript.open_round]} wait for results."
+            )
+        if fact.final is not None and not is_blank(fact.final):
+            self.transcript.append(fact.final)
+        if self._late:
+            added = tuple(self._late)
+            self._late = []
+            for msg in added:
+                self.transcript.inject(msg)
+        self.final = None
+        self.stop = None
+        self.pending = ()
+        self.suspended = False
+        self.state = State.USER_INPUT
+        return added
+
+
+_ANY = frozenset(State)
+_RUNNING = frozenset({State.ASSISTANT, State.TOOL_EXECUTION, State.RESPONSE})
+_ASSISTANT = frozenset({State.ASSISTANT})
+_TOOLS = frozenset({State.TOOL_EXECUTION})
+
+_TABLE: dict[type, tuple[frozenset[State], Callable[[Machine, Any], tuple[Msg, ...]]]] = {
+    CallOpened: (frozenset({State.USER_INPUT}), Machine._opened),
+    CallResumed: (_RUNNING, Machine._resumed),
+    Reasoned: (_ASSISTANT, Machine._reasoned),
+    ToolDecided: (_TOOLS, Machine._tool_decided),
+    ToolStarted: (_TOOLS, Machine._tool_started),
+    ToolFinished: (_TOOLS, Machine._tool_finished),
+    RoundClosed: (_TOOLS, Machine._round_closed),
+    RoundSuspended: (_RUNNING, Machine._round_suspended),
+    Injected: (_ANY, Machine._injected),
+    Compacted: (_ANY, Machine._compacted),
+    CallClosed: (_ANY, Machine._closed),
+}
+
+
+def fold_facts(facts: Sequence[Fact], messages: Iterable[Msg] = ()) -> tuple[Msg, ...]:
+    """The history that facts make."""
+    return tuple(Machine.from_facts(facts, messages).transcript.messages)

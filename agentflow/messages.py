@@ -1,0 +1,547 @@
+"""Messages and their blocks: what a user, a model and tools say to each other.
+
+Rules:
+
+1. Every value here is frozen; `dataclasses.replace` makes changed copies.
+2. Reading never raises: a tool call whose JSON is malformed has an empty `input` and says why in `input_error`.
+3. Plain dataclasses when built; pydantic checks only what comes from outside (`Msg.from_dict`, `Msg.from_json`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias, cast
+
+from pydantic import Discriminator, Tag, TypeAdapter
+from pydantic_core import CoreSchema, core_schema, from_json, to_json
+
+from agentflow._slotted import draft_class
+from agentflow.errors import MissingOutputError, UsageError
+from agentflow.frozen import EMPTY, FrozenDict, freeze
+from agentflow.ids import new_id
+from agentflow.specs import Usage
+
+__all__ = [
+    "ContentBlock",
+    "DataBlock",
+    "Msg",
+    "Outcome",
+    "Pending",
+    "Reply",
+    "Role",
+    "TextBlock",
+    "ThinkingBlock",
+    "ToolResultBlock",
+    "ToolState",
+    "ToolUseBlock",
+]
+
+Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
+ToolState: TypeAlias = Literal["success", "error", "not_found", "timeout", "denied", "interrupted", "suspended"]
+Outcome: TypeAlias = Literal["completed", "denied", "stopped", "suspended", "limited", "failed", "interrupted"]
+
+
+@dataclass(frozen=True, slots=True)
+class TextBlock:
+    """Words."""
+
+    text: str
+    type: Literal["text"] = field(default="text", kw_only=True, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ThinkingBlock:
+    """What the model thought, as the provider handed it out; sent back untouched, and only to the same model.
+
+    Attributes:
+        text: The thought (may be empty although the block is real: some models sign thoughts that they hide).
+        signature: The provider's seal over the thought.
+        redacted: Encrypted thought that only the provider reads; `text` is then empty.
+        model: The name of the model that made it; `None` means unknown.
+    """
+
+    text: str
+    signature: str | None = None
+    redacted: str | None = None
+    model: str | None = None
+    type: Literal["thinking"] = field(default="thinking", kw_only=True, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class DataBlock:
+    """An image, a sound or a file.
+
+    Attributes:
+        media_type: MIME type, such as `"image/png"`.
+        data: The content in base64; exactly one of `data` and `url` is set.
+        url: Where the content is.
+        name: A file name to show.
+    """
+
+    media_type: str
+    data: str | None = None
+    url: str | None = None
+    name: str | None = None
+    type: Literal["data"] = field(default="data", kw_only=True, repr=False)
+
+    def __post_init__(self) -> None:
+        if (self.data is None) == (self.url is None):
+            raise UsageError("DataBlock takes exactly one of data= (base64 text) and url=.")
+
+
+class ToolUseBlock:
+    """The model asks for a tool.
+
+    The model's JSON text is kept as it came (`raw`), and parsed when `input` is first read. `input` never raises: text
+    that is not a JSON object gives an empty mapping, with the reason in `input_error`; such a call is never run.
+
+    Args:
+        id: Answers refer to it.
+        name: The tool's name as the model wrote it.
+        input: The arguments, by name.
+
+    Example:
+        >>> ToolUseBlock("t1", "add", {"a": 1}).input["a"]
+        1
+        >>> ToolUseBlock.from_json("t2", "add", '{"a": ').input_error is None
+        False
+    """
+
+    __slots__ = ("_error", "_input", "_raw", "id", "name")
+    __match_args__ = ("id", "name", "input")
+    type: ClassVar[Literal["tool_use"]] = "tool_use"
+    id: Final[str]
+    name: Final[str]
+    _raw: str | None
+    _input: FrozenDict[str, Any] | None
+    _error: str | None
+
+    def __init__(self, id: str, name: str, input: Mapping[str, Any] = EMPTY) -> None:  # noqa: A002 - the field's standard names
+        _set(self, "id", id)
+        _set(self, "name", name)
+        _set(self, "_raw", None)
+        _set(self, "_input", freeze(input))
+        _set(self, "_error", None)
+
+    @classmethod
+    def from_json(cls, id: str, name: str, raw: str) -> ToolUseBlock:  # noqa: A002
+        """Build a call from the JSON text that a model wrote; it is parsed when somebody reads `input`."""
+        block = cast("ToolUseBlock", object.__new__(_ToolUseDraft))
+        block.id = id  # pyright: ignore[reportAttributeAccessIssue] - the draft may be written to
+        block.name = name  # pyright: ignore[reportAttributeAccessIssue]
+        block._raw = raw
+        block._input = None
+        block._error = None
+        block.__class__ = ToolUseBlock
+        return block
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"ToolUseBlock.{name} is read-only; build a new one: block.replace({name}=...)")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"ToolUseBlock.{name} is read-only")
+
+    @property
+    def input(self) -> Mapping[str, Any]:
+        """The arguments by name; empty where the model's text is not a JSON object (see `input_error`)."""
+        parsed = self._input
+        return parsed if parsed is not None else self._parse()
+
+    @property
+    def input_error(self) -> str | None:
+        """Why the model's text could not be read as arguments, or None."""
+        if self._input is None:
+            self._parse()
+        return self._error
+
+    @property
+    def raw(self) -> str:
+        """The arguments as JSON text: the model's own where there is one."""
+        return self._raw if self._raw is not None else to_json(self._input, inf_nan_mode="constants").decode()
+
+    @property
+    def arguments(self) -> str:
+        """The arguments as JSON text that is certainly an object: `{}` stands for text that does not parse."""
+        if self._raw is None:
+            return self.raw
+        return self._raw if self._raw.strip() and self.input_error is None else "{}"
+
+    def _parse(self) -> FrozenDict[str, Any]:
+        text = self._raw or ""
+        parsed: FrozenDict[str, Any] = EMPTY
+        error = None
+        if text.strip():
+            try:
+                value: object = from_json(text)
+            except ValueError as problem:
+                error = f"the arguments are not valid JSON: {problem}"
+            else:
+                if isinstance(value, dict):
+                    parsed = FrozenDict(cast("dict[str, Any]", value))
+                else:
+                    error = f"the arguments are a JSON {type(value).__name__}, and must be an object"
+        _set(self, "_error", error)
+        _set(self, "_input", parsed)
+        return parsed
+
+    def replace(
+        self, *, id: str | None = None, name: str | None = None, input: Mapping[str, Any] | None = None  # noqa: A002
+    ) -> ToolUseBlock:
+        """Return a copy with another id, name or input."""
+        new = self.id if id is None else id, self.name if name is None else name
+        if input is not None:
+            return ToolUseBlock(*new, input)
+        return ToolUseBlock(*new, self._input or EMPTY) if self._raw is None else ToolUseBlock.from_json(*new, self._raw)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ToolUseBlock):
+            return NotImplemented
+        if self.id != other.id or self.name != other.name:
+            return False
+        if self._raw is not None and self._raw == other._raw:
+            return True
+        return self.input == other.input and self.input_error == other.input_error
+
+    def __hash__(self) -> int:
+        return hash((self.id, self.name))
+
+    def __repr__(self) -> str:
+        return f"ToolUseBlock(id={self.id!r}, name={self.name!r}, input={self.raw})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self._raw is None:
+            return (ToolUseBlock, (self.id, self.name, self._input))
+        return (ToolUseBlock.from_json, (self.id, self.name, self._raw))
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: object, handler: object) -> CoreSchema:
+        typed = core_schema.typed_dict_schema(
+            {
+                "type": core_schema.typed_dict_field(core_schema.literal_schema(["tool_use"])),
+                "id": core_schema.typed_dict_field(core_schema.str_schema()),
+                "name": core_schema.typed_dict_field(core_schema.str_schema()),
+                "input": core_schema.typed_dict_field(core_schema.dict_schema(), required=False),
+                "raw": core_schema.typed_dict_field(core_schema.str_schema(), required=False),
+            },
+        )
+        return core_schema.no_info_wrap_validator_function(
+            _tool_use_in,
+            typed,
+            serialization=core_schema.plain_serializer_function_ser_schema(_tool_use_out),
+        )
+
+
+_set = object.__setattr__
+
+
+class _ToolUseDraft(ToolUseBlock):
+    __slots__ = ()
+    __setattr__ = object.__setattr__  # pyright: ignore[reportAssignmentType] - the C slot
+
+
+def _tool_use_in(value: object, typed: Any) -> ToolUseBlock:
+    if isinstance(value, ToolUseBlock):
+        return value
+    data = typed(value)
+    if "raw" in data:
+        return ToolUseBlock.from_json(data["id"], data["name"], data["raw"])
+    return ToolUseBlock(data["id"], data["name"], data.get("input", EMPTY))
+
+
+def _tool_use_out(block: ToolUseBlock) -> dict[str, Any]:
+    base: dict[str, Any] = {"type": "tool_use", "id": block.id, "name": block.name}
+    if block._raw is not None:  # pyright: ignore[reportPrivateUsage] - same module, one class
+        return {**base, "raw": block.raw}
+    return {**base, "input": dict(block.input)}
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResultBlock:
+    """A tool's answer to one call.
+
+    Attributes:
+        tool_use_id: The call that it answers.
+        name: The tool's name.
+        content: Text, or text and data blocks.
+        state: How the call ended.
+    """
+
+    tool_use_id: str
+    name: str
+    content: str | tuple[TextBlock | DataBlock, ...] = ""
+    state: ToolState = "success"
+    type: Literal["tool_result"] = field(default="tool_result", kw_only=True, repr=False)
+
+    @property
+    def text(self) -> str:
+        """The words of the result."""
+        content = self.content
+        if isinstance(content, str):
+            return content
+        return "".join(block.text for block in content if isinstance(block, TextBlock))
+
+    @property
+    def is_error(self) -> bool:
+        """Whether the call did not succeed."""
+        return self.state != "success"
+
+
+_ToolResultDraft = draft_class(ToolResultBlock, "tool_use_id name content state")
+
+
+def tool_result(
+    tool_use_id: str, name: str, content: str | tuple[TextBlock | DataBlock, ...], state: ToolState = "success"
+) -> ToolResultBlock:
+    """Build a `ToolResultBlock` the fast way (the loop's)."""
+    block = _ToolResultDraft(tool_use_id, name, content, state)
+    block.__class__ = ToolResultBlock
+    return block
+
+
+ContentBlock: TypeAlias = TextBlock | ThinkingBlock | ToolUseBlock | ToolResultBlock | DataBlock
+
+
+def _block_type(value: object) -> str | None:
+    if isinstance(value, Mapping):
+        return cast("Mapping[str, str]", value).get("type")
+    return getattr(value, "type", None)
+
+
+_WireBlock = Annotated[
+    Annotated[TextBlock, Tag("text")]
+    | Annotated[ThinkingBlock, Tag("thinking")]
+    | Annotated[ToolUseBlock, Tag("tool_use")]
+    | Annotated[ToolResultBlock, Tag("tool_result")]
+    | Annotated[DataBlock, Tag("data")],
+    Discriminator(_block_type),
+]
+
+
+def _content(content: str | ContentBlock | Iterable[ContentBlock | str]) -> tuple[ContentBlock, ...]:
+    if isinstance(content, str):
+        return (TextBlock(content),) if content else ()
+    if isinstance(content, (TextBlock, ThinkingBlock, ToolUseBlock, ToolResultBlock, DataBlock)):
+        return (content,)
+    return tuple(TextBlock(part) if isinstance(part, str) else part for part in content)
+
+
+def _fresh_id() -> str:
+    return new_id("msg_")
+
+
+@dataclass(frozen=True, slots=True)
+class Msg:
+    """One message of a conversation.
+
+    Attributes:
+        role: Who speaks; `"tool"` holds all results of one round, in call order.
+        content: The blocks, in order.
+        name: Who it is, where a role has several voices.
+        id: Unique.
+        metadata: JSON-like notes; `synthetic` (a text saying where it comes from) marks what nobody said.
+        usage: What the model call behind it consumed.
+        finish_reason: The model's own word for why it ended (`stop`, `tool_calls`, `length`, `content_filter`, ...).
+
+    Example:
+        >>> Msg.user("hi").text
+        'hi'
+    """
+
+    role: Role
+    content: tuple[_WireBlock, ...] = ()
+    name: str | None = None
+    id: str = field(default_factory=_fresh_id, compare=False)
+    metadata: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
+    usage: Usage | None = None
+    finish_reason: str | None = None
+
+    @classmethod
+    def user(cls, content: str | ContentBlock | Iterable[ContentBlock | str], **fields: Any) -> Msg:
+        """A user's message from text, a block, or several of either."""
+        return Msg("user", _content(content), **fields)
+
+    @classmethod
+    def assistant(cls, content: str | ContentBlock | Iterable[ContentBlock | str], **fields: Any) -> Msg:
+        """A model's message."""
+        return Msg("assistant", _content(content), **fields)
+
+    @classmethod
+    def system(cls, content: str | ContentBlock | Iterable[ContentBlock | str], **fields: Any) -> Msg:
+        """Instructions."""
+        return Msg("system", _content(content), **fields)
+
+    @classmethod
+    def tool(cls, results: Iterable[ToolResultBlock], **fields: Any) -> Msg:
+        """All results of one round, in call order."""
+        return Msg("tool", tuple(results), **fields)
+
+    @property
+    def text(self) -> str:
+        """The words: all text blocks (and, in a tool message, all results), joined."""
+        content = self.content
+        if len(content) == 1 and type(content[0]) is TextBlock:
+            return content[0].text
+        return "".join(b.text for b in content if isinstance(b, TextBlock | ToolResultBlock))
+
+    @property
+    def thinking(self) -> str:
+        """The thoughts, joined."""
+        return "".join(b.text for b in self.content if isinstance(b, ThinkingBlock))
+
+    @property
+    def tool_uses(self) -> tuple[ToolUseBlock, ...]:
+        """The tool calls, in order."""
+        return tuple([b for b in self.content if type(b) is ToolUseBlock])
+
+    @property
+    def tool_results(self) -> tuple[ToolResultBlock, ...]:
+        """The tool results, in order."""
+        return tuple([b for b in self.content if type(b) is ToolResultBlock])
+
+    def __str__(self) -> str:
+        return self.text
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the message as JSON-compatible data; `from_dict` reads it back."""
+        return _adapter().dump_python(self, mode="json", exclude_defaults=False)
+
+    def to_json(self) -> str:
+        """Return the message as JSON text."""
+        return _adapter().dump_json(self).decode()
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Msg:
+        """Build a message from JSON-compatible data.
+
+        Raises:
+            UsageError: The data is not a message; the text names each wrong field.
+        """
+        try:
+            return _adapter().validate_python(dict(data))
+        except ValueError as error:
+            raise UsageError(f"This is not a message: {error}") from error
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Msg:
+        """Build a message from JSON text (see `from_dict`)."""
+        try:
+            return _adapter().validate_json(text)
+        except ValueError as error:
+            raise UsageError(f"This is not a message: {error}") from error
+
+
+@cache
+def _adapter() -> TypeAdapter[Msg]:
+    return TypeAdapter(Msg)
+
+
+_MsgDraft = draft_class(Msg, "role content name id metadata usage finish_reason")
+
+
+def message(
+    role: Role,
+    content: tuple[ContentBlock, ...],
+    id: str,  # noqa: A002
+    metadata: Mapping[str, Any] = EMPTY,
+    usage: Usage | None = None,
+    finish_reason: str | None = None,
+) -> Msg:
+    """Build a `Msg` the fast way (the loop's): the caller vouches for the content."""
+    msg = _MsgDraft(role, content, None, id, metadata, usage, finish_reason)
+    msg.__class__ = Msg
+    return msg
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """What a suspended call waits for.
+
+    Attributes:
+        id: The key of the decision that answers it: the tool-use id, or `"call"` where no tool call is open.
+        kind: `"approval"` (may the tool run?), `"external"` (somebody else runs it), `"parked"` (no tool is open).
+        request: What the hook said in `Suspend(request)`.
+        tool_use: The call that waits, with its effective arguments.
+        hook: Who asked.
+    """
+
+    id: str
+    kind: Literal["approval", "external", "parked"] = "approval"
+    request: Any = None
+    tool_use: ToolUseBlock | None = None
+    hook: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply(Msg):
+    """The message that a call returns: a `Msg` that knows how the call ended.
+
+    Attributes:
+        outcome: How the call ended.
+        run_id: The run (a call and its resumes).
+        pending: What a suspended call waits for.
+        usage: What the whole call consumed, sub-agents and side calls included.
+        value: The typed output, once asked for.
+    """
+
+    outcome: Outcome = "completed"
+    run_id: str = ""
+    pending: tuple[Pending, ...] = ()
+    value: Any = None
+
+    @property
+    def output(self) -> Any:
+        """The typed output.
+
+        Raises:
+            MissingOutputError: The call asked for none.
+        """
+        if self.value is None:
+            raise MissingOutputError(
+                f"This reply (run {self.run_id!r}, outcome {self.outcome!r}) carries no typed output; read reply.text."
+            )
+        return self.value
+
+    def to_message(self) -> Msg:
+        """The plain message, as the history keeps it (without what is said of the call)."""
+        return Msg(self.role, self.content, self.name, self.id, self.metadata, self.usage, self.finish_reason)
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Reply):
+            return (self.content, self.outcome, self.run_id, self.pending) == (
+                other.content,
+                other.outcome,
+                other.run_id,
+                other.pending,
+            )
+        return NotImplemented
+
+    def __hash__(self) -> int:
+        return hash((self.content, self.outcome, self.run_id))
+
+    @staticmethod
+    def of(msg: Msg, outcome: Outcome, run_id: str, usage: Usage, pending: tuple[Pending, ...]) -> Reply:
+        """Build the reply of a call (the loop's)."""
+        reply = _ReplyDraft(
+            msg.role, msg.content, msg.name, msg.id, msg.metadata, usage, msg.finish_reason, outcome, run_id, pending
+        )
+        reply.__class__ = Reply
+        return reply
+
+
+_ReplyDraft = draft_class(
+    Reply, "role content name id metadata usage finish_reason outcome run_id pending"
+)
+
+
+def with_metadata(msg: Msg, **notes: Any) -> Msg:
+    """Return the message with notes added to its metadata."""
+    return message(
+        msg.role, msg.content, msg.id, FrozenDict({**msg.metadata, **notes}), msg.usage, msg.finish_reason
+    )
+
+

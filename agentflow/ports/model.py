@@ -1,0 +1,115 @@
+"""The model port: a request in, a stream of chunks out.
+
+A model name is `scheme://rest` or `scheme/rest` for a registered scheme; anything else is a LiteLLM name
+(`"openai/gpt-5"`, `"anthropic/claude-sonnet-4-5"`). Adapters live in other modules and are imported when the first
+model of their scheme is built: the table below is the one licensed dynamic import. Other packages add schemes with an
+entry point in the group `agentflow.models` (`myscheme = "my.module:MyModel"`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Protocol, cast, runtime_checkable
+
+from agentflow.chunks import ModelChunk
+from agentflow.errors import UsageError
+from agentflow.messages import Msg
+from agentflow.specs import ModelOptions, ToolSpec
+
+__all__ = ["Model", "ModelRequest", "resolve_model"]
+
+
+class ModelRequest:
+    """What a model is asked.
+
+    Attributes:
+        messages: The conversation, legal for every provider: the system prompt first (if there is one), every tool call
+            answered directly behind it, no assistant message at the end.
+        tools: What the model may call.
+        options: How it should answer.
+        model: The name that was asked for (an adapter that serves several models reads it).
+    """
+
+    __slots__ = ("messages", "model", "options", "tools")
+
+    def __init__(
+        self, messages: Sequence[Msg], tools: tuple[ToolSpec, ...], options: ModelOptions, model: str
+    ) -> None:
+        self.messages = messages
+        self.tools = tools
+        self.options = options
+        self.model = model
+
+    def __repr__(self) -> str:
+        return f"ModelRequest({self.model!r}, {len(self.messages)} messages, {len(self.tools)} tools)"
+
+
+@runtime_checkable
+class Model(Protocol):
+    """What the loop needs of a model.
+
+    Example:
+        >>> class Parrot:
+        ...     name = "parrot"
+        ...     async def stream(self, request):
+        ...         yield ModelChunk(request.messages[-1].text)
+        >>> isinstance(Parrot(), Model)
+        True
+    """
+
+    @property
+    def name(self) -> str:
+        """What hooks and logs call the model."""
+        ...
+
+    def stream(self, request: ModelRequest) -> AsyncIterator[ModelChunk]:
+        """Answer the request, piece by piece.
+
+        The loop pulls: the next piece is asked for when the last one is dealt with. When the loop stops early it calls
+        `aclose()` on the iterator, if there is one; an adapter frees its connection there.
+
+        Raises:
+            ModelError: The provider failed.
+        """
+        ...
+
+
+SCHEMES: dict[str, str] = {
+    "litellm": "agentflow.models.litellm:LiteLLMModel",
+}
+"""Scheme → "module:callable"; the callable takes the rest of the name and returns a `Model`."""
+
+
+@cache
+def _schemes() -> dict[str, str]:
+    found = {entry.name: entry.value for entry in entry_points(group="agentflow.models")}
+    return {**found, **SCHEMES}
+
+
+def resolve_model(model: str | Model) -> Model:
+    """Return the model that a name stands for; a model stands for itself.
+
+    Raises:
+        UsageError: The name is empty, or its adapter cannot be loaded.
+    """
+    if not isinstance(model, str):
+        return model
+    if not model.strip():
+        raise UsageError("A model name is empty; name one like 'openai/gpt-5' or pass a Model.")
+    scheme, separator, rest = model.partition("://")
+    if not separator:
+        scheme, separator, rest = model.partition("/")
+    target = _schemes().get(scheme) if separator else None
+    if target is None:
+        scheme, rest, target = "litellm", model, SCHEMES["litellm"]
+    module, _, attribute = target.partition(":")
+    try:
+        factory = cast("Callable[[str], Model]", getattr(import_module(module), attribute))
+    except (ImportError, AttributeError) as error:
+        raise UsageError(
+            f"Model {model!r} needs the adapter {target!r} (scheme {scheme!r}), which cannot be loaded: {error}."
+        ) from error
+    return factory(rest)

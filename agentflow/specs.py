@@ -1,0 +1,182 @@
+"""Small words that models, tools and clocks share: `Usage`, `ToolSpec`, `ModelOptions`, `Clock`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
+
+from agentflow._slotted import draft_class
+from agentflow.frozen import EMPTY, freeze
+
+__all__ = ["Clock", "Lane", "ModelOptions", "ToolChoice", "ToolSpec", "Usage"]
+
+Lane: TypeAlias = Literal["research", "read", "write"]
+"""How a tool is scheduled in a round: research and read tools run in parallel, write tools one by one."""
+
+ToolChoice: TypeAlias = Literal["auto", "none", "required"] | str
+"""`"auto"`, `"none"`, `"required"`, or the name of the one tool that the model must call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What model calls consumed. Token counts are as the provider reports them; `cost` is in US dollars.
+
+    Attributes:
+        input_tokens: Prompt tokens, cached ones included.
+        output_tokens: Completion tokens, reasoning included.
+        cache_read_tokens: The part of the input that was read from a prompt cache.
+        cache_write_tokens: The part of the input that was written to a prompt cache.
+        reasoning_tokens: The part of the output that was reasoning.
+        cost: Dollars; `None` where the price is not known.
+        model_calls: How many model calls these figures add up.
+
+    Example:
+        >>> (Usage(input_tokens=3, model_calls=1) + Usage(input_tokens=4, model_calls=1)).input_tokens
+        7
+    """
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    reasoning_tokens: int = 0
+    cost: float | None = None
+    model_calls: int = 0
+
+    @property
+    def total_tokens(self) -> int:
+        """Input and output together."""
+        return self.input_tokens + self.output_tokens
+
+    def __add__(self, other: Usage) -> Usage:
+        cost = self.cost if other.cost is None else other.cost if self.cost is None else self.cost + other.cost
+        total = _UsageDraft(
+            self.input_tokens + other.input_tokens,
+            self.output_tokens + other.output_tokens,
+            self.cache_read_tokens + other.cache_read_tokens,
+            self.cache_write_tokens + other.cache_write_tokens,
+            self.reasoning_tokens + other.reasoning_tokens,
+            cost,
+            self.model_calls + other.model_calls,
+        )
+        total.__class__ = Usage
+        return total
+
+
+_UsageDraft = draft_class(Usage)
+
+
+class ToolSpec:
+    """What a model is told about a tool, and what a hook may know of it.
+
+    Args:
+        name: The tool's name, `^[a-zA-Z_][a-zA-Z0-9_-]{0,63}$`.
+        description: What it does, for the model. A function is called on first reading.
+        parameters: JSON schema of an object. A function is called on first reading (building a schema costs 50 µs).
+        lane: How a round schedules it.
+        tags: Free labels.
+        requires_approval: Whether a call waits for a person.
+    """
+
+    __slots__ = ("_description", "_parameters", "lane", "name", "requires_approval", "tags")
+
+    def __init__(
+        self,
+        name: str,
+        description: str | Callable[[], str] = "",
+        parameters: Mapping[str, Any] | Callable[[], Mapping[str, Any]] | None = None,
+        *,
+        lane: Lane = "write",
+        tags: frozenset[str] = frozenset(),
+        requires_approval: bool = False,
+    ) -> None:
+        self.name = name
+        self._description = description
+        self._parameters = parameters if parameters is not None else {"type": "object", "properties": {}}
+        self.lane: Lane = lane
+        self.tags = tags
+        self.requires_approval = requires_approval
+
+    @property
+    def description(self) -> str:
+        """What the tool does, for the model."""
+        if not isinstance(self._description, str):
+            self._description = self._description()
+        return self._description
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """The JSON schema of the arguments: an object."""
+        if not isinstance(self._parameters, Mapping):
+            self._parameters = self._parameters()
+        return self._parameters
+
+    def __repr__(self) -> str:
+        return f"ToolSpec({self.name!r}, lane={self.lane!r})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelOptions:
+    """Options of a model call; `None` is unset, and the nearer one wins (agent, then call, then hook).
+
+    Attributes:
+        temperature: Sampling temperature.
+        max_tokens: Most tokens of one answer.
+        top_p: Nucleus sampling.
+        stop: Texts that end the answer.
+        seed: For providers that sample repeatably.
+        tool_choice: `"auto"`, `"none"`, `"required"` or a tool's name.
+        thinking: `True`, `False`, an effort (`"low"`, `"medium"`, `"high"`) or a budget in tokens.
+        extra: What the provider's adapter passes on as it is.
+
+    Example:
+        >>> ModelOptions(temperature=0.0).merge(ModelOptions(max_tokens=50)).temperature
+        0.0
+    """
+
+    temperature: float | None = None
+    max_tokens: int | None = None
+    top_p: float | None = None
+    stop: tuple[str, ...] | None = None
+    seed: int | None = None
+    tool_choice: ToolChoice | None = None
+    thinking: bool | int | Literal["low", "medium", "high"] | None = None
+    extra: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "extra", freeze(self.extra))
+
+    def merge(self, nearer: ModelOptions | None) -> ModelOptions:
+        """Return these options with what `nearer` sets laid over them; `extra` is merged key by key."""
+        if nearer is None or nearer == _UNSET:
+            return self
+        if self == _UNSET:
+            return nearer
+        changes = {name: value for name in _OPTION_NAMES if (value := getattr(nearer, name)) is not None}
+        if nearer.extra:
+            changes["extra"] = {**self.extra, **nearer.extra}
+        else:
+            changes.pop("extra", None)
+        return replace(self, **changes)
+
+
+_OPTION_NAMES = tuple(f.name for f in fields(ModelOptions))
+_UNSET = ModelOptions()
+
+
+@runtime_checkable
+class Clock(Protocol):
+    """Where time comes from: the seam for virtual time and replay."""
+
+    def now(self) -> float:
+        """Seconds since the epoch."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds on a clock that never goes back; for durations."""
+        ...
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait."""
+        ...

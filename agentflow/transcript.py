@@ -1,0 +1,351 @@
+"""The transcript: a conversation that cannot be put into an order a strict provider refuses.
+
+Rules (the union of what OpenAI, Anthropic, Gemini, Mistral and Bedrock refuse):
+
+1. Every tool call of an assistant message is answered exactly once, by one tool message directly after it, in call order.
+2. Between a call and its results nothing can be stored: what comes in meanwhile waits and lands behind the results.
+3. Tool-use ids are unique in the whole conversation.
+4. No system message is stored: the system prompt is laid in front of a request.
+5. A request starts with a user message and never ends with an assistant's (`legalise`).
+
+Messages are only ever appended, so a view of the first n messages stays true and costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import overload
+
+from agentflow.errors import TranscriptError
+from agentflow.ids import new_id
+from agentflow.messages import (
+    ContentBlock,
+    Msg,
+    TextBlock,
+    ToolResultBlock,
+    ToolUseBlock,
+    message,
+    tool_result,
+    with_metadata,
+)
+
+__all__ = ["MessageView", "Transcript", "legalise"]
+
+
+class MessageView(Sequence[Msg]):
+    """A read-only window on a growing list: an optional head, then the first `stop` messages. Building it is O(1).
+
+    Example:
+        >>> [m.text for m in MessageView([Msg.user("a"), Msg.user("b")], 1, head=(Msg.system("s"),))]
+        ['s', 'a']
+    """
+
+    __slots__ = ("_head", "_messages", "_start", "_stop")
+
+    def __init__(self, messages: list[Msg], stop: int, head: tuple[Msg, ...] = (), start: int = 0) -> None:
+        self._messages = messages
+        self._stop = stop
+        self._head = head
+        self._start = start
+
+    def __len__(self) -> int:
+        return len(self._head) + self._stop - self._start
+
+    @overload
+    def __getitem__(self, index: int) -> Msg: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Msg]: ...
+    def __getitem__(self, index: int | slice) -> Msg | Sequence[Msg]:
+        if isinstance(index, slice):
+            return tuple(self)[index]
+        size = len(self)
+        if index < 0:
+            index += size
+        if not 0 <= index < size:
+            raise IndexError("message index out of range")
+        head = len(self._head)
+        return self._head[index] if index < head else self._messages[self._start + index - head]
+
+    def __iter__(self) -> Iterator[Msg]:
+        yield from self._head
+        for index in range(self._start, self._stop):
+            yield self._messages[index]
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Sequence) and not isinstance(other, str):
+            return tuple(self) == tuple(other)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+        return NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} messages>"
+
+
+class Transcript:
+    """The ordered messages of a session; see the module's rules.
+
+    Args:
+        messages: What the conversation starts with.
+
+    Raises:
+        TranscriptError: The given messages break a rule; the text names the message and the rule.
+    """
+
+    __slots__ = ("_messages", "_open", "_waiting", "used_ids")
+
+    def __init__(self, messages: Iterable[Msg] = ()) -> None:
+        self._messages: list[Msg] = []
+        self._open: tuple[ToolUseBlock, ...] = ()
+        self._waiting: list[tuple[int, Msg]] = []
+        self.used_ids: set[str] = set()
+        for msg in messages:
+            if msg.role == "tool":
+                self.close_round(msg.tool_results, id=msg.id)
+            elif self._open:
+                raise TranscriptError(
+                    f"Message {len(self._messages)} ({msg.role}) stands between tool calls and their results; results of "
+                    f"{[use.id for use in self._open]} have to come first."
+                )
+            else:
+                self.append(msg)
+
+    @property
+    def messages(self) -> MessageView:
+        """All stored messages as of now; the view does not change when more arrive."""
+        return MessageView(self._messages, len(self._messages))
+
+    def view(self, head: tuple[Msg, ...] = (), start: int = 0) -> MessageView:
+        """A view of what is stored now, with `head` in front and the first `start` messages left out."""
+        return MessageView(self._messages, len(self._messages), head, start)
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    @property
+    def open_round(self) -> tuple[ToolUseBlock, ...]:
+        """The calls of the last assistant message that wait for results."""
+        return self._open
+
+    def append(self, msg: Msg) -> bool:
+        """Store a user's or the assistant's message.
+
+        Returns:
+            Whether it was stored at once; False: a round is open, it waits for the round's end.
+
+        Raises:
+            TranscriptError: The message cannot be part of a conversation (role, repeated tool-use id).
+        """
+        role = msg.role
+        if role == "user":
+            if self._open:
+                self._waiting.append((len(self._open), msg))
+                return False
+            self._messages.append(msg)
+            return True
+        if role != "assistant":
+            legal = "results are stored with close_round" if role == "tool" else "it is laid in front of requests"
+            raise TranscriptError(f"A {role} message cannot be appended to a conversation: {legal}.")
+        uses = msg.tool_uses
+        if self._open:
+            if uses:
+                raise TranscriptError(
+                    f"The assistant cannot ask for tools while {[use.id for use in self._open]} wait for results."
+                )
+            self._waiting.append((len(self._open), msg))
+            return False
+        if uses:
+            ids = {use.id for use in uses}
+            if len(ids) < len(uses) or not self.used_ids.isdisjoint(ids):
+                raise TranscriptError(
+                    f"Tool-use ids must be unique in a conversation; repeated: "
+                    f"{sorted(i for i in ids if i in self.used_ids) or sorted(u.id for u in uses)}."
+                )
+            self.used_ids |= ids
+            self._open = uses
+        self._messages.append(msg)
+        return True
+
+    def inject(self, msg: Msg, at: int | None = None) -> bool:
+        """Store a message at the first legal place.
+
+        Args:
+            msg: A user's or an assistant's message without tool calls.
+            at: The index of the call in whose course it was injected: messages that wait are ordered by it.
+
+        Returns:
+            Whether it was stored at once.
+        """
+        if msg.role not in ("user", "assistant") or msg.tool_uses:
+            raise TranscriptError(
+                f"Only user messages and assistant messages without tool calls can be injected, not {msg.role} with "
+                f"{len(msg.tool_uses)} calls. Instructions: inject a user message, or edit PreReasoning.input_messages."
+            )
+        if self._open:
+            self._waiting.append((len(self._open) if at is None else at, msg))
+            return False
+        self._messages.append(msg)
+        return True
+
+    def close_round(
+        self, results: Sequence[ToolResultBlock], id: str | None = None  # noqa: A002
+    ) -> tuple[Msg, tuple[Msg, ...]]:
+        """Store the results of the open round as one tool message, then what waited for it.
+
+        Args:
+            results: One result for each open call; any order.
+            id: The tool message's id; a fresh one by default.
+
+        Returns:
+            The tool message, and the messages that had waited.
+
+        Raises:
+            TranscriptError: No round is open, or results are missing, repeated or unknown.
+        """
+        open_round = self._open
+        if not open_round:
+            raise TranscriptError(
+                f"Results {[r.tool_use_id for r in results]} answer no open call: the last message asks for no tools."
+            )
+        if len(open_round) == 1 and len(results) == 1 and results[0].tool_use_id == open_round[0].id:
+            ordered = tuple(results)
+        else:
+            by_id = {result.tool_use_id: result for result in results}
+            wanted = [use.id for use in open_round]
+            if len(by_id) != len(results) or set(by_id) != set(wanted):
+                raise TranscriptError(
+                    f"A round closes with exactly one result for each of {wanted}; got "
+                    f"{[result.tool_use_id for result in results]}."
+                )
+            ordered = tuple([by_id[i] for i in wanted])
+        msg = message("tool", ordered, new_id("msg_") if id is None else id)
+        self._messages.append(msg)
+        self._open = ()
+        if not self._waiting:
+            return msg, ()
+        self._waiting.sort(key=_call_index)
+        landed = tuple([waited for _, waited in self._waiting])
+        self._waiting = []
+        self._messages.extend(landed)
+        return msg, landed
+
+    @property
+    def waiting(self) -> tuple[Msg, ...]:
+        """Messages that wait for the open round's end, in the order in which they will land."""
+        return tuple(msg for _, msg in sorted(self._waiting, key=_call_index))
+
+    def fork(self) -> Transcript:
+        """An independent copy."""
+        copy = Transcript()
+        copy._messages = list(self._messages)
+        copy._open = self._open
+        copy._waiting = list(self._waiting)
+        copy.used_ids = set(self.used_ids)
+        return copy
+
+
+def _call_index(entry: tuple[int, Msg]) -> int:
+    return entry[0]
+
+
+NOTE = "[{source}] {text}"
+"""How a message that a wire cannot take in its own role is shown to the model, in a user message."""
+
+CONTINUED = "(the conversation goes on)"
+"""The user message that stands where a request would otherwise start or end without one."""
+
+
+def legalise(messages: Iterable[Msg], new_id: Callable[[str], str] = new_id) -> tuple[Msg, ...]:
+    """Put any messages into an order that every provider accepts, changing as little as possible.
+
+    What hooks make of a request goes through here before it is sent; the history is legal by construction.
+    Results move behind their calls; calls without a result are answered "(no result)", results without a call and repeated
+    ones are dropped; late system messages and trailing assistant messages become marked notes of the user.
+
+    Args:
+        messages: Any messages in any order.
+        new_id: Where ids of made-up messages come from.
+
+    Returns:
+        The legal conversation; messages that were right already are the same objects.
+    """
+    given = list(messages)
+    results = _results_by_call(given)
+    legal: list[Msg] = []
+    used: set[str] = set()
+    for msg in given:
+        role = msg.role
+        if role == "tool":
+            continue
+        if role == "system":
+            if all(earlier.role == "system" for earlier in legal):
+                legal.append(msg)
+            elif msg.text.strip():
+                legal.append(note(msg, "system"))
+            continue
+        if role == "user":
+            legal.append(_without(msg, ToolUseBlock, ToolResultBlock))
+            continue
+        msg = _unique_calls(_without(msg, ToolResultBlock), used)
+        legal.append(msg)
+        if uses := msg.tool_uses:
+            answers = [results.pop(use.id, None) or tool_result(use.id, use.name, "(no result)", "error") for use in uses]
+            legal.append(message("tool", tuple(answers), new_id("msg_")))
+    legal = [msg for msg in legal if msg.content]
+    first = next((i for i, msg in enumerate(legal) if msg.role != "system"), len(legal))
+    if first == len(legal) or legal[first].role != "user":
+        legal.insert(first, _continued(new_id))
+    if legal[-1].role == "assistant":
+        legal[-1] = note(legal[-1], "assistant")
+    return tuple(legal)
+
+
+def ends_legally(messages: Sequence[Msg]) -> bool:
+    """Whether a request may end (and start) as these messages do; O(1) for a transcript's own view."""
+    if not messages or messages[-1].role not in ("user", "tool"):
+        return False
+    start = 1 if messages[0].role == "system" else 0
+    return len(messages) > start and messages[start].role == "user"
+
+
+def note(msg: Msg, source: str) -> Msg:
+    """Return the message as a marked note of the user, for a place where its own role is not legal."""
+    text = msg.text.strip()
+    marked = Msg.user(NOTE.format(source=source, text=text), id=msg.id) if text else Msg.user(CONTINUED, id=msg.id)
+    return with_metadata(marked, synthetic=source)
+
+
+def _continued(new_id: Callable[[str], str]) -> Msg:
+    return with_metadata(Msg.user(CONTINUED, id=new_id("msg_")), synthetic="legalise")
+
+
+def _results_by_call(messages: Iterable[Msg]) -> dict[str, ToolResultBlock]:
+    results: dict[str, ToolResultBlock] = {}
+    for msg in messages:
+        if msg.role == "tool":
+            for result in msg.tool_results:
+                results.setdefault(result.tool_use_id, result)
+    return results
+
+
+def _without(msg: Msg, *kinds: type[ContentBlock]) -> Msg:
+    if not any(isinstance(block, kinds) for block in msg.content):
+        return msg
+    kept = tuple(block for block in msg.content if not isinstance(block, kinds))
+    return message(msg.role, kept, msg.id, msg.metadata, msg.usage, msg.finish_reason)
+
+
+def _unique_calls(msg: Msg, used: set[str]) -> Msg:
+    """Drop calls whose id stood before: a copied message must not ask twice."""
+    content: list[ContentBlock] = []
+    for block in msg.content:
+        if isinstance(block, ToolUseBlock):
+            if block.id in used:
+                continue
+            used.add(block.id)
+        content.append(block)
+    if len(content) == len(msg.content):
+        return msg
+    kept = tuple(content) or (TextBlock("(repeated)"),)
+    return message(msg.role, kept, msg.id, msg.metadata, msg.usage, msg.finish_reason)

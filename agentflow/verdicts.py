@@ -1,0 +1,122 @@
+"""Verdicts: what a hook returns to steer a run. Frozen values; control flow is never an exception.
+
+| Verdict | On | Effect |
+|---|---|---|
+| `Deny(reason)` | every Pre event | the work does not happen; the reason takes its place |
+| `Answer(value)` | `PreCall`, `PreReasoning`, `PreActing` | the work does not happen; the value takes its place |
+| `Again(messages)` | `PostReasoning` | the reply is not accepted; the model is asked again |
+| `Stop(reason)` | `PreReasoning`, `PostReasoning`, rounds, `PostActing` | the call ends at the next legal place |
+| `Suspend(request)` | `PostReasoning`, rounds, `PreActing` | the call ends and waits to be resumed |
+| `Recover(value)` | fatal `Error` | the value takes the failed work's place |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from agentflow.messages import Msg
+
+__all__ = ["Again", "Answer", "Approve", "Decided", "Deny", "Recover", "Resolution", "Stop", "Suspend", "Verdict"]
+
+
+@dataclass(frozen=True, slots=True)
+class Deny:
+    """The work behind the event must not happen.
+
+    Args:
+        reason: What the model (or on `PreCall` the caller) is told.
+    """
+
+    reason: str = "denied"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The work behind the event need not happen: here is what it would have given.
+
+    Args:
+        value: On `PreCall` and `PreReasoning` a `Msg` (or its text); on `PreActing` a `ToolResultBlock` or what the tool
+            would have returned.
+    """
+
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """The model's reply is not accepted: it is asked again, with these messages after the rejected reply.
+
+    Args:
+        messages: A text, a message, or several messages; what the model is told.
+    """
+
+    messages: str | Msg | Sequence[Msg] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """The call ends at the next legal place, with this reason as its answer.
+
+    Args:
+        reason: The text of the final message.
+    """
+
+    reason: str = "stopped"
+
+
+@dataclass(frozen=True, slots=True)
+class Suspend:
+    """The call ends and waits for somebody outside; `agent.resume` continues it.
+
+    Args:
+        request: JSON-like data for whoever decides.
+    """
+
+    request: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Recover:
+    """A fatal error is made good.
+
+    Args:
+        value: A `Msg` (or text) where a call or the model failed, a result where a tool failed; ignored where a hook
+            failed (the hook is then skipped).
+    """
+
+    value: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Approve:
+    """A person allows a suspended tool call.
+
+    Args:
+        input: Edited arguments; None keeps the model's. They are validated and judged by the whole chain again.
+    """
+
+    input: Mapping[str, Any] | None = None
+
+
+Verdict: TypeAlias = Deny | Answer | Again | Stop | Suspend | Recover
+"""What a hook may return besides the event."""
+
+Resolution: TypeAlias = Approve | Deny | Answer
+"""What a suspended tool call is resumed with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """What an event's chain decided, readable on the sealed event.
+
+    Attributes:
+        verdict: The verdict; None where the chain failed.
+        hook: The name of the hook that gave it or failed.
+        error: The exception or cancellation that ended the chain, if it failed.
+    """
+
+    verdict: Verdict | None
+    hook: str
+    error: BaseException | None = None
