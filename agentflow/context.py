@@ -6,14 +6,14 @@ The context belongs to one call. What it does to the run goes through `CallPort`
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 from agentflow.errors import UsageError
 from agentflow.facts import Fact, ModelRecord, TurnRecord, model_calls_of, turns_of
 from agentflow.messages import Msg
 from agentflow.specs import Clock, ToolSpec, Usage
 
-__all__ = ["AgentView", "CallPort", "RunContext", "StateMap", "Trace"]
+__all__ = ["AgentView", "CallPort", "RunContext", "Shadow", "StateMap", "Trace"]
 
 T = TypeVar("T")
 
@@ -69,6 +69,16 @@ class CallPort(Protocol):
     def interrupt(self, reason: str) -> None:
         """End the call."""
         ...
+
+
+class Shadow(NamedTuple):
+    """What a hook with `shadow=True` would have done."""
+
+    hook: str
+    event: str
+    seq: int
+    changes: Mapping[str, Any]
+    verdict: Any
 
 
 class StateMap:
@@ -156,6 +166,7 @@ class RunContext:
     __slots__ = (
         "_deps",
         "_port",
+        "_shadows",
         "_state",
         "agent",
         "call_id",
@@ -192,6 +203,7 @@ class RunContext:
         self._deps = deps
         self.session_state = session_state
         self._state = state
+        self._shadows: list[Shadow] | None = None
 
     @property
     def usage(self) -> Usage:
@@ -204,6 +216,13 @@ class RunContext:
         if self._state is None:
             self._state = StateMap()
         return self._state
+
+    @property
+    def shadows(self) -> list[Shadow]:
+        """What hooks with `shadow=True` would have done in this call."""
+        if self._shadows is None:
+            self._shadows = []
+        return self._shadows
 
     @property
     def trace(self) -> Trace:

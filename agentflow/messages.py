@@ -175,7 +175,7 @@ class ToolUseBlock:
         if text.strip():
             try:
                 value: object = from_json(text)
-            except ValueError as problem:
+            except (ValueError, TypeError) as problem:  # TypeError: text that is no UTF-8, such as a lone surrogate
                 error = f"the arguments are not valid JSON: {problem}"
             else:
                 if isinstance(value, dict):

@@ -14,7 +14,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import Any, Literal, TypeAlias
 
@@ -300,8 +300,3 @@ _TABLE: dict[type, tuple[frozenset[State], Callable[[Machine, Any], tuple[Msg, .
     Compacted: (_ANY, Machine._compacted),
     CallClosed: (_ANY, Machine._closed),
 }
-
-
-def fold_facts(facts: Sequence[Fact], messages: Iterable[Msg] = ()) -> tuple[Msg, ...]:
-    """The history that facts make."""
-    return tuple(Machine.from_facts(facts, messages).transcript.messages)

@@ -1,0 +1,539 @@
+"""`Agent`: a model, tools and hooks, and the ways to call them.
+
+Rules:
+
+1. An agent is immutable but for `on` and `off`, which swap in a new set of hooks; a run keeps the set it began with.
+2. `call` and `stream` do nothing until awaited, iterated, subscribed to or blocked on; each time is a new call.
+3. What a call needs is checked before its first event: a refused call raises and fires nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from typing import Any, cast
+
+from reactivex.abc import DisposableBase
+
+from agentflow.agent.builder import AgentBuilder
+from agentflow.agent.registration import hooks_of, tools_of
+from agentflow.agent.view import View
+from agentflow.context import RunContext, as_messages
+from agentflow.errors import SuspendedError, UsageError
+from agentflow.events import HookEvent
+from agentflow.hooks.chain import HookSet
+from agentflow.hooks.defaults import default_hooks
+from agentflow.hooks.functions import EventName, FunctionHook, event_named
+from agentflow.hooks.hook import Hook
+from agentflow.ids import new_id
+from agentflow.loop.driver import Run
+from agentflow.loop.run import LoopConfig, RunBase, current_turn
+from agentflow.loop.schedule import ToolSchedule
+from agentflow.loop.session import Session
+from agentflow.loop.stream import EventStream
+from agentflow.messages import Msg, Reply
+from agentflow.ports.clock import SystemClock
+from agentflow.ports.model import Model
+from agentflow.ports.store import Store
+from agentflow.reactive import CallMono, Flux
+from agentflow.specs import Clock, ModelOptions
+from agentflow.tools.tool import Tool, tool
+from agentflow.verdicts import Answer, Approve, Deny, Resolution
+
+__all__ = ["Agent", "AgentFlux"]
+
+_UNSET = ModelOptions()
+_CLOCK = SystemClock()
+
+
+class AgentFlux(Flux[HookEvent]):
+    """The events of a call; each iteration is a new call."""
+
+    def __init__(self, make: Callable[[], EventStream]) -> None:
+        super().__init__(cast("Callable[[], AsyncIterator[HookEvent]]", make))
+        self._make = make
+
+    def __aiter__(self) -> EventStream:
+        return self._make()
+
+
+class Agent:
+    """An agent: typed events flow through its hooks around a loop of model and tools.
+
+    Args:
+        name: What it is called, `^[a-zA-Z_][a-zA-Z0-9_-]{0,63}$` if it shall be a tool of others.
+        model: A `Model`, or a name such as `"openai/gpt-5"`.
+        system: The system prompt: a text, a message, or a function of the `RunContext` (it may be async).
+        description: What it is for; other agents read it.
+        tools: Tools, and agents to be used as tools.
+        hooks: Hooks, marked functions, lists of them, or a mapping from names like `"before_llm"` to functions.
+        default_hooks: What is there without asking: retries of empty and truncated answers. `()` for none.
+        options: Options of its model calls.
+        max_iterations: Most rounds of reasoning in one run; then one summary without tools.
+        schedule: How the tools of one round run.
+        store: Where sessions are kept; the process's memory by default.
+        clock: Time; virtual in tests.
+        new_id: Ids; repeatable in replays.
+
+    Raises:
+        UsageError: An argument cannot be used; the text says which and how to fix it.
+
+    Example:
+        >>> agent = Agent("greeter", ScriptedModel(["Hello!"]))
+        >>> (await agent.call("Hi")).text
+        'Hello!'
+    """
+
+    def __init__(
+        self,
+        name: str,
+        model: str | Model,
+        *,
+        system: Any = None,
+        description: str = "",
+        tools: Iterable[Tool[..., Any] | Agent] = (),
+        hooks: Any = (),
+        default_hooks: Iterable[Hook] = default_hooks(),
+        options: ModelOptions | None = None,
+        max_iterations: int = 25,
+        schedule: ToolSchedule = ToolSchedule.BY_TYPE,
+        store: Store | None = None,
+        clock: Clock = _CLOCK,
+        new_id: Callable[[str], str] = new_id,
+    ) -> None:
+        if not name:
+            raise UsageError("An agent needs a name: Agent('assistant', model).")
+        if not isinstance(model, str) and not callable(getattr(model, "stream", None)):
+            raise UsageError(f"Agent {name!r}: model= takes a Model or a name like 'openai/gpt-5', not {model!r:.60}.")
+        if type(max_iterations) is not int or max_iterations < 1:
+            raise UsageError(
+                f"Agent {name!r}: max_iterations={max_iterations!r}; it is the number of model calls, at least 1."
+            )
+        given = hooks_of(hooks)
+        from_hooks = [made for hook in given if type(hook).tools is not Hook.tools for made in hook.tools()]
+        resolved = tools_of((*tools, *from_hooks))
+        specs = tuple([t.spec for t in resolved.values()])
+        self._hooks = HookSet((*default_hooks, *given))
+        self._view = View(name, description, specs, model if isinstance(model, str) else model.name)
+        self._store = store
+        self._prepared = False
+        self.config = LoopConfig(
+            self._view,
+            model,
+            system,
+            resolved,
+            specs,
+            (),
+            options or _UNSET,
+            max_iterations,
+            schedule,
+            clock,
+            new_id,
+        )
+        self._implicit: Session | None = None
+        self._sessions: dict[str, Session] = {}
+
+    @staticmethod
+    def builder() -> AgentBuilder[Agent]:
+        """Configure an agent step by step; the methods are named like the constructor's arguments."""
+        return AgentBuilder(Agent)
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self._view.name
+
+    @property
+    def description(self) -> str:
+        """What it is for."""
+        return self._view.description
+
+    @property
+    def tools(self) -> tuple[Tool[..., Any], ...]:
+        """Its tools."""
+        return tuple(self.config.tools.values())
+
+    @property
+    def hooks(self) -> HookSet:
+        """Its hooks, in order; `describe()` prints them event by event."""
+        return self._hooks
+
+    # ---- calls
+
+    def call(
+        self,
+        input: str | Msg | Sequence[Msg],  # noqa: A002 - the contract's word
+        *,
+        session: str | Session | None = None,
+        options: ModelOptions | None = None,
+        timeout: float | None = None,
+        deps: object = None,
+        hooks: Any = (),
+    ) -> CallMono[Reply]:
+        """Run one call to its reply.
+
+        Args:
+            input: What the user says.
+            session: An id or a session; the agent's implicit conversation by default.
+            options: Laid over the agent's.
+            timeout: Seconds for the whole call.
+            deps: What tools and hooks may ask for by type: an object, a list of objects, or a mapping by type.
+            hooks: Added for this call, behind the agent's of the same priority.
+
+        Returns:
+            A Mono of the reply: await it, `.block()` on it, subscribe to it. Each is a new call.
+
+        Raises:
+            UsageError: The call overlaps with another one on the implicit session, or an argument cannot be used.
+            SuspendedError: The session waits for `resume`.
+            ModelError: The model failed.
+            CallTimeoutError: `timeout` passed.
+        """
+
+        async def work() -> Reply:
+            run = await self._open(input, session, options, timeout, deps, hooks, None)
+            return await run.execute()
+
+        return CallMono(work, "agent.call(...)")
+
+    def stream(
+        self,
+        input: str | Msg | Sequence[Msg],  # noqa: A002
+        *,
+        session: str | Session | None = None,
+        options: ModelOptions | None = None,
+        timeout: float | None = None,
+        deps: object = None,
+        hooks: Any = (),
+        children: bool = False,
+    ) -> AgentFlux:
+        """Run one call and hand out its events, sealed, as they happen.
+
+        Args:
+            input: As in `call`, like the other arguments.
+            children: Hand out the events of sub-agents too; their `source` says whose they are.
+
+        Returns:
+            A Flux of events; `async with` it, or iterate it. A slow reader slows the model down.
+        """
+
+        async def start(stream: EventStream) -> Reply:
+            run = await self._open(input, session, options, timeout, deps, hooks, stream, children)
+            return await _streamed(run, stream)
+
+        return AgentFlux(lambda: EventStream(start))
+
+    def resume(
+        self,
+        session: str | Session | None = None,
+        decisions: Mapping[str, Resolution] | None = None,
+        *,
+        options: ModelOptions | None = None,
+        timeout: float | None = None,
+        deps: object = None,
+        hooks: Any = (),
+    ) -> CallMono[Reply]:
+        """Continue a suspended call: only the calls without a result run, each through the whole `PreActing` chain again.
+
+        Args:
+            session: The suspended session; the implicit one by default.
+            decisions: By tool-use id: `Approve()`, `Approve(input=...)`, `Deny(reason)` or `Answer(value)`.
+            options: As in `call`, like the rest.
+
+        Raises:
+            UsageError: The session is not suspended, or decisions are missing, unknown or of a wrong type.
+        """
+
+        async def work() -> Reply:
+            run = await self._reopen(session, decisions or {}, options, timeout, deps, hooks, None)
+            return await run.execute()
+
+        return CallMono(work, "agent.resume(...)")
+
+    def resume_stream(
+        self,
+        session: str | Session | None = None,
+        decisions: Mapping[str, Resolution] | None = None,
+        *,
+        options: ModelOptions | None = None,
+        timeout: float | None = None,
+        deps: object = None,
+        hooks: Any = (),
+        children: bool = False,
+    ) -> AgentFlux:
+        """Like `resume`, with the events handed out like `stream`."""
+        given = decisions or {}
+
+        async def start(stream: EventStream) -> Reply:
+            run = await self._reopen(session, given, options, timeout, deps, hooks, stream, children)
+            return await _streamed(run, stream)
+
+        return AgentFlux(lambda: EventStream(start))
+
+    async def _open(
+        self,
+        given: Any,
+        session: str | Session | None,
+        options: ModelOptions | None,
+        timeout: float | None,
+        deps: object,
+        hooks: Any,
+        stream: EventStream | None,
+        children: bool = False,
+    ) -> Run:
+        messages = _input(given)
+        chosen = self._session_of(session)
+        extra = hooks_of(hooks) if hooks else ()
+        _check_timeout(timeout)
+        await chosen.acquire(self.name)
+        try:
+            machine = chosen.machine
+            if machine.suspended:
+                raise SuspendedError(chosen.id, tuple(p.id for p in machine.pending))
+            if machine.next() != "input":
+                raise UsageError(
+                    f"Session {chosen.id!r} holds an unfinished call (state {machine.state.name}); continue it with "
+                    "agent.resume(session) before the next one."
+                )
+            run = self._run(chosen, new_id_of(self.config), options, timeout, deps, extra, stream, children)
+        except BaseException:
+            chosen.release()
+            raise
+        return run.opening(messages)
+
+    async def _reopen(
+        self,
+        session: str | Session | None,
+        decisions: Mapping[str, Resolution],
+        options: ModelOptions | None,
+        timeout: float | None,
+        deps: object,
+        hooks: Any,
+        stream: EventStream | None,
+        children: bool = False,
+    ) -> Run:
+        chosen = self._session_of(session)
+        extra = hooks_of(hooks) if hooks else ()
+        _check_timeout(timeout)
+        await chosen.acquire(self.name)
+        try:
+            machine = chosen.machine
+            if machine.next() == "input":
+                raise UsageError(f"Session {chosen.id!r} is not suspended: there is nothing to resume. Call the agent.")
+            _check_decisions(chosen, decisions)
+            run = self._run(chosen, machine.run_id, options, timeout, deps, extra, stream, children)
+        except BaseException:
+            chosen.release()
+            raise
+        return run.continuing(decisions)
+
+    def _run(
+        self,
+        session: Session,
+        run_id: str,
+        options: ModelOptions | None,
+        timeout: float | None,
+        deps: object,
+        extra: tuple[Hook, ...],
+        stream: EventStream | None,
+        children: bool,
+    ) -> Run:
+        if not self._prepared:
+            self._prepare()
+        hooks = self._hooks.with_hooks(extra) if extra else self._hooks
+        place = current_turn.get()
+        parent: RunBase | None = None
+        source = ""
+        if place is not None and not place.run.over:
+            parent = place.run
+            above = parent.frame.source
+            source = f"{above}/{self.name}" if above else self.name
+            hooks = hooks.with_hooks([h for h in parent.hooks if h.scope == "tree"])
+        return Run(
+            self.config,
+            hooks,
+            session,
+            run_id=run_id,
+            options=self.config.options if options is None else self.config.options.merge(options),
+            deps=deps if deps is not None or parent is None else parent.deps,
+            timeout=timeout,
+            source=source,
+            parent=parent,
+            stream=stream,
+            children=children,
+        )
+
+    def _prepare(self) -> None:
+        """Build what tools need (schemas, validators), once, at the first call."""
+        deps: dict[type, None] = {}
+        for made in self.config.tools.values():
+            made.prepare()
+            deps.update(dict.fromkeys(made.dep_types))
+        if deps:
+            object.__setattr__(self.config, "dep_types", tuple(deps))
+        self._prepared = True
+
+    # ---- sessions
+
+    def session(self, id: str | None = None) -> Session:  # noqa: A002 - the contract's word
+        """The session of an id; the implicit one without. It is made when first asked for."""
+        if id is None:
+            if self._implicit is None:
+                self._implicit = Session(
+                    f"{self.name}", store=None, implicit=True, new_id=self.config.new_id
+                )
+            return self._implicit
+        found = self._sessions.get(id)
+        if found is None:
+            found = self._sessions[id] = Session(id, store=self._store, new_id=self.config.new_id)
+        return found
+
+    def _session_of(self, session: str | Session | None) -> Session:
+        if session is None or isinstance(session, str):
+            return self.session(session)
+        if not isinstance(session, Session):  # pyright: ignore[reportUnnecessaryIsInstance] - input from outside
+            raise UsageError(f"session= takes an id or a Session, not {type(session).__name__}.")
+        return session
+
+    def interrupt(self, session: str | Session | None = None, reason: str = "interrupted") -> bool:
+        """End the call that runs on a session, at once: its reply's outcome is `interrupted`.
+
+        Returns:
+            Whether a call was running.
+        """
+        run = self._session_of(session).run
+        if run is None:
+            return False
+        run.interrupt(reason)
+        return True
+
+    # ---- hooks at run time
+
+    def on(self, event: EventName, function: Callable[[Any], Any] | None = None) -> Any:
+        """Add a function for an event's name; calls that begin later have it.
+
+        Returns:
+            A disposable that takes it off; without `function`, a decorator.
+
+        Example:
+            >>> agent.on("after_llm", print).dispose()
+            >>> @agent.on("after_llm")
+            ... def log(event): ...
+        """
+        kind = event_named(event)
+        if function is None:
+
+            def decorate(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+                self.on(event, function)
+                return function
+
+            return decorate
+        hook = FunctionHook(function, (kind,))
+        self._hooks = self._hooks.with_hooks([hook])
+        return _Registered(self, hook)
+
+    def off(self, event: EventName, function: Callable[[Any], Any]) -> bool:
+        """Take off a function that `on` has added.
+
+        Returns:
+            Whether it was there.
+        """
+        kind = event_named(event)
+        for hook in self._hooks:
+            if isinstance(hook, FunctionHook) and hook.handler is function and hook.events == (kind,):
+                self._hooks = self._hooks.without(hook)
+                return True
+        return False
+
+    def remove_hook(self, hook: Hook) -> None:
+        """Take a hook off; runs that have begun keep it."""
+        self._hooks = self._hooks.without(hook)
+
+    # ---- being a tool
+
+    def as_tool(self, name: str | None = None, description: str | None = None) -> Tool[..., Any]:
+        """This agent as a tool of another: each use is a call in a fresh session, billed to the caller.
+
+        Args:
+            name: The tool's name; the agent's by default.
+            description: What the calling model is told; the agent's description by default.
+        """
+        agent = self
+
+        async def ask(message: str, context: RunContext) -> str:
+            return await agent.answer(message)
+
+        about = description or self.description or f"Ask the agent {self.name}."
+        return tool(name=name or self.name, description=about, timeout=None)(ask)
+
+    async def answer(self, message: str) -> str:
+        """What `as_tool` does: a call in a fresh session; its events go to the caller's reader, if that asked for them."""
+        place = current_turn.get()
+        run = await self._open(message, Session.fresh(), None, None, None, (), None, False)
+        if place is not None:
+            run.port = place.run.child_port(place.port)
+            run.children = place.run.children
+        return (await run.execute()).text
+
+    def __repr__(self) -> str:
+        return f"Agent({self.name!r}, {self._view.model_name!r}, {len(self.config.tools)} tools, {len(self._hooks)} hooks)"
+
+
+async def _streamed(run: Run, stream: EventStream) -> Reply:
+    stream.run = run
+    run.port = stream.port
+    return await run.execute()
+
+
+class _Registered(DisposableBase):
+    """Takes a hook off its agent when disposed."""
+
+    def __init__(self, agent: Agent, hook: Hook) -> None:
+        self._agent = agent
+        self._hook = hook
+
+    def dispose(self) -> None:
+        """Take the hook off."""
+        self._agent.remove_hook(self._hook)
+
+
+def new_id_of(config: LoopConfig) -> str:
+    """A fresh run id."""
+    return config.new_id("run_")
+
+
+def _input(given: Any) -> tuple[Msg, ...]:
+    if isinstance(given, str):
+        if not given.strip():
+            raise UsageError("The input is empty; say something to the agent, or resume(...) a suspended session.")
+        return (Msg.user(given),)
+    messages = as_messages(given)
+    if not messages:
+        raise UsageError("The input is empty; say something to the agent, or resume(...) a suspended session.")
+    for msg in messages:
+        if msg.role not in ("user", "assistant") or msg.tool_uses:
+            raise UsageError(
+                f"A call's input is user messages (and assistant messages without tool calls), not a {msg.role} message. "
+                "A system prompt is the agent's system=; a conversation to start from is Session.fresh(messages=...)."
+            )
+    return messages
+
+
+def _check_timeout(timeout: float | None) -> None:
+    if timeout is not None and not timeout > 0:
+        raise UsageError(f"timeout={timeout}: it is seconds and must be above 0.")
+
+
+def _check_decisions(session: Session, decisions: Mapping[str, Resolution]) -> None:
+    pending = {p.id: p for p in session.pending}
+    unknown = [key for key in decisions if key not in pending]
+    if unknown:
+        raise UsageError(f"Session {session.id!r}: no call {unknown} waits for a decision; waiting: {list(pending)}.")
+    for key, decision in decisions.items():
+        if not isinstance(decision, Approve | Deny | Answer):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise UsageError(
+                f"The decision for {key!r} is {decision!r:.60}; legal are Approve(), Approve(input=...), Deny(reason), "
+                "Answer(value)."
+            )
+    missing = [key for key, p in pending.items() if key not in decisions and p.kind != "parked"]
+    if missing:
+        raise UsageError(f"Session {session.id!r}: decisions are missing for {missing}; give one for each pending call.")

@@ -1,0 +1,120 @@
+"""Two ways to the same history: the fold of a run's facts, and the fold of its events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from agentflow.events import (
+    CallEnded,
+    Event,
+    MessagesAdded,
+    PostActing,
+    PostCall,
+    PostReasoning,
+    PostToolRound,
+    PreCall,
+)
+from agentflow.facts import Fact
+from agentflow.loop.machine import Machine, is_blank
+from agentflow.messages import Msg, ToolResultBlock
+from agentflow.transcript import Transcript
+from agentflow.verdicts import Again, Deny, Suspend
+
+__all__ = ["fold_events", "fold_facts"]
+
+
+def fold_facts(facts: Iterable[Fact], messages: Iterable[Msg] = ()) -> tuple[Msg, ...]:
+    """Return the history that a session's facts make.
+
+    Args:
+        facts: The facts, oldest first.
+        messages: What the session started with.
+    """
+    return tuple(Machine.from_facts(facts, messages).transcript.messages)
+
+
+def fold_events(events: Iterable[Event], messages: Iterable[Msg] = ()) -> tuple[Msg, ...]:
+    """Return the history that the events of a session's calls make: what a consumer of the stream knows is what is stored.
+
+    Args:
+        events: The events of one or more calls, in order (of the agent itself: an empty `source`).
+        messages: What the session started with.
+
+    Returns:
+        The messages. Ids of tool messages are the fold's own: no event carries them.
+    """
+    fold = _Fold(messages)
+    for event in events:
+        fold.take(event)
+    return tuple(fold.transcript.messages)
+
+
+class _Fold:
+    def __init__(self, messages: Iterable[Msg]) -> None:
+        self.transcript = Transcript(messages)
+        self.results: dict[str, ToolResultBlock] = {}
+        self.final: Msg | None = None
+        self.late: list[Msg] = []
+        self.opened = False
+
+    def take(self, event: Event) -> None:
+        if isinstance(event, PreCall):
+            self.opened = not _denied(event) and not _failed(event)
+            if self.opened:
+                for msg in event.input_messages:
+                    self.transcript.append(msg)
+        elif isinstance(event, PostReasoning):
+            self._reasoned(event)
+        elif isinstance(event, PostActing):
+            if event.tool_result.state != "suspended":
+                self.results[event.tool_result.tool_use_id] = event.tool_result
+        elif isinstance(event, PostToolRound):
+            self._round(event.tool_results)
+        elif isinstance(event, MessagesAdded):
+            self._added(event)
+        elif isinstance(event, PostCall):
+            if event.outcome != "suspended" and not _failed(event):
+                self.final = event.final_message
+        elif isinstance(event, CallEnded):
+            self._ended(event)
+
+    def _reasoned(self, event: PostReasoning) -> None:
+        if _failed(event):
+            return
+        msg = event.reasoning_result
+        verdict = event.decision.verdict if event.decision is not None else None
+        if isinstance(verdict, Again):
+            if not is_blank(msg):
+                self.transcript.append(msg)
+        elif msg.tool_uses and event.purpose != "summary":
+            self.transcript.append(msg)
+        else:
+            self.final = msg if not isinstance(verdict, Suspend) else msg
+
+    def _round(self, results: Sequence[ToolResultBlock]) -> None:
+        if all(result.state != "suspended" for result in results) and self.transcript.open_round:
+            self.transcript.close_round(results)
+
+    def _added(self, event: MessagesAdded) -> None:
+        for msg in event.messages:
+            if msg.role == "tool":
+                if self.transcript.open_round:
+                    self.transcript.close_round(msg.tool_results)
+            else:
+                self.transcript.append(msg)
+
+    def _ended(self, event: CallEnded) -> None:
+        if event.outcome == "suspended":
+            return
+        if self.opened and self.final is not None and event.outcome != "interrupted" and not is_blank(self.final):
+            self.transcript.append(self.final)
+        self.final = None
+        self.opened = True
+
+
+def _denied(event: PreCall) -> bool:
+    return event.decision is not None and isinstance(event.decision.verdict, Deny)
+
+
+def _failed(event: Event) -> bool:
+    return event.decision is not None and event.decision.error is not None

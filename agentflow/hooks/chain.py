@@ -1,0 +1,381 @@
+"""The chain: hooks in order, compiled per event type into a tuple of calls.
+
+Rules:
+
+1. Order: editing hooks, then guards, then observers; in each by ascending priority; ties by scope, then registration.
+2. A hook's answer is the event, None, a verdict, or any of these as an awaitable or observable; anything else is a
+   `HookContractError`. `None` and an empty Mono mean: the same event, assignments included.
+3. On a Pre event the first verdict decides and the rest is skipped; on a Post event all run, the strongest counts
+   (Suspend, then Stop, then Again).
+4. When the editing hooks are done the event is sealed; guards and observers cannot write.
+5. An exception keeps its type and gets a note that names hook, priority and event. Cancellation is never a failure.
+
+The order is settled when a chain is made, options of a hook become wrappers around its call then; running is one loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import operator
+from collections.abc import Awaitable, Iterable, Iterator
+from types import CoroutineType
+from typing import Any, NamedTuple, Protocol, TypeAlias, cast
+
+from reactivex import Observable
+
+from agentflow.errors import HookContractError, HookError, Veto
+from agentflow.events import EVENT_TYPES, Decision, Error, Event, PreActing, PreCall, PreReasoning, PreToolRound
+from agentflow.hooks.hook import Hook
+from agentflow.hooks.options import Call, call_of, listens_to
+from agentflow.reactive import EMPTY, Just, first_value
+from agentflow.verdicts import Again, Decided, Deny, Stop, Suspend, Verdict
+
+__all__ = ["Chain", "Entry", "Faults", "HookSet", "run_chain"]
+
+_STRENGTH: dict[type, int] = {Again: 1, Stop: 2, Suspend: 3}
+_GUARD_MAY = (Deny, Stop, Suspend, Again)
+_STAGES = (PreCall, PreReasoning, PreToolRound, PreActing)
+_put = object.__setattr__
+
+Around: TypeAlias = "Callable[[Any, Any], Any]"
+
+
+class Entry(NamedTuple):
+    """One hook in the chain of one event type."""
+
+    call: Call
+    hook: Hook
+
+    @property
+    def label(self) -> str:
+        """How errors name the hook."""
+        return f"{self.hook.name} (priority {self.hook.priority})"
+
+
+class Faults(Protocol):
+    """Where a chain reports hooks that fail: the run."""
+
+    async def hook_failed(self, kind: type[Event], hook: Hook, error: Exception, fatal: bool) -> bool:
+        """A hook has failed.
+
+        Args:
+            kind: The event class it failed on.
+            hook: The hook.
+            error: What it raised.
+            fatal: Whether its policy ends the call.
+
+        Returns:
+            Whether the chain goes on without the hook.
+        """
+        ...
+
+    def is_cancelled(self) -> bool:
+        """Whether somebody has cancelled the run: only then is a `CancelledError` a cancellation."""
+        ...
+
+
+class Chain:
+    """The hooks of one event type, in order.
+
+    Attributes:
+        kind: The event class.
+        editors: Those that may write.
+        guards: Those that judge what the editors made of it.
+        observers: Those that see the sealed result.
+    """
+
+    __slots__ = ("calls", "editors", "guards", "kind", "observers", "pre")
+
+    def __init__(
+        self, kind: type[Event], editors: tuple[Entry, ...], guards: tuple[Entry, ...], observers: tuple[Entry, ...]
+    ) -> None:
+        self.kind = kind
+        self.editors = editors
+        self.guards = guards
+        self.observers = observers
+        # What the hot loop walks; the entry behind a call is looked up only when it is needed.
+        self.calls = tuple(entry.call for entry in editors)
+        self.pre = kind.__name__.startswith("Pre")
+
+    def without(self, hook: Hook) -> Chain | None:
+        """The chain without one hook; None if nobody is left."""
+        parts = [tuple(e for e in part if e.hook is not hook) for part in (self.editors, self.guards, self.observers)]
+        return Chain(self.kind, *parts) if any(parts) else None
+
+    def __iter__(self) -> Iterator[Entry]:
+        yield from self.editors
+        yield from self.guards
+        yield from self.observers
+
+
+class HookSet:
+    """Hooks in order. Immutable: `with_hooks` and `without` make new ones, so a run keeps the one it began with.
+
+    Args:
+        hooks: The hooks, as registered.
+    """
+
+    __slots__ = ("_arounds", "_chains", "hooks")
+
+    def __init__(self, hooks: Iterable[Hook] = ()) -> None:
+        given = tuple(hooks)
+        self.hooks: tuple[Hook, ...] = tuple(sorted(given, key=lambda hook: (_class_of(hook), hook.priority)))
+        self._chains: dict[type[Event], Chain | None] = {}
+        self._arounds: dict[type[Event], tuple[tuple[Around, Hook], ...]] = {}
+
+    def with_hooks(self, hooks: Iterable[Hook]) -> HookSet:
+        """A set that also has these, registered last."""
+        added = tuple(hooks)
+        return HookSet((*self.hooks, *added)) if added else self
+
+    def without(self, hook: Hook) -> HookSet:
+        """A set without this hook."""
+        return HookSet(h for h in self.hooks if h is not hook)
+
+    def chain(self, kind: type[Event]) -> Chain | None:
+        """The chain of an event type; None where nobody listens."""
+        try:
+            return self._chains[kind]
+        except KeyError:
+            chain = self._chains[kind] = self._compile(kind)
+            return chain
+
+    def chains(self) -> dict[type[Event], Chain | None]:
+        """All chains, by event type."""
+        if len(self._chains) < len(EVENT_TYPES):
+            for kind in EVENT_TYPES:
+                self.chain(kind)
+        return self._chains
+
+    def _compile(self, kind: type[Event]) -> Chain | None:
+        parts: tuple[list[Entry], list[Entry], list[Entry]] = ([], [], [])
+        seen: set[int] = set()
+        for hook in self.hooks:
+            if id(hook) not in seen and listens_to(hook, kind):
+                seen.add(id(hook))
+                parts[_class_of(hook)].append(Entry(call_of(hook, kind), hook))
+        return Chain(kind, *map(tuple, parts)) if seen else None
+
+    def arounds(self, kind: type[Event]) -> tuple[tuple[Around, Hook], ...]:
+        """The hooks that wrap the work behind a Pre event, outermost first."""
+        found = self._arounds.get(kind)
+        if found is None:
+            wrapping = [hook for hook in self.hooks if type(hook).around is not Hook.around and kind in _STAGES]
+            wrapping.sort(key=lambda hook: hook.priority)
+            found = self._arounds[kind] = tuple((cast("Around", hook.around), hook) for hook in wrapping)
+        return found
+
+    def describe(self) -> str:
+        """The order in which hooks run, event by event, as text."""
+        lines: list[str] = []
+        for kind in EVENT_TYPES:
+            chain = self.chain(kind)
+            arounds = self.arounds(kind)
+            if chain is None and not arounds:
+                continue
+            lines.append(kind.__name__)
+            for title, entries in _parts(chain):
+                lines.extend(f"  {title:<9}{e.hook.priority:>5}  {e.hook.name}" for e in entries)
+            lines.extend(f"  {'around':<9}{hook.priority:>5}  {hook.name}" for _, hook in arounds)
+        return "\n".join(lines) or "no hooks"
+
+    def __len__(self) -> int:
+        return len(self.hooks)
+
+    def __iter__(self) -> Iterator[Hook]:
+        return iter(self.hooks)
+
+
+def _parts(chain: Chain | None) -> tuple[tuple[str, tuple[Entry, ...]], ...]:
+    if chain is None:
+        return ()
+    return (("edit", chain.editors), ("guard", chain.guards), ("observe", chain.observers))
+
+
+def _class_of(hook: Hook) -> int:
+    return 2 if hook.observer else 1 if hook.guard else 0
+
+
+async def run_chain(chain: Chain, event: Event, faults: Faults) -> Event:
+    """Pass an open event through its chain and seal it.
+
+    Args:
+        chain: The hooks.
+        event: The event, in its open form.
+        faults: Told of hooks that fail.
+
+    Returns:
+        The event, sealed; `event.decision` holds the verdict, if there was one.
+
+    Raises:
+        Exception: What a hook raised, where its policy is to abort; the event is sealed then too, `event.decision.error`
+            is the exception, and observers have seen it.
+    """
+    decided: Decided | None = None
+    editing = iter(chain.calls)
+    try:
+        while True:
+            try:
+                for call in editing:
+                    result = call(event)
+                    if result is event or result is None:
+                        continue
+                    kind = result.__class__
+                    if kind is CoroutineType:
+                        result = await result
+                        if result is event or result is None:
+                            continue
+                    elif kind is Just:
+                        result = result.value
+                        if result is event or result is None:
+                            continue
+                    entry = _current(chain, editing)
+                    verdict = await _settle(chain, entry, event, result)
+                    if verdict is not None:
+                        decided = _stronger(decided, verdict, entry)
+                        if chain.pre:
+                            break
+                break
+            except Veto as veto:
+                decided = _stronger(decided, _denied(chain, _current(chain, editing), veto), _current(chain, editing))
+                if chain.pre:
+                    break
+            except asyncio.CancelledError as error:
+                await _stray(chain, _current(chain, editing), error, faults)
+            except Exception as error:
+                if not await _tolerated(chain, _current(chain, editing), event, error, faults):
+                    raise
+        if chain.guards and not (chain.pre and decided is not None):
+            _put(event, "__class__", chain.kind)
+            decided = await _judge(chain, event, decided, faults)
+    except BaseException as error:
+        decided = Decided(None, _current(chain, editing).hook.name if chain.editors else "", error)
+        raise
+    finally:
+        _put(event, "__class__", chain.kind)
+        if decided is not None:
+            _put(event, "decision", decided)
+        if chain.observers:
+            await _observe(chain, event, faults)
+    return event
+
+
+def _current(chain: Chain, editing: Iterator[Call]) -> Entry:
+    """The entry whose call the iterator gave last."""
+    left = operator.length_hint(editing)
+    return chain.editors[len(chain.editors) - left - 1]
+
+
+async def _judge(chain: Chain, event: Event, decided: Decided | None, faults: Faults) -> Decided | None:
+    for entry in chain.guards:
+        try:
+            result: Any = entry.call(event)
+            if result is event or result is None:
+                continue
+            verdict = await _settle(chain, entry, event, result)
+        except Veto as veto:
+            verdict = _denied(chain, entry, veto)
+        except asyncio.CancelledError as error:
+            await _stray(chain, entry, error, faults)
+            continue
+        except Exception as error:
+            if await _tolerated(chain, entry, event, error, faults):
+                continue
+            raise
+        if verdict is not None:
+            if type(verdict) not in _GUARD_MAY:
+                raise _contract(chain, entry, f"{type(verdict).__name__} although it is a guard")
+            decided = _stronger(decided, verdict, entry)
+            if chain.pre:
+                break
+    return decided
+
+
+async def _observe(chain: Chain, event: Event, faults: Faults) -> None:
+    for entry in chain.observers:
+        try:
+            result: Any = entry.call(event)
+            if result is not event and result is not None:
+                if isinstance(result, Observable):
+                    await first_value(cast("Observable[object]", result))
+                elif isinstance(result, Awaitable):
+                    await cast("Awaitable[object]", result)
+        except asyncio.CancelledError as error:
+            await _stray(chain, entry, error, faults)
+        except Exception as error:
+            if not await _tolerated(chain, entry, event, error, faults):
+                raise
+
+
+async def _settle(chain: Chain, entry: Entry, event: Event, result: Any) -> Verdict | None:
+    """Bring what a hook returned down to a verdict or None (the event goes on, changed in place if need be)."""
+    while True:
+        if isinstance(result, Observable):
+            result = await first_value(cast("Observable[Any]", result))
+            if result is EMPTY:
+                return None
+        elif isinstance(result, Awaitable):
+            result = await cast("Awaitable[Any]", result)
+        if result is event or result is None:
+            return None
+        if isinstance(result, chain.kind):
+            _take_over(chain, entry, event, result)
+            return None
+        if isinstance(result, chain.kind.verdicts) and _may(event):
+            return cast("Verdict", result)
+        if not isinstance(result, Observable | Awaitable):
+            raise _contract(chain, entry, f"{type(result).__name__} ({result!r:.60})")
+
+
+def _may(event: Event) -> bool:
+    return not isinstance(event, Error) or event.fatal
+
+
+def _take_over(chain: Chain, entry: Entry, event: Event, changed: Event) -> None:
+    if event.sealed:
+        raise _contract(chain, entry, f"a changed {chain.kind.__name__} although it is a guard")
+    for name in chain.kind.writable:
+        value = getattr(changed, name)
+        if value is not getattr(event, name):
+            setattr(event, name, value)
+
+
+def _contract(chain: Chain, entry: Entry, got: str) -> HookContractError:
+    verdicts = ", ".join(kind.__name__ for kind in chain.kind.verdicts)
+    legal = f"the event, a changed {chain.kind.__name__}, None" if chain.kind.writable else "the event, None"
+    if verdicts:
+        only = " (only while event.fatal)" if chain.kind is Error else ""
+        legal += f", or a verdict: {verdicts}{only}"
+    return HookContractError(entry.label, chain.kind.__name__, got, legal)
+
+
+def _denied(chain: Chain, entry: Entry, veto: Veto) -> Deny:
+    if Deny not in chain.kind.verdicts:
+        raise _contract(chain, entry, f"Veto({veto.reason!r})") from veto
+    return Deny(veto.reason)
+
+
+def _stronger(before: Decided | None, verdict: Verdict, entry: Entry) -> Decided:
+    if before is not None and _STRENGTH.get(type(before.verdict), 0) >= _STRENGTH.get(type(verdict), 0):
+        return before
+    return Decided(verdict, entry.hook.name)
+
+
+async def _tolerated(chain: Chain, entry: Entry, event: Event, error: Exception, faults: Faults) -> bool:
+    """Note whose failure it was and report it; True: the chain goes on without the hook."""
+    hook = entry.hook
+    error.add_note(f"raised by hook {entry.label} on {chain.kind.__name__}")
+    decision = issubclass(chain.kind, Decision) or (isinstance(event, Error) and event.fatal)
+    policy = hook.on_failure or ("skip" if hook.observer or not decision else "abort")
+    return await faults.hook_failed(chain.kind, hook, error, policy != "skip")
+
+
+async def _stray(chain: Chain, entry: Entry, error: asyncio.CancelledError, faults: Faults) -> None:
+    """Tell a cancellation of the run from a hook that raises `CancelledError` itself, which is a failing hook."""
+    if faults.is_cancelled():
+        raise error
+    failure = HookError(
+        f"Hook {entry.label!r} raised CancelledError on {chain.kind.__name__}, although nobody cancelled the run."
+    )
+    if not await faults.hook_failed(chain.kind, entry.hook, failure, True):
+        raise failure from error

@@ -1,0 +1,96 @@
+"""`Hook`: one method for all events, one for wrapping the work behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Iterable
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeVar
+
+from reactivex import Observable
+
+from agentflow.events import Event, HookEvent
+from agentflow.verdicts import Verdict
+
+if TYPE_CHECKING:
+    from agentflow.tools.tool import Tool
+
+__all__ = ["FailurePolicy", "Hook", "HookResult", "HookValue"]
+
+HookValue: TypeAlias = HookEvent | Verdict | None
+HookResult: TypeAlias = HookValue | Awaitable[HookValue] | Awaitable[None] | Observable[Any]
+"""What `on_event` may return: the event (the same or a changed one), a verdict, None, or any of these later."""
+
+FailurePolicy: TypeAlias = Literal["abort", "skip", "deny"]
+
+S = TypeVar("S", bound="Observable[Any]")
+
+
+class Hook:
+    """Subclass it, match the events you care about, return the event.
+
+    Attributes:
+        priority: Ascending order within a class of hooks; bands: 0-49 system, 50-99 checks, 100-499 behaviour, 500 and up
+            output.
+        on_failure: What an exception of this hook does: `"abort"` ends the call, `"skip"` undoes the hook's edits and goes
+            on, `"deny"` refuses the work. None: abort on a decision, skip on a notification and for observers.
+        timeout: Seconds that one event may take; a synchronous hook needs `in_thread=True` for it.
+        guard: Runs after all editing hooks of its event, on the sealed event; may veto, stop or suspend, never edit.
+        observer: Runs after the chain on the sealed event, always; changes nothing, and its failure harms nothing.
+        scope: `"own"`: this agent's calls; `"tree"`: those of its sub-agents too.
+        serial: Never overlaps with itself, not even in parallel rounds or runs.
+        shadow: Runs on a copy; what it would have changed is recorded in `event.context.shadows`, and nothing applied.
+        in_thread: `on_event` is an ordinary blocking function and runs in a thread.
+        tags: Free labels, for filters.
+        events: The event classes (or base classes) that it listens to; None: all. What nobody listens to is not built.
+
+    Example:
+        >>> class Polite(Hook):
+        ...     def on_event(self, event: HookEvent) -> HookResult:
+        ...         match event:
+        ...             case PreCall(input_messages=[*_, last]):
+        ...                 print("asked:", last.text)
+        ...             case _:
+        ...                 pass
+        ...         return event
+    """
+
+    priority: int = 100
+    on_failure: FailurePolicy | None = None
+    timeout: float | None = None
+    guard: bool = False
+    observer: bool = False
+    scope: Literal["own", "tree"] = "own"
+    serial: bool = False
+    shadow: bool = False
+    in_thread: bool = False
+    tags: frozenset[str] = frozenset()
+    events: ClassVar[tuple[type[Event], ...] | None] = None
+
+    @property
+    def name(self) -> str:
+        """What errors and `describe()` call this hook."""
+        return type(self).__name__
+
+    def on_event(self, event: HookEvent) -> HookResult:
+        """See an event; change it, answer it, veto it, or let it pass."""
+        return event
+
+    def around(self, event: HookEvent, source: S) -> S | Observable[Any]:
+        """Wrap the work behind a sealed Pre event.
+
+        Args:
+            event: `PreCall`, `PreReasoning`, `PreToolRound` or `PreActing`; its chain is over.
+            source: The work, cold: a `Flux[ModelChunk]` for `PreReasoning`, a `Mono[ToolResultBlock]` for `PreActing`, a
+                `Mono[tuple[ToolResultBlock, ...]]` for `PreToolRound`, a `Mono[Msg]` for `PreCall`. Subscribing again runs
+                it again.
+
+        Returns:
+            `source` itself, or what takes its place.
+        """
+        return source
+
+    def tools(self) -> Iterable[Tool[..., Any]]:
+        """Tools that come with the hook."""
+        return ()
+
+    def __repr__(self) -> str:
+        return f"<{self.name} priority={self.priority}>"

@@ -1,0 +1,183 @@
+"""A hook's options as wrappers around its call, put on once when a chain is compiled."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable
+from contextvars import copy_context
+from typing import Any, TypeAlias, cast
+from weakref import WeakKeyDictionary
+
+from reactivex import Observable
+
+from agentflow.context import Shadow
+from agentflow.errors import HookTimeoutError, UsageError
+from agentflow.events import Event
+from agentflow.hooks.hook import Hook
+from agentflow.reactive import EMPTY, first_value
+from agentflow.verdicts import Deny
+
+__all__ = ["Call", "call_of", "check_options", "listens_to"]
+
+Call: TypeAlias = Callable[[Any], Any]
+
+
+def listens_to(hook: Hook, kind: type[Event]) -> bool:
+    """Whether a hook gets events of a class."""
+    if type(hook).on_event is Hook.on_event:
+        return False
+    return hook.events is None or issubclass(kind, hook.events)
+
+
+def check_options(hook: Hook) -> None:
+    """Refuse options that cannot hold.
+
+    Raises:
+        UsageError: The text names the hook, the option and the fix.
+    """
+    if hook.guard and hook.observer:
+        raise UsageError(f"Hook {hook.name!r} is guard=True and observer=True; a guard may veto, an observer may not.")
+    if hook.on_failure not in (None, "abort", "skip", "deny"):
+        raise UsageError(f"Hook {hook.name!r}: on_failure={hook.on_failure!r}; legal are 'abort', 'skip', 'deny', None.")
+    if hook.timeout is not None:
+        if hook.timeout <= 0:
+            raise UsageError(f"Hook {hook.name!r}: timeout={hook.timeout}; it is seconds and must be above 0.")
+        if not hook.in_thread and not _may_suspend(handler_of(hook)):
+            raise UsageError(
+                f"Hook {hook.name!r} has a timeout and is synchronous, so nothing can interrupt it: make it `async def`, "
+                "or set in_thread=True."
+            )
+    if hook.in_thread and inspect.iscoroutinefunction(handler_of(hook)):
+        raise UsageError(f"Hook {hook.name!r} is `async def` and in_thread=True; a thread runs a plain `def`.")
+
+
+def handler_of(hook: Hook) -> Call:
+    """The function behind a hook, where it is one."""
+    return cast("Call", getattr(hook, "handler", hook.on_event))
+
+
+def _may_suspend(function: Call) -> bool:
+    if inspect.iscoroutinefunction(function):
+        return True
+    annotation = str(getattr(function, "__annotations__", {}).get("return", ""))
+    return any(word in annotation for word in ("Mono", "Flux", "Observable", "Awaitable", "HookResult"))
+
+
+def call_of(hook: Hook, kind: type[Event]) -> Call:
+    """The hook's call for one event class, its options around it."""
+    call = handler_of(hook)
+    if hook.in_thread:
+        call = _threaded(call)
+    if hook.timeout is not None:
+        call = _timed(call, hook, kind)
+    if hook.serial:
+        call = _serial(call)
+    if hook.on_failure == "deny" and Deny in kind.verdicts:
+        call = _denying(call, hook)
+    elif hook.on_failure == "deny" and kind.__name__ == "PostActing":
+        call = _withholding(call, hook)
+    elif hook.on_failure == "skip" and kind.writable:
+        call = _undoing(call)
+    return _shadowed(call, hook) if hook.shadow else call
+
+
+async def _resolve(result: Any) -> Any:
+    if isinstance(result, Observable):
+        value = await first_value(cast("Observable[Any]", result))
+        return None if value is EMPTY else value
+    return await cast("Awaitable[Any]", result) if isinstance(result, Awaitable) else result
+
+
+def _threaded(call: Call) -> Call:
+    async def threaded(event: Any) -> Any:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(None, copy_context().run, call, event)
+
+    return threaded
+
+
+def _timed(call: Call, hook: Hook, kind: type[Event]) -> Call:
+    limit = cast("float", hook.timeout)
+
+    async def timed(event: Any) -> Any:
+        deadline = asyncio.timeout(limit)
+        try:
+            async with deadline:
+                return await _resolve(call(event))
+        except TimeoutError as error:
+            if deadline.expired():
+                raise HookTimeoutError(hook.name, kind.__name__, limit) from error
+            raise
+
+    return timed
+
+
+def _serial(call: Call) -> Call:
+    locks: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
+
+    async def serial(event: Any) -> Any:
+        loop = asyncio.get_running_loop()
+        lock = locks.get(loop)
+        if lock is None:
+            lock = locks[loop] = asyncio.Lock()
+        async with lock:
+            return await _resolve(call(event))
+
+    return serial
+
+
+def _denying(call: Call, hook: Hook) -> Call:
+    async def denying(event: Any) -> Any:
+        try:
+            return await _resolve(call(event))
+        except Exception as error:
+            return Deny(f"{hook.name} failed ({type(error).__name__}), so this is refused")
+
+    return denying
+
+
+def _withholding(call: Call, hook: Hook) -> Call:
+    async def withholding(event: Any) -> Any:
+        try:
+            return await _resolve(call(event))
+        except Exception as error:
+            result = event.tool_result
+            text = f"(withheld: {hook.name} failed with {type(error).__name__})"
+            event.tool_result = type(result)(result.tool_use_id, result.name, text, "denied")
+            return event
+
+    return withholding
+
+
+def _undoing(call: Call) -> Call:
+    async def undoing(event: Any) -> Any:
+        before = {name: getattr(event, name) for name in event.writable}
+        try:
+            return await _resolve(call(event))
+        except Exception:
+            if not event.sealed:
+                for name, value in before.items():
+                    object.__setattr__(event, name, value)
+            raise
+
+    return undoing
+
+
+def _shadowed(call: Call, hook: Hook) -> Call:
+    async def shadowed(event: Any) -> None:
+        copy = event.replace()
+        verdict: Any = None
+        try:
+            verdict = await _resolve(call(copy))
+        except Exception as error:
+            verdict = error
+        if isinstance(verdict, Event):
+            copy, verdict = verdict, None
+        changes = {
+            name: getattr(copy, name) for name in event.writable if getattr(copy, name) is not getattr(event, name)
+        }
+        if changes or verdict is not None:
+            event.context.shadows.append(Shadow(hook.name, type(event).__name__, event.seq, changes, verdict))
+
+    return shadowed

@@ -1,0 +1,92 @@
+"""Running a tool's coroutine in the driver's task: in a context of its own, with a time limit of its own.
+
+Rules:
+
+1. The tool sees a copy of the context: what it sets does not leak, inline or parallel.
+2. The timer is armed when the tool first suspends; a tool that never does costs no timer. It stands still while an event
+   is handed to a reader.
+3. The limit cancels the task and takes the cancellation back; a cancellation from outside at the same time wins.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import types
+from collections.abc import Coroutine, Generator
+from contextvars import Context
+from typing import Any
+
+__all__ = ["TimeLimit", "drive"]
+
+
+class TimeLimit:
+    """The time that one tool run may take, its reader's time not counted.
+
+    Args:
+        seconds: The limit; None: none.
+    """
+
+    __slots__ = ("_base", "_handle", "_left", "_since", "_task", "expired", "seconds")
+
+    def __init__(self, seconds: float | None) -> None:
+        self.seconds = seconds
+        self._left = 0.0 if seconds is None else seconds
+        self._since = 0.0
+        self._base = 0
+        self._handle: asyncio.TimerHandle | None = None
+        self._task: asyncio.Task[Any] | None = None
+        self.expired = False
+
+    def start(self) -> None:
+        """Count, if there is a limit and it is not counting."""
+        if self.seconds is None or self._handle is not None or self.expired:
+            return
+        loop = asyncio.get_running_loop()
+        self._task = task = asyncio.current_task()
+        self._base = 0 if task is None else task.cancelling()
+        self._since = loop.time()
+        self._handle = loop.call_at(self._since + max(self._left, 0.0), self._expire)
+
+    def pause(self) -> bool:
+        """Stop counting; returns whether it was."""
+        handle = self._handle
+        if handle is None:
+            return False
+        handle.cancel()
+        self._handle = None
+        self._left -= asyncio.get_running_loop().time() - self._since
+        return True
+
+    def _expire(self) -> None:
+        self._handle = None
+        self.expired = True
+        if self._task is not None:
+            self._task.cancel()
+
+    def absorb(self) -> bool:
+        """Take the limit's own cancellation back; False: somebody else cancelled too, so the cancellation stands."""
+        task = self._task
+        return task is None or task.uncancel() <= self._base
+
+
+@types.coroutine
+def drive(coro: Coroutine[Any, Any, Any], context: Context, limit: TimeLimit) -> Generator[Any, Any, Any]:
+    """Run a coroutine to its end in a context, under a limit; the caller's task does the waiting."""
+    run = context.run
+    try:
+        yielded = run(coro.send, None)
+    except StopIteration as stop:
+        return stop.value
+    limit.start()
+    try:
+        while True:
+            try:
+                sent = yield yielded
+            except BaseException as error:
+                yielded = run(coro.throw, error)
+            else:
+                yielded = run(coro.send, sent)
+    except StopIteration as stop:
+        return stop.value
+    finally:
+        limit.pause()

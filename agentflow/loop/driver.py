@@ -1,0 +1,336 @@
+"""The driver: performs the machine's next action, one at a time, until the call has a reply.
+
+Rules:
+
+1. One driver for every path: `call`, `stream`, `block` and durable workers run this coroutine; only the reader differs.
+2. Exactly one `CallEnded` per call, and it is the last event, on success, failure, interrupt, cancellation and close.
+3. The caller sees the original error; what fails while it is reported is attached to it as a note.
+4. A call that was cut leaves a legal history: open rounds answered, the user's words kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import Any, cast
+
+from agentflow.context import find_dep
+from agentflow.errors import UsageError
+from agentflow.events import CallEnded, ErrorPhase, PostCall, PreCall
+from agentflow.facts import CallClosed, CallOpened, CallResumed, RoundClosed
+from agentflow.loop.machine import State
+from agentflow.loop.reasoning import as_reply, reason, wrap
+from agentflow.loop.rounds import act, in_tasks
+from agentflow.loop.run import RunBase
+from agentflow.loop.stream import Port
+from agentflow.messages import Msg, Outcome, Reply, tool_result, with_metadata
+from agentflow.reactive import EMPTY, Mono
+from agentflow.verdicts import Answer, Deny, Resolution
+
+__all__ = ["Run"]
+
+
+class Run(RunBase):
+    """One call of an agent. `execute` is the whole of it; the session must have been acquired, and is released."""
+
+    input_messages: tuple[Msg, ...] = ()
+    is_resume = False
+
+    def opening(self, messages: tuple[Msg, ...]) -> Run:
+        """Make this a call with input."""
+        self.input_messages = messages
+        return self
+
+    def continuing(self, decisions: Mapping[str, Resolution]) -> Run:
+        """Make this a resume."""
+        self.is_resume = True
+        self.resuming = True
+        self.decisions = decisions
+        self.iteration = self.machine.iteration
+        return self
+
+    async def execute(self) -> Reply:
+        """Run the call from its first event to its last.
+
+        Returns:
+            The reply: completed, denied, stopped, limited, suspended or interrupted.
+
+        Raises:
+            Exception: What the call failed with, after `CallEnded`.
+        """
+        self.task = task = asyncio.current_task()
+        self.base = 0 if task is None or self.stream is not None else task.cancelling()
+        self.session.run = self
+        timer = None
+        if self.timeout is not None:
+            timer = asyncio.get_running_loop().call_later(self.timeout, self._expire)
+        try:
+            reply = await self._whole()
+        except GeneratorExit:
+            self.cut()
+            raise
+        finally:
+            if timer is not None:
+                timer.cancel()
+            self.over = True
+            self.session.release()
+        return reply
+
+    async def _whole(self) -> Reply:
+        started = self.monotonic()
+        try:
+            final = await self._begin()
+            if final is None:
+                await self._work()
+                final = self._final()
+            reply = await self._respond(final, started)
+        except GeneratorExit:
+            raise
+        except BaseException as error:
+            return await self._wind_up(error)
+        await self._end(reply.outcome, None)
+        return reply
+
+    # ---- the beginning
+
+    async def _begin(self) -> Msg | None:
+        """Open or resume the call; returns the final message where a verdict gave it at once."""
+        for kind in self.config.dep_types:
+            find_dep(self.deps, kind)
+        if self.config.system is not None:
+            self.head = await self._system()
+        if self.is_resume:
+            await self.record(CallResumed(self.run_id, self.call_id))
+            return None
+        messages: Sequence[Msg] = self.input_messages
+        event: PreCall | None = None
+        if self.chains[PreCall] is None and self.port is None:
+            self.seq += 1
+        else:
+            history = self.machine.transcript.messages
+            event = cast("PreCall | None", await self.fire(PreCall, self.port, messages, history))
+            if event is not None:
+                messages = event.input_messages
+                decided = event.decision
+                if decided is not None and isinstance(decided.verdict, Deny):
+                    self.outcome = "denied"
+                    return with_metadata(Msg.assistant(decided.verdict.reason), synthetic="denied")
+        await self.record(CallOpened(self.run_id, self.call_id, tuple(messages), self.config.max_iterations))
+        if event is not None and event.decision is not None and isinstance(event.decision.verdict, Answer):
+            return as_reply(event.decision.verdict.value, event.decision.hook, "PreCall")
+        if self.hooks.arounds(PreCall):
+            return await self._through_arounds(event)
+        return None
+
+    async def _system(self) -> tuple[Msg, ...]:
+        system: Any = self.config.system
+        if callable(system):
+            system = system(self.context)
+            if isinstance(system, Awaitable):
+                system = await cast("Awaitable[Any]", system)
+        if system is None or system == "":
+            return ()
+        return (system if isinstance(system, Msg) else Msg("system", Msg.system(str(system)).content, id="system"),)
+
+    async def _through_arounds(self, event: PreCall | None) -> Msg | None:
+        if event is None:
+            values = (self.input_messages, self.machine.transcript.messages)
+            event = PreCall.draft(self.frame, 0, self.seq, self.now(), None, *values)
+            event.__class__ = PreCall
+        ran = False
+
+        async def rest() -> Msg:
+            nonlocal ran
+            if ran:
+                raise UsageError(
+                    "The source behind PreCall is the rest of the call; it can be subscribed once. To try a model again, "
+                    "wrap PreReasoning; to send the agent back to work, return Again from PostReasoning."
+                )
+            ran = True
+            await self._work()
+            return self._final()
+
+        bare = Mono(rest)
+        source: Any = wrap(self, PreCall, event, bare)
+        if source is bare:
+            return None
+        mono = source if isinstance(source, Mono) else Mono.from_observable(source)
+        found: list[Any] = []
+
+        async def wrapped(port: Port | None) -> None:
+            outer, self.port = self.port, port
+            try:
+                found.append(await mono.resolve())
+            finally:
+                self.port = outer
+
+        if self.port is None:
+            await wrapped(None)
+        else:
+            await in_tasks(self, [wrapped], 1)
+        if found[0] is EMPTY:
+            return None if ran else with_metadata(Msg.assistant("(no answer)"), synthetic="closing")
+        if self.machine.suspended:
+            return None
+        return as_reply(found[0], "around", "PreCall")
+
+    # ---- the loop
+
+    async def _work(self) -> None:
+        machine = self.machine
+        while True:
+            if self.landed:
+                await self.fire_landed()
+            action = machine.next()
+            if action == "reason" or action == "summary":
+                await reason(self, action)
+            elif action == "act":
+                await act(self)
+                self.resuming = False
+            else:
+                break
+        if self.landed:
+            await self.fire_landed()
+
+    def _final(self) -> Msg:
+        machine = self.machine
+        if machine.suspended:
+            self.outcome = "suspended"
+            stored = machine.transcript.messages
+            if machine.final is not None:
+                return machine.final
+            if len(stored) and stored[-1].role == "assistant":
+                return stored[-1]
+            return with_metadata(Msg.assistant("(waits for a decision)"), synthetic="suspended")
+        if machine.limited and self.outcome == "completed":
+            self.outcome = "limited"
+        final = machine.final
+        if final is None:
+            final = with_metadata(Msg.assistant("(no answer)"), synthetic="closing")
+        return final
+
+    # ---- the end
+
+    async def _respond(self, final: Msg, started: float) -> Reply:
+        outcome = self.outcome
+        if self.chains[PostCall] is None and self.port is None:
+            self.seq += 1
+        else:
+            duration = (self.monotonic() - started) * 1000
+            event = cast(
+                "PostCall | None", await self.fire(PostCall, self.port, final, outcome, self.usage, duration)
+            )
+            if event is not None:
+                final = event.final_message
+        pending = self.machine.pending if outcome == "suspended" else ()
+        if self.machine.state is not State.USER_INPUT:  # a denied call never opened
+            await self.record(CallClosed(self.run_id, self.call_id, outcome, final))
+            if self.landed:
+                await self.fire_landed()
+        return Reply.of(final, outcome, self.run_id, self.usage, pending)
+
+    async def _end(self, outcome: Outcome, error: BaseException | None) -> None:
+        """Fire the last event; nothing that happens there takes it back."""
+        if self.__dict__.get("_pending_work"):
+            await asyncio.gather(*self.pending_work)
+        self.outcome = outcome
+        if self.chains[CallEnded] is None and self.port is None:
+            self.seq += 1
+        else:
+            await self.fire(CallEnded, self.port, outcome, error, self.usage)
+
+    async def _wind_up(self, error: BaseException) -> Reply:
+        """The call was cut or has failed: make the history legal, tell of it, end.
+
+        Returns:
+            The reply of an interrupted call, or of one that a hook recovered.
+        """
+        self.absorb(error)
+        recovered = await self._recovered(error)
+        if recovered is not None:
+            return recovered
+        reason = self.interrupted()
+        cut = reason is not None or (isinstance(error, asyncio.CancelledError) and self.is_cancelled())
+        cut = cut or isinstance(error, KeyboardInterrupt | SystemExit)
+        outcome: Outcome = "interrupted" if cut else "failed"
+        timed_out = self.timed_out() if reason is not None else None
+        shown = timed_out or (None if reason is not None else error)
+        try:
+            await self._close_history(outcome)
+        except GeneratorExit:
+            raise
+        except BaseException as problem:
+            self._attach(error, problem)
+            self.cut()
+        try:
+            await self._end(outcome, shown)
+        except GeneratorExit:
+            raise
+        except BaseException as problem:
+            self._attach(error, problem)
+            if isinstance(problem, asyncio.CancelledError) and not isinstance(error, asyncio.CancelledError):
+                raise problem from error
+        if timed_out is not None:
+            raise timed_out
+        if reason is not None:
+            final = self.partial or with_metadata(Msg.assistant(f"(interrupted: {reason})"), synthetic="interrupted")
+            return Reply.of(final, "interrupted", self.run_id, self.usage, ())
+        raise error
+
+    async def _recovered(self, error: BaseException) -> Reply | None:
+        """Report a failure that nobody has reported yet; a hook may give the reply in its place."""
+        if not isinstance(error, Exception) or self.interrupted() is not None:
+            return None
+        try:
+            verdict = await self.report(error, ErrorPhase.CALL, fatal=True)
+            if verdict is None:
+                return None
+            final = as_reply(verdict.value, "Recover", "Error")
+            await self._close_history("completed", final)
+        except GeneratorExit:
+            raise
+        except BaseException as problem:
+            self.absorb(problem)
+            self._attach(error, problem)
+            return None
+        await self._end("completed", None)
+        return Reply.of(final, "completed", self.run_id, self.usage, ())
+
+    @staticmethod
+    def _attach(error: BaseException, problem: BaseException) -> None:
+        if problem is not error:
+            error.add_note(f"while the call was being closed: {type(problem).__name__}: {problem}")
+
+    async def _close_history(self, outcome: Outcome, final: Msg | None = None) -> None:
+        machine = self.machine
+        if machine.state is State.USER_INPUT or machine.run_id != self.run_id:
+            return
+        if machine.transcript.open_round:
+            await self.record(self._closing_round())
+        if final is None and machine.final is not None and outcome == "failed" and machine.state is State.RESPONSE:
+            final = machine.final  # the reply was accepted; a hook failed behind it
+        await self.record(CallClosed(self.run_id, self.call_id, outcome, final))
+        if self.landed:
+            await self.fire_landed()
+
+    def _closing_round(self) -> RoundClosed:
+        machine = self.machine
+        results = [
+            machine.finished.get(use.id) or tool_result(use.id, use.name, "Interrupted.", "interrupted")
+            for use in machine.transcript.open_round
+        ]
+        return RoundClosed(self.run_id, self.config.new_id("msg_"), tuple(results))
+
+    def cut(self) -> None:
+        """End without a chance to wait: the loop is gone. The history is made legal; hooks are not called."""
+        machine = self.machine
+        if self.over or machine.state is State.USER_INPUT or machine.run_id != self.run_id:
+            return
+        if machine.suspended:
+            return
+        if machine.transcript.open_round:
+            machine.apply(self._closing_round())
+        if machine.state is not State.USER_INPUT:
+            machine.apply(CallClosed(self.run_id, self.call_id, "interrupted", None))
+
+

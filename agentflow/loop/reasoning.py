@@ -1,0 +1,411 @@
+"""One reply of the model: request, stream, fold, judgement."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import replace
+from typing import Any, Literal, cast
+
+from agentflow.chunks import ModelChunk, fold
+from agentflow.context import as_messages
+from agentflow.errors import HookContractError, ModelError, Veto
+from agentflow.events import ErrorPhase, PostReasoning, PreReasoning, ReasoningChunk
+from agentflow.facts import Injected, Reasoned, RoundSuspended
+from agentflow.loop.run import RunBase
+from agentflow.messages import ContentBlock, Msg, Pending, ToolUseBlock, message, with_metadata
+from agentflow.ports.model import Model, ModelRequest, resolve_model
+from agentflow.reactive import Flux
+from agentflow.specs import ModelOptions, ToolSpec, Usage
+from agentflow.transcript import MessageView, ends_legally, legalise
+from agentflow.verdicts import Again, Answer, Decided, Deny, Stop, Suspend, Verdict
+
+__all__ = ["ModelFlux", "reason"]
+
+SUMMARY_PROMPT = (
+    "The limit of {limit} rounds is reached. Do not call tools; answer now with what you have found, and say what is missing."
+)
+ONE_CALL = Usage(model_calls=1)
+
+
+class ModelFlux(Flux[ModelChunk]):
+    """The work behind `PreReasoning`: each run is one attempt at the model's reply.
+
+    Example:
+        >>> def around(self, event, source):
+        ...     if isinstance(event, PreReasoning):
+        ...         return source.catch(lambda error, _: source.using(model="openai/gpt-5-mini"))
+        ...     return source
+    """
+
+    def __init__(self, model: str | Model, request: ModelRequest, attempts: Attempts) -> None:
+        self._model = model
+        self._request = request
+        self._attempts = attempts
+        super().__init__(self._run)
+
+    async def _run(self) -> AsyncIterator[ModelChunk]:
+        attempts = self._attempts
+        first = attempts.begin()
+        stream = resolve_model(self._model).stream(self._request)
+        try:
+            async for chunk in stream:
+                if first:
+                    first = False
+                    chunk = replace(chunk, restart=True)
+                attempts.delivered = True
+                yield chunk
+        finally:
+            await _aclose(stream)
+
+    def using(
+        self,
+        *,
+        model: str | Model | None = None,
+        input_messages: Sequence[Msg] | None = None,
+        options: ModelOptions | None = None,
+    ) -> ModelFlux:
+        """The same work with another request; running it is another attempt.
+
+        Args:
+            model: Another model.
+            input_messages: Other messages; they are put into a legal order.
+            options: Laid over those of the request.
+        """
+        before = self._request
+        request = ModelRequest(
+            before.messages if input_messages is None else legalise(input_messages),
+            before.tools,
+            before.options.merge(options),
+            before.model if model is None else model if isinstance(model, str) else model.name,
+        )
+        return ModelFlux(self._model if model is None else model, request, self._attempts)
+
+
+class Attempts:
+    """Counts the runs of one reply's source.
+
+    Attributes:
+        count: Runs begun.
+        delivered: Whether any chunk has left a run.
+    """
+
+    __slots__ = ("count", "delivered")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.delivered = False
+
+    def begin(self) -> bool:
+        """Begin a run; returns whether the pieces before it are void."""
+        self.count += 1
+        return self.delivered
+
+
+async def _aclose(stream: AsyncIterator[Any]) -> None:
+    aclose = getattr(stream, "aclose", None)
+    if aclose is not None:
+        await aclose()
+
+
+async def reason(run: RunBase, purpose: Literal["reason", "summary"]) -> None:
+    """Get one reply and make it a fact (or what a verdict puts in its place)."""
+    machine = run.machine
+    run.iteration = iteration = machine.iteration + 1
+    config = run.config
+    summary = purpose == "summary"
+    messages: Sequence[Msg] = machine.request_view(run.head)
+    if summary:
+        messages = (*messages, summary_prompt(run))
+    if run.transient:
+        messages = (*messages, *run.transient)
+        run.transient = []
+    specs = () if summary else config.specs
+    model, options = config.model, run.options
+    stored = len(machine.transcript)
+    name = model if isinstance(model, str) else model.name
+    given = messages
+    event: PreReasoning | None = None
+    if run.chains[PreReasoning] is None and run.port is None:
+        run.seq += 1
+    else:
+        event = cast(
+            "PreReasoning | None", await run.fire(PreReasoning, run.port, messages, specs, name, options, purpose)
+        )
+        if event is not None:
+            if event.decision is not None and await _decided(run, event.decision, purpose):
+                return
+            messages, specs, options = event.input_messages, tuple(event.tools), event.options
+            if event.model != name:
+                model = name = event.model
+    if len(machine.transcript) > stored:  # injected by the chain: part of this request
+        messages = (*messages, *list(machine.transcript.messages)[stored:])
+    if run.transient:
+        messages = (*messages, *run.transient)
+        run.transient = []
+    if (messages is not given and not isinstance(messages, MessageView)) or not ends_legally(messages):
+        messages = legalise(messages, config.new_id)
+    request = ModelRequest(messages, specs, options, name)
+    started = run.monotonic()
+    reply = await _ask(run, model, request, event)
+    await _judge(run, reply, purpose, (run.monotonic() - started) * 1000)
+
+
+def summary_prompt(run: RunBase) -> Msg:
+    """The message that asks for the summary at the limit; never stored."""
+    text = SUMMARY_PROMPT.format(limit=run.machine.max_iterations)
+    return with_metadata(Msg.user(text, id=run.config.new_id("msg_")), synthetic="summary")
+
+
+async def _decided(run: RunBase, decided: Decided, purpose: str) -> bool:
+    verdict = decided.verdict
+    if isinstance(verdict, Answer):
+        chunk = ModelChunk.of(as_reply(verdict.value, decided.hook, "PreReasoning"))
+        await _stream_one(run, chunk)
+        reply = fold((chunk,), used_ids=run.machine.transcript.used_ids, new_id=run.config.new_id)
+        await _judge(run, message(*_parts(reply), Usage(), reply.finish_reason), purpose, 0.0, Usage())
+        return True
+    if isinstance(verdict, Deny | Stop):
+        outcome = "denied" if isinstance(verdict, Deny) else "stopped"
+        closing = with_metadata(
+            Msg.assistant(verdict.reason or outcome, id=run.config.new_id("msg_")), synthetic=outcome
+        )
+        run.outcome = outcome
+        await run.record(Reasoned(run.run_id, run.iteration, closing, Usage(), 0.0, stop=verdict.reason))
+        return True
+    return False
+
+
+def _parts(msg: Msg) -> tuple[Any, Any, str, Any]:
+    return msg.role, msg.content, msg.id, msg.metadata
+
+
+def as_reply(value: object, hook: str, event: str) -> Msg:
+    """Make the assistant's message of what a verdict carries: a `Msg` or a text."""
+    if isinstance(value, Msg) and value.role == "assistant":
+        return value
+    if isinstance(value, Msg):
+        return message("assistant", value.content, value.id, value.metadata)
+    if isinstance(value, str):
+        return Msg.assistant(value)
+    raise HookContractError(hook, event, f"a verdict with {type(value).__name__}", "a verdict with a Msg or a str")
+
+
+async def _stream_one(run: RunBase, chunk: ModelChunk) -> None:
+    await run.fire(ReasoningChunk, run.port, chunk, 1, False, [chunk], 1)
+
+
+async def _ask(run: RunBase, model: str | Model, request: ModelRequest, event: PreReasoning | None) -> Msg:
+    """Stream the reply; its chunks go to hooks and reader as they come."""
+    chunks: list[ModelChunk] = []
+    try:
+        if run.hooks.arounds(PreReasoning):
+            chunks = await _through_arounds(run, model, request, event, chunks)
+        else:
+            chunks = await _pull(run, resolve_model(model).stream(request), chunks, None)
+    except GeneratorExit:
+        raise
+    except Exception as error:
+        reply = await _failed(run, error)
+    except BaseException as error:
+        run.absorb(error)
+        await keep_partial(run, chunks)
+        raise
+    else:
+        reply = fold(chunks, used_ids=run.machine.transcript.used_ids, new_id=run.config.new_id)
+    run.add_usage(_one_call(reply.usage))
+    return reply
+
+
+def _one_call(usage: Usage | None) -> Usage:
+    if usage is None:
+        return ONE_CALL
+    return usage if usage.model_calls else usage + ONE_CALL
+
+
+async def _pull(
+    run: RunBase, stream: AsyncIterator[ModelChunk], chunks: list[ModelChunk], attempts: Attempts | None
+) -> list[ModelChunk]:
+    """The hot path: pull a chunk, keep it, hand it over."""
+    port = run.port
+    chain = run.chains[ReasoningChunk]
+    watched = port is not None and not port.closed
+    draft, frame, iteration, now = ReasoningChunk.draft, run.frame, run.iteration, run.now
+    attempt, count, restarts = 1, 0, 0
+    kept = chunks
+    try:
+        async for chunk in stream:
+            restart = chunk.restart
+            if attempts is not None and attempts.count > attempt + restarts:
+                restarts = attempts.count - attempt
+                restart = restart or bool(kept)
+            if restart:
+                attempt += 1
+                restarts = max(0, restarts - 1)
+                kept = []
+                count = 0
+            kept.append(chunk)
+            count += 1
+            if chain is None:
+                run.seq += 1
+                if watched:
+                    made = draft(frame, iteration, run.seq, now(), None, chunk, attempt, restart, kept, count)
+                    made.__class__ = ReasoningChunk
+                    port.event = made  # pyright: ignore[reportOptionalMemberAccess] - watched says so
+                    await port  # pyright: ignore[reportGeneralTypeIssues]
+            else:
+                await run.fire(ReasoningChunk, port, chunk, attempt, restart, kept, count)
+                chain = run.chains[ReasoningChunk]
+            if run._interrupt is not None:  # pyright: ignore[reportPrivateUsage] - once per chunk: an attribute, not a call
+                run.check_interrupt()
+    except GeneratorExit:
+        raise
+    except BaseException:
+        if kept is not chunks:
+            chunks[:] = kept
+        await _close_quietly(stream)
+        raise
+    return kept
+
+
+async def _close_quietly(stream: AsyncIterator[Any]) -> None:
+    """Close a stream whose reading failed; the failure that counts is the one on its way."""
+    try:
+        await _aclose(stream)
+    except Exception as error:
+        from loguru import logger
+
+        logger.opt(exception=error).debug("closing a model's stream failed")
+
+
+async def _through_arounds(
+    run: RunBase, model: str | Model, request: ModelRequest, event: PreReasoning | None, chunks: list[ModelChunk]
+) -> list[ModelChunk]:
+    attempts = Attempts()
+    source: Any = ModelFlux(model, request, attempts)
+    bare = source
+    sealed = event if event is not None else sealed_pre_reasoning(run, request)
+    try:
+        source = wrap(run, PreReasoning, sealed, source)
+        if source is bare:
+            return await _pull(run, resolve_model(model).stream(request), chunks, None)
+        flux = source if isinstance(source, Flux) else Flux.from_observable(source)
+        return await _pull(run, cast("AsyncIterator[ModelChunk]", flux.open()), chunks, attempts)
+    except Veto as veto:  # equals Deny: the reply is the reason
+        return [ModelChunk(veto.reason, finish_reason="stop")]
+
+
+def sealed_pre_reasoning(run: RunBase, request: ModelRequest) -> PreReasoning:
+    """The event for wrapping hooks where no chain has built it."""
+    values = (request.messages, request.tools, request.model, request.options, "reason")
+    event = PreReasoning.draft(run.frame, run.iteration, run.seq, run.now(), None, *values)
+    event.__class__ = PreReasoning
+    return event
+
+
+def wrap(run: RunBase, kind: type[Any], event: Any, source: Any) -> Any:
+    """Put the onion of `around` around a stage's work; the lowest priority is outermost."""
+    for around, hook in reversed(run.hooks.arounds(kind)):
+        wrapped = around(event, source)
+        if wrapped is None:
+            continue
+        if not hasattr(wrapped, "subscribe"):
+            raise HookContractError(
+                f"{hook.name}.around", kind.__name__, type(wrapped).__name__, "the source, or any Mono, Flux or Observable"
+            )
+        source = wrapped
+    return source
+
+
+async def _failed(run: RunBase, error: Exception) -> Msg:
+    """The model failed: tell, and let a hook recover."""
+    recovered = await run.report(error, ErrorPhase.REASONING, fatal=True)
+    if recovered is None:
+        raise error
+    if not isinstance(recovered.value, Msg | str):
+        return Msg.assistant("(the model failed)", id=run.config.new_id("msg_"))
+    return as_reply(recovered.value, "Recover", "Error")
+
+
+async def keep_partial(run: RunBase, chunks: Sequence[ModelChunk]) -> None:
+    """Store what had been said when the call was cut, marked; half tool calls are dropped."""
+    if not chunks:
+        return
+    partial = fold(chunks, new_id=run.config.new_id)
+    content = tuple(b for b in partial.content if not isinstance(b, ToolUseBlock))
+    if not any(getattr(b, "text", "").strip() for b in content):
+        return
+    kept = with_metadata(message("assistant", content, partial.id, usage=partial.usage), interrupted=True)
+    run.partial = kept
+    await run.record(Injected(run.run_id, (kept,)), "interrupted")
+    run.landed[-1] = ((kept,), "interrupted")
+
+
+async def _judge(
+    run: RunBase, reply: Msg, purpose: Literal["reason", "summary"] | str, duration_ms: float, usage: Usage | None = None
+) -> None:
+    """Pass the reply through the Post chain and make it a fact."""
+    verdict: Verdict | None = None
+    result = reply
+    used = usage if usage is not None else _one_call(reply.usage)
+    if run.chains[PostReasoning] is None and run.port is None:
+        run.seq += 1
+    else:
+        event = cast(
+            "PostReasoning | None", await run.fire(PostReasoning, run.port, reply, used, duration_ms, purpose)
+        )
+        if event is not None:
+            result = event.reasoning_result
+            if event.decision is not None:
+                verdict = event.decision.verdict
+                hook = event.decision.hook
+            else:
+                hook = ""
+            if result is not reply:
+                result = _legal_calls(result, run.machine.transcript.used_ids, run.config.new_id)
+            if purpose == "summary" and isinstance(verdict, Again):
+                raise HookContractError(hook, "PostReasoning", "Again", "the event, Stop or Suspend: it is the summary")
+            if isinstance(verdict, Suspend):
+                await _park(run, result, used, duration_ms, verdict, hook, purpose)
+                return
+    if purpose == "summary" and result.tool_uses:
+        content = tuple(b for b in result.content if not isinstance(b, ToolUseBlock))
+        result = message("assistant", content, result.id, result.metadata, result.usage, result.finish_reason)
+    base = (run.run_id, run.iteration, result, used, duration_ms)
+    if verdict is None:
+        await run.record(Reasoned(*base, summary=purpose == "summary"))
+    elif isinstance(verdict, Again):
+        follow_up = _follow_up(run, verdict)
+        await run.record(Reasoned(*base, accepted=False, follow_up=follow_up), "superseded")
+        if follow_up:
+            run.landed.append((follow_up, "again"))
+    else:
+        assert isinstance(verdict, Stop)
+        run.outcome = "stopped"
+        await run.record(Reasoned(*base, stop=verdict.reason, summary=purpose == "summary"))
+
+
+async def _park(
+    run: RunBase, result: Msg, usage: Usage, duration_ms: float, verdict: Suspend, hook: str, purpose: str
+) -> None:
+    await run.record(
+        Reasoned(run.run_id, run.iteration, result, usage, duration_ms, summary=purpose == "summary")
+    )
+    uses = run.machine.open_calls
+    pending = tuple(Pending(use.id, "approval", verdict.request, use, hook) for use in uses)
+    parked = pending or (Pending("call", "parked", verdict.request, None, hook),)
+    await run.record(RoundSuspended(run.run_id, parked))
+
+
+def _follow_up(run: RunBase, verdict: Again) -> tuple[Msg, ...]:
+    messages = as_messages(verdict.messages)
+    return tuple([m if "synthetic" in m.metadata else with_metadata(m, synthetic="again") for m in messages])
+
+
+def _legal_calls(msg: Msg, used_ids: set[str], new_id: Callable[[str], str]) -> Msg:
+    """What hooks made of a reply may repeat ids or hold results: fold it again."""
+    content: list[ContentBlock] = [b for b in msg.content if getattr(b, "type", "") != "tool_result"]
+    folded = fold((ModelChunk(blocks=tuple(content)),), id=msg.id, used_ids=used_ids, new_id=new_id)
+    return message("assistant", folded.content, msg.id, msg.metadata, msg.usage, msg.finish_reason)
+
+

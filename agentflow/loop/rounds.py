@@ -1,0 +1,340 @@
+"""One round: the calls of one reply, in lanes, in parallel where they may, answered all together.
+
+Rules:
+
+1. From before its `PreToolRound` is shown to anyone, a round has its `PostToolRound` on every path.
+2. Results stand in call order; each is delivered when it is there.
+3. Work that runs in tasks of its own hands its events over a bounded channel; no task outlives its round.
+4. Whatever cuts a round, every call of it is answered before anything else is stored.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, cast
+
+from agentflow.events import PostToolRound, PreActing, PreToolRound
+from agentflow.facts import RoundClosed, RoundSuspended
+from agentflow.loop.acting import Acting
+from agentflow.loop.reasoning import wrap
+from agentflow.loop.run import RunBase, TurnPlace, current_turn
+from agentflow.loop.stream import Channel, ChannelPort, Port
+from agentflow.messages import Pending, ToolResultBlock, ToolState, ToolUseBlock, tool_result
+from agentflow.reactive import EMPTY, Mono
+from agentflow.specs import Lane
+from agentflow.verdicts import Deny, Stop, Suspend
+
+__all__ = ["act", "in_tasks"]
+
+Work = Callable[[Port | None], Awaitable[None]]
+
+
+async def in_tasks(run: RunBase, works: Sequence[Work], limit: int) -> None:
+    """Run works in tasks of their own, at most `limit` at a time, and hand their events to the reader.
+
+    The first failure cancels the others; when all are over it is raised, unwrapped. Cancelling this cancels them all.
+    """
+    port = run.port if run.port is not None and not run.port.closed else None
+    channel = Channel() if port is not None else Channel(1)
+    waiting = list(reversed(works))
+    tasks: set[asyncio.Task[None]] = set()
+    failures: list[BaseException] = []
+    loop = asyncio.get_running_loop()
+
+    async def one(work: Work) -> None:
+        try:
+            await work(ChannelPort(channel) if port is not None else None)
+        except asyncio.CancelledError:
+            pass
+        except BaseException as error:  # a signal must not escape through the loop: it is raised in the driver
+            failures.append(error)
+
+    def over(task: asyncio.Task[None]) -> None:
+        tasks.discard(task)
+        if failures:
+            waiting.clear()
+            for other in tasks:
+                other.cancel()
+        elif waiting:
+            begin()
+        channel.wake()
+
+    def begin() -> None:
+        task = loop.create_task(one(waiting.pop()))
+        tasks.add(task)
+        task.add_done_callback(over)
+
+    for _ in range(min(limit, len(works))):
+        begin()
+    cut: BaseException | None = None
+    while True:
+        try:
+            event = await channel.get(lambda: not tasks)
+            if event is None:
+                break
+            if port is not None and not port.closed:
+                port.event = event
+                await port
+        except GeneratorExit:
+            for task in tasks:
+                task.cancel()
+            raise
+        except BaseException as error:
+            run.absorb(error)
+            if port is not None and port.closed:
+                channel.close()
+            waiting.clear()
+            if cut is None:
+                cut = error
+            for task in list(tasks):
+                task.cancel()
+    if cut is not None:
+        raise cut
+    if failures:
+        raise failures[0]
+
+
+class _Round:
+    """A round while it runs."""
+
+    __slots__ = ("actings", "calls", "results", "run", "stop", "suspended")
+
+    def __init__(self, run: RunBase, calls: tuple[ToolUseBlock, ...]) -> None:
+        self.run = run
+        self.calls = calls
+        self.results: dict[str, ToolResultBlock] = dict(run.machine.finished) if run.machine.finished else {}
+        self.suspended: dict[str, Pending] = {}
+        self.actings: dict[str, Acting] = {}
+        self.stop: str | None = run.machine.stop
+
+    def answer_rest(self, text: str, state: ToolState) -> None:
+        """Give every call without a result this one."""
+        for call in self.run.machine.transcript.open_round:
+            if call.id not in self.results:
+                self.results[call.id] = tool_result(call.id, call.name, text, state)
+
+    def ordered(self) -> tuple[ToolResultBlock, ...]:
+        """The results in call order; calls without one are suspended."""
+        results = self.results
+        return tuple(
+            [
+                results.get(call.id) or tool_result(call.id, call.name, "Suspended: waits for a decision.", "suspended")
+                for call in self.run.machine.transcript.open_round
+            ]
+        )
+
+    def lane_of(self, call: ToolUseBlock) -> Lane:
+        tool = self.run.config.tools.get(call.name)
+        return "write" if tool is None else tool.lane
+
+    async def run_calls(self) -> None:
+        """Run what has no result yet, batch by batch."""
+        run = self.run
+        calls = [call for call in self.calls if call.id not in self.results]
+        schedule = run.config.schedule
+        if len(calls) == 1:
+            batches = [calls]
+        else:
+            batches = schedule.batches(calls, self.lane_of)
+        deferred: list[ToolUseBlock] = []
+        while batches or deferred:
+            if not batches:
+                batches = [[call] for call in deferred]
+                deferred = []
+            batch = batches.pop(0)
+            if self.stop is not None or self.suspended:
+                break
+            lane = self.lane_of(batch[0])
+
+            def waits(vetted: Lane, planned: Lane = lane) -> bool:
+                return schedule.waits(vetted, planned)
+
+            if len(batch) == 1 and not self._needs_task(batch[0]):
+                if not await self.one(batch[0], run.port, waits):
+                    deferred.append(batch[0])
+                continue
+            works = [self._work(call, waits, deferred) for call in batch]
+            await in_tasks(run, works, schedule.max_concurrency)
+        if self.stop is not None:
+            self.answer_rest("Not run: the call was stopped.", "denied")
+
+    def _needs_task(self, call: ToolUseBlock) -> bool:
+        """Whether the call may emit from a task that is not the reader's: then its events need the channel."""
+        run = self.run
+        if run.port is None or run.port.closed:
+            return False
+        tool = run.config.tools.get(call.name)
+        return bool(run.hooks.arounds(PreActing)) or (tool is not None and tool.wants_context)
+
+    def _work(self, call: ToolUseBlock, waits: Callable[[Lane], bool], deferred: list[ToolUseBlock]) -> Work:
+        async def work(port: Port | None) -> None:
+            if self.stop is not None:
+                return
+            current_turn.set(TurnPlace(self.run, self.calls.index(call), port))
+            if not await self.one(call, port, waits):
+                deferred.append(call)
+
+        return work
+
+    async def one(self, call: ToolUseBlock, port: Port | None, waits: Callable[[Lane], bool] | None) -> bool:
+        acting = self.actings.get(call.id)
+        if acting is None:
+            acting = self.actings[call.id] = Acting(self.run, call, self.calls.index(call), port)
+        else:
+            acting.port = port
+        try:
+            over = await acting.whole(None if acting.vetted else waits)
+        except GeneratorExit:
+            raise
+        except BaseException:
+            if acting.result is not None:
+                self.results[call.id] = acting.result
+            raise
+        if not over:
+            return False
+        if acting.pending is not None:
+            self.suspended[call.id] = acting.pending
+        elif acting.result is not None:
+            self.results[call.id] = acting.result
+        if acting.stop is not None and self.stop is None:
+            self.stop = acting.stop
+        return True
+
+    async def abort_waiting(self, error: BaseException) -> None:
+        """Close calls that were vetted and still wait for their lane."""
+        for call_id, acting in self.actings.items():
+            if acting.opened and call_id not in self.results:
+                await acting.abort(error)
+                if acting.result is not None:
+                    self.results[call_id] = acting.result
+
+
+async def act(run: RunBase) -> None:
+    """Run the open round and make its results a fact."""
+    machine = run.machine
+    round_ = _Round(run, machine.open_calls)
+    if round_.stop is not None and not machine.finished:  # the reply itself was stopped: nothing begins
+        round_.answer_rest("Not run: the call was stopped.", "denied")
+        await _close(run, round_)
+        return
+    opened = False
+    try:
+        opened = True
+        verdict, hook, event = await _open(run, round_)
+        if isinstance(verdict, Deny):
+            round_.answer_rest(f"Denied: {verdict.reason}", "denied")
+        elif isinstance(verdict, Stop):
+            round_.stop = verdict.reason
+            round_.answer_rest(f"Not run: {verdict.reason}", "denied")
+        elif isinstance(verdict, Suspend) and not run.resuming:
+            for call in round_.calls:
+                round_.suspended[call.id] = Pending(call.id, "approval", verdict.request, call, hook)
+        elif run.hooks.arounds(PreToolRound):
+            await _through_arounds(run, round_, event)
+        else:
+            await round_.run_calls()
+    except GeneratorExit:
+        raise
+    except BaseException as error:
+        await _cut(run, round_, error, opened)
+        raise
+    await _finish(run, round_)
+
+
+async def _open(run: RunBase, round_: _Round) -> tuple[object, str, PreToolRound | None]:
+    if run.chains[PreToolRound] is None and run.port is None:
+        run.seq += 1
+        return None, "", None
+    event = cast("PreToolRound | None", await run.fire(PreToolRound, run.port, round_.calls))
+    if event is None or event.decision is None:
+        return None, "", event
+    return event.decision.verdict, event.decision.hook, event
+
+
+async def _through_arounds(run: RunBase, round_: _Round, event: PreToolRound | None) -> None:
+    if event is None:
+        event = PreToolRound.draft(run.frame, run.iteration, run.seq, run.now(), None, round_.calls)
+        event.__class__ = PreToolRound
+
+    async def work() -> tuple[ToolResultBlock, ...]:
+        await round_.run_calls()
+        return round_.ordered()
+
+    bare = Mono(work)
+    source: Any = wrap(run, PreToolRound, event, bare)
+    if source is bare:
+        await round_.run_calls()
+        return
+    mono = source if isinstance(source, Mono) else Mono.from_observable(source)
+
+    async def wrapped(port: Port | None) -> None:
+        outer, run.port = run.port, port
+        try:
+            results = await mono.resolve()
+        finally:
+            run.port = outer
+        if results is not EMPTY:
+            known = {call.id for call in round_.calls}
+            for result in cast("Sequence[ToolResultBlock]", results):
+                if result.tool_use_id in known and result.state != "suspended":
+                    round_.results[result.tool_use_id] = result
+        if not round_.suspended and round_.stop is None:
+            round_.answer_rest("(no result)", "error")
+
+    await in_tasks(run, [wrapped], 1)
+
+
+async def _finish(run: RunBase, round_: _Round) -> None:
+    """All calls are answered or suspended: the Post chain, then the facts."""
+    results = round_.ordered()
+    park: tuple[Pending, ...] = ()
+    if run.chains[PostToolRound] is None and run.port is None:
+        run.seq += 1
+    else:
+        calls = run.machine.transcript.open_round
+        try:
+            event = cast("PostToolRound | None", await run.fire(PostToolRound, run.port, calls, results))
+        except GeneratorExit:
+            raise
+        except BaseException as error:
+            run.absorb(error)
+            round_.answer_rest("Interrupted.", "interrupted")
+            await _close(run, round_)
+            raise
+        if event is not None and event.decision is not None:
+            verdict = event.decision.verdict
+            if isinstance(verdict, Stop) and round_.stop is None:
+                round_.stop = verdict.reason
+            elif isinstance(verdict, Suspend) and not round_.suspended:
+                park = (Pending("call", "parked", verdict.request, None, event.decision.hook),)
+    if round_.suspended and round_.stop is None:
+        await run.record(RoundSuspended(run.run_id, tuple(round_.suspended.values())))
+        return
+    round_.answer_rest("Not run: the call was stopped.", "denied")
+    await _close(run, round_)
+    if park:
+        await run.record(RoundSuspended(run.run_id, park))
+
+
+async def _close(run: RunBase, round_: _Round) -> None:
+    if round_.stop is not None:
+        run.outcome = "stopped"
+    await run.record(RoundClosed(run.run_id, run.config.new_id("msg_"), round_.ordered(), round_.stop))
+
+
+async def _cut(run: RunBase, round_: _Round, error: BaseException, opened: bool) -> None:
+    """The round is being cut: close what waits, answer all, fire the Post event, make it a fact."""
+    run.absorb(error)
+    try:
+        await round_.abort_waiting(error)
+    finally:
+        cut = isinstance(error, asyncio.CancelledError | KeyboardInterrupt | SystemExit)
+        text = "Interrupted." if cut else f"Not finished: the call failed ({type(error).__name__})."
+        round_.answer_rest(text, "interrupted")
+        try:
+            if opened:
+                await run.fire(PostToolRound, run.port, run.machine.transcript.open_round, round_.ordered())
+        finally:
+            round_.stop = None
+            await _close(run, round_)

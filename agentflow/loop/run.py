@@ -1,0 +1,396 @@
+"""What the parts of the driver share: one call's state, its one way of firing events, and what contexts may ask of it.
+
+Rules:
+
+1. `fire` is the only place where events are built, chained and handed over; it costs nothing where nobody listens.
+2. `record` is the only place where facts are made true.
+3. An interrupt, a deadline, a cancelled task and a closed stream arrive as `CancelledError`; `absorb` says which it was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, NamedTuple, cast
+
+from loguru import logger
+
+from agentflow.chunks import fold
+from agentflow.context import AgentView, RunContext
+from agentflow.errors import CallTimeoutError, UsageError
+from agentflow.events import CallEnded, Error, ErrorPhase, Event, Frame, MessagesAdded, Origin
+from agentflow.facts import Compacted, Fact, Injected
+from agentflow.frozen import FrozenDict
+from agentflow.hooks.chain import Chain, HookSet, run_chain
+from agentflow.hooks.hook import Hook
+from agentflow.loop.machine import Machine
+from agentflow.loop.schedule import ToolSchedule
+from agentflow.loop.session import Session
+from agentflow.loop.stream import EventStream, ForwardPort, Port
+from agentflow.messages import Msg, Outcome, ToolUseBlock, with_metadata
+from agentflow.ports.model import Model, ModelRequest, resolve_model
+from agentflow.specs import Clock, ModelOptions, ToolSpec, Usage
+from agentflow.tools.tool import Tool
+from agentflow.transcript import legalise
+from agentflow.verdicts import Recover, Resolution
+
+__all__ = ["LoopConfig", "RunBase", "TurnPlace", "current_turn"]
+
+
+class TurnPlace(NamedTuple):
+    """Where in a run some code is running: set in the context of each tool, and of each call's hooks in parallel rounds."""
+
+    run: RunBase
+    index: int
+    port: Port | None
+
+
+current_turn: ContextVar[TurnPlace | None] = ContextVar("agentflow_turn", default=None)
+
+System = str | Msg | Callable[[RunContext], "str | Msg | None | Awaitable[str | Msg | None]"] | None
+
+
+@dataclass(slots=True, frozen=True)
+class LoopConfig:
+    """What an agent gives the loop: settled when the agent is built, shared by all its runs."""
+
+    view: AgentView
+    model: str | Model
+    system: System
+    tools: Mapping[str, Tool[..., Any]]
+    specs: tuple[ToolSpec, ...]
+    dep_types: tuple[type, ...]
+    options: ModelOptions
+    max_iterations: int
+    schedule: ToolSchedule
+    clock: Clock
+    new_id: Callable[[str], str]
+
+
+class RunBase:
+    """One call, as the parts of the driver see it."""
+
+    def __init__(
+        self,
+        config: LoopConfig,
+        hooks: HookSet,
+        session: Session,
+        *,
+        run_id: str,
+        options: ModelOptions,
+        deps: object = None,
+        timeout: float | None = None,
+        source: str = "",
+        parent: RunBase | None = None,
+        stream: EventStream | None = None,
+        children: bool = False,
+    ) -> None:
+        self.config = config
+        self.hooks = hooks
+        self.chains: dict[type[Event], Chain | None] = hooks.chains()
+        self.session = session
+        self.machine: Machine = session.machine
+        self.options = options
+        self.deps = deps
+        self.timeout = timeout
+        self.parent = parent
+        self.stream = stream
+        self.children = children
+        self.port: Port | None = None
+        self.call_id = call_id = config.new_id("call_")
+        self.run_id = run_id
+        clock = config.clock
+        self.now = clock.now
+        self.monotonic = clock.monotonic
+        self.usage = Usage()
+        self.seq = 0
+        self.iteration = 0
+        self.context = RunContext(
+            self, run_id, call_id, session.id, source, config.view, clock, config.new_id, deps, session.state
+        )
+        self.frame = Frame(run_id, call_id, session.id, source, config.view, self.context)
+        self.head: tuple[Msg, ...] = ()
+        self.transient: list[Msg] = []
+        self.decisions: Mapping[str, Resolution] = {}
+        self.resuming = False
+        self.landed: list[tuple[tuple[Msg, ...], Origin]] = []
+        self.outcome: Outcome = "completed"
+        self.partial: Msg | None = None
+        self.task: asyncio.Task[Any] | None = None
+        self.base = 0
+        self.over = False
+        self.fact_list: list[Fact] = []
+        self._interrupt: str | None = None
+        self._deadline = False
+        self._cancelled: asyncio.Task[Any] | None = None
+        self._absorbed = False
+        self._closing = False
+        self._reported: list[BaseException] = []
+
+    # ---- events
+
+    async def fire(self, kind: type[Event], port: Port | None, *values: object) -> Event | None:
+        """Build an event, pass it through its chain, hand it to the reader.
+
+        Returns:
+            The sealed event; None where nobody listens (it was counted, not built).
+        """
+        self.seq += 1
+        chain = self.chains[kind]
+        reader = port is not None and not port.closed
+        if chain is None and not reader:
+            return None
+        event = cast("Event", kind.draft(self.frame, self.iteration, self.seq, self.now(), None, *values))
+        if chain is None:
+            event.__class__ = kind
+        else:
+            event.__class__ = kind.open_form
+            try:
+                await run_chain(chain, event, self)
+            except GeneratorExit:
+                raise
+            except BaseException as error:
+                self.absorb(error)
+                await self._hand_over(event, port)
+                raise
+        if reader:
+            await self._hand_over(event, port)
+        if self._interrupt is not None and not self._absorbed:
+            raise asyncio.CancelledError(self._interrupt)
+        return event
+
+    async def _hand_over(self, event: Event, port: Port | None) -> None:
+        if port is not None and not port.closed:
+            port.event = event
+            await port
+
+    async def fire_landed(self) -> None:
+        """Tell of stored messages that no other event carries."""
+        while self.landed:
+            messages, origin = self.landed.pop(0)
+            await self.fire(MessagesAdded, self.port, messages, origin)
+
+    # ---- facts
+
+    async def record(self, fact: Fact, origin: Origin = "injected") -> None:
+        """Make a fact true: into the store, then into the machine; messages that landed are told of later."""
+        landed = self.session.record(fact)
+        if not isinstance(landed, tuple):
+            landed = await landed
+        self.fact_list.append(fact)
+        if landed:
+            self.landed.append((landed, origin))
+
+    # ---- hooks that fail (`Faults`)
+
+    async def hook_failed(self, kind: type[Event], hook: Hook, error: Exception, fatal: bool) -> bool:
+        """Report a hook's failure; see `agentflow.hooks.chain.Faults`."""
+        if not fatal:
+            logger.opt(exception=error).warning(
+                "hook {} (priority {}) failed on {} and was skipped", hook.name, hook.priority, kind.__name__
+            )
+            if issubclass(kind, Error | CallEnded) or not kind.verdicts:
+                self.disable(kind, hook)
+        if kind is Error or kind is CallEnded:  # never report a failure of reporting by an event
+            if fatal:
+                logger.opt(exception=error).error("hook {} failed while a failure was reported", hook.name)
+            for reported in self._reported[-1:]:
+                reported.add_note(f"while this was reported, hook {hook.name!r} failed: {type(error).__name__}: {error}")
+            return True
+        if not fatal:
+            await self.report(error, ErrorPhase.HOOK, fatal=False, hook=hook.name)
+            return True
+        verdict = await self.report(error, ErrorPhase.HOOK, fatal=True, hook=hook.name)
+        return verdict is not None
+
+    def disable(self, kind: type[Event], hook: Hook) -> None:
+        """Do not call a hook for an event type again in this run."""
+        chain = self.chains[kind]
+        if chain is not None:
+            self.chains = {**self.chains, kind: chain.without(hook)}
+
+    def is_cancelled(self) -> bool:
+        """Whether a `CancelledError` is a cancellation of this run, and not somebody's own."""
+        if self._closing or self._interrupt is not None:
+            return True
+        task = asyncio.current_task()
+        return task is not None and task.cancelling() > (self.base if task is self.task else 0)
+
+    async def report(
+        self,
+        error: BaseException,
+        phase: ErrorPhase,
+        *,
+        fatal: bool,
+        hook: str | None = None,
+        tool_use: ToolUseBlock | None = None,
+        port: Port | None = None,
+    ) -> Recover | None:
+        """Fire `Error`; a fatal error is reported once, wherever it is met again on its way out."""
+        if fatal and any(error is reported for reported in self._reported):
+            return None
+        self._reported.append(error)
+        event = await self.fire(Error, port or self.port, error, phase, fatal, hook, tool_use)
+        if event is None or event.decision is None:
+            return None
+        verdict = event.decision.verdict
+        return verdict if isinstance(verdict, Recover) else None
+
+    # ---- interrupts
+
+    def interrupt(self, reason: str = "interrupted") -> None:
+        """End the call from wherever: another task, another thread, a hook or a tool of this call."""
+        if self.over or self._interrupt is not None:
+            return
+        self._interrupt = reason
+        loop = self._loop()
+        if loop is not None:
+            # Later, and not here: a task that cancels itself would be hit at an await behind the run's end.
+            loop.call_soon_threadsafe(self._cancel_driver)
+
+    def _loop(self) -> asyncio.AbstractEventLoop | None:
+        return None if self.task is None else self.task.get_loop()
+
+    def _expire(self) -> None:
+        if not self.over and self._interrupt is None:
+            self._deadline = True
+            self._interrupt = f"timeout of {self.timeout:g} s"
+            self._cancel_driver()
+
+    def _cancel_driver(self) -> None:
+        if self.over or self._absorbed:
+            return
+        task = self.task if self.stream is None else self.stream.reader
+        if task is not None and not task.done():
+            self._cancelled = task
+            task.cancel()
+
+    def absorb(self, error: BaseException) -> None:
+        """Take in what ends the run: our own cancellation is taken back, a real one means that the reader is gone."""
+        if not isinstance(error, asyncio.CancelledError):
+            return
+        task = asyncio.current_task()
+        if self._interrupt is not None and not self._closing:
+            if not self._absorbed:
+                self._absorbed = True
+                if self._cancelled is not None and self._cancelled is task:
+                    task.uncancel()
+            base = self.base if task is self.task else 0
+            if task is None or task.cancelling() <= base:
+                return
+        if self.is_cancelled() and (self.stream is None or task is self.stream.reader or self._closing):
+            self._closing = True
+            if self.port is not None:
+                self.port.closed = True
+
+    def interrupted(self) -> str | None:
+        """The reason, if the run was interrupted and nobody else cancelled it."""
+        return self._interrupt if self._absorbed and not self._closing else None
+
+    def timed_out(self) -> CallTimeoutError | None:
+        """The error of a passed deadline."""
+        if self._deadline and self.timeout is not None:
+            return CallTimeoutError(self.timeout, self.config.view.name)
+        return None
+
+    def check_interrupt(self) -> None:
+        """Raise at a safe point if the call was interrupted meanwhile."""
+        if self._interrupt is not None and not self._absorbed:
+            raise asyncio.CancelledError(self._interrupt)
+
+    def close_reader(self) -> None:
+        """The reader has closed the stream."""
+        self._closing = True
+        if self.port is not None:
+            self.port.closed = True
+
+    def abandon(self) -> None:
+        """The stream was dropped: calls on the session wait for the cleanup."""
+        self.session.closing = True
+
+    # ---- what contexts may ask (`CallPort`)
+
+    def facts(self) -> Sequence[Fact]:
+        """This call's facts so far."""
+        return tuple(self.fact_list)
+
+    def add_usage(self, usage: Usage) -> None:
+        """Bill this run, and those that caused it."""
+        self.usage = self.usage + usage
+        if self.parent is not None:
+            self.parent.add_usage(usage)
+
+    def inject(self, messages: tuple[Msg, ...], keep: bool, source: str) -> None:
+        """See `RunContext.inject`."""
+        if self.over:
+            raise UsageError("This call is over: nothing can be injected into it any more.")
+        marked = tuple([m if "synthetic" in m.metadata else with_metadata(m, synthetic=source) for m in messages])
+        for msg in marked:
+            if msg.role not in ("user", "assistant") or msg.tool_uses:
+                raise UsageError(
+                    f"context.inject takes user messages and assistant messages without tool calls, not {msg.role!r}."
+                )
+        if not keep:
+            self.transient.extend(marked)
+            return
+        turn = current_turn.get()
+        fact = Injected(self.run_id, marked, turn.index if turn is not None and turn.run is self else None)
+        landed = self.session.record(fact)
+        if isinstance(landed, tuple):
+            self.fact_list.append(fact)
+            if landed:
+                self.landed.append((landed, "injected"))
+        else:
+            self._later(self._record_later(fact, landed))
+
+    def _later(self, work: Any) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self.pending_work.add(task)
+        task.add_done_callback(self.pending_work.discard)
+
+    @property
+    def pending_work(self) -> set[asyncio.Task[None]]:
+        """Writes of slow stores that were begun without waiting; the call's end waits for them."""
+        work = self.__dict__.get("_pending_work")
+        if work is None:
+            work = self.__dict__["_pending_work"] = set[asyncio.Task[None]]()
+        return work
+
+    async def _record_later(self, fact: Fact, landed: Awaitable[tuple[Msg, ...]]) -> None:
+        messages = await landed
+        self.fact_list.append(fact)
+        if messages:
+            self.landed.append((messages, "injected"))
+
+    async def complete(self, messages: tuple[Msg, ...], model: Any, source: str) -> Msg:
+        """See `RunContext.complete`."""
+        asked = resolve_model(model if model is not None else self.config.model)
+        request = ModelRequest(legalise(messages, self.config.new_id), (), self.options, asked.name)
+        stream = asked.stream(request)
+        chunks = [chunk async for chunk in stream]
+        reply = fold(chunks, new_id=self.config.new_id)
+        self.add_usage(reply.usage or Usage(model_calls=1))
+        return Msg(
+            reply.role, reply.content, source, reply.id, FrozenDict(side=source), reply.usage, reply.finish_reason
+        )
+
+    def compact(self, until: int, messages: tuple[Msg, ...]) -> None:
+        """See `RunContext.compact`."""
+        stored = self.machine.transcript.messages
+        if not 0 <= until <= len(stored):
+            raise UsageError(f"compact(until={until}): the history has {len(stored)} messages.")
+        if until < len(stored) and stored[until].role == "tool":
+            raise UsageError(
+                f"compact(until={until}) cuts between tool calls and their results: message {until} holds the results."
+            )
+        fact = Compacted(self.run_id, until, messages)
+        landed = self.session.record(fact)
+        self.fact_list.append(fact)
+        if not isinstance(landed, tuple):
+            self._later(self._record_later(fact, landed))
+
+    def child_port(self, port: Port | None) -> Port | None:
+        """Where a sub-agent's events go: to this call's reader, if it asked for them."""
+        return ForwardPort(port) if self.children and port is not None and not port.closed else None

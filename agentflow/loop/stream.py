@@ -1,0 +1,312 @@
+"""How events get from the driver to a reader: one `await` that suspends up to the reader's `__anext__`.
+
+The driver is a plain coroutine. To hand over an event it puts it on its port and awaits the port; that suspends every
+coroutine frame up to `EventStream`, which returns the event to the reader and resumes the driver when the reader asks
+for more. So the driver runs in the reader's task, a slow reader slows everything down to the model, and there is no
+queue. (0.23 µs an event at any depth; nested async generators cost 0.5 and more, a queue between tasks 5.)
+
+Rules:
+
+1. One reader at a time; a second one gets a `UsageError`.
+2. `aclose()` ends the run as a cancellation does, and returns when all cleanup is done.
+3. A stream that is dropped without being closed is closed in a task of its loop; the session waits for that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from agentflow.errors import UsageError
+from agentflow.events import Event, HookEvent
+
+__all__ = ["ChannelPort", "EventStream", "ForwardPort", "Port"]
+
+
+class Port:
+    """Where a driver leaves an event for its reader: set `event`, then await the port."""
+
+    __slots__ = ("closed", "event")
+
+    def __init__(self) -> None:
+        self.event: Event | None = None
+        self.closed = False
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        yield self
+
+
+class ForwardPort(Port):
+    """The port of a sub-agent whose events go to its caller's reader."""
+
+    __slots__ = ("_target",)
+
+    def __init__(self, target: Port) -> None:
+        super().__init__()
+        self._target = target
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        self._target.event = self.event
+        return self._target.__await__()
+
+
+class Channel:
+    """A bounded hand-over from parallel tools to the driver: with `capacity` events waiting, whoever emits waits."""
+
+    __slots__ = ("_capacity", "_closed", "_events", "_getter", "_putters")
+
+    def __init__(self, capacity: int = 8) -> None:
+        self._events: deque[Event] = deque()
+        self._capacity = capacity
+        self._getter: asyncio.Future[None] | None = None
+        self._putters: deque[asyncio.Future[None]] = deque()
+        self._closed = False
+
+    def wake(self) -> None:
+        """Let the reader look again."""
+        getter = self._getter
+        if getter is not None and not getter.done():
+            getter.set_result(None)
+
+    def close(self) -> None:
+        """Nobody reads any more: events are dropped, and nobody waits."""
+        self._closed = True
+        self._events.clear()
+        while self._putters:
+            putter = self._putters.popleft()
+            if not putter.done():
+                putter.set_result(None)
+
+    async def put(self, event: Event) -> None:
+        """Hand over an event."""
+        while len(self._events) >= self._capacity and not self._closed:
+            putter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._putters.append(putter)
+            await putter
+        if not self._closed:
+            self._events.append(event)
+            self.wake()
+
+    async def get(self, done: Callable[[], bool]) -> Event | None:
+        """Return the next event, or None when nothing waits and `done()`."""
+        while not self._events:
+            if done():
+                return None
+            self._getter = asyncio.get_running_loop().create_future()
+            try:
+                await self._getter
+            finally:
+                self._getter = None
+        event = self._events.popleft()
+        while self._putters:
+            putter = self._putters.popleft()
+            if not putter.done():
+                putter.set_result(None)
+                break
+        return event
+
+
+class ChannelPort(Port):
+    """The port of work that runs in a task of its own."""
+
+    __slots__ = ("channel",)
+
+    def __init__(self, channel: Channel) -> None:
+        super().__init__()
+        self.channel = channel
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        assert self.event is not None
+        return self.channel.put(self.event).__await__()
+
+
+class Streamed(Protocol):
+    """What a stream drives."""
+
+    def close_reader(self) -> None:
+        """The reader has gone: drop events, and take the cancellation that follows as real."""
+        ...
+
+    def abandon(self) -> None:
+        """The stream was dropped; it is being closed in a task."""
+        ...
+
+    def cut(self) -> None:
+        """Nothing can be awaited any more: leave the session legal, at once."""
+        ...
+
+
+class _Step:
+    """One advance of the driver, up to its next event."""
+
+    __slots__ = ("_stream",)
+
+    def __init__(self, stream: EventStream) -> None:
+        self._stream = stream
+
+    def __await__(self) -> Generator[Any, Any, HookEvent]:
+        stream = self._stream
+        driver = stream.driver
+        if driver is None:
+            driver = stream.begin()
+        port = stream.port
+        try:
+            yielded = driver.send(None)
+            while yielded is not port:
+                try:
+                    sent = yield yielded
+                except GeneratorExit:
+                    stream.driver = None
+                    stream.cut()
+                    driver.close()
+                    raise
+                except BaseException as error:
+                    yielded = driver.throw(error)
+                else:
+                    yielded = driver.send(sent)
+        except StopIteration:
+            stream.finish()
+            raise StopAsyncIteration from None
+        except BaseException:
+            stream.finish()
+            raise
+        return port.event  # pyright: ignore[reportReturnType] - the driver sets it before it awaits the port
+
+
+class _Rest:
+    """The driver's way to its end after the reader has gone."""
+
+    __slots__ = ("_driver", "_error", "_port")
+
+    def __init__(self, driver: Coroutine[Any, Any, Any], port: Port, error: BaseException) -> None:
+        self._driver = driver
+        self._port = port
+        self._error = error
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        driver, port = self._driver, self._port
+        try:
+            yielded = driver.throw(self._error)
+            while True:
+                if yielded is port:  # an event on its way out of somebody's cleanup: nobody reads it
+                    yielded = driver.send(None)
+                    continue
+                try:
+                    sent = yield yielded
+                except BaseException as error:
+                    yielded = driver.throw(error)
+                else:
+                    yielded = driver.send(sent)
+        except StopIteration:
+            return
+        except asyncio.CancelledError as error:
+            if error is not self._error and error.args != self._error.args:
+                raise
+
+
+class EventStream(AsyncIterator[HookEvent]):
+    """The events of one run, as its reader holds them.
+
+    Args:
+        start: The run as a coroutine function; called when the first event is asked for. It sets `run` when it has a run.
+
+    Example:
+        >>> async with agent.stream("Hello") as events:
+        ...     async for event in events:
+        ...         print(event)
+    """
+
+    __slots__ = ("__weakref__", "_closed", "_loop", "_start", "_step", "driver", "port", "reader", "run")
+
+    def __init__(self, start: Callable[[EventStream], Coroutine[Any, Any, Any]]) -> None:
+        self._start = start
+        self._step = _Step(self)
+        self._closed = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self.run: Streamed | None = None
+        self.port = Port()
+        self.driver: Coroutine[Any, Any, Any] | None = None
+        self.reader: asyncio.Task[Any] | None = None
+
+    def __aiter__(self) -> Self:
+        return self
+
+    def begin(self) -> Coroutine[Any, Any, Any]:
+        """Begin the run."""
+        self._loop = asyncio.get_running_loop()
+        self.driver = driver = self._start(self)
+        return driver
+
+    def finish(self) -> None:
+        """The driver has ended."""
+        self.driver = None
+        self._closed = True
+
+    def cut(self) -> None:
+        """Nothing can be awaited any more."""
+        if self.run is not None:
+            self.run.cut()
+
+    async def __anext__(self) -> HookEvent:
+        if self.reader is not None:
+            raise UsageError(
+                f"anext() on an agent's stream while task {self.reader.get_name()!r} already waits for its next event; a "
+                "stream has one reader at a time. Await that read first, or make two calls for two runs."
+            )
+        if self._closed:
+            raise StopAsyncIteration
+        self.reader = asyncio.current_task()
+        try:
+            return await self._step
+        finally:
+            self.reader = None
+
+    async def aclose(self) -> None:
+        """End the run and wait for its cleanup; a read still in flight in another task is cancelled first."""
+        self._closed = True
+        reader = self.reader
+        if reader is not None and reader is not asyncio.current_task():
+            if self.run is not None:
+                self.run.close_reader()
+            reader.cancel()
+            await asyncio.wait([reader])
+        driver = self.driver
+        if driver is None:
+            return
+        self.driver = None
+        if self.run is not None:
+            self.run.close_reader()
+        await _Rest(driver, self.port, asyncio.CancelledError("the stream was closed"))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    def __del__(self) -> None:
+        driver, loop = getattr(self, "driver", None), getattr(self, "_loop", None)
+        if driver is None or loop is None:
+            return
+        if loop.is_running():
+            if self.run is not None:
+                self.run.abandon()
+            # The task keeps the stream alive until its cleanup is done.
+            loop.call_soon_threadsafe(_close_later, loop, self.aclose())
+        else:
+            self.cut()
+            driver.close()
+
+
+def _close_later(loop: asyncio.AbstractEventLoop, closing: Coroutine[Any, Any, None]) -> None:
+    task = loop.create_task(closing, name="agentflow: closing a dropped stream")
+    _closing_tasks.add(task)
+    task.add_done_callback(_closing_tasks.discard)
+
+
+_closing_tasks: set[asyncio.Task[None]] = set()

@@ -1,0 +1,369 @@
+"""Our messages as the OpenAI-style dicts that LiteLLM takes.
+
+Rules (what every provider accepts; the order of messages is legal by construction before it comes here):
+
+1. Each message is converted once; a long history costs a look-up per message to send again.
+2. Blank text is left out; a message that would be empty gets a visible word.
+3. Tool-use ids and tool names are made legal by a pure function of the stored one, so both sides of a call agree.
+4. Arguments are always the text of a JSON object.
+5. Thoughts go back untouched, and only to the model that made them.
+6. What is handed out are fresh dicts: LiteLLM writes into the messages that it is given.
+"""
+
+import base64
+import binascii
+import hashlib
+import re
+from collections.abc import Iterable, Sequence
+from typing import TypeAlias
+
+from agentflow.messages import ContentBlock, DataBlock, Msg, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
+from agentflow.models.profiles import WireProfile
+from agentflow.transcript import note
+
+__all__ = ["Conversation", "Json", "WireMessage", "wire_id", "wire_name"]
+
+Json: TypeAlias = "str | int | float | bool | list[Json] | dict[str, Json] | None"
+WireMessage: TypeAlias = dict[str, Json]
+
+EMPTY = "(empty)"
+NO_OUTPUT = "(no output)"
+BRIDGE = "(noted)"
+IMAGES_FOLLOW = "(see the attached content below)"
+SIGNATURE_MARK = "__thought__"
+
+_LEGAL_ID = re.compile(r"[a-zA-Z0-9_-]{1,40}\Z")
+_NINE = re.compile(r"[a-zA-Z0-9]{9}\Z")
+_LEGAL_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_-]{0,63}\Z")
+_NAME_TRASH = re.compile(r"[^a-zA-Z0-9_-]+")
+_ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+
+
+def wire_id(id: str, profile: WireProfile) -> str:  # noqa: A002 - the field's own word
+    """The tool-use id as the family takes it; the same for the call and for its result.
+
+    Example:
+        >>> from agentflow.models.profiles import MISTRAL, OPENAI
+        >>> wire_id("call_1", OPENAI), len(wire_id("call_1", MISTRAL))
+        ('call_1', 9)
+    """
+    if profile.ids == "nine":
+        return id if _NINE.match(id) else _digest_nine(id)
+    if _LEGAL_ID.match(id) or (profile.ids == "gemini" and SIGNATURE_MARK in id):
+        return id
+    return "call_" + hashlib.sha256(id.encode()).hexdigest()[:24]
+
+
+def _digest_nine(text: str) -> str:
+    number = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8])
+    letters: list[str] = []
+    for _ in range(9):
+        number, place = divmod(number, len(_ALPHABET))
+        letters.append(_ALPHABET[place])
+    return "".join(letters)
+
+
+def wire_name(name: str) -> str:
+    """A tool's name as every provider takes it: `^[a-zA-Z_][a-zA-Z0-9_-]{0,63}$`.
+
+    Example:
+        >>> wire_name("files.read"), wire_name("2fast"), wire_name("")
+        ('files_read', '_2fast', 'unnamed_tool')
+    """
+    if _LEGAL_NAME.match(name):
+        return name
+    cleaned = _NAME_TRASH.sub("_", name)
+    if not cleaned.strip("_"):
+        return "unnamed_tool"
+    return (cleaned if cleaned[0].isalpha() or cleaned[0] == "_" else f"_{cleaned}")[:64]
+
+
+class Conversation:
+    """Converts conversations for one model, and remembers the messages that it has converted.
+
+    Args:
+        model: The model's name: thoughts of other models are left out.
+        profile: What its provider wants.
+        memory: About how many converted messages are remembered (at most twice as many are held).
+
+    Example:
+        >>> from agentflow.models.profiles import OPENAI
+        >>> Conversation("openai/gpt-5", OPENAI).convert([Msg.user("hi")])
+        [{'role': 'user', 'content': 'hi'}]
+    """
+
+    __slots__ = ("_memory", "_model", "_old", "_profile", "_young")
+
+    def __init__(self, model: str, profile: WireProfile, memory: int = 16_384) -> None:
+        self._model = model
+        self._profile = profile
+        self._memory = memory
+        # Two generations: what is asked for again moves to the young one, the rest goes when the old one is dropped.
+        self._young: dict[str, tuple[Msg, tuple[WireMessage, ...]]] = {}
+        self._old: dict[str, tuple[Msg, tuple[WireMessage, ...]]] = {}
+
+    @property
+    def profile(self) -> WireProfile:
+        """What the provider wants."""
+        return self._profile
+
+    def convert(self, messages: Sequence[Msg], *, thoughts: bool = True) -> list[WireMessage]:
+        """Return the messages as new dicts, for LiteLLM to do with as it likes.
+
+        Args:
+            messages: The conversation, in a legal order.
+            thoughts: Whether sealed thoughts go back; a provider that is told not to think refuses them.
+        """
+        if messages and messages[-1].role == "assistant":
+            messages = (*messages[:-1], note(messages[-1], "assistant"))
+        out: list[WireMessage] = []
+        remembered = self._young.get
+        joins, bridge = not self._profile.merges, self._profile.bridge
+        previous: Json = ""
+        for msg in messages:
+            entry = remembered(msg.id)
+            # An id may live on in a changed message, so it is the object that counts.
+            if entry is None or entry[0] is not msg:
+                entry = self._recall(msg)
+                remembered = self._young.get
+            for piece in entry[1]:
+                role = piece["role"]
+                if role == previous and joins and (merged := _merged(out[-1], piece)) is not None:
+                    out[-1] = merged
+                    continue
+                if bridge and role == "user" and previous == "tool":
+                    out.append({"role": "assistant", "content": BRIDGE})
+                out.append(piece.copy())
+                previous = role
+        if not thoughts and self._profile.thinking == "blocks":
+            _drop_thoughts(out)
+        return out
+
+    def _recall(self, msg: Msg) -> tuple[Msg, tuple[WireMessage, ...]]:
+        """The entry of a message that the young generation does not hold."""
+        entry = self._old.get(msg.id)
+        if entry is None or entry[0] is not msg:
+            entry = (msg, tuple(self._pieces(msg)))
+        # Media is not remembered: writing it again is one copy, holding it for a finished session is megabytes.
+        if not any(_is_media(block) for block in msg.content):
+            if len(self._young) >= self._memory:
+                self._old, self._young = self._young, {}
+            self._young[msg.id] = entry
+        return entry
+
+    def _pieces(self, msg: Msg) -> Iterable[WireMessage]:
+        match msg.role:
+            case "system":
+                return ({"role": "system", "content": _text_of(msg.content) or EMPTY},)
+            case "user":
+                return (self._user(msg),)
+            case "assistant":
+                return (self._assistant(msg),)
+            case "tool":
+                return self._results(msg)
+
+    def _user(self, msg: Msg) -> WireMessage:
+        message: WireMessage = {"role": "user", "content": _user_content(msg.content)}
+        if msg.name and self._profile.family == "openai":
+            message["name"] = wire_name(msg.name)
+        return message
+
+    def _assistant(self, msg: Msg) -> WireMessage:
+        calls = self._calls(msg.content)
+        text = _text_of(msg.content).rstrip()
+        message: WireMessage = {"role": "assistant", "content": text or (None if calls else EMPTY)}
+        own = [block for block in msg.content if isinstance(block, ThinkingBlock) and block.model == self._model]
+        match self._profile.thinking:
+            case "blocks":
+                sealed: list[Json] = [part for block in own if (part := _sealed(block))]
+                if sealed:
+                    message["thinking_blocks"] = sealed
+                if sealed and _text_comes_first(msg.content) and not any(block.redacted for block in own):
+                    message["content"] = self._in_order(msg.content)
+                    del message["thinking_blocks"]
+            case "text":
+                if calls:
+                    # A call without its reasoning is refused; a space stands for thoughts of another model.
+                    message["reasoning_content"] = "".join(block.text for block in own) or " "
+            case "none":
+                pass
+        if calls:
+            message["tool_calls"] = calls
+        return message
+
+    def _in_order(self, content: Sequence[ContentBlock]) -> list[Json]:
+        """Text and thoughts in the order in which they were made, where thoughts do not all come first."""
+        parts: list[Json] = []
+        for block in content:
+            if isinstance(block, TextBlock) and block.text.strip():
+                parts.append(_text_part(block.text.rstrip()))
+            elif (
+                isinstance(block, ThinkingBlock) and block.model == self._model and (part := _sealed(block)) is not None
+            ):
+                parts.append(part)
+        return parts
+
+    def _calls(self, content: Sequence[ContentBlock]) -> list[Json]:
+        calls: list[Json] = []
+        before: ContentBlock | None = None
+        for block in content:
+            if isinstance(block, ToolUseBlock):
+                call: dict[str, Json] = {
+                    "id": wire_id(block.id, self._profile),
+                    "type": "function",
+                    "function": {"name": wire_name(block.name), "arguments": block.arguments},
+                }
+                if self._profile.ids == "gemini" and (signature := self._signature(before)) is not None:
+                    call["provider_specific_fields"] = {"thought_signature": signature}
+                calls.append(call)
+            before = block
+        return calls
+
+    def _signature(self, before: ContentBlock | None) -> str | None:
+        """The seal of a Gemini call: the thought directly before it carries it."""
+        return before.signature if isinstance(before, ThinkingBlock) and before.model == self._model else None
+
+    def _results(self, msg: Msg) -> Iterable[WireMessage]:
+        """One message for each result, then one of the user with the media that results cannot hold here."""
+        answers: list[WireMessage] = []
+        later: list[Json] = []
+        for result in msg.content:
+            if not isinstance(result, ToolResultBlock):
+                continue
+            inside, outside = self._split(result)
+            content: Json = _result_text(result)
+            if outside:
+                later.append(_text_part(f"[content of the result of {result.name}]"))
+                later.extend(_part(block) for block in outside)
+                content = IMAGES_FOLLOW if content == NO_OUTPUT else f"{content}\n{IMAGES_FOLLOW}"
+            if inside:
+                words: list[Json] = [] if content == NO_OUTPUT else [_text_part(content)]
+                content = words + [_part(block) for block in inside]
+            answers.append(
+                {"role": "tool", "tool_call_id": wire_id(result.tool_use_id, self._profile), "content": content}
+            )
+        if later:
+            answers.append({"role": "user", "content": later})
+        return answers
+
+    def _split(self, result: ToolResultBlock) -> tuple[list[DataBlock], list[DataBlock]]:
+        """The media that this family takes inside a result, and the rest."""
+        if isinstance(result.content, str):
+            return [], []
+        media = [block for block in result.content if isinstance(block, DataBlock)]
+        inside = [b for b in media if self._profile.result_images and b.media_type.startswith("image/")]
+        return inside, [b for b in media if b not in inside]
+
+
+def _merged(first: WireMessage, second: WireMessage) -> WireMessage | None:
+    """Two neighbours of one role as one message; None where they cannot be one."""
+    if first["role"] == "tool" or first.get("name") != second.get("name"):
+        return None
+    if "tool_calls" in first or "thinking_blocks" in first:
+        return None
+    return {**first, **second, "content": _joined(first["content"], second["content"])}
+
+
+def _joined(first: Json, second: Json) -> Json:
+    if isinstance(first, list) or isinstance(second, list):
+        return _as_parts(first) + _as_parts(second)
+    words = [text for text in (first, second) if isinstance(text, str) and text != EMPTY]
+    return "\n\n".join(words) or second
+
+
+def _as_parts(content: Json) -> list[Json]:
+    if isinstance(content, list):
+        return content
+    return [] if not content or content == EMPTY else [_text_part(content)]
+
+
+def _text_of(content: Iterable[ContentBlock]) -> str:
+    """The words of the text blocks that say something, as paragraphs."""
+    return "\n\n".join(block.text for block in content if isinstance(block, TextBlock) and block.text.strip())
+
+
+def _user_content(content: Sequence[ContentBlock]) -> Json:
+    if not any(isinstance(block, DataBlock) for block in content):
+        return _text_of(content) or EMPTY
+    parts: list[Json] = []
+    for block in content:
+        if isinstance(block, DataBlock):
+            parts.append(_part(block))
+        elif isinstance(block, TextBlock) and block.text.strip():
+            parts.append(_text_part(block.text))
+    return parts
+
+
+def _result_text(result: ToolResultBlock) -> str:
+    content = (TextBlock(result.content),) if isinstance(result.content, str) else result.content
+    text = _text_of(content)
+    if text:
+        return text
+    return NO_OUTPUT if result.state == "success" else f"({result.state})"
+
+
+def _is_media(block: ContentBlock) -> bool:
+    if isinstance(block, ToolResultBlock) and not isinstance(block.content, str):
+        return any(isinstance(inner, DataBlock) for inner in block.content)
+    return isinstance(block, DataBlock)
+
+
+def _text_comes_first(content: Sequence[ContentBlock]) -> bool:
+    """Whether a thought stands behind text."""
+    spoken = False
+    for block in content:
+        if isinstance(block, ThinkingBlock) and spoken:
+            return True
+        spoken = spoken or (isinstance(block, TextBlock) and bool(block.text.strip()))
+    return False
+
+
+def _sealed(block: ThinkingBlock) -> Json:
+    """A thought that the provider can check; one without a seal would be refused."""
+    if block.redacted is not None:
+        return {"type": "redacted_thinking", "data": block.redacted}
+    if block.signature is None:
+        return None
+    return {"type": "thinking", "thinking": block.text, "signature": block.signature}
+
+
+def _drop_thoughts(messages: Iterable[WireMessage]) -> None:
+    for message in messages:
+        if message["role"] != "assistant":
+            continue
+        message.pop("thinking_blocks", None)
+        content = message["content"]
+        if isinstance(content, list):
+            message["content"] = [p for p in content if isinstance(p, dict) and p["type"] == "text"]
+        if not message["content"] and "tool_calls" not in message:
+            message["content"] = EMPTY
+
+
+def _text_part(text: Json) -> Json:
+    return {"type": "text", "text": text}
+
+
+def _part(block: DataBlock) -> Json:
+    """A piece of media as LiteLLM takes it."""
+    kind, _, subtype = block.media_type.partition("/")
+    url = block.url if block.url is not None else f"data:{block.media_type};base64,{block.data}"
+    if kind == "image":
+        return {"type": "image_url", "image_url": {"url": url}}
+    if kind == "audio" and block.data is not None:
+        sound = {"mpeg": "mp3", "x-wav": "wav", "wave": "wav"}.get(subtype, subtype)
+        return {"type": "input_audio", "input_audio": {"data": block.data, "format": sound}}
+    if kind == "text" and block.data is not None and (words := _decoded(block.data)) is not None:
+        return _text_part(
+            f"[{block.name or 'file'}]\n{words}" if words.strip() else f"[{block.name or 'file'}: {EMPTY}]"
+        )
+    if block.url is not None:
+        return {"type": "file", "file": {"file_id": url, "format": block.media_type}}
+    name = block.name or f"file.{subtype or 'bin'}"
+    return {"type": "file", "file": {"file_data": url, "filename": name}}
+
+
+def _decoded(data: str) -> str | None:
+    try:
+        return base64.b64decode(data, validate=True).decode()
+    except (binascii.Error, ValueError):
+        return None

@@ -1,0 +1,211 @@
+"""`LiteLLMModel`: any model of any provider that LiteLLM serves.
+
+Rules:
+
+1. Cheap to build: `litellm` is loaded (in a thread) when the first reply is asked for.
+2. LiteLLM only translates. Retries, message order and cost are ours: its own retries and rewriting are off.
+3. Its stream is closed on every path: end, error, cancellation, and a consumer that stops reading.
+4. A stream that breaks after pieces were delivered starts over; the first new piece says `restart=True`.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
+from contextlib import aclosing
+from dataclasses import replace
+from typing import Any
+
+from agentflow.chunks import ModelChunk
+from agentflow.errors import ModelError, UsageError
+from agentflow.frozen import EMPTY, FrozenDict, freeze
+from agentflow.models.chunks_in import ChunkReader, usage_of
+from agentflow.models.conversion import Conversation
+from agentflow.models.litellm_errors import broken_stream, model_error
+from agentflow.models.litellm_library import (
+    LiteLLM,
+    WireStream,
+    close_clients,
+    cost_of,
+    library,
+    provider_of,
+    received_finish_reason,
+)
+from agentflow.models.options_out import ToolMemory, options_out, thinking_out
+from agentflow.models.profiles import profile_for
+from agentflow.models.retrying import RetryPolicy, failed
+from agentflow.ports.model import ModelRequest
+
+__all__ = ["LiteLLMModel", "close_clients"]
+
+_RESERVED = frozenset({"model", "messages", "tools", "stream", "stream_options", "max_retries", "num_retries"})
+
+
+class LiteLLMModel:
+    """A model behind LiteLLM, named `"provider/model"`.
+
+    Args:
+        name: LiteLLM's name of the model, such as `"openai/gpt-5"` or `"anthropic/claude-sonnet-4-5"`.
+        api_base: Where the provider is; for compatible servers and proxies.
+        api_key: The key; by default the provider's environment variable.
+        retries: Extra attempts when a call fails in a way that may pass.
+        max_wait: Longest wait before another attempt, in seconds. If the provider asks for more, the error is raised.
+        timeout: Longest silence of the provider, in seconds, before the reply and between its pieces.
+        headers: HTTP headers to send along.
+        params: Further arguments for LiteLLM, passed on as they are.
+        sleep: How to wait between attempts.
+
+    Example:
+        >>> LiteLLMModel("openai/gpt-5", retries=3).name
+        'openai/gpt-5'
+    """
+
+    __slots__ = (
+        "_api_base",
+        "_api_key",
+        "_conversation",
+        "_headers",
+        "_name",
+        "_params",
+        "_policy",
+        "_sleep",
+        "_timeout",
+        "_tools",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        api_base: str | None = None,
+        api_key: str | None = None,
+        retries: int = 2,
+        max_wait: float = 60.0,
+        timeout: float = 600.0,
+        headers: Mapping[str, str] | None = None,
+        params: Mapping[str, Any] = EMPTY,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        if not name.strip():
+            raise UsageError("LiteLLMModel was built with an empty name; name a model like 'openai/gpt-5'.")
+        _check(name, "params", params)
+        self._name = name
+        self._api_base = api_base
+        self._api_key = api_key
+        self._policy = RetryPolicy(retries=retries, max_wait=max_wait)
+        self._timeout = timeout
+        self._headers = dict(headers) if headers else None
+        self._params: FrozenDict[str, Any] = freeze(params)
+        self._sleep = sleep
+        self._conversation: Conversation | None = None
+        self._tools = ToolMemory()
+
+    @property
+    def name(self) -> str:
+        """The name it was built with."""
+        return self._name
+
+    def __repr__(self) -> str:
+        return f"LiteLLMModel({self._name!r})"
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelChunk, None]:
+        """Answer the request, piece by piece.
+
+        Close the iterator (`aclose()`) if it is not read to its end: that closes the connection.
+
+        Raises:
+            ModelError: The provider failed, and trying again did not help or could not.
+        """
+        _check(self._name, "options.extra", request.options.extra)
+        litellm = await library()
+        conversation = self._prepared(litellm)
+        delivered = restart = False
+        async for attempt in self._policy.attempts(self._sleep):
+            try:
+                async with aclosing(self._attempt(litellm, request, conversation)) as chunks:
+                    async for chunk in chunks:
+                        if restart:
+                            chunk = replace(chunk, restart=True)
+                            restart = False
+                        delivered = True
+                        yield chunk
+                return
+            except ModelError as error:
+                restart = delivered
+                failed(attempt.retry_state, error)
+
+    async def _attempt(
+        self, litellm: LiteLLM, request: ModelRequest, conversation: Conversation
+    ) -> AsyncGenerator[ModelChunk, None]:
+        """One request and its reply; whatever LiteLLM raises is a `ModelError`."""
+        arguments = self._arguments(request, conversation)
+        reader = ChunkReader(self._name, sealed=conversation.profile.thinking == "blocks")
+        stream: WireStream | None = None
+        try:
+            stream = await litellm.acompletion(**arguments)
+            async for raw in stream:
+                for chunk in self._chunks(litellm, stream, reader, raw):
+                    yield chunk
+            if reader.finish_reason is None:
+                raise broken_stream(self._name)
+        except ModelError:
+            raise
+        except Exception as error:  # any: providers' clients raise what they like, and all of it is "the model failed"
+            # What breaks behind the finish reason costs the usage, not the reply.
+            if reader.finish_reason is None:
+                raise model_error(error, self._name) from error
+        finally:
+            if stream is not None:
+                await stream.aclose()
+
+    def _chunks(self, litellm: LiteLLM, stream: WireStream, reader: ChunkReader, raw: object) -> Iterator[ModelChunk]:
+        finished = reader.finish_reason
+        yield from reader.read(raw)
+        if reader.finish_reason is not None and finished is None:
+            # LiteLLM ends a stream that was cut off with a "stop" of its own; its wrapper knows what really came.
+            if not received_finish_reason(stream):
+                raise broken_stream(self._name)
+            yield ModelChunk(finish_reason=reader.finish_reason)
+        if (usage := usage_of(raw)) is not None:
+            yield ModelChunk(usage=replace(usage, cost=cost_of(litellm, raw, self._name)))
+
+    def _prepared(self, litellm: LiteLLM) -> Conversation:
+        """The converter of this model; made once, when LiteLLM can say who serves the model."""
+        if self._conversation is None:
+            try:
+                provider = provider_of(litellm, self._name, self._api_base)
+            except Exception as error:  # any: an unknown name, or a name that a provider's own code stumbles over
+                raise model_error(error, self._name) from error
+            self._conversation = Conversation(self._name, profile_for(provider, self._name, self._api_base))
+        return self._conversation
+
+    def _arguments(self, request: ModelRequest, conversation: Conversation) -> dict[str, Any]:
+        profile = conversation.profile
+        thinking = thinking_out(request, profile, self._name)
+        arguments: dict[str, Any] = {
+            "model": self._name,
+            "messages": conversation.convert(request.messages, thoughts=not thinking.barred),
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            "timeout": self._timeout,
+            "stream_timeout": self._timeout,
+            "max_retries": 0,
+            "num_retries": 0,
+            **self._params,
+            **options_out(request.options, profile, thinking),
+            **self._tools.arguments(request, profile),
+            **request.options.extra,
+        }
+        if self._api_base is not None:
+            arguments["api_base"] = self._api_base
+        if self._api_key is not None:
+            arguments["api_key"] = self._api_key
+        if self._headers is not None:
+            arguments["extra_headers"] = {**self._headers, **(arguments.get("extra_headers") or {})}
+        return arguments
+
+
+def _check(name: str, where: str, given: Mapping[str, object]) -> None:
+    if taken := sorted(_RESERVED & given.keys()):
+        raise UsageError(
+            f"{where} of the model {name!r} holds {taken}, which LiteLLMModel sets itself. Legal are LiteLLM's other "
+            "arguments; retries are set with retries=."
+        )

@@ -1,0 +1,295 @@
+"""LiteLLM's exceptions as `ModelError`: may the same request succeed later, after how long, and what to do about it.
+
+Rules:
+
+1. LiteLLM is not imported: its classes are told by name, its facts are read from the chain of causes.
+2. `x-should-retry` beats the status, the provider's permanent reasons beat both.
+3. The first line of a message says which model, what happened, and what to do; no JSON, no HTML, no class names.
+"""
+
+import json
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import cast
+
+from agentflow.errors import ModelError
+from agentflow.models.chunks_in import field
+from agentflow.models.waits import requested_wait
+
+__all__ = ["broken_stream", "model_error"]
+
+_RETRYABLE = frozenset(
+    {
+        "Timeout",
+        "APIConnectionError",
+        "RateLimitError",
+        "InternalServerError",
+        "ServiceUnavailableError",
+        "BadGatewayError",
+        "MidStreamFallbackError",
+    }
+)
+_PERMANENT = frozenset(
+    {
+        "AuthenticationError",
+        "BadRequestError",
+        "NotFoundError",
+        "PermissionDeniedError",
+        "UnprocessableEntityError",
+        "ContextWindowExceededError",
+        "ContentPolicyViolationError",
+        "UnsupportedParamsError",
+        "BudgetExceededError",
+    }
+)
+_RETRYABLE_STATUS = frozenset({408, 409, 425, 429})
+_QUOTA = ("insufficient_quota", "exceeded your current quota", "credit balance is too low", "billing_hard_limit")
+_BROKEN_REQUEST = ("invalid_request_error", "authentication_error", "permission_error", "not_found_error")
+# Chat templates of local servers answer 500 to what they will never take.
+_TEMPLATE = (
+    "roles must alternate",
+    "system role not supported",
+    "system message must be at the beginning",
+    "only user, assistant and tool roles are supported",
+    "tool call ids should be alphanumeric",
+    "parser for this template",
+    "jinja",
+    "raise_exception",
+    "chat template",
+)
+_OVERFLOW = (
+    "context length",
+    "context_length_exceeded",
+    "context window",
+    "prompt is too long",
+    "exceed context limit",
+)
+# What LiteLLM's catch-all class hides when the fault is in a program and not on the line.
+_FAULTS = (ImportError, AttributeError, NameError, TypeError, KeyError, IndexError, AssertionError)
+_LINE = ("httpx", "httpcore", "aiohttp", "anyio", "ssl", "openai")
+
+_CLASS_PREFIX = re.compile(r"^\s*(?:litellm\.)?[A-Za-z_]*(?:Error|Exception|Timeout)\b\s*(?:-|:)?\s+")
+_TRAILER = re.compile(
+    r"\s*(?:Handle with `litellm\.|Original exception:|Traceback \(most recent|Error_str:|"
+    r"Received Model Group=|To drop these, set).*",
+    re.DOTALL,
+)
+_TAG = re.compile(r"<[^>]*>")
+_OBJECT = re.compile(r"\s*\b\w+:<[\w.]+ object at 0x[0-9a-f]+>")
+_KEY_NAME = re.compile(r"\b[A-Z][A-Z0-9_]*_(?:API_KEY|KEY|TOKEN)\b")
+_NO_KEY = re.compile(
+    r"missing.{0,30}(?:credential|api.?key)|api.?key.{0,40}(?:must be set|required|not (?:set|found|provided|passed))"
+    r"|no api.?key|unable to locate credentials",
+    re.IGNORECASE,
+)
+_VARIABLES = {"BEDROCK": "AWS_ACCESS_KEY_ID", "VERTEX_AI": "GOOGLE_APPLICATION_CREDENTIALS"}
+_LONGEST = 500
+
+
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """What the chain of exceptions says."""
+
+    names: frozenset[str]
+    status: int | None
+    headers: Mapping[str, str]
+    text: str
+    raw: str
+    fault: bool
+    keyless: bool
+
+
+def model_error(error: BaseException, model: str, *, now: Callable[[], float] = time.time) -> ModelError:
+    """The `ModelError` that an exception of LiteLLM stands for; raise it `from` the exception.
+
+    Args:
+        error: What LiteLLM raised.
+        model: The model's name, for the message.
+        now: Seconds since the epoch; dates in headers are relative to it.
+
+    Example:
+        >>> model_error(ConnectionResetError("reset by peer"), "openai/gpt-5").retryable
+        True
+    """
+    facts = _facts(error)
+    wait = requested_wait(facts.headers, facts.raw, now)
+    retryable = _retryable(facts)
+    return ModelError(
+        _message(facts, model, wait), retryable=retryable, retry_after=wait, status=facts.status, model=model
+    )
+
+
+def broken_stream(model: str) -> ModelError:
+    """The error of a stream that ended without saying why."""
+    return ModelError(
+        f"{model} broke off: the stream ended without a finish reason, so the reply may be incomplete.",
+        retryable=True,
+        model=model,
+    )
+
+
+def _facts(error: BaseException) -> _Facts:
+    chain = [*_chain(error)]
+    line_fault = any(isinstance(link, OSError) or type(link).__module__.split(".")[0] in _LINE for link in chain[1:])
+    head = chain[0]
+    # A break in mid-stream wraps what really happened.
+    if isinstance(inner := field(head, "original_exception"), BaseException):
+        chain.insert(0, inner)
+    names = frozenset(cls.__name__ for cls in type(chain[0]).__mro__)
+    if isinstance(chain[0], OSError) or type(chain[0]).__module__.split(".")[0] in ("httpx", "aiohttp", "httpcore"):
+        names = names | {"APIConnectionError"}
+    raw = "\n".join(dict.fromkeys(_raw_text(link) for link in chain[:3]))
+    headers = _headers(chain)
+    keyless = not headers and _NO_KEY.search(raw) is not None
+    return _Facts(
+        names=names,
+        status=401 if keyless else _status(chain),
+        headers=headers,
+        text=_clean(_raw_text(chain[0])),
+        raw=raw,
+        fault=not line_fault and isinstance(chain[-1], _FAULTS),
+        keyless=keyless,
+    )
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    link: BaseException | None = error
+    while link is not None and id(link) not in seen and not isinstance(link, ModelError):
+        seen.add(id(link))
+        yield link
+        link = link.__cause__ or link.__context__  # LiteLLM raises `from None` over the HTTP answer
+
+
+def _status(chain: list[BaseException]) -> int | None:
+    """The HTTP status as it came: LiteLLM's outer classes write their own over it (529 becomes 500)."""
+    for link in reversed(chain):
+        if type(link).__name__.endswith("HTTPStatusError"):
+            status = field(field(link, "response"), "status_code")
+            if isinstance(status, int):
+                return status
+    if any(isinstance(link, OSError) or "Connect" in type(link).__name__ for link in chain[1:]):
+        return None
+    if any(cls.__name__ in ("APIConnectionError", "Timeout") for cls in type(chain[0]).__mro__):
+        return None
+    if "provider not provided" in str(chain[0]).lower():
+        return None
+    status = field(chain[0], "status_code")
+    return status if isinstance(status, int) and status >= 400 else None
+
+
+def _headers(chain: list[BaseException]) -> dict[str, str]:
+    for link in chain:
+        for source in (field(link, "litellm_response_headers"), field(field(link, "response"), "headers")):
+            if isinstance(source, Mapping) and source:
+                found = cast("Mapping[object, object]", source)
+                return {str(name).lower(): str(value) for name, value in found.items()}
+    return {}
+
+
+def _raw_text(link: BaseException) -> str:
+    told = field(link, "message")
+    body, code = field(link, "body"), field(link, "code")
+    extra = " ".join(str(part) for part in (field(body, "type"), field(body, "code"), code) if part)
+    text = told if isinstance(told, str) and told else str(link)
+    return f"{text}\n{extra}" if extra else text
+
+
+def _retryable(facts: _Facts) -> bool:
+    low = facts.raw.lower()
+    if any(word in low for word in _QUOTA) or any(word in low for word in _OVERFLOW):
+        return False
+    asked = facts.headers.get("x-should-retry", "").lower()
+    if asked in ("true", "false"):
+        return asked == "true"
+    if facts.fault or (facts.status in (None, 500) and any(word in low for word in _TEMPLATE)):
+        return False
+    if facts.status is not None:
+        return facts.status >= 500 or facts.status in _RETRYABLE_STATUS
+    if facts.names & _PERMANENT or any(word in low for word in _BROKEN_REQUEST):
+        return False
+    return bool(facts.names & _RETRYABLE)
+
+
+def _clean(text: str) -> str:
+    """The provider's own words, on one line."""
+    words = _TRAILER.sub("", text.split("\n", 1)[0] if "<html" not in text.lower() else text)
+    while (shorter := _CLASS_PREFIX.sub("", words, count=1)) != words:
+        words = shorter
+    if (told := _told_in_json(words)) is not None:
+        words = told
+    if "<html" in words.lower():
+        words = _TAG.sub(" ", words.replace("b'", "").replace("\\n'", ""))
+    words = " ".join(_OBJECT.sub("", words).split()).strip(" .'\"")
+    return words[:_LONGEST] + ("…" if len(words) > _LONGEST else "")
+
+
+def _told_in_json(text: str) -> str | None:
+    start, end = text.find("{"), text.rfind("}")
+    if start < 0 or end < start:
+        return None
+    try:
+        value: object = json.loads(text[start : end + 1])
+    except ValueError:
+        return None
+    told = field(field(value, "error"), "message") or field(value, "message") or field(value, "error")
+    return told if isinstance(told, str) else None
+
+
+def _message(facts: _Facts, model: str, wait: float | None) -> str:
+    low, said = facts.raw.lower(), facts.text
+    if "llm provider not provided" in low or "LiteLLMUnknownProvider" in facts.names:
+        return (
+            f"LiteLLM knows no provider for the model {model!r}. Name models 'provider/model', such as 'openai/gpt-5', "
+            f"or 'openai/{model.split('/')[-1]}' with api_base= for a server that speaks OpenAI's wire."
+        )
+    where = f" ({facts.status})" if facts.status is not None else ""
+    if facts.keyless or "AuthenticationError" in facts.names:
+        return _refused_key(facts, model, where)
+    kind = _kind(facts, low)
+    later = f" It asks to wait {wait:g} s." if wait is not None else ""
+    end = "" if said.endswith(("!", "?", "…")) else "."
+    return f"{model} {kind}{where}: {said}{end}{later}" if said else f"{model} {kind}{where}.{later}"
+
+
+def _refused_key(facts: _Facts, model: str, where: str) -> str:
+    provider = model.split("/", 1)[0].upper().replace("-", "_")
+    named = _KEY_NAME.search(facts.raw)
+    variable = named[0] if named is not None else _VARIABLES.get(provider, f"{provider}_API_KEY")
+    if facts.keyless:
+        return f"There is no API key for {model}: set the environment variable {variable}, or pass api_key=."
+    return f"{model} refused the API key{where}: {facts.text}. Check {variable} or api_key=."
+
+
+_KINDS = {
+    400: "refused the request",
+    403: "denied permission",
+    404: "was not found",
+    409: "reported a conflict",
+    413: "found the request too large",
+    422: "refused the request",
+}
+
+
+def _kind(facts: _Facts, low: str) -> str:
+    if any(word in low for word in _QUOTA):
+        return "has no quota left"
+    if "ContextWindowExceededError" in facts.names or any(word in low for word in _OVERFLOW):
+        return "cannot hold the conversation in its context window"
+    if "ContentPolicyViolationError" in facts.names:
+        return "refused the content"
+    if facts.status == 429:
+        return "limits the rate of requests"
+    if facts.status in _KINDS:
+        return _KINDS[facts.status]
+    if facts.status == 408 or "Timeout" in facts.names:
+        return "did not answer in time"
+    if facts.status is not None and facts.status >= 500:
+        return "failed"
+    if "APIConnectionError" in facts.names and not facts.fault:
+        return "could not be reached or broke off"
+    if facts.names & {"InternalServerError", "ServiceUnavailableError"}:
+        return "could not be reached or broke off"
+    return "could not be asked"

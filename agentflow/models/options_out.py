@@ -1,0 +1,212 @@
+"""`ModelOptions` and tools as LiteLLM's arguments.
+
+Rules:
+
+1. What is unset is not sent; what a provider is known not to have (a seed at Anthropic) is left out.
+2. Options that rule each other out are resolved here, not by a refusal: a forced tool choice and a small `max_tokens`
+   beat thinking, thinking beats a temperature, and a tool loop that began without thinking ends without it.
+3. Tools stay defined as long as the history holds calls, where the provider insists; "no tools now" is a tool choice.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+from agentflow.messages import ContentBlock, Msg, ThinkingBlock
+from agentflow.models.conversion import Json, wire_name
+from agentflow.models.profiles import WireProfile
+from agentflow.ports.model import ModelRequest
+from agentflow.specs import ModelOptions, ToolSpec
+
+__all__ = ["Thinking", "ToolMemory", "options_out", "thinking_out"]
+
+_LEAST_BUDGET = 1024
+_BUDGETS = {"low": 1024, "medium": 2048, "high": 4096}
+_WITHOUT_SEED = frozenset({"anthropic", "bedrock"})
+_INSISTS_ON_TOOLS = frozenset({"anthropic", "bedrock"})
+_WITHOUT_NONE = frozenset({"bedrock"})
+
+
+@dataclass(frozen=True, slots=True)
+class Thinking:
+    """What becomes of thinking in one request.
+
+    Attributes:
+        arguments: What asks for it; empty if nothing is said.
+        barred: Whether it is certainly off, so that the thoughts of an open tool loop may not go back either.
+    """
+
+    arguments: Mapping[str, Json]
+    barred: bool = False
+
+
+_UNSAID = Thinking({})
+_BARRED = Thinking({}, barred=True)
+
+
+def thinking_out(request: ModelRequest, profile: WireProfile, model: str) -> Thinking:
+    """The arguments that ask for thinking as the options want it, or the finding that it has to be off.
+
+    Example:
+        >>> from agentflow.models.profiles import OPENAI
+        >>> request = ModelRequest([Msg.user("hi")], (), ModelOptions(thinking=500), "openai/gpt-5")
+        >>> thinking_out(request, OPENAI, "openai/gpt-5").arguments["reasoning_effort"]
+        'low'
+    """
+    asked = request.options.thinking
+    if asked is None:
+        return _UNSAID
+    if profile.asks == "switch":
+        return Thinking({"thinking": {"type": "disabled" if asked is False else "enabled"}})
+    if asked is False:
+        # The others do not think unless asked, or have no word for "off".
+        return Thinking({"reasoning_effort": "none"}) if profile.family == "gemini" else _BARRED
+    if profile.thinking_binds:
+        if _forces_a_tool(request) or _began_without_thought(request.messages, model):
+            return _BARRED
+        if (limit := request.options.max_tokens) is not None and limit <= _budget(asked):
+            return Thinking(_with_budget(max(_LEAST_BUDGET, limit // 2))) if limit > _LEAST_BUDGET else _BARRED
+    if profile.asks == "budget" and type(asked) is int:
+        return Thinking(_with_budget(asked))
+    return Thinking({"reasoning_effort": _effort(asked), "allowed_openai_params": ["reasoning_effort"]})
+
+
+def options_out(options: ModelOptions, profile: WireProfile, thinking: Thinking) -> dict[str, Json]:
+    """The arguments that stand for the options, tool choice aside.
+
+    Example:
+        >>> from agentflow.models.profiles import OPENAI
+        >>> options_out(ModelOptions(temperature=0.5, stop=("END",)), OPENAI, Thinking({}))
+        {'stop': ['END'], 'temperature': 0.5}
+    """
+    out: dict[str, Json] = {}
+    if options.max_tokens is not None:
+        out["max_tokens"] = options.max_tokens
+    if options.top_p is not None:
+        out["top_p"] = options.top_p
+    if options.stop:
+        out["stop"] = list(options.stop)
+    if options.seed is not None and profile.family not in _WITHOUT_SEED:
+        out["seed"] = options.seed
+    if options.temperature is not None and not (profile.thinking_binds and thinking.arguments):
+        out["temperature"] = options.temperature
+    # Arguments that LiteLLM's tables do not know for a model pass: the provider decides.
+    return {**out, **thinking.arguments}
+
+
+def _with_budget(tokens: int) -> dict[str, Json]:
+    return {"thinking": {"type": "enabled", "budget_tokens": tokens}, "allowed_openai_params": ["thinking"]}
+
+
+def _effort(asked: bool | int | str) -> str:
+    if isinstance(asked, str):
+        return asked
+    if asked is True:
+        return "medium"
+    return next((word for word, tokens in _BUDGETS.items() if asked <= tokens), "high")
+
+
+def _budget(asked: bool | int | str) -> int:
+    return asked if type(asked) is int else _BUDGETS[_effort(asked)]
+
+
+def _forces_a_tool(request: ModelRequest) -> bool:
+    return bool(request.tools) and request.options.tool_choice not in (None, "auto", "none")
+
+
+def _began_without_thought(messages: Sequence[Msg], model: str) -> bool:
+    """Whether a tool loop is open whose first reply came without a thought that can be sent back.
+
+    A loop goes back to the last user message that stands on its own; one behind results belongs to the loop.
+    """
+    head: Msg | None = None
+    results = False
+    for place in range(len(messages) - 1, -1, -1):
+        msg = messages[place]
+        if msg.role == "assistant":
+            if not results:
+                break
+            head, results = msg, False
+        elif msg.role == "tool":
+            results = True
+    return head is not None and not any(_is_sealed(block, model) for block in head.content)
+
+
+def _is_sealed(block: ContentBlock, model: str) -> bool:
+    return (
+        isinstance(block, ThinkingBlock)
+        and block.model == model
+        and (block.signature is not None or block.redacted is not None)
+    )
+
+
+class ToolMemory:
+    """Tool definitions as they go over the wire; each `ToolSpec` is written once.
+
+    Example:
+        >>> from agentflow.models.profiles import OPENAI
+        >>> options = ModelOptions(tool_choice="add")
+        >>> request = ModelRequest([Msg.user("hi")], (ToolSpec("add"),), options, "openai/gpt-5")
+        >>> ToolMemory().arguments(request, OPENAI)["tool_choice"]
+        {'type': 'function', 'function': {'name': 'add'}}
+    """
+
+    __slots__ = ("_known",)
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[ToolSpec, dict[str, Json]]] = {}
+
+    def arguments(self, request: ModelRequest, profile: WireProfile) -> dict[str, Json]:
+        """`tools` and `tool_choice` for the request; empty if there are none."""
+        if not request.tools:
+            return _stubs(request.messages, profile)
+        tools: list[Json] = [{**self._definition(spec)} for spec in request.tools]
+        choice = _choice(request.options, profile)
+        return {"tools": tools} if choice is None else {"tools": tools, "tool_choice": choice}
+
+    def _definition(self, spec: ToolSpec) -> dict[str, Json]:
+        entry = self._known.get(id(spec))
+        # An id is used again when its object is gone, so the object is kept and compared.
+        if entry is None or entry[0] is not spec:
+            if len(self._known) >= 1024:
+                self._known.clear()
+            entry = self._known[id(spec)] = (spec, _definition(spec))
+        return entry[1]
+
+
+def _definition(spec: ToolSpec) -> dict[str, Json]:
+    schema = cast("dict[str, Json]", _thawed(spec.parameters))
+    parameters: Json = {"type": "object", "properties": {}, **schema}
+    function: dict[str, Json] = {"name": wire_name(spec.name), "parameters": parameters}
+    if spec.description.strip():
+        function["description"] = spec.description
+    return {"type": "function", "function": function}
+
+
+def _thawed(value: object) -> object:
+    """A copy of plain dicts and lists: LiteLLM edits schemas in place."""
+    if isinstance(value, Mapping):
+        return {key: _thawed(inner) for key, inner in cast("Mapping[str, object]", value).items()}
+    if isinstance(value, (list, tuple)):
+        return [_thawed(inner) for inner in cast("Sequence[object]", value)]
+    return value
+
+
+def _choice(options: ModelOptions, profile: WireProfile) -> Json:
+    choice = options.tool_choice
+    if choice == "none" and profile.family in _WITHOUT_NONE:
+        return None
+    if choice is None or choice in ("auto", "none", "required"):
+        return choice
+    return {"type": "function", "function": {"name": wire_name(choice)}}
+
+
+def _stubs(messages: Sequence[Msg], profile: WireProfile) -> dict[str, Json]:
+    """Definitions for a request without tools whose history holds calls, where the provider refuses such a history."""
+    if profile.family not in _INSISTS_ON_TOOLS:
+        return {}
+    names = dict.fromkeys(wire_name(use.name) for msg in messages if msg.role == "assistant" for use in msg.tool_uses)
+    if not names:
+        return {}
+    tools: list[Json] = [_definition(ToolSpec(name, "Not available now.")) for name in names]
+    return {"tools": tools} if profile.family in _WITHOUT_NONE else {"tools": tools, "tool_choice": "none"}

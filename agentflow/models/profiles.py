@@ -1,0 +1,92 @@
+"""What one family of providers wants on the wire that another does not want.
+
+Rules:
+
+1. The stored conversation is the same for everybody; what only one vendor wants happens in the copy made for the wire.
+2. A profile is chosen once per model, from LiteLLM's provider name and the model's name.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = ["PROFILES", "WireProfile", "profile_for"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WireProfile:
+    """How a conversation is written for one family.
+
+    Attributes:
+        family: The name.
+        ids: The form of tool-use ids: `"plain"` is up to 40 letters, digits, `_` and `-`; `"nine"` is Mistral's nine
+            letters or digits; `"gemini"` is plain, except that LiteLLM's ids with a thought signature stay as they are.
+        thinking: How thoughts of the same model go back: signed blocks, plain text beside tool calls, or not at all.
+        result_images: Whether a tool result may hold images; where not, they follow all results in a user message.
+        bridge: Whether a user message may not stand directly behind tool results (Mistral, templates of local servers).
+        merges: Whether LiteLLM itself merges neighbours of one role for this family.
+        thinking_binds: Whether thinking rules out a temperature and a forced tool choice (Anthropic).
+        asks: How thinking is asked for: with an effort only, with an effort or a token budget, or with a mere switch.
+    """
+
+    family: str
+    ids: Literal["plain", "nine", "gemini"] = "plain"
+    thinking: Literal["blocks", "text", "none"] = "none"
+    result_images: bool = False
+    bridge: bool = False
+    merges: bool = False
+    thinking_binds: bool = False
+    asks: Literal["effort", "budget", "switch"] = "effort"
+
+
+OPENAI = WireProfile(family="openai")
+# Behind OpenAI's wire may stand a chat template that lets user and assistant alternate strictly.
+COMPATIBLE = WireProfile(family="compatible", bridge=True)
+ANTHROPIC = WireProfile(
+    family="anthropic", thinking="blocks", result_images=True, merges=True, thinking_binds=True, asks="budget"
+)
+GEMINI = WireProfile(family="gemini", ids="gemini", result_images=True, merges=True, asks="budget")
+BEDROCK = WireProfile(family="bedrock", result_images=True, merges=True)
+MISTRAL = WireProfile(family="mistral", ids="nine", bridge=True)
+DEEPSEEK = WireProfile(family="deepseek", thinking="text", asks="switch")
+# Models that want their reasoning back, behind hosts that know no switch.
+REASONING = WireProfile(family="reasoning", thinking="text")
+
+PROFILES: dict[str, WireProfile] = {
+    profile.family: profile
+    for profile in (OPENAI, COMPATIBLE, ANTHROPIC, GEMINI, BEDROCK, MISTRAL, DEEPSEEK, REASONING)
+}
+"""All profiles by family."""
+
+_CLAUDE_HOSTS = frozenset({"bedrock", "bedrock_converse", "vertex_ai", "vertex_ai-anthropic_models", "azure_ai"})
+
+
+def profile_for(provider: str, model: str, api_base: str | None = None) -> WireProfile:
+    """Choose the profile of a model.
+
+    Args:
+        provider: LiteLLM's name of the provider.
+        model: The model's name, with or without the provider.
+        api_base: Where the provider is, if it was said.
+
+    Example:
+        >>> profile_for("vertex_ai", "claude-sonnet-4-5").family
+        'anthropic'
+        >>> profile_for("openai", "gpt-5").family
+        'openai'
+    """
+    name = model.lower()
+    if provider == "anthropic" or (provider in _CLAUDE_HOSTS and "claude" in name):
+        return ANTHROPIC
+    if provider == "gemini" or (provider.startswith("vertex_ai") and "gemini" in name):
+        return GEMINI
+    if provider.startswith("bedrock"):
+        return BEDROCK
+    if provider in ("mistral", "codestral"):
+        return MISTRAL
+    if provider == "deepseek":
+        return DEEPSEEK
+    if provider == "moonshot" or "deepseek" in name or "kimi" in name:
+        return REASONING
+    if provider == "azure" or (provider == "openai" and (api_base is None or "openai.com" in api_base)):
+        return OPENAI
+    return COMPATIBLE

@@ -1,0 +1,116 @@
+"""How long a provider asks to wait: headers and messages in all the forms that they come in."""
+
+import re
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+
+__all__ = ["requested_wait"]
+
+_DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m(?!s))?(?:(\d+(?:\.\d+)?)s)?(?:(\d+(?:\.\d+)?)ms)?\Z")
+_IN_TEXT = re.compile(
+    r"(?:try again|retry|wait)\w*(?:\s+(?:in|after|for))?\s+(?P<value>\d[\dhms.]*)"
+    r"\s*(?P<unit>milliseconds?|seconds?|minutes?)?",
+    re.IGNORECASE,
+)
+_RETRY_DELAY = re.compile(r"retryDelay\W+(\d+(?:\.\d+)?)s")
+_UNITS = {"milli": 0.001, "second": 1.0, "minute": 60.0}
+_RESETS = (
+    ("x-ratelimit-reset-requests", "x-ratelimit-remaining-requests"),
+    ("x-ratelimit-reset-tokens", "x-ratelimit-remaining-tokens"),
+    ("anthropic-ratelimit-requests-reset", "anthropic-ratelimit-requests-remaining"),
+    ("anthropic-ratelimit-tokens-reset", "anthropic-ratelimit-tokens-remaining"),
+    ("anthropic-ratelimit-input-tokens-reset", "anthropic-ratelimit-input-tokens-remaining"),
+    ("anthropic-ratelimit-output-tokens-reset", "anthropic-ratelimit-output-tokens-remaining"),
+)
+
+
+def requested_wait(headers: Mapping[str, str], message: str = "", now: Callable[[], float] = time.time) -> float | None:
+    """The seconds that an error answer asks to wait, or None.
+
+    Read in this order: `retry-after-ms`, `retry-after`, the message, the resets of limits that are used up.
+
+    Args:
+        headers: The answer's headers; names in lower case.
+        message: The error's text.
+        now: Seconds since the epoch; dates are relative to it.
+
+    Example:
+        >>> requested_wait({"retry-after": "2.5"})
+        2.5
+        >>> requested_wait({}, "Rate limit reached. Please try again in 41.7s.")
+        41.7
+    """
+    for name in ("retry-after-ms", "x-ms-retry-after-ms"):
+        if (milliseconds := _number(headers.get(name))) is not None:
+            return max(0.0, milliseconds / 1000)
+    if (asked := headers.get("retry-after")) is not None and (wait := _moment(asked, now)) is not None:
+        return wait
+    if (told := _told(message)) is not None:
+        return told
+    return _reset(headers, now)
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        return float(text) if text is not None else None
+    except ValueError:
+        return None
+
+
+def _duration(text: str) -> float | None:
+    """A duration as Go writes it: `12ms`, `1s`, `6m0s`, `1h2m3.5s`."""
+    found = _DURATION.match(text.strip())
+    if found is None or not text.strip():
+        return None
+    hours, minutes, seconds, milliseconds = (float(part) if part else 0.0 for part in found.groups())
+    return hours * 3600 + minutes * 60 + seconds + milliseconds / 1000
+
+
+def _moment(text: str, now: Callable[[], float]) -> float | None:
+    """Seconds, a duration, an HTTP date or an RFC 3339 date, as seconds from now."""
+    if (number := _number(text)) is not None:
+        return max(0.0, number)
+    if (duration := _duration(text)) is not None:
+        return duration
+    for parse in (parsedate_to_datetime, _rfc3339):
+        try:
+            date = parse(text)
+        except ValueError:
+            continue
+        aware = date if date.tzinfo is not None else date.replace(tzinfo=UTC)
+        return max(0.0, aware.timestamp() - now())
+    return None
+
+
+def _rfc3339(text: str) -> datetime:
+    return datetime.fromisoformat(text.strip())
+
+
+def _told(message: str) -> float | None:
+    if (delay := _RETRY_DELAY.search(message)) is not None:
+        return float(delay[1])
+    found = _IN_TEXT.search(message)
+    if found is None:
+        return None
+    value, unit = found["value"].rstrip("."), found["unit"]
+    number = _number(value)
+    if number is None:
+        return _duration(value)
+    if unit is None:
+        return None
+    return number * next(factor for name, factor in _UNITS.items() if unit.lower().startswith(name))
+
+
+def _reset(headers: Mapping[str, str], now: Callable[[], float]) -> float | None:
+    """The longest reset among the limits that are used up."""
+    waits: list[float] = []
+    for reset, remaining in _RESETS:
+        left = _number(headers.get(remaining))
+        if (when := headers.get(reset)) is None or (left is not None and left > 0):
+            continue
+        # Azure says -1 where it does not know.
+        if (wait := _moment(when, now)) is not None and not when.strip().startswith("-"):
+            waits.append(wait)
+    return max(waits, default=None)

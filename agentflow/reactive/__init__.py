@@ -1,0 +1,29 @@
+"""Mono and Flux: cold, pulled, cancellable reactive types that are real reactivex observables (floor 1)."""
+
+from agentflow.reactive.bridge import LoopScheduler, first_value, last_value
+from agentflow.reactive.flux import Flux
+from agentflow.reactive.iterators import StreamIterator
+from agentflow.reactive.mono import CallMono, Just, Mono
+from agentflow.reactive.publisher import Publisher, Source
+from agentflow.reactive.sched import Threads, threads
+from agentflow.reactive.signals import EMPTY, Empty, SourceTimeoutError
+from agentflow.reactive.subscription import Subscription
+
+__all__ = [
+    "EMPTY",
+    "CallMono",
+    "Empty",
+    "Flux",
+    "Just",
+    "LoopScheduler",
+    "Mono",
+    "Publisher",
+    "Source",
+    "SourceTimeoutError",
+    "StreamIterator",
+    "Subscription",
+    "Threads",
+    "first_value",
+    "last_value",
+    "threads",
+]

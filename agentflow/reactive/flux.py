@@ -1,0 +1,719 @@
+"""`Flux[T]`: a stream of any number of values, pulled by its reader.
+
+Rules:
+
+1. A Flux is cold: each iteration, subscription or await runs the source anew.
+2. It is pulled: nothing works ahead of the reader, except where an operator's docstring states a prefetch.
+3. Operators that look at one item at a time are fused into one loop; the others are one async generator each.
+4. `Flux.merge(a, b)`, `concat`, `zip`, `amb`, `combine_latest` are methods that also read well on the class.
+5. What is inherited from reactivex and not defined here runs in reactivex and comes back as a Flux (see `pipe`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABCMeta
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Generator, Iterable
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Generic, Never, TypeVar, cast, overload
+
+from reactivex import Observable, abc
+from reactivex.internal.exceptions import SequenceContainsNoElementsError
+
+from agentflow.errors import UsageError
+from agentflow.reactive.bridge import drain
+from agentflow.reactive.iterators import ManagedStream, StreamIterator, close
+from agentflow.reactive.mono import Mono
+from agentflow.reactive.operators import faults, items, many, timed, trim
+from agentflow.reactive.piping import Piping
+from agentflow.reactive.publisher import Publisher, Source, open_source, refuse_running_loop
+from agentflow.reactive.signals import EMPTY, Empty, plain_function, seconds_of, seconds_until
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from agentflow.reactive.combining import FluxJoining, FluxMerging, FluxZipping
+
+__all__ = ["Flux"]
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+A = TypeVar("A")
+B = TypeVar("B")
+C = TypeVar("C")
+D = TypeVar("D")
+
+DEFAULT_CONCURRENCY = 32
+"""How many inner runs `flat_map` keeps going at once unless told otherwise."""
+
+
+class _FluxType(ABCMeta):
+    """Gives the class-level forms; see `agentflow.reactive.combining`."""
+
+    @property
+    def merge(cls) -> FluxMerging:
+        """All sources at once."""
+        return _merge
+
+    @property
+    def concat(cls) -> FluxJoining:
+        """One source after the other."""
+        return _concat
+
+    @property
+    def zip(cls) -> FluxZipping:
+        """Rows of one item from each source."""
+        return _zip
+
+    @property
+    def combine_latest(cls) -> FluxZipping:
+        """Rows of the latest items."""
+        return _combine_latest
+
+    @property
+    def amb(cls) -> FluxJoining:
+        """The source that signals first."""
+        return _amb
+
+    race = amb
+
+
+class Flux(Piping[T_co], metaclass=_FluxType):
+    """A stream of values.
+
+    Args:
+        source: Starts one run: an async generator function without arguments, or anything callable that returns an
+            async iterator.
+
+    Example:
+        >>> async for line in Flux(read_lines).filter(bool).take(10):
+        ...     print(line)
+    """
+
+    def __init__(self, source: Callable[[], AsyncIterator[T_co]]) -> None:
+        self._source = source
+
+    def open(self) -> AsyncIterator[T_co]:
+        """Start a run as a bare iterator, for operators; whoever opens it closes it.
+
+        A source that fails while being made is a stream that fails, so `catch` and `retry` see that too.
+        """
+        try:
+            return self._source()
+        except Exception as error:
+            return Mono.error(error).open()
+
+    def __aiter__(self) -> AsyncIterator[T_co]:
+        source = self.open()
+        return source if isinstance(source, StreamIterator) else StreamIterator(source)
+
+    async def __aenter__(self) -> AsyncIterator[T_co]:
+        source = self.open()
+        stream = source if isinstance(source, StreamIterator) else ManagedStream(source)
+        self._open_streams().setdefault(asyncio.current_task(), []).append(stream)
+        return stream
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        streams, task = self._open_streams(), asyncio.current_task()
+        mine = streams[task]
+        stream = mine.pop()
+        if not mine:
+            del streams[task]
+        await close(stream)
+
+    def _open_streams(self) -> dict[asyncio.Task[Any] | None, list[AsyncIterator[T_co]]]:
+        return vars(self).setdefault("_streams", {})
+
+    async def resolve(self) -> T_co | Empty:
+        """Run to the end; the last item, or `EMPTY` if there was none."""
+        iterator = self.open()
+        last: T_co | Empty = EMPTY
+        try:
+            async for value in iterator:
+                last = value
+        finally:
+            await close(iterator)
+        return last
+
+    def __await__(self) -> Generator[Any, None, T_co]:
+        """The last item, as reactivex's observables give it; an empty stream raises."""
+        value = yield from self.resolve().__await__()
+        if value is EMPTY:
+            raise SequenceContainsNoElementsError
+        return value
+
+    # ---- making one
+
+    @staticmethod
+    def of(*values: A) -> Flux[A]:
+        """The given values.
+
+        Example:
+            >>> await Flux.of(1, 2, 3).to_list()
+            [1, 2, 3]
+        """
+        return Flux.from_iterable(values)
+
+    @staticmethod
+    def just(value: A) -> Flux[A]:
+        """One value."""
+        return Flux.from_iterable((value,))
+
+    @staticmethod
+    def from_iterable(values: Iterable[A]) -> Flux[A]:
+        """The items of an iterable; each run iterates it anew, item by item, as the reader asks."""
+
+        async def run() -> AsyncIterator[A]:
+            for value in values:
+                yield value
+
+        return Flux(run)
+
+    @staticmethod
+    def from_async_iterable(source: AsyncIterable[A]) -> Flux[A]:
+        """The items of an async iterable. An async generator object can be read once: a second run is refused."""
+        if not isinstance(source, AsyncIterator):
+            return Flux(lambda: aiter(source))
+        used = False
+
+        def once() -> AsyncIterator[A]:
+            nonlocal used
+            if used:
+                raise UsageError(
+                    f"a Flux.from_async_iterable({source!r:.80}) was run a second time, but an async iterator can be "
+                    "read only once; pass the generator function instead: Flux(function)"
+                )
+            used = True
+            return source
+
+        return Flux(once)
+
+    @staticmethod
+    def from_observable(source: Observable[A]) -> Flux[A]:
+        """Any observable as a Flux. It pushes, so what comes before the reader asks is buffered without bound."""
+        if isinstance(source, Publisher):
+            return Flux(source.open)
+        return Flux(lambda: drain(source))
+
+    @overload
+    @staticmethod
+    def wrap(source: Source[A]) -> Flux[A]: ...
+    @overload
+    @staticmethod
+    def wrap(source: AsyncIterable[A]) -> Flux[A]: ...
+    @staticmethod
+    def wrap(source: object) -> Flux[Any]:
+        """A Flux of any source: a Flux as it is, a Mono, an observable, an awaitable, an async iterable."""
+        if isinstance(source, Flux):
+            return cast("Flux[Any]", source)
+        if isinstance(source, AsyncIterable) and not isinstance(source, Observable):
+            return Flux.from_async_iterable(cast("AsyncIterable[Any]", source))
+        return Flux(lambda: open_source("wrap", source))
+
+    @staticmethod
+    def empty() -> Flux[Never]:
+        """No items."""
+        return Flux.from_iterable(())
+
+    @staticmethod
+    def never() -> Flux[Never]:
+        """No items and no end."""
+        return Flux(Mono.never().open)
+
+    @staticmethod
+    def error(error: Exception) -> Flux[Never]:
+        """A stream that fails with `error` at once."""
+        return Flux(Mono.error(error).open)
+
+    @staticmethod
+    def defer(factory: Callable[[], Source[A]]) -> Flux[A]:
+        """A stream made anew for each run."""
+        return Flux(lambda: cast("AsyncIterator[A]", open_source("defer", factory())))
+
+    @staticmethod
+    def range(start: int, stop: int | None = None, step: int = 1) -> Flux[int]:
+        """Whole numbers, as the builtin `range` counts them."""
+        return Flux.from_iterable(range(start) if stop is None else range(start, stop, step))
+
+    @staticmethod
+    def interval(period: float | timedelta) -> Flux[int]:
+        """0, 1, 2 … one each period, for ever; ticks that a slow reader missed are not made up."""
+        seconds = seconds_of("interval", period)
+        return Flux(lambda: timed.interval(seconds, seconds))
+
+    @staticmethod
+    def timer(duetime: float | timedelta, period: float | timedelta | None = None) -> Flux[int]:
+        """0 after `duetime`; with a period then 1, 2 … one each period."""
+        first = seconds_of("timer", duetime)
+        if period is None:
+            return Flux(Mono.just(0).delay(first).open)
+        seconds = seconds_of("timer", period)
+        return Flux(lambda: timed.interval(seconds, first))
+
+    # ---- one item at a time
+
+    def _step(self, factory: Callable[[], items.Step]) -> Flux[Any]:
+        return _StepFlux(self, factory)
+
+    def map(self, mapper: Callable[[T_co], B]) -> Flux[B]:
+        """Each item, changed by a plain function; `concat_map` awaits one."""
+        plain_function("map", mapper, "concat_map")
+        return self._step(lambda: cast("items.Step", mapper))
+
+    def map_indexed(self, mapper_indexed: Callable[[T_co, int], B] | None = None) -> Flux[B]:
+        """Each item, changed by a function of it and its index."""
+        function = cast("Callable[[object, int], object]", mapper_indexed or _first_argument)
+        return self._step(items.indexed(function))
+
+    def filter(self, predicate: Callable[[T_co], object]) -> Flux[T_co]:
+        """The items for which the predicate holds."""
+        plain_function("filter", predicate, "concat_map")
+        return self._step(lambda: items.keep_if(cast("items.Step", predicate)))
+
+    def filter_indexed(self, predicate_indexed: Callable[[T_co, int], object]) -> Flux[T_co]:
+        """The items for which a predicate of item and index holds."""
+        counted = items.indexed(cast("Callable[[object, int], object]", predicate_indexed))
+        return self._step(lambda: items.keep_if(counted()))
+
+    def tap(
+        self,
+        on_next: Callable[[T_co], object] | None = None,
+        on_error: Callable[[Exception], object] | None = None,
+        on_completed: Callable[[], object] | None = None,
+    ) -> Flux[T_co]:
+        """Watch items, the failure or the end go by, without changing them."""
+        source = self
+        if on_next is not None:
+            plain_function("tap", on_next, "concat_map")
+            step = items.side_effect(cast("items.Step", on_next))
+            source = self._step(lambda: step)
+        if on_error is None and on_completed is None:
+            return source
+        return Flux(lambda: faults.observe_end(source, on_error, on_completed))
+
+    do_action = tap
+    do = tap
+
+    @overload
+    def scan(self, accumulator: Callable[[Any, T_co], Any]) -> Flux[T_co]: ...
+    @overload
+    def scan(self, accumulator: Callable[[A, T_co], A], seed: A) -> Flux[A]: ...
+    def scan(self, accumulator: Callable[[Any, Any], Any], seed: Any = items.DROP) -> Flux[Any]:
+        """What has been folded so far, after each item."""
+        return self._step(items.scan(accumulator, seed))
+
+    def skip(self, count: int) -> Flux[T_co]:
+        """All but the first `count` items."""
+        return self._step(items.skip(_not_negative("skip", count)))
+
+    def skip_while(self, predicate: Callable[[T_co], object]) -> Flux[T_co]:
+        """Everything from the first item on for which the predicate fails."""
+        return self._step(items.skip_while(cast("items.Step", predicate)))
+
+    def distinct(
+        self, key_mapper: Callable[[Any], Any] | None = None, comparer: Callable[[Any, Any], bool] | None = None
+    ) -> Flux[T_co]:
+        """Each item (or key) once; remembers all it has seen."""
+        return self._step(items.distinct(key_mapper, comparer))
+
+    def distinct_until_changed(
+        self, key_mapper: Callable[[Any], Any] | None = None, comparer: Callable[[Any, Any], bool] | None = None
+    ) -> Flux[T_co]:
+        """Items that differ from the one before."""
+        return self._step(items.distinct_until_changed(key_mapper, comparer))
+
+    def pairwise(self) -> Flux[tuple[T_co, T_co]]:
+        """Each item together with the one before it."""
+        return self._step(items.pairwise)
+
+    # ---- fewer items, or others at the ends
+
+    def take(self, count: int) -> Flux[T_co]:
+        """The first `count` items; the source is closed when the reader asks for more, and never pulled further."""
+        _not_negative("take", count)
+        return Flux(lambda: trim.take(self, count))
+
+    def take_while(self, predicate: Callable[[T_co], object], inclusive: bool = False) -> Flux[T_co]:
+        """Items until the predicate fails; with `inclusive` the failing one too."""
+        return Flux(lambda: trim.take_while(self, predicate, inclusive))
+
+    def take_until(self, other: Source[Any]) -> Flux[T_co]:
+        """Items until `other` gives one."""
+        return Flux(lambda: many.take_until(self, other))
+
+    def take_last(self, count: int) -> Flux[T_co]:
+        """The last `count` items, when the source has ended."""
+        _not_negative("take_last", count)
+        return Flux(lambda: trim.take_last(self, count))
+
+    def skip_last(self, count: int) -> Flux[T_co]:
+        """All but the last `count` items."""
+        _not_negative("skip_last", count)
+        return Flux(lambda: trim.skip_last(self, count))
+
+    def start_with(self, *args: A) -> Flux[T_co | A]:
+        """The given values first."""
+        return Flux(lambda: trim.start_with(cast("Flux[T_co | A]", self), args))
+
+    @overload
+    def default_if_empty(self, default_value: A) -> Flux[T_co | A]: ...
+    @overload
+    def default_if_empty(self) -> Flux[T_co | None]: ...
+    def default_if_empty(self, default_value: Any = None) -> Flux[Any]:
+        """The items, or `default_value` alone if there are none."""
+        return Flux(lambda: trim.default_if_empty(self, default_value))
+
+    def buffer_with_count(self, count: int, skip: int | None = None) -> Flux[list[T_co]]:
+        """Lists of `count` items; a new list begins every `skip` items (default: `count`)."""
+        every = count if skip is None else skip
+        if count < 1 or every < 1:
+            raise UsageError(f"buffer_with_count(count={count}, skip={skip}): both must be 1 or more")
+        return Flux(lambda: trim.buffer_with_count(self, count, every))
+
+    def buffer_with_time(
+        self, timespan: timedelta | float, timeshift: timedelta | float | None = None, scheduler: Any = None
+    ) -> Flux[list[T_co]]:
+        """Lists of what came in each `timespan` after the reader asked (also empty ones).
+
+        With a `timeshift` or a scheduler, reactivex's own operator runs, without back-pressure.
+        """
+        if timeshift is not None or scheduler is not None:
+            return Flux.from_observable(super().buffer_with_time(timespan, timeshift, scheduler))
+        seconds = seconds_of("buffer_with_time", timespan)
+        return Flux(lambda: timed.buffer_with_time(self, seconds, None))
+
+    def buffer_with_time_or_count(
+        self, timespan: timedelta | float, count: int, scheduler: Any = None
+    ) -> Flux[list[T_co]]:
+        """The same, but a list also ends at `count` items."""
+        if scheduler is not None:
+            return Flux.from_observable(super().buffer_with_time_or_count(timespan, count, scheduler))
+        seconds = seconds_of("buffer_with_time_or_count", timespan)
+        return Flux(lambda: timed.buffer_with_time(self, seconds, count))
+
+    # ---- several sources
+
+    @overload
+    def flat_map(self, mapper: Callable[[T_co], Source[B]], max_concurrent: int = ...) -> Flux[B]: ...
+    @overload
+    def flat_map(self, mapper: None = None, max_concurrent: int = ...) -> Flux[object]: ...
+    def flat_map(
+        self, mapper: Callable[[T_co], Source[Any]] | None = None, max_concurrent: int = DEFAULT_CONCURRENCY
+    ) -> Flux[Any]:
+        """What `mapper` makes of each item (Mono, Flux, awaitable, observable), all at once, as it comes.
+
+        Order is that of arrival; `concat_map` keeps the items' order. At most `max_concurrent` runs go on at once, and
+        the source is pulled ahead by that many items.
+        """
+        if max_concurrent < 1:
+            raise UsageError(f"flat_map(max_concurrent={max_concurrent}) would never run anything; give 1 or more")
+        function = cast("many.Mapper", mapper or _identity)
+        return Flux(lambda: many.flat_map(self.open(), function, max_concurrent, "flat_map"))
+
+    def concat_map(self, project: Callable[[T_co], Source[B]]) -> Flux[B]:
+        """What `project` makes of each item, one after the other, in order; nothing is pulled ahead."""
+        function = cast("many.Mapper", project)
+        return Flux(lambda: cast("AsyncIterator[B]", many.concat_map(self.open(), function, "concat_map")))
+
+    def switch_map(self, project: Callable[[T_co], Source[B]]) -> Flux[B]:
+        """What `project` makes of the newest item; the run of the item before it is cancelled."""
+        function = cast("many.Mapper", project)
+        return Flux(lambda: cast("AsyncIterator[B]", many.switch_map(self.open(), function, "switch_map")))
+
+    def switch_latest(self) -> Flux[Any]:
+        """For a stream of sources: always the newest one."""
+        return Flux(lambda: many.switch_map(self.open(), _identity, "switch_latest"))
+
+    def merge_all(self) -> Flux[Any]:
+        """For a stream of sources: all of them at once."""
+        return Flux(lambda: many.flat_map(self.open(), _identity, DEFAULT_CONCURRENCY, "merge_all"))
+
+    def concat_all(self) -> Flux[Any]:
+        """For a stream of sources: one after the other."""
+        return Flux(lambda: many.concat_map(self.open(), _identity, "concat_all"))
+
+    def merge(self, *sources: Source[A], max_concurrent: int | None = None) -> Flux[T_co | A]:
+        """All sources at once; the first failure cancels the others. Each is at most one item ahead of the reader.
+
+        Example:
+            >>> Flux.merge(check.ignore_elements(), source)  # a failing check cancels the source
+        """
+        return _merge(self, *sources, max_concurrent=max_concurrent)
+
+    def concat(self, *sources: Source[A]) -> Flux[T_co | A]:
+        """One source after the other."""
+        return _concat(self, *sources)
+
+    @overload
+    def zip(self, second: Source[B], /) -> Flux[tuple[T_co, B]]: ...
+    @overload
+    def zip(self, second: Source[B], third: Source[C], /) -> Flux[tuple[T_co, B, C]]: ...
+    @overload
+    def zip(self, second: Source[B], third: Source[C], fourth: Source[D], /) -> Flux[tuple[T_co, B, C, D]]: ...
+    @overload
+    def zip(self, *sources: Source[Any]) -> Flux[Any]: ...
+    def zip(self, *sources: Source[Any]) -> Flux[Any]:
+        """Rows of one item from each source; ends with the shortest, and the others are cancelled."""
+        return _zip(self, *sources)
+
+    def __add__(self, other: Observable[A]) -> Flux[T_co | A]:
+        """`a + b` is `a.concat(b)`."""
+        return _concat(self, other)
+
+    def combine_latest(self, *sources: Source[Any]) -> Flux[Any]:
+        """A row of the latest items whenever one changes, once all have one."""
+        return _combine_latest(self, *sources)
+
+    def amb(self, right_source: Source[A], *sources: Source[A]) -> Flux[T_co | A]:
+        """The source that signals first; the others are cancelled then."""
+        return _amb(self, right_source, *sources)
+
+    race = amb
+
+    # ---- when it fails
+
+    def catch(
+        self, handler: Observable[A] | Awaitable[A] | Callable[[Exception, Flux[T_co]], Source[A]]
+    ) -> Flux[T_co | A]:
+        """If it fails, go on with what `handler(error, source)` returns, or with a second source.
+
+        Items already delivered stay delivered. Cancellation and the other `BaseException`s are not failures and pass.
+        """
+        if isinstance(handler, Observable | Awaitable):
+            second = cast("Source[A]", handler)
+            return Flux(lambda: cast("AsyncIterator[T_co | A]", faults.catch(self, lambda _error, _source: second)))
+        return Flux(lambda: cast("AsyncIterator[T_co | A]", faults.catch(self, handler)))
+
+    def on_error_resume_next(self, second: Source[A]) -> Flux[T_co | A]:
+        """The items, then those of `second`, whether this ended well or failed."""
+        return Flux(lambda: faults.on_error_resume_next(self, cast("Source[T_co | A]", second)))
+
+    def retry(self, retry_count: int | None = None) -> Flux[T_co]:
+        """Run until it ends well, at most `retry_count` times altogether (the first run counts, as in reactivex).
+
+        Items delivered by a run that then fails stay delivered.
+        """
+        _positive("retry", "retry_count", retry_count)
+        return Flux(lambda: faults.retry(self, retry_count))
+
+    def repeat(self, repeat_count: int | None = None) -> Flux[T_co]:
+        """The whole stream `repeat_count` times, one run after the other; None is for ever."""
+        _positive("repeat", "repeat_count", repeat_count)
+        return Flux(lambda: faults.repeat(self, repeat_count))
+
+    def finally_action(self, action: Callable[[], object]) -> Flux[T_co]:
+        """Call (or await) `action` when the run is over: ended, failed, closed or cancelled."""
+        return Flux(lambda: faults.finally_action(self, action))
+
+    # ---- time
+
+    def timeout(
+        self,
+        duetime: datetime | timedelta | float,
+        other: Source[A] | None = None,
+        scheduler: abc.SchedulerBase | None = None,
+    ) -> Flux[T_co | A]:
+        """Fail with `SourceTimeoutError` (or switch to `other`) if the source takes longer than `duetime` for one item.
+
+        The reader's own time is not counted, nor is its sleep ever cancelled. A `TimeoutError` of the source's own is
+        an ordinary failure. With a scheduler, reactivex's own operator runs.
+        """
+        if scheduler is not None:
+            return Flux.from_observable(super().timeout(duetime, cast("Observable[T_co]", other), scheduler))
+        due = duetime if isinstance(duetime, datetime) else seconds_of("timeout", duetime)
+        return Flux(lambda: timed.timeout(cast("Flux[T_co | A]", self), due, other))
+
+    def deadline(self, seconds: float | timedelta) -> Flux[T_co]:
+        """Fail with `SourceTimeoutError` if the source works longer than `seconds` altogether.
+
+        Only the time in which the reader waits for the source is counted.
+        """
+        limit = seconds_of("deadline", seconds)
+        return Flux(lambda: timed.deadline(self, limit))
+
+    def delay(self, duetime: timedelta | float, scheduler: abc.SchedulerBase | None = None) -> Flux[T_co]:
+        """Each item `duetime` after it came, gaps kept; reads up to 256 items ahead for that."""
+        if scheduler is not None:
+            return Flux.from_observable(super().delay(duetime, scheduler))
+        seconds = seconds_of("delay", duetime)
+        return Flux(lambda: timed.delay(self, seconds))
+
+    def delay_subscription(
+        self, duetime: datetime | timedelta | float, scheduler: abc.SchedulerBase | None = None
+    ) -> Flux[T_co]:
+        """Open the source `duetime` later (or at that moment)."""
+        if scheduler is not None:
+            return Flux.from_observable(super().delay_subscription(duetime, scheduler))
+        due = duetime if isinstance(duetime, datetime) else seconds_of("delay_subscription", duetime)
+        return Flux(lambda: timed.delay_subscription(self, seconds_until(due) if isinstance(due, datetime) else due))
+
+    # ---- down to one value
+
+    def first(self, predicate: Callable[[Any], object] | None = None) -> Mono[T_co]:
+        """The first item (for which the predicate holds), the source closed at once; empty if there is none."""
+        return Mono((self if predicate is None else self.filter(predicate)).take(1).resolve)
+
+    def last(self, predicate: Callable[[Any], object] | None = None) -> Mono[T_co]:
+        """The last item (for which the predicate holds); empty if there is none."""
+        return Mono((self if predicate is None else self.filter(predicate)).resolve)
+
+    def single(self, predicate: Callable[[T_co], object] | None = None) -> Mono[T_co]:
+        """The only item; a `UsageError` if there are more; empty if there is none."""
+        chosen = self if predicate is None else self.filter(predicate)
+
+        async def run() -> T_co | Empty:
+            found = await chosen.take(2).to_list()
+            if len(found) > 1:
+                raise UsageError(f"single() found a second item, {found[1]!r:.80}; use first() or last() to choose one")
+            return found[0] if found else EMPTY
+
+        return Mono(run)
+
+    def element_at(self, index: int) -> Mono[T_co]:
+        """The item at `index`; empty if the stream is shorter."""
+        return self.skip(index).first()
+
+    def to_list(self) -> Mono[list[T_co]]:
+        """All items in a list."""
+
+        async def run() -> list[T_co]:
+            iterator = self.open()
+            try:
+                return [value async for value in iterator]
+            finally:
+                await close(iterator)
+
+        return Mono(run)
+
+    def to_set(self) -> Mono[set[T_co]]:
+        """All items in a set."""
+        return self.to_list().map(_set_of)
+
+    @overload
+    def reduce(self, accumulator: Callable[[Any, T_co], Any]) -> Mono[T_co]: ...
+    @overload
+    def reduce(self, accumulator: Callable[[A, T_co], A], seed: A) -> Mono[A]: ...
+    def reduce(self, accumulator: Callable[[Any, Any], Any], seed: Any = items.DROP) -> Mono[Any]:
+        """All items folded into one; the seed alone for an empty stream, and empty without a seed."""
+        folded = Mono(self._step(items.scan(accumulator, seed)).resolve)
+        return folded if seed is items.DROP else folded.default_if_empty(seed)
+
+    def count(self, predicate: Callable[[T_co], object] | None = None) -> Mono[int]:
+        """How many items there are (for which the predicate holds)."""
+        chosen = self if predicate is None else self.filter(predicate)
+        return chosen.reduce(_increment, 0)
+
+    def all(self, predicate: Callable[[T_co], object]) -> Mono[bool]:
+        """Whether the predicate holds for every item; ends at the first for which it does not."""
+        return self.filter(lambda value: not predicate(value)).is_empty()
+
+    def some(self, predicate: Callable[[T_co], object] | None = None) -> Mono[bool]:
+        """Whether there is an item (for which the predicate holds); ends at the first."""
+        return (self if predicate is None else self.filter(predicate)).is_empty().map(_negate)
+
+    def is_empty(self) -> Mono[bool]:
+        """Whether there is no item; ends at the first."""
+        return self.first().map(_false).default_if_empty(True)
+
+    def ignore_elements(self) -> Mono[Never]:
+        """Only the end or the failure."""
+        return Mono(self.resolve).ignore_elements()
+
+    def then(self, other: Source[A]) -> Mono[A]:
+        """When this has ended, the value of `other`; the items are dropped, a failure is not."""
+        return Mono(self.resolve).then(other)
+
+    def block_first(self, timeout: float | timedelta | None = None) -> T_co:
+        """The first item, from synchronous code (None if there is none). See `Mono.block`."""
+        return self.first().block(timeout)
+
+    def block_last(self, timeout: float | timedelta | None = None) -> T_co:
+        """The last item, from synchronous code (None if there is none). See `Mono.block`."""
+        return self.last().block(timeout)
+
+    def run(self, scheduler: abc.SchedulerBase | None = None) -> T_co:
+        """Block for the last item, by reactivex's name; an empty stream raises, as there."""
+        refuse_running_loop("run")
+
+        async def run() -> T_co:
+            return await self
+
+        return asyncio.run(run())
+
+
+class _StepFlux(Flux[T_co], Generic[T_co]):
+    """One fused step; a run collects all neighbouring ones into one loop."""
+
+    def __init__(self, upstream: Flux[Any], factory: Callable[[], items.Step]) -> None:
+        self._upstream = upstream
+        self._factory = factory
+
+    def open(self) -> AsyncIterator[T_co]:
+        """Start a run of the whole row of steps."""
+        steps: list[items.Step] = []
+        node: Flux[Any] = self
+        while type(node) is _StepFlux:
+            steps.append(node._factory())
+            node = node._upstream
+        steps.reverse()
+        return cast("AsyncIterator[T_co]", items.fused(node.open(), steps))
+
+
+Piping.flux_type = Flux
+
+
+def _merge(*sources: Source[A], max_concurrent: int | None = None) -> Flux[A]:
+    return Flux(lambda: cast("AsyncIterator[A]", many.merge(sources, max_concurrent)))
+
+
+def _concat(*sources: Source[A]) -> Flux[A]:
+    return Flux(lambda: cast("AsyncIterator[A]", many.concat(sources)))
+
+
+def _zip(*sources: Source[Any]) -> Flux[Any]:
+    return Flux(lambda: many.zip_rows(sources))
+
+
+def _combine_latest(*sources: Source[Any]) -> Flux[Any]:
+    return Flux(lambda: many.combine_latest(sources))
+
+
+def _amb(*sources: Source[A]) -> Flux[A]:
+    return Flux(lambda: cast("AsyncIterator[A]", many.amb(sources)))
+
+
+def _identity(value: Any) -> Any:
+    return value
+
+
+def _first_argument(value: Any, _index: int) -> Any:
+    return value
+
+
+def _set_of(values: list[T]) -> set[T]:
+    return set(values)
+
+
+def _increment(total: int, _value: object) -> int:
+    return total + 1
+
+
+def _negate(value: bool) -> bool:
+    return not value
+
+
+def _false(_value: object) -> bool:
+    return False
+
+
+def _not_negative(operator: str, count: int) -> int:
+    if count < 0:
+        raise UsageError(f"{operator}({count}): a number of items cannot be negative")
+    return count
+
+
+def _positive(operator: str, name: str, count: int | None) -> None:
+    if count is not None and count < 1:
+        raise UsageError(f"{operator}({name}={count}) would never run the source; give 1 or more, or None for no limit")

@@ -1,0 +1,148 @@
+"""The pull side: what `async for` and `async with` over a flux hand out, and how a source is closed.
+
+Rules:
+
+1. A stream iterator has one reader at a time; a second concurrent one gets a `UsageError`, and the first goes on.
+2. `__anext__` is a real coroutine, so `asyncio.create_task(anext(stream))` works.
+3. `aclose()` returns when the source's cleanup is done; calling it again does nothing. A read in flight in another task
+   is cancelled first where the stream was opened by `async with`; elsewhere that is the reader's to do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from types import AsyncGeneratorType, TracebackType
+from typing import Generic, Never, Self, TypeVar, cast
+
+from agentflow.errors import UsageError
+from agentflow.reactive.signals import EMPTY, Empty
+
+__all__ = ["ManagedStream", "SingleIterator", "StreamIterator", "close", "closing"]
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+async def close(iterator: AsyncIterator[object]) -> None:
+    """Close an iterator that can be closed; others have nothing to clean up."""
+    aclose = cast("Callable[[], Awaitable[None]] | None", getattr(iterator, "aclose", None))
+    if aclose is not None:
+        await aclose()
+
+
+async def closing(iterator: AsyncIterator[T]) -> AsyncIterator[T]:
+    """Pass a foreign iterator on from an async generator, so that a dropped one is closed by the loop's hooks too."""
+    try:
+        async for value in iterator:
+            yield value
+    finally:
+        await close(iterator)
+
+
+class SingleIterator(AsyncIterator[T_co]):
+    """Iterates the at most one value of an awaitable."""
+
+    __slots__ = ("_resolve",)
+
+    def __init__(self, resolve: Callable[[], Awaitable[T_co | Empty]]) -> None:
+        self._resolve: Callable[[], Awaitable[T_co | Empty]] | None = resolve
+
+    async def __anext__(self) -> T_co:
+        resolve, self._resolve = self._resolve, None
+        if resolve is None:
+            raise StopAsyncIteration
+        try:
+            value = await resolve()
+        except StopAsyncIteration as error:  # else it would read as "no more values"
+            raise RuntimeError("a mono raised StopAsyncIteration") from error
+        if value is EMPTY:
+            raise StopAsyncIteration
+        return value
+
+
+class StreamIterator(AsyncIterator[T], Generic[T]):
+    """One run of a flux, as its reader holds it.
+
+    Args:
+        source: The source's own iterator. Closing this one closes it.
+
+    Example:
+        >>> async with Flux.of(1, 2, 3) as numbers:  # numbers is a StreamIterator[int]
+        ...     first = await anext(numbers)
+    """
+
+    __slots__ = ("__weakref__", "_next", "_reader", "_source")
+
+    def __init__(self, source: AsyncIterator[T]) -> None:
+        if not isinstance(source, AsyncGeneratorType) and hasattr(source, "aclose"):
+            source = closing(source)
+        self._source: AsyncIterator[T] = source
+        self._next: Callable[[], Awaitable[T]] = source.__anext__
+        self._reader: asyncio.Task[object] | bool | None = None
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> T:
+        if self._reader is not None:
+            raise _second_reader(self._reader)
+        self._reader = True
+        try:
+            return await self._next()
+        finally:
+            self._reader = None
+
+    async def aclose(self) -> None:
+        """Stop the run and wait for its cleanup."""
+        if self._reader is not None:
+            raise UsageError(
+                "aclose() on a stream while a task is waiting for its next item; cancel and await that task first, or "
+                "open the stream with `async with flux as stream`, which does"
+            )
+        self._next = _exhausted
+        await close(self._source)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+
+class ManagedStream(StreamIterator[T]):
+    """What `async with flux` hands out: knows who reads (0.2 µs an item on 3.11), so that leaving can end that read."""
+
+    __slots__ = ()
+
+    async def __anext__(self) -> T:
+        if self._reader is not None:
+            raise _second_reader(self._reader)
+        self._reader = asyncio.current_task()
+        try:
+            return await self._next()
+        finally:
+            self._reader = None
+
+    async def aclose(self) -> None:
+        """Stop the run and wait for its cleanup; a read still in flight in another task is cancelled first."""
+        self._next = _exhausted
+        reader = self._reader
+        if isinstance(reader, asyncio.Task):
+            reader.cancel()
+            await asyncio.wait([reader])
+        await close(self._source)
+
+
+async def _exhausted() -> Never:
+    raise StopAsyncIteration
+
+
+def _second_reader(reader: asyncio.Task[object] | bool) -> UsageError:
+    who = f"task {reader.get_name()!r}" if isinstance(reader, asyncio.Task) else "another task"
+    return UsageError(
+        f"anext() on a stream while {who} is already waiting for its next item; a stream has one reader at a time: "
+        "await that read first, or subscribe to the flux twice for two independent runs"
+    )

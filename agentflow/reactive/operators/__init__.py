@@ -1,0 +1,5 @@
+"""The operators of Flux as plain functions over iterators, by idea; `flux.py` gives them their names and types.
+
+Each is an async generator that opens its source itself and closes it in `finally`, so that dropping, closing or
+cancelling the outermost one cleans up all the way to the source.
+"""

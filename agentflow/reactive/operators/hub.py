@@ -1,0 +1,128 @@
+"""Several sources at once, each in a task of its own, read by one.
+
+Rules:
+
+1. Strict hand-over: a source works on its next item only after the reader came back for more, so each source is at most
+   one item ahead. With a capacity it may run that many items ahead.
+2. The first failure ends the hub, once; the others are cancelled, and `close()` returns when their cleanup is done.
+3. A source that ends by a cancellation of its own is not taken for an end: the reader gets the `CancelledError`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from agentflow.reactive.iterators import close
+from agentflow.reactive.signals import EMPTY, Empty
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Coroutine
+
+__all__ = ["Hub"]
+
+T = TypeVar("T")
+
+
+class Hub(Generic[T]):
+    """Tasks that put items, one reader that takes them.
+
+    Args:
+        capacity: How many items may wait; 0 is the strict hand-over.
+    """
+
+    __slots__ = ("_capacity", "_closing", "_error", "_held", "_loop", "_queue", "_tasks", "_waiter")
+
+    def __init__(self, capacity: int = 0) -> None:
+        self._capacity = capacity
+        self._loop = asyncio.get_running_loop()
+        self._queue: deque[tuple[T, asyncio.Future[None] | None]] = deque()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._waiter: asyncio.Future[None] | None = None
+        self._held: asyncio.Future[None] | None = None
+        self._error: BaseException | None = None
+        self._closing = False
+
+    def spawn(self, work: Coroutine[object, object, None]) -> asyncio.Task[None]:
+        """Run a coroutine as one of the hub's tasks."""
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    async def feed(self, iterator: AsyncIterator[T]) -> None:
+        """Put everything an iterator gives, then close it."""
+        try:
+            async for value in iterator:
+                await self.put(value)
+        finally:
+            await close(iterator)
+
+    async def put(self, value: T) -> None:
+        """Offer an item; returns when the reader wants the one after it."""
+        if len(self._queue) < self._capacity:
+            self._queue.append((value, None))
+            self._wake()
+            return
+        taken: asyncio.Future[None] = self._loop.create_future()
+        self._queue.append((value, taken))
+        self._wake()
+        try:
+            await taken
+        except asyncio.CancelledError:
+            # A cancelled source's pending item is withdrawn (switch_map relies on it).
+            for index, (_, future) in enumerate(self._queue):
+                if future is taken:
+                    del self._queue[index]
+                    break
+            raise
+
+    def release(self) -> None:
+        """Let the source of the item taken last go on, without waiting for what it brings."""
+        held, self._held = self._held, None
+        if held is not None and not held.done():
+            held.set_result(None)
+
+    async def take(self) -> T | Empty:
+        """The next item; `EMPTY` when all tasks have ended."""
+        self.release()
+        while True:
+            if self._queue:
+                value, self._held = self._queue.popleft()
+                if self._capacity:
+                    self.release()
+                return value
+            if self._error is not None:
+                raise self._error
+            if not self._tasks:
+                return EMPTY
+            self._waiter = self._loop.create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+
+    async def close(self) -> None:
+        """Cancel what still runs and wait for its cleanup."""
+        self._closing = True
+        self._error = None
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if task.cancelled():
+            error = None if self._closing or task.cancelling() else asyncio.CancelledError("a merged source cancelled")
+        else:
+            error = task.exception()
+        if error is not None and self._error is None and not self._closing:
+            self._error = error
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)

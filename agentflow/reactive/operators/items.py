@@ -1,0 +1,199 @@
+"""One item in, at most one out: map, filter, scan and their kin, fused.
+
+Neighbouring steps run in one loop of one async generator, so a chain of them costs one layer, whatever its length, and
+has no recursion limit. A step is a function from item to item; `DROP` means "nothing comes out of this one".
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from enum import Enum
+from typing import Final, Literal
+
+from agentflow.reactive.iterators import close
+
+__all__ = ["DROP", "Drop", "Step", "distinct", "distinct_until_changed", "fused", "pairwise", "scan", "skip"]
+
+Step = Callable[[object], object]
+"""What happens to one item of one run."""
+
+StepFactory = Callable[[], Step]
+"""Makes the step of one run, so that each run counts for itself."""
+
+
+class Drop(Enum):
+    """The type of `DROP`."""
+
+    DROP = "drop"
+
+
+DROP: Final[Literal[Drop.DROP]] = Drop.DROP
+
+
+async def fused(source: AsyncIterator[object], steps: Sequence[Step]) -> AsyncIterator[object]:
+    """Pass each item through all steps."""
+    try:
+        if len(steps) == 1:
+            step = steps[0]
+            async for value in source:
+                result = step(value)
+                if result is not DROP:
+                    yield result
+            return
+        async for value in source:
+            for step in steps:
+                value = step(value)
+                if value is DROP:
+                    break
+            else:
+                yield value
+    finally:
+        await close(source)
+
+
+def keep_if(predicate: Callable[[object], object]) -> Step:
+    """The step of `filter`."""
+    return lambda value: value if predicate(value) else DROP
+
+
+def side_effect(on_next: Callable[[object], object]) -> Step:
+    """The step of `tap`."""
+
+    def step(value: object) -> object:
+        on_next(value)
+        return value
+
+    return step
+
+
+def skip(count: int) -> StepFactory:
+    """Drop the first `count` items."""
+
+    def factory() -> Step:
+        left = count
+
+        def step(value: object) -> object:
+            nonlocal left
+            if left:
+                left -= 1
+                return DROP
+            return value
+
+        return step
+
+    return factory
+
+
+def skip_while(predicate: Callable[[object], object]) -> StepFactory:
+    """Drop items until the predicate fails once."""
+
+    def factory() -> Step:
+        skipping = True
+
+        def step(value: object) -> object:
+            nonlocal skipping
+            if skipping and predicate(value):
+                return DROP
+            skipping = False
+            return value
+
+        return step
+
+    return factory
+
+
+def scan(accumulator: Callable[[object, object], object], seed: object) -> StepFactory:
+    """Each item folded into what came before; without a seed (`DROP`) the first item is the first result."""
+
+    def factory() -> Step:
+        state = seed
+
+        def step(value: object) -> object:
+            nonlocal state
+            state = value if state is DROP else accumulator(state, value)
+            return state
+
+        return step
+
+    return factory
+
+
+def distinct(key: Callable[[object], object] | None, comparer: Callable[[object, object], bool] | None) -> StepFactory:
+    """Only items whose key was not seen in this run; hashed where possible."""
+
+    def factory() -> Step:
+        hashed: set[object] = set()
+        others: list[object] = []
+
+        def seen(mark: object) -> bool:
+            if comparer is not None:
+                return any(comparer(mark, other) for other in others)
+            try:
+                return mark in hashed
+            except TypeError:
+                return mark in others
+
+        def step(value: object) -> object:
+            mark = value if key is None else key(value)
+            if seen(mark):
+                return DROP
+            if comparer is None:
+                try:
+                    hashed.add(mark)
+                except TypeError:
+                    others.append(mark)
+            else:
+                others.append(mark)
+            return value
+
+        return step
+
+    return factory
+
+
+def distinct_until_changed(
+    key: Callable[[object], object] | None, comparer: Callable[[object, object], bool] | None
+) -> StepFactory:
+    """Drop an item whose key equals the one before it."""
+
+    def factory() -> Step:
+        last: object = DROP
+
+        def step(value: object) -> object:
+            nonlocal last
+            mark = value if key is None else key(value)
+            same = last is not DROP and (comparer(last, mark) if comparer is not None else last == mark)
+            last = mark
+            return DROP if same else value
+
+        return step
+
+    return factory
+
+
+def pairwise() -> Step:
+    """Each item together with the one before it."""
+    last: object = DROP
+
+    def step(value: object) -> object:
+        nonlocal last
+        before, last = last, value
+        return DROP if before is DROP else (before, value)
+
+    return step
+
+
+def indexed(function: Callable[[object, int], object]) -> Callable[[], Callable[[object], object]]:
+    """Turn a function of item and index into one of the item, counting anew in each run."""
+
+    def factory() -> Callable[[object], object]:
+        index = -1
+
+        def step(value: object) -> object:
+            nonlocal index
+            index += 1
+            return function(value, index)
+
+        return step
+
+    return factory

@@ -1,0 +1,227 @@
+"""Several sources as one: merge, flat_map, concat, concat_map, switch_map, zip, combine_latest, amb.
+
+Prefetch, where there is any: `merge` and `zip` have one item of each source in hand; `flat_map` pulls its outer source
+ahead by at most `max_concurrent` items; `concat` and `concat_map` nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from typing import TypeVar, cast
+
+from agentflow.reactive.iterators import close
+from agentflow.reactive.operators.hub import Hub
+from agentflow.reactive.publisher import Publisher, open_source
+from agentflow.reactive.signals import EMPTY
+
+__all__ = ["amb", "combine_latest", "concat", "concat_map", "flat_map", "merge", "switch_map", "take_until", "zip_rows"]
+
+T = TypeVar("T")
+Mapper = Callable[[object], object]
+
+
+def _identity(value: object) -> object:
+    return value
+
+
+async def _each(values: Iterable[T]) -> AsyncIterator[T]:
+    for value in values:
+        yield value
+
+
+async def merge(sources: Sequence[object], max_concurrent: int | None) -> AsyncIterator[object]:
+    """All sources at once, items as they come; the first failure cancels the rest."""
+    if max_concurrent is not None and max_concurrent < len(sources):
+        flattened = flat_map(_each(sources), _identity, max_concurrent, "merge")
+        try:
+            async for value in flattened:
+                yield value
+        finally:
+            await close(flattened)
+        return
+    hub = Hub[object]()
+    try:
+        for source in sources:
+            hub.spawn(hub.feed(open_source("merge", source)))
+        while (value := await hub.take()) is not EMPTY:
+            yield value
+    finally:
+        await hub.close()
+
+
+async def flat_map(
+    outer: AsyncIterator[object], mapper: Mapper, max_concurrent: int, operator: str
+) -> AsyncIterator[object]:
+    """The items of what the mapper makes of each item, as they come, with at most `max_concurrent` runs at once."""
+    hub = Hub[object]()
+    slots = asyncio.Semaphore(max_concurrent)
+
+    async def inner(iterator: AsyncIterator[object]) -> None:
+        try:
+            await hub.feed(iterator)
+        finally:
+            slots.release()
+
+    async def spread() -> None:
+        try:
+            async for value in outer:
+                await slots.acquire()
+                hub.spawn(inner(open_source(operator, mapper(value))))
+        finally:
+            await close(outer)
+
+    try:
+        hub.spawn(spread())
+        while (value := await hub.take()) is not EMPTY:
+            yield value
+    finally:
+        await hub.close()
+
+
+async def concat(sources: Iterable[object]) -> AsyncIterator[object]:
+    """One source after the other; each is opened when the one before it has ended."""
+    for source in sources:
+        iterator = open_source("concat", source)
+        try:
+            async for value in iterator:
+                yield value
+        finally:
+            await close(iterator)
+
+
+async def concat_map(outer: AsyncIterator[object], mapper: Mapper, operator: str) -> AsyncIterator[object]:
+    """The items of what the mapper makes of each item, strictly in order, in the reader's own task."""
+    try:
+        async for value in outer:
+            iterator = open_source(operator, mapper(value))
+            try:
+                async for item in iterator:
+                    yield item
+            finally:
+                await close(iterator)
+    finally:
+        await close(outer)
+
+
+async def switch_map(outer: AsyncIterator[object], mapper: Mapper, operator: str) -> AsyncIterator[object]:
+    """Only what the newest item's source gives: a new outer item cancels the run before it."""
+    hub = Hub[object]()
+
+    async def spread() -> None:
+        current: asyncio.Task[None] | None = None
+        try:
+            async for value in outer:
+                if current is not None and not current.done():
+                    current.cancel()
+                    await asyncio.wait([current])
+                current = hub.spawn(hub.feed(open_source(operator, mapper(value))))
+        finally:
+            await close(outer)
+
+    try:
+        hub.spawn(spread())
+        while (value := await hub.take()) is not EMPTY:
+            yield value
+    finally:
+        await hub.close()
+
+
+async def _close_all(hubs: Iterable[Hub[object]]) -> None:
+    await asyncio.gather(*(hub.close() for hub in hubs))
+
+
+async def zip_rows(sources: Sequence[object]) -> AsyncIterator[tuple[object, ...]]:
+    """Rows of one item from each source, all pulled at once; ends with the shortest."""
+    hubs: list[Hub[object]] = []
+    try:
+        for source in sources:
+            hub = Hub[object]()
+            hubs.append(hub)
+            hub.spawn(hub.feed(open_source("zip", source)))
+        while True:
+            for hub in hubs:
+                hub.release()
+            row: list[object] = []
+            for hub in hubs:
+                value = await hub.take()
+                if value is EMPTY:
+                    return
+                row.append(value)
+            yield tuple(row)
+    finally:
+        await _close_all(hubs)
+
+
+async def _tagged(iterator: AsyncIterator[object], index: int) -> AsyncIterator[tuple[int, object]]:
+    try:
+        async for value in iterator:
+            yield index, value
+    finally:
+        await close(iterator)
+
+
+async def _ending(iterator: AsyncIterator[object], index: int) -> AsyncIterator[tuple[int, object]]:
+    try:
+        async for value in iterator:
+            yield index, value
+        yield index, EMPTY
+    finally:
+        await close(iterator)
+
+
+async def combine_latest(sources: Sequence[object]) -> AsyncIterator[tuple[object, ...]]:
+    """A row of the latest items, whenever one of them changes and all have one."""
+    hub = Hub[tuple[int, object]]()
+    latest: list[object] = [EMPTY] * len(sources)
+    try:
+        for index, source in enumerate(sources):
+            hub.spawn(hub.feed(_tagged(open_source("combine_latest", source), index)))
+        while (item := await hub.take()) is not EMPTY:
+            index, value = item
+            latest[index] = value
+            if EMPTY not in latest:
+                yield tuple(latest)
+    finally:
+        await hub.close()
+
+
+async def amb(sources: Sequence[object]) -> AsyncIterator[object]:
+    """The source that signals first (item, end or failure); the others are cancelled then."""
+    hub = Hub[tuple[int, object]]()
+    tasks: list[asyncio.Task[None]] = []
+    try:
+        tasks.extend(
+            hub.spawn(hub.feed(_ending(open_source("amb", source), index))) for index, source in enumerate(sources)
+        )
+        winner: int | None = None
+        while (item := await hub.take()) is not EMPTY:
+            index, value = item
+            if winner is None:
+                winner = index
+                losers = [task for number, task in enumerate(tasks) if number != index and not task.done()]
+                for task in losers:
+                    task.cancel()
+                if losers:
+                    await asyncio.wait(losers)
+            if index == winner:
+                if value is EMPTY:
+                    return
+                yield value
+    finally:
+        await hub.close()
+
+
+async def take_until(source: Publisher[T], other: object) -> AsyncIterator[T]:
+    """The source until `other` gives an item; an `other` that ends without one changes nothing."""
+    hub = Hub[tuple[int, object]]()
+    try:
+        hub.spawn(hub.feed(_tagged(open_source("take_until", other), 1)))
+        hub.spawn(hub.feed(_ending(source.open(), 0)))
+        while (item := await hub.take()) is not EMPTY:
+            index, value = item
+            if index == 1 or value is EMPTY:
+                return
+            yield cast("T", value)
+    finally:
+        await hub.close()

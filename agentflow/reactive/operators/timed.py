@@ -1,0 +1,183 @@
+"""Operators that look at the clock: timeout, deadline, delay, interval, buffer_with_time.
+
+Limits run only while the operator itself awaits its source (see `agentflow.reactive.timing`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import datetime
+from typing import TYPE_CHECKING, TypeVar, cast
+
+from agentflow.reactive.iterators import close
+from agentflow.reactive.operators.hub import Hub
+from agentflow.reactive.publisher import Publisher, Source, open_source, resolve_source
+from agentflow.reactive.signals import EMPTY, Empty, SourceTimeoutError, seconds_until
+from agentflow.reactive.timing import Limit
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+__all__ = ["buffer_with_time", "deadline", "delay", "delay_subscription", "interval", "label", "limit_value", "timeout"]
+
+T = TypeVar("T")
+
+DELAY_PREFETCH = 256
+"""How many items `delay` reads ahead, so that gaps between items keep their length."""
+
+
+def label(operator: str, due: float | datetime) -> str:
+    """An operator's call as its author wrote it."""
+    return f"{operator}({due.isoformat()})" if isinstance(due, datetime) else f"{operator}({due:g})"
+
+
+async def timeout(source: Publisher[T], due: float | datetime, other: Source[T] | None) -> AsyncIterator[T]:
+    """Fail (or switch to `other`) when the next item takes longer than `due`."""
+    iterator = source.open()
+    limit = Limit(label("timeout", due), "no item came")
+    try:
+        while True:
+            seconds = seconds_until(due) if isinstance(due, datetime) else due
+            try:
+                value = await limit.run(iterator.__anext__, seconds)
+            except StopAsyncIteration:
+                return
+            except SourceTimeoutError as error:
+                if other is None or error is not limit.error:
+                    raise
+                break
+            yield value
+    finally:
+        limit.stop()
+        await close(iterator)
+    following = cast("AsyncIterator[T]", open_source("timeout", other))
+    try:
+        async for value in following:
+            yield value
+    finally:
+        await close(following)
+
+
+async def deadline(source: Publisher[T], seconds: float) -> AsyncIterator[T]:
+    """Fail when the source has worked for longer than `seconds` altogether; the reader's own time is not counted."""
+    iterator = source.open()
+    clock = asyncio.get_running_loop().time
+    limit = Limit(f"deadline({seconds:g})", "the source did not end")
+    left = seconds
+    try:
+        while True:
+            begin = clock()
+            try:
+                value = await limit.run(iterator.__anext__, left)
+            except StopAsyncIteration:
+                return
+            left = max(0.0, left - (clock() - begin))
+            yield value
+    finally:
+        limit.stop()
+        await close(iterator)
+
+
+async def limit_value(
+    source: Callable[[], Awaitable[T]], due: float | datetime, operator: str, what: str, other: Source[T] | None
+) -> T:
+    """Await one value under a limit."""
+    limit = Limit(operator, what)
+    try:
+        return await limit.run(source, seconds_until(due) if isinstance(due, datetime) else due)
+    except SourceTimeoutError as error:
+        if other is None or error is not limit.error:
+            raise
+    finally:
+        limit.stop()
+    return cast("T", await resolve_source(operator, other))
+
+
+async def delay(source: Publisher[T], seconds: float) -> AsyncIterator[T]:
+    """Each item `seconds` after it came, gaps kept; a failure is passed on as soon as it is reached."""
+    clock = asyncio.get_running_loop().time
+    hub = Hub[tuple[float, T]](DELAY_PREFETCH)
+
+    async def stamped() -> AsyncIterator[tuple[float, T]]:
+        iterator = source.open()
+        try:
+            async for value in iterator:
+                yield clock() + seconds, value
+        finally:
+            await close(iterator)
+
+    try:
+        hub.spawn(hub.feed(stamped()))
+        while (item := await hub.take()) is not EMPTY:
+            due, value = item
+            if (wait := due - clock()) > 0:
+                await asyncio.sleep(wait)
+            yield value
+    finally:
+        await hub.close()
+
+
+async def delay_subscription(source: Publisher[T], seconds: float) -> AsyncIterator[T]:
+    """Open the source `seconds` later."""
+    await asyncio.sleep(seconds)
+    iterator = source.open()
+    try:
+        async for value in iterator:
+            yield value
+    finally:
+        await close(iterator)
+
+
+async def interval(period: float, first: float) -> AsyncIterator[int]:
+    """0, 1, 2 … one per period; ticks a slow reader missed are not made up."""
+    clock = asyncio.get_running_loop().time
+    due = clock() + first
+    tick = 0
+    while True:
+        await asyncio.sleep(max(0.0, due - clock()))
+        yield tick
+        tick += 1
+        due = max(due + period, clock())
+
+
+async def buffer_with_time(source: Publisher[T], seconds: float, count: int | None) -> AsyncIterator[list[T]]:
+    """Lists of what came within `seconds` (or up to `count` items).
+
+    A span begins when the reader asks, so a slow reader slows the source instead of filling memory.
+    """
+    clock = asyncio.get_running_loop().time
+    hub = Hub[T]()
+    limit = Limit("buffer_with_time", "span over")
+    try:
+        hub.spawn(hub.feed(source.open()))
+        while True:
+            end = clock() + seconds
+            buffer: list[T] = []
+            ended = False
+            while count is None or len(buffer) < count:
+                value = await _before(limit, hub, end - clock())
+                if value is None:
+                    break
+                if value[0] is EMPTY:
+                    ended = True
+                    break
+                buffer.append(value[0])
+            if buffer or not ended:
+                yield buffer
+            if ended:
+                return
+    finally:
+        limit.stop()
+        await hub.close()
+
+
+async def _before(limit: Limit, hub: Hub[T], seconds: float) -> tuple[T | Empty] | None:
+    """One item (or the end) from the hub; None if the span passed first."""
+    if seconds <= 0:
+        return None
+    try:
+        return (await limit.run(hub.take, seconds),)
+    except SourceTimeoutError as error:
+        if error is not limit.error:
+            raise
+        return None

@@ -1,0 +1,150 @@
+"""`pipe`: through reactivex's operators and back as a Flux.
+
+Rules:
+
+1. The operators are reactivex's own. They push: what they emit before the reader asks is buffered without bound, so put
+   the operators that reduce the flow (`filter`, `map`, `take`) before the pipe where back-pressure matters.
+2. Their timers run on the running loop (see `LoopScheduler`), whatever their default scheduler is.
+3. An observable comes back as a `Flux`; a connectable one, or what is no observable, as it is.
+
+The methods of reactivex's mixins (`debounce`, `group_by`, `sample`, …) call `pipe`, so they come back as a Flux too.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast, overload
+
+from reactivex import ConnectableObservable, Observable
+
+from agentflow.reactive.bridge import drain
+from agentflow.reactive.publisher import Publisher
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from agentflow.reactive.flux import Flux
+
+__all__ = ["Piping"]
+
+T_co = TypeVar("T_co", covariant=True)
+A = TypeVar("A")
+B = TypeVar("B")
+C = TypeVar("C")
+D = TypeVar("D")
+E = TypeVar("E")
+F = TypeVar("F")
+G = TypeVar("G")
+
+
+class Piping(Publisher[T_co]):
+    """Adds `pipe`, and the one place where the floor below Flux makes a Flux."""
+
+    flux_type: ClassVar[type[Flux[Any]]]
+    """The class `Flux`, entered by its module: Mono and Flux make each other, and modules import one way only."""
+
+    @overload
+    def pipe(self, __op1: Callable[[Observable[T_co]], Observable[A]]) -> Flux[A]: ...
+    @overload
+    def pipe(self, __op1: Callable[[Observable[T_co]], A]) -> A: ...
+    @overload
+    def pipe(self, __op1: Callable[[Observable[T_co]], A], __op2: Callable[[A], Observable[B]]) -> Flux[B]: ...
+    @overload
+    def pipe(self, __op1: Callable[[Observable[T_co]], A], __op2: Callable[[A], B]) -> B: ...
+    @overload
+    def pipe(
+        self, __op1: Callable[[Observable[T_co]], A], __op2: Callable[[A], B], __op3: Callable[[B], Observable[C]]
+    ) -> Flux[C]: ...
+    @overload
+    def pipe(self, __op1: Callable[[Observable[T_co]], A], __op2: Callable[[A], B], __op3: Callable[[B], C]) -> C: ...
+    @overload
+    def pipe(
+        self,
+        __op1: Callable[[Observable[T_co]], A],
+        __op2: Callable[[A], B],
+        __op3: Callable[[B], C],
+        __op4: Callable[[C], Observable[D]],
+    ) -> Flux[D]: ...
+    @overload
+    def pipe(
+        self,
+        __op1: Callable[[Observable[T_co]], A],
+        __op2: Callable[[A], B],
+        __op3: Callable[[B], C],
+        __op4: Callable[[C], D],
+    ) -> D: ...
+    @overload
+    def pipe(
+        self,
+        __op1: Callable[[Observable[T_co]], A],
+        __op2: Callable[[A], B],
+        __op3: Callable[[B], C],
+        __op4: Callable[[C], D],
+        __op5: Callable[[D], Observable[E]],
+    ) -> Flux[E]: ...
+    @overload
+    def pipe(
+        self,
+        __op1: Callable[[Observable[T_co]], A],
+        __op2: Callable[[A], B],
+        __op3: Callable[[B], C],
+        __op4: Callable[[C], D],
+        __op5: Callable[[D], E],
+    ) -> E: ...
+    @overload
+    def pipe(
+        self,
+        __op1: Callable[[Observable[T_co]], A],
+        __op2: Callable[[A], B],
+        __op3: Callable[[B], C],
+        __op4: Callable[[C], D],
+        __op5: Callable[[D], E],
+        __op6: Callable[[E], Observable[F]],
+    ) -> Flux[F]: ...
+    @overload
+    def pipe(
+        self,
+        __op1: Callable[[Observable[T_co]], A],
+        __op2: Callable[[A], B],
+        __op3: Callable[[B], C],
+        __op4: Callable[[C], D],
+        __op5: Callable[[D], E],
+        __op6: Callable[[E], F],
+    ) -> F: ...
+    @overload
+    def pipe(
+        self,
+        __op1: Callable[[Observable[T_co]], A],
+        __op2: Callable[[A], B],
+        __op3: Callable[[B], C],
+        __op4: Callable[[C], D],
+        __op5: Callable[[D], E],
+        __op6: Callable[[E], F],
+        __op7: Callable[[F], Observable[G]],
+    ) -> Flux[G]: ...
+    @overload
+    def pipe(
+        self,
+        __op1: Callable[[Observable[T_co]], A],
+        __op2: Callable[[A], B],
+        __op3: Callable[[B], C],
+        __op4: Callable[[C], D],
+        __op5: Callable[[D], E],
+        __op6: Callable[[E], F],
+        __op7: Callable[[F], G],
+    ) -> G: ...
+    # pyright matches a base overload with the first override that overlaps it; ours only refine the inherited ones.
+    def pipe(self, *operators: Callable[[Any], Any]) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Hand over to reactivex's operators.
+
+        Example:
+            >>> from reactivex import operators as ops
+            >>> await Flux.of(1, 2, 3).pipe(ops.sum()).to_list()
+            [6]
+        """
+        result: Any = self
+        for operator in operators:
+            result = operator(result)
+        if isinstance(result, Publisher | ConnectableObservable) or not isinstance(result, Observable):
+            return cast("Any", result)
+        source = cast("Observable[Any]", result)
+        return self.flux_type(lambda: drain(source))

@@ -1,0 +1,78 @@
+"""Words shared by the reactive core: the absence of a value, the core's own errors, and how durations are read.
+
+Rules:
+
+1. `EMPTY` means "completed without a value"; `None` is a value like any other.
+2. Only `Exception` is an error. `CancelledError`, `KeyboardInterrupt`, `SystemExit` and `GeneratorExit` pass every
+   operator untouched.
+"""
+
+from __future__ import annotations
+
+import inspect
+from datetime import UTC, datetime, timedelta
+from enum import Enum
+from typing import TYPE_CHECKING, Final, Literal
+
+from agentflow.errors import AgentFlowError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["EMPTY", "Empty", "SourceTimeoutError", "plain_function", "seconds_of", "seconds_until"]
+
+
+class Empty(Enum):
+    """The type of `EMPTY`; an enumeration of one, so that checkers narrow on `is EMPTY`."""
+
+    EMPTY = "empty"
+
+    def __repr__(self) -> str:
+        return "EMPTY"
+
+
+EMPTY: Final[Literal[Empty.EMPTY]] = Empty.EMPTY
+"""What `Mono.resolve()` gives when the mono completes without a value."""
+
+
+class SourceTimeoutError(AgentFlowError, TimeoutError):
+    """A limit set by `timeout`, `deadline` or `block` has passed.
+
+    It is a `TimeoutError`, but not the `TimeoutError` that a source may raise itself: `timeout(…, other)` switches to
+    `other` only for its own limit.
+
+    Args:
+        operator: The operator that set the limit, as the reader would write it.
+        seconds: The limit.
+        what: What did not happen in time.
+    """
+
+    def __init__(self, operator: str, seconds: float, what: str) -> None:
+        super().__init__(f"{operator}: {what} within {seconds:g} s; the source was cancelled")
+        self.operator = operator
+        self.seconds = seconds
+
+
+def seconds_of(operator: str, duration: float | timedelta) -> float:
+    """Read a duration as seconds; a negative one is a `UsageError` that names the operator."""
+    seconds = duration.total_seconds() if isinstance(duration, timedelta) else float(duration)
+    if not seconds >= 0:
+        raise UsageError(f"{operator}: a duration of {seconds} s is not possible; give seconds >= 0 or a timedelta")
+    return seconds
+
+
+def seconds_until(moment: datetime) -> float:
+    """How many seconds of wall-clock time are left until `moment` (a naive one is read as UTC); never negative."""
+    aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    return max(0.0, (aware - datetime.now(UTC)).total_seconds())
+
+
+def plain_function(operator: str, function: Callable[..., object], instead: str) -> None:
+    """Refuse a coroutine function where a plain function is called, and say which operator awaits."""
+    code = getattr(function, "__code__", None)  # inspect.iscoroutinefunction costs more than a whole link
+    if code is not None and code.co_flags & inspect.CO_COROUTINE:
+        name = getattr(function, "__qualname__", repr(function))
+        raise UsageError(
+            f"{operator}() calls a plain function, but {name} is a coroutine function, whose result would be a "
+            f"coroutine that nobody awaits; use {instead}, which awaits it"
+        )

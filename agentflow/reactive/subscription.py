@@ -1,0 +1,207 @@
+"""What `subscribe()` returns, and the background loop for programs that have none.
+
+Rules:
+
+1. With a running loop the work is a task of that loop; without one it runs on one daemon thread with a loop of its own.
+2. `dispose()` only asks; `await closed()` (or `wait()` from synchronous code) is what waits for cleanup.
+3. An error nobody handles goes to the loop's exception handler. None is lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import concurrent.futures
+import contextlib
+import contextvars
+import os
+import threading
+from collections.abc import Callable, Coroutine
+
+from reactivex.abc import DisposableBase
+
+from agentflow.errors import UsageError
+
+__all__ = ["Subscription", "background_loop", "running_loop"]
+
+Pump = Callable[["Subscription"], Coroutine[object, object, None]]
+
+_live: set[Subscription] = set()  # a loop holds its tasks weakly; what is subscribed must not be collected
+
+
+def running_loop() -> asyncio.AbstractEventLoop | None:
+    """The loop of this thread, or None."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+class Subscription(DisposableBase):
+    """A run that was started by `subscribe()`.
+
+    Example:
+        >>> subscription = agent.stream("…").subscribe(print)
+        >>> subscription.dispose()
+        >>> await subscription.closed()
+    """
+
+    __slots__ = ("__weakref__", "_disposed", "_done", "_loop", "_task", "_thread", "on_signal")
+
+    def __init__(self) -> None:
+        self._disposed = False
+        self._done: concurrent.futures.Future[None] = concurrent.futures.Future()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._thread: int | None = None
+        self.on_signal: Callable[[BaseException], object] | None = None
+        """Called when the run ends by a signal that is no `Exception` and that nobody asked for."""
+
+    @property
+    def is_disposed(self) -> bool:
+        """Whether `dispose()` was called or the run has ended."""
+        return self._disposed or self._done.done()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the run has ended and its cleanup is done."""
+        return self._done.done()
+
+    def dispose(self) -> None:
+        """Cancel the run. Nothing is delivered after this returned in the run's own thread. Legal from any thread."""
+        if self._disposed:
+            return
+        self._disposed = True
+        loop = self._loop
+        if loop is None or self._done.done():
+            return
+        if threading.get_ident() == self._thread:
+            self._cancel()
+        else:
+            with contextlib.suppress(RuntimeError):  # the loop is closed, and the run with it
+                loop.call_soon_threadsafe(self._cancel)
+
+    async def closed(self) -> None:
+        """Wait until the run has ended, for whatever reason, and its cleanup is done. Never raises its error."""
+        await asyncio.shield(asyncio.wrap_future(self._done))
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait from synchronous code until the run has ended.
+
+        Args:
+            timeout: Seconds to wait at most; None waits for ever.
+
+        Returns:
+            False if the time passed first.
+        """
+        if running_loop() is not None and not self._done.done():
+            raise UsageError("Subscription.wait() inside a running event loop would block it; use `await closed()`")
+        done, _ = concurrent.futures.wait([self._done], timeout)
+        return bool(done)
+
+    def when_closed(self, callback: Callable[[Subscription], object]) -> None:
+        """Call back with this subscription once it is closed, in the thread it ran in."""
+        self._done.add_done_callback(lambda _: callback(self))
+
+    def start(self, pump: Pump, loop: asyncio.AbstractEventLoop | None) -> None:
+        """Start the run on `loop`, on the running one, or on the background loop, with the caller's context."""
+        current = running_loop()
+        target = loop or current or background_loop()
+        self._loop = target
+        _live.add(self)
+        context = contextvars.copy_context()
+        if target is current:
+            self._begin(pump, context)
+        else:
+            target.call_soon_threadsafe(self._begin, pump, context)
+
+    def _begin(self, pump: Pump, context: contextvars.Context) -> None:
+        self._thread = threading.get_ident()
+        loop = asyncio.get_running_loop()
+        if self._disposed:
+            self._finish()
+            return
+        self._task = task = loop.create_task(pump(self), context=context)
+        task.add_done_callback(self._ended)
+
+    def _cancel(self) -> None:
+        # From inside its own callback the pump only has to see the flag: a cancellation would hit its cleanup.
+        if self._task is not None and self._task is not asyncio.current_task():
+            self._task.cancel()
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if task.cancelled():
+            if not self._disposed and not task.cancelling():
+                self._signal(asyncio.CancelledError("a subscribed source raised CancelledError itself"))
+        elif (error := task.exception()) is not None:
+            if isinstance(error, Exception):
+                _report(task.get_loop(), "a subscriber's callback raised; its subscription was ended", error)
+            else:
+                self._signal(error)
+        self._finish()
+
+    def _signal(self, signal: BaseException) -> None:
+        # No observer can be told: reactivex knows only Exceptions. Silence would leave whoever waits for this waiting.
+        if self.on_signal is not None:
+            self.on_signal(signal)
+        elif isinstance(signal, asyncio.CancelledError):
+            _report(asyncio.get_running_loop(), "a subscription ended without a last signal", signal)
+
+    def _finish(self) -> None:
+        self._task = None
+        _live.discard(self)
+        self._done.set_result(None)
+
+
+def _report(loop: asyncio.AbstractEventLoop, message: str, error: BaseException) -> None:
+    loop.call_exception_handler({"message": message, "exception": error})
+
+
+class _Background:
+    """The daemon thread with a loop; made on first use, and again in a forked child."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._pid = 0
+
+    def loop(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._loop is None or self._pid != os.getpid() or self._thread is None or not self._thread.is_alive():
+                self._loop = asyncio.new_event_loop()
+                self._pid = os.getpid()
+                self._thread = threading.Thread(
+                    target=self._loop.run_forever, name="agentflow-subscriptions", daemon=True
+                )
+                self._thread.start()
+            return self._loop
+
+    def stop(self) -> None:
+        """Cancel what still runs, wait a moment for its cleanup, close the loop."""
+        loop, thread = self._loop, self._thread
+        if loop is None or thread is None or self._pid != os.getpid() or not thread.is_alive():
+            return
+        with contextlib.suppress(Exception):
+            asyncio.run_coroutine_threadsafe(_cancel_all(), loop).result(timeout=1)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(timeout=1)
+        if not thread.is_alive():
+            loop.close()
+
+
+async def _cancel_all() -> None:
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    await asyncio.get_running_loop().shutdown_asyncgens()
+
+
+_background = _Background()
+atexit.register(_background.stop)
+
+
+def background_loop() -> asyncio.AbstractEventLoop:
+    """The loop on the daemon thread that serves subscriptions made where no loop runs."""
+    return _background.loop()

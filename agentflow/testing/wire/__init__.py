@@ -1,0 +1,30 @@
+"""Loopback HTTP servers that speak the OpenAI and Anthropic wires, scripted and strict. See `docs/testing-wire.md`."""
+
+from agentflow.testing.wire.faults import Fault
+from agentflow.testing.wire.reply import Call, Plan, PlanEdit, Reply, Say, ToolCall, WireUsage
+from agentflow.testing.wire.request import ToolAnswer, WireRequest
+from agentflow.testing.wire.rules import Dialect, Rule, Violation, describe_rules
+from agentflow.testing.wire.script import Brain, Line, Script
+from agentflow.testing.wire.server import WireServer, WireServerThread
+
+__all__ = [
+    "Brain",
+    "Call",
+    "Dialect",
+    "Fault",
+    "Line",
+    "Plan",
+    "PlanEdit",
+    "Reply",
+    "Rule",
+    "Say",
+    "Script",
+    "ToolAnswer",
+    "ToolCall",
+    "Violation",
+    "WireRequest",
+    "WireServer",
+    "WireServerThread",
+    "WireUsage",
+    "describe_rules",
+]

@@ -1,0 +1,175 @@
+"""The Anthropic messages wire: one reply as a JSON body or as a list of events."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from agentflow.testing.wire.jsonish import JsonObject, merged
+from agentflow.testing.wire.reply import Plan, Reply, ToolCall, WireUsage
+from agentflow.testing.wire.request import WireRequest
+from agentflow.testing.wire.signing import Signer
+from agentflow.testing.wire.stream import Frame, FrameKind
+
+FINISH = {"stop": "end_turn", "tool_calls": "tool_use", "length": "max_tokens", "refusal": "refusal"}
+PING = Frame("ping", {"type": "ping"}, "ping")
+UNKNOWN = Frame("ping", {"type": "telemetry", "x_unknown": True}, "telemetry")
+ERRORS: dict[int, tuple[str, str]] = {
+    400: ("invalid_request_error", "Invalid request."),
+    401: ("authentication_error", "invalid x-api-key"),
+    402: ("billing_error", "Your credit balance is too low to access the API."),
+    403: ("permission_error", "Your API key does not have permission to use the specified resource."),
+    404: ("not_found_error", "The requested resource could not be found."),
+    409: ("conflict_error", "The request conflicts with the current state of the resource."),
+    413: ("request_too_large", "Request exceeds the maximum size"),
+    429: ("rate_limit_error", "This request would exceed your rate limit. Please try again later."),
+    500: ("api_error", "Internal server error"),
+    503: ("api_error", "Service temporarily unavailable"),
+    529: ("overloaded_error", "Overloaded"),
+}
+OVERFLOW = "prompt is too long: {used} tokens > {limit} maximum"
+
+
+def error_body(message: str, *, type: str, request_id: str | None) -> JsonObject:  # noqa: A002 - the wire's own word
+    """An error in Anthropic's shape."""
+    return {"type": "error", "error": {"type": type, "message": message}, "request_id": request_id}
+
+
+def call_id(request: WireRequest, place: int, call: ToolCall) -> str:
+    """The call's own id, or one that no other reply of this server has."""
+    return call.id if call.id is not None else f"toolu_wire_{request.index}_{place}"
+
+
+def usage_body(usage: WireUsage) -> JsonObject:
+    """Token counts in Anthropic's words, where the input leaves out what touched the cache."""
+    return {
+        "input_tokens": usage.input,
+        "cache_creation_input_tokens": usage.cache_write,
+        "cache_read_input_tokens": usage.cache_read,
+        "output_tokens": usage.output,
+    }
+
+
+def body(plan: Plan, request: WireRequest, signer: Signer) -> JsonObject:
+    """The reply as one JSON body."""
+    said = _said(plan, request)
+    content = [*_thinking_blocks(said, signer), *_text_blocks(said), *_call_blocks(plan, said, request)]
+    answer = merged(_message(request), {"content": [*content], "stop_reason": FINISH.get(said.stop, said.stop)})
+    if plan.usage != "none":
+        answer["usage"] = usage_body(said.usage_for(request.body))
+    return answer
+
+
+def frames(plan: Plan, request: WireRequest, signer: Signer) -> list[Frame]:
+    """The reply as events, end mark included."""
+    said = _said(plan, request)
+    usage = said.usage_for(request.body)
+    counted = plan.usage != "none"
+    first = usage_body(replace(usage, output=1))
+    head = merged(_message(request), {"usage": first} if counted else {})
+    events = [_event("head", "message_start", {"message": head})]
+    for place, block in enumerate(_blocks(plan, said, request, signer)):
+        events += _numbered(place, block)
+    if len(events) > 1:
+        events.insert(2, PING)
+    if plan.usage == "twice":
+        events.append(_event("usage", "message_delta", {"delta": {"stop_reason": None, "stop_sequence": None}}, usage))
+    delta: JsonObject = {"stop_reason": FINISH.get(said.stop, said.stop), "stop_sequence": None}
+    events.append(_event("stop", "message_delta", {"delta": delta}, usage if counted else None))
+    if plan.end_mark:
+        events.append(_event("end", "message_stop", {}))
+    return events
+
+
+def error_frame(type: str | None, message: str | None) -> Frame:  # noqa: A002 - the wire's own word
+    """An error inside the stream."""
+    kind, text = ERRORS[529]
+    error: JsonObject = {"type": "error", "error": {"type": type or kind, "message": message or text}}
+    return Frame("error", error, "error")
+
+
+def _said(plan: Plan, request: WireRequest) -> Reply:
+    """What the vendor would say of it: no thinking unless asked for, and a refusal in place of the answer."""
+    reply = plan.reply if request.thinking_on else replace(plan.reply, thinking=None, redacted=None)
+    if plan.refusal is None:
+        return reply
+    return replace(reply, text=plan.refusal, thinking=None, redacted=None, calls=(), finish="refusal")
+
+
+def _message(request: WireRequest) -> JsonObject:
+    return {
+        "id": f"msg_wire_{request.index}",
+        "type": "message",
+        "role": "assistant",
+        "model": request.model,
+        "content": [],
+        "stop_reason": None,
+        "stop_sequence": None,
+    }
+
+
+def _thinking_blocks(said: Reply, signer: Signer) -> Iterator[JsonObject]:
+    total = len(said.thoughts) + (said.redacted is not None)
+    for place, text in enumerate(said.thoughts):
+        yield {"type": "thinking", "thinking": text, "signature": signer.sign(text, place, total)}
+    if said.redacted is not None:
+        yield {"type": "redacted_thinking", "data": signer.sign(said.redacted, total - 1, total)}
+
+
+def _text_blocks(said: Reply) -> Iterator[JsonObject]:
+    if said.text:
+        yield {"type": "text", "text": said.text}
+
+
+def _call_blocks(plan: Plan, said: Reply, request: WireRequest) -> Iterator[JsonObject]:
+    for place, call in enumerate(said.calls):
+        ident = "" if plan.call_ids == "none" else call_id(request, place, call)
+        yield {"type": "tool_use", "id": ident, "name": call.name, "input": call.input}
+
+
+def _blocks(plan: Plan, said: Reply, request: WireRequest, signer: Signer) -> Iterator[list[Frame]]:
+    """The events of each block, without their index."""
+    for block in _thinking_blocks(said, signer):
+        yield [*_thinking_events(said, block)]
+    for block in _text_blocks(said):
+        deltas = [_delta("text", "text_delta", {"text": piece}) for piece in said.pieces(said.text)]
+        yield [_start(block | {"text": ""}), *deltas, _stop()]
+    for call, block in zip(said.calls, _call_blocks(plan, said, request), strict=True):
+        pieces = plan.call_pieces(call) if call.arguments else []
+        pieces = pieces if plan.whole_calls and pieces else ["", *pieces]
+        deltas = [_delta("call", "input_json_delta", {"partial_json": piece}) for piece in pieces]
+        yield [_start(block | {"input": {}}), *deltas, _stop()]
+
+
+def _thinking_events(said: Reply, block: JsonObject) -> Iterator[Frame]:
+    text, signature = block.get("thinking"), block.get("signature")
+    if not isinstance(text, str) or not isinstance(signature, str):
+        yield _start(block)
+        yield _stop()
+        return
+    yield _start(block | {"thinking": "", "signature": ""})
+    for piece in said.pieces(text):
+        yield _delta("thinking", "thinking_delta", {"thinking": piece})
+    yield _delta("thinking", "signature_delta", {"signature": signature})
+    yield _stop()
+
+
+def _start(block: JsonObject) -> Frame:
+    return _event("block", "content_block_start", {"content_block": block})
+
+
+def _stop() -> Frame:
+    return _event("block", "content_block_stop", {})
+
+
+def _delta(kind: FrameKind, name: str, fields: JsonObject) -> Frame:
+    return _event(kind, "content_block_delta", {"delta": {"type": name} | fields})
+
+
+def _event(kind: FrameKind, name: str, fields: JsonObject, usage: WireUsage | None = None) -> Frame:
+    counts: JsonObject = {} if usage is None else {"usage": usage_body(usage)}
+    return Frame(kind, {"type": name} | fields | counts, name)
+
+
+def _numbered(place: int, events: list[Frame]) -> Iterator[Frame]:
+    for frame in events:
+        data: JsonObject = dict(frame.data) if isinstance(frame.data, dict) else {}
+        yield replace(frame, data={"type": data.pop("type"), "index": place} | data)

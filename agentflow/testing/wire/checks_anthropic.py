@@ -1,0 +1,387 @@
+"""What the rows of `rules_anthropic` look at. Each check gives the blanks of its row's text, or None."""
+
+import re
+from collections.abc import Callable, Iterator
+from itertools import chain
+
+from agentflow.testing.wire.jsonish import JsonObject, JsonValue, as_list, as_object, as_text, objects
+from agentflow.testing.wire.rules import Subject, Violation, repeated, texts
+
+ID = re.compile(r"[a-zA-Z0-9_-]+")
+SERVER_ID = re.compile(r"srvtoolu_[a-zA-Z0-9_]+")
+TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
+BLOCKS = (
+    *("text", "image", "document", "search_result", "tool_use", "tool_result", "thinking", "redacted_thinking"),
+    *("server_tool_use", "web_search_tool_result", "web_fetch_tool_result", "code_execution_tool_result"),
+    *("container_upload", "mcp_tool_use", "mcp_tool_result", "advisor_tool_result", "tool_reference"),
+)
+IMAGES = ("image/jpeg", "image/png", "image/gif", "image/webp")
+MAX_MARKS, MAX_IMAGE = 4, 5 * (1 << 20)
+THOUGHTS = ("thinking", "redacted_thinking")
+
+
+def key_missing(s: Subject) -> Violation | None:
+    return None if s.headers.get("x-api-key") or s.headers.get("authorization") else Violation()
+
+
+def version_missing(s: Subject) -> Violation | None:
+    return None if s.headers.get("anthropic-version") else Violation()
+
+
+def too_large(s: Subject) -> Violation | None:
+    return Violation() if s.size > s.dialect.max_body else None
+
+
+def not_json(s: Subject) -> Violation | None:
+    return None if s.valid_json else Violation()
+
+
+def field_missing(name: str) -> Callable[[Subject], Violation | None]:
+    def check(s: Subject) -> Violation | None:
+        return Violation() if s.body.get(name) is None else None
+
+    return check
+
+
+def max_tokens_small(s: Subject) -> Violation | None:
+    value = s.body.get("max_tokens")
+    return Violation() if not isinstance(value, int) or value < 1 else None
+
+
+def max_tokens_large(s: Subject) -> Violation | None:
+    value, limit = s.body.get("max_tokens"), s.dialect.max_output
+    if isinstance(value, int) and limit is not None and value > limit:
+        return Violation(n=value, m=limit, x=as_text(s.body.get("model")))
+    return None
+
+
+def messages_empty(s: Subject) -> Violation | None:
+    return None if s.messages else Violation()
+
+
+def message_type(s: Subject) -> Violation | None:
+    for n, message in enumerate(as_list(s.body.get("messages"))):
+        if not isinstance(message, dict):
+            return Violation(n=n)
+    return None
+
+
+def system_role(s: Subject) -> Violation | None:
+    return None if s.dialect.late_system else next((Violation() for _ in s.with_role("system")), None)
+
+
+def system_place(s: Subject) -> Violation | None:
+    return next((Violation() for n, _ in s.with_role("system") if s.role(n - 1) != "user"), None)
+
+
+def unknown_role(s: Subject) -> Violation | None:
+    for n in range(len(s.messages)):
+        if s.role(n) not in ("user", "assistant", "system"):
+            return Violation(n=n)
+    return None
+
+
+def first_message(s: Subject) -> Violation | None:
+    return Violation() if s.role(0) != "user" else None
+
+
+def roles_in_a_row(s: Subject) -> Violation | None:
+    if not s.dialect.alternate:
+        return None
+    for n in range(1, len(s.messages)):
+        if s.role(n) == s.role(n - 1):
+            return Violation(x=s.role(n))
+    return None
+
+
+def content_missing(s: Subject) -> Violation | None:
+    return next((Violation(n=n) for n, message in enumerate(s.messages) if "content" not in message), None)
+
+
+def content_type(s: Subject) -> Violation | None:
+    for n, message in enumerate(s.messages):
+        if not isinstance(message.get("content"), (str, list)):
+            return Violation(n=n)
+    return None
+
+
+def content_empty(s: Subject) -> Violation | None:
+    for n, message in enumerate(s.messages):
+        last_word = n == len(s.messages) - 1 and message.get("role") == "assistant"
+        if not message.get("content") and not last_word:
+            return Violation(n=n)
+    return None
+
+
+def all_texts(s: Subject) -> Iterator[str]:
+    """Every text block of the messages, those inside tool results included."""
+    for message in s.messages:
+        yield from texts(message.get("content"))
+    for _, _, block in s.blocks("tool_result"):
+        if isinstance(block.get("content"), list):
+            yield from texts(block.get("content"))
+
+
+def text_empty(s: Subject) -> Violation | None:
+    last = s.messages[-1] if s.messages else {}
+    optional = last.get("role") == "assistant" and last.get("content") == ""
+    count = sum(1 for text in all_texts(s) if not text)
+    return Violation() if count > optional else None
+
+
+def text_blank(s: Subject) -> Violation | None:
+    said = chain.from_iterable(texts(message.get("content")) for message in s.messages)
+    return next((Violation() for text in said if text and not text.strip()), None)
+
+
+def system_text_empty(s: Subject) -> Violation | None:
+    system = s.body.get("system")
+    return next((Violation() for text in texts(system) if not text), None) if isinstance(system, list) else None
+
+
+def prefill(s: Subject) -> Violation | None:
+    return Violation() if s.role(len(s.messages) - 1) == "assistant" and not s.dialect.prefill else None
+
+
+def trailing_space(s: Subject) -> Violation | None:
+    if s.role(len(s.messages) - 1) != "assistant":
+        return None
+    said = [*texts(s.messages[-1].get("content"))]
+    return Violation() if said and said[-1] != said[-1].rstrip() else None
+
+
+def block_type(s: Subject) -> Violation | None:
+    for n, m, block in s.blocks():
+        if as_text(block.get("type")) not in BLOCKS:
+            return Violation(n=n, m=m, x=as_text(block.get("type")))
+    return None
+
+
+def misplaced(role: str, *types: str) -> Callable[[Subject], Violation | None]:
+    """A check that blocks of these types stand only in messages of the role."""
+
+    def check(s: Subject) -> Violation | None:
+        return next((Violation(n=n, x=as_text(b["type"])) for n, _, b in s.blocks(*types) if s.role(n) != role), None)
+
+    return check
+
+
+def call_id_pattern(s: Subject) -> Violation | None:
+    for n, m, block in s.blocks("tool_use"):
+        if not ID.fullmatch(as_text(block.get("id"))):
+            return Violation(n=n, m=m)
+    return None
+
+
+def result_id_pattern(s: Subject) -> Violation | None:
+    for n, m, block in s.blocks("tool_result"):
+        if not ID.fullmatch(as_text(block.get("tool_use_id"))):
+            return Violation(n=n, m=m)
+    return None
+
+
+def server_id_pattern(s: Subject) -> Violation | None:
+    for n, m, block in s.blocks("server_tool_use"):
+        if not SERVER_ID.fullmatch(as_text(block.get("id"))):
+            return Violation(n=n, m=m)
+    return None
+
+
+def server_result(s: Subject) -> Violation | None:
+    known: set[str] = set()
+    for n, m, block in s.blocks():
+        kind = as_text(block.get("type"))
+        if kind == "server_tool_use":
+            known.add(as_text(block.get("id")))
+        elif kind.endswith("_tool_result") and not kind.startswith("mcp_"):
+            ident = as_text(block.get("tool_use_id"))
+            if ident not in known:
+                return Violation(n=n, m=m, x=kind, id=ident)
+    return None
+
+
+def call_id_twice(s: Subject) -> Violation | None:
+    seen: set[str] = set()
+    for n, m, block in s.blocks("tool_use"):
+        ident = as_text(block.get("id"))
+        if ident in seen:
+            return Violation(n=n, m=m)
+        seen.add(ident)
+    return None
+
+
+def call_input(s: Subject) -> Violation | None:
+    for n, m, block in s.blocks("tool_use"):
+        if not isinstance(block.get("input"), dict):
+            return Violation(n=n, m=m)
+    return None
+
+
+def call_name_empty(s: Subject) -> Violation | None:
+    return next((Violation(n=n, m=m) for n, m, block in s.blocks("tool_use") if not as_text(block.get("name"))), None)
+
+
+def call_name_long(s: Subject) -> Violation | None:
+    for n, m, block in s.blocks("tool_use"):
+        if len(as_text(block.get("name"))) > 200:
+            return Violation(n=n, m=m)
+    return None
+
+
+def error_result_empty(s: Subject) -> Violation | None:
+    for n, m, block in s.blocks("tool_result"):
+        if block.get("is_error") is True and not block.get("content"):
+            return Violation(n=n, m=m)
+    return None
+
+
+def _of_type(message: JsonObject, kind: str) -> list[JsonObject]:
+    return [block for block in objects(message.get("content")) if block.get("type") == kind]
+
+
+def _leading_results(message: JsonObject) -> list[str]:
+    found: list[str] = []
+    for block in objects(message.get("content")):
+        if block.get("type") != "tool_result":
+            break
+        found.append(as_text(block.get("tool_use_id")))
+    return found
+
+
+def unanswered(s: Subject) -> Violation | None:
+    for n, message in s.with_role("assistant"):
+        answered = _leading_results(s.messages[n + 1]) if s.role(n + 1) == "user" else []
+        asked = [as_text(block.get("id")) for block in _of_type(message, "tool_use")]
+        missing = [ident for ident in asked if ident not in answered]
+        if missing:
+            return Violation(n=n, ids=", ".join(missing))
+    return None
+
+
+def unexpected_result(s: Subject) -> Violation | None:
+    for n, m, block in s.blocks("tool_result"):
+        before = s.messages[n - 1] if s.role(n - 1) == "assistant" else {}
+        ident = as_text(block.get("tool_use_id"))
+        if ident not in [as_text(use.get("id")) for use in _of_type(before, "tool_use")]:
+            return Violation(n=n, m=m, id=ident)
+    return None
+
+
+def double_result(s: Subject) -> Violation | None:
+    seen: set[tuple[int, str]] = set()
+    for n, m, block in s.blocks("tool_result"):
+        key = (n, as_text(block.get("tool_use_id")))
+        if key in seen:
+            return Violation(n=n, m=m, id=key[1])
+        seen.add(key)
+    return None
+
+
+def tools_missing(s: Subject) -> Violation | None:
+    used = next(s.blocks("tool_use", "tool_result"), None)
+    return Violation() if used is not None and not s.tools else None
+
+
+def own_tools(s: Subject) -> Iterator[tuple[int, JsonObject]]:
+    """Places and definitions of the client's own tools (the vendor's have a type with a date)."""
+    for n, tool in enumerate(s.tools):
+        if as_text(tool.get("type")) in ("", "custom"):
+            yield n, tool
+
+
+def tool_name(s: Subject) -> Violation | None:
+    for n, tool in own_tools(s):
+        if not TOOL_NAME.fullmatch(as_text(tool.get("name"))):
+            return Violation(n=n)
+    return None
+
+
+def tool_name_twice(s: Subject) -> Violation | None:
+    return Violation() if repeated([as_text(tool.get("name")) for tool in s.tools]) is not None else None
+
+
+def tool_schema(s: Subject) -> Violation | None:
+    return next((Violation(n=n) for n, tool in own_tools(s) if not isinstance(tool.get("input_schema"), dict)), None)
+
+
+def tool_schema_type(s: Subject) -> Violation | None:
+    for n, tool in own_tools(s):
+        if as_object(tool.get("input_schema")).get("type") != "object":
+            return Violation(n=n)
+    return None
+
+
+def choice_alone(s: Subject) -> Violation | None:
+    return Violation() if s.body.get("tool_choice") is not None and not s.tools else None
+
+
+def choice_unknown(s: Subject) -> Violation | None:
+    name = as_text(as_object(s.body.get("tool_choice")).get("name"))
+    return Violation(x=name) if name and name not in [as_text(tool.get("name")) for tool in s.tools] else None
+
+
+def marked(s: Subject) -> Iterator[tuple[str, JsonValue]]:
+    """Path and mark of every `cache_control`, in the order in which the vendor reads them."""
+    for n, tool in enumerate(s.tools):
+        yield f"tools.{n}", tool.get("cache_control")
+    for n, block in enumerate(objects(s.body.get("system"))):
+        yield f"system.{n}", block.get("cache_control")
+    for n, m, block in s.blocks():
+        for k, inner in enumerate(objects(block.get("content"))):
+            yield f"messages.{n}.content.{m}.content.{k}", inner.get("cache_control")
+        yield f"messages.{n}.content.{m}", block.get("cache_control")
+    yield "", s.body.get("cache_control")
+
+
+def marks_many(s: Subject) -> Violation | None:
+    count = sum(1 for _, mark in marked(s) if mark is not None)
+    return Violation(n=count) if count > MAX_MARKS else None
+
+
+def marks_order(s: Subject) -> Violation | None:
+    short = False
+    for path, mark in marked(s):
+        if not isinstance(mark, dict) or not path:
+            continue
+        if mark.get("ttl") == "1h" and short:
+            return Violation(path=path)
+        short = short or mark.get("ttl", "5m") == "5m"
+    return None
+
+
+def marked_thought(s: Subject) -> Violation | None:
+    for n, m, block in s.blocks(*THOUGHTS):
+        if block.get("cache_control") is not None:
+            return Violation(n=n, m=m, x=as_text(block["type"]))
+    return None
+
+
+def _sources(s: Subject) -> Iterator[tuple[int, int, JsonObject]]:
+    for n, m, block in s.blocks("image"):
+        source = as_object(block.get("source"))
+        if source.get("type") == "base64":
+            yield n, m, source
+
+
+def image_type(s: Subject) -> Violation | None:
+    return next((Violation(n=n, m=m) for n, m, src in _sources(s) if src.get("media_type") not in IMAGES), None)
+
+
+def image_size(s: Subject) -> Violation | None:
+    for n, m, source in _sources(s):
+        size = len(as_text(source.get("data"))) * 3 // 4
+        if size > MAX_IMAGE:
+            return Violation(n=n, m=m, x=size, limit=MAX_IMAGE)
+    return None
+
+
+def prompt_long(s: Subject) -> Violation | None:
+    limit = s.dialect.window
+    return Violation(n=s.tokens, m=limit) if limit is not None and s.tokens > limit else None
+
+
+def window(s: Subject) -> Violation | None:
+    limit, asked = s.dialect.window, s.body.get("max_tokens")
+    if limit is None or not isinstance(asked, int) or s.tokens + asked <= limit:
+        return None
+    return Violation(n=s.tokens, m=asked, limit=limit)

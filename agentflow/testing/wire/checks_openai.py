@@ -1,0 +1,334 @@
+"""What the rows of `rules_openai` look at. Each check gives the blanks of its row's text, or None."""
+
+import re
+from collections.abc import Callable, Iterator
+
+from agentflow.testing.wire.jsonish import JsonObject, JsonValue, as_list, as_object, as_text, kind_of
+from agentflow.testing.wire.rules import Subject, Violation, repeated
+
+ROLES = ("system", "assistant", "user", "function", "tool", "developer")
+PARTS = ("text", "image_url", "input_audio", "refusal", "audio", "file")
+NAME = re.compile(r"[a-zA-Z0-9_-]+")
+MAX_NAME, MAX_ID, MAX_CALLS, MAX_TOOLS = 64, 40, 128, 128
+
+
+def key_missing(s: Subject) -> Violation | None:
+    return None if s.headers.get("authorization", "").strip() not in ("", "Bearer") else Violation()
+
+
+def not_json(s: Subject) -> Violation | None:
+    return None if s.valid_json else Violation()
+
+
+def no_model(s: Subject) -> Violation | None:
+    return None if as_text(s.body.get("model")) else Violation()
+
+
+def no_messages(s: Subject) -> Violation | None:
+    return None if "messages" in s.body else Violation()
+
+
+def messages_empty(s: Subject) -> Violation | None:
+    return Violation() if not as_list(s.body.get("messages")) else None
+
+
+def message_type(s: Subject) -> Violation | None:
+    for n, message in enumerate(as_list(s.body.get("messages"))):
+        if not isinstance(message, dict):
+            return Violation(n=n, kind=kind_of(message))
+    return None
+
+
+def role(s: Subject) -> Violation | None:
+    for n, message in enumerate(s.messages):
+        if as_text(message.get("role")) not in ROLES:
+            return Violation(n=n, x=as_text(message.get("role")))
+    return None
+
+
+def system_role(s: Subject) -> Violation | None:
+    if s.dialect.system_role:
+        return None
+    return next((Violation(n=n) for n, _ in s.with_role("system")), None)
+
+
+def content_missing(s: Subject) -> Violation | None:
+    for n, message in s.with_role("system", "developer", "user", "tool"):
+        if "content" not in message:
+            return Violation(n=n)
+    return None
+
+
+def content_null(s: Subject) -> Violation | None:
+    for n, message in enumerate(s.messages):
+        calls = message.get("role") == "assistant" and ("tool_calls" in message or "function_call" in message)
+        refused = message.get("role") == "assistant" and message.get("refusal") is not None
+        if message.get("content") is None and not calls and not refused and message.get("role") != "function":
+            return Violation(n=n)
+    return None
+
+
+def content_type(s: Subject) -> Violation | None:
+    for n, message in enumerate(s.messages):
+        content = message.get("content")
+        if content is not None and not isinstance(content, (str, list)):
+            return Violation(n=n, kind=kind_of(content))
+    return None
+
+
+def content_list_empty(s: Subject) -> Violation | None:
+    return next((Violation(n=n) for n, message in enumerate(s.messages) if message.get("content") == []), None)
+
+
+def part_type(s: Subject) -> Violation | None:
+    for n, m, part in s.blocks():
+        if as_text(part.get("type")) not in PARTS:
+            return Violation(n=n, m=m, x=as_text(part.get("type")))
+    return None
+
+
+def message_name(s: Subject) -> Violation | None:
+    for n, message in enumerate(s.messages):
+        name = message.get("name")
+        if isinstance(name, str) and not NAME.fullmatch(name):
+            return Violation(n=n)
+    return None
+
+
+def calls_empty(s: Subject) -> Violation | None:
+    return next((Violation(n=n) for n, message in s.with_role("assistant") if message.get("tool_calls") == []), None)
+
+
+def calls_many(s: Subject) -> Violation | None:
+    for n, message in s.with_role("assistant"):
+        count = len(as_list(message.get("tool_calls")))
+        if count > MAX_CALLS:
+            return Violation(n=n, x=count)
+    return None
+
+
+def call_id_missing(s: Subject) -> Violation | None:
+    return next((Violation(n=n, m=m) for n, m, call in s.calls() if not isinstance(call.get("id"), str)), None)
+
+
+def call_id_long(s: Subject) -> Violation | None:
+    for n, m, call in s.calls():
+        if len(as_text(call.get("id"))) > MAX_ID:
+            return Violation(n=n, m=m, x=len(as_text(call.get("id"))))
+    return None
+
+
+def call_id_twice(s: Subject) -> Violation | None:
+    for n, message in s.with_role("assistant"):
+        ids = [as_text(as_object(call).get("id")) for call in as_list(message.get("tool_calls"))]
+        double = repeated(ids)
+        if double is not None:
+            return Violation(n=n, id=double)
+    return None
+
+
+def call_type(s: Subject) -> Violation | None:
+    return next((Violation(n=n, m=m) for n, m, call in s.calls() if not as_text(call.get("type"))), None)
+
+
+def functions_called(s: Subject) -> Iterator[tuple[int, int, JsonObject]]:
+    for n, m, call in s.calls():
+        if call.get("type") == "function":
+            yield n, m, as_object(call.get("function"))
+
+
+def call_name(test: Callable[[str], bool]) -> Callable[[Subject], Violation | None]:
+    def check(s: Subject) -> Violation | None:
+        for n, m, function in functions_called(s):
+            name = as_text(function.get("name"))
+            if test(name):
+                return Violation(n=n, m=m, x=len(name))
+        return None
+
+    return check
+
+
+def tool_name(test: Callable[[str], bool]) -> Callable[[Subject], Violation | None]:
+    def check(s: Subject) -> Violation | None:
+        for n, function in s.functions():
+            name = as_text(function.get("name"))
+            if test(name):
+                return Violation(n=n, x=len(name))
+        return None
+
+    return check
+
+
+def is_bad_name(name: str) -> bool:
+    return bool(name) and NAME.fullmatch(name) is None
+
+
+def is_long_name(name: str) -> bool:
+    return len(name) > MAX_NAME
+
+
+def arguments_missing(s: Subject) -> Violation | None:
+    return next((Violation(n=n, m=m) for n, m, function in functions_called(s) if "arguments" not in function), None)
+
+
+def arguments_type(s: Subject) -> Violation | None:
+    for n, m, function in functions_called(s):
+        value = function.get("arguments")
+        if not isinstance(value, str):
+            return Violation(n=n, m=m, kind=kind_of(value))
+    return None
+
+
+def call_ids(message: JsonObject) -> list[str]:
+    return [as_text(as_object(call).get("id")) for call in as_list(message.get("tool_calls"))]
+
+
+def asker(s: Subject, place: int) -> int | None:
+    """The assistant message that a tool message at this place answers, tool messages between them aside."""
+    before = place - 1
+    while before >= 0 and s.role(before) == "tool":
+        before -= 1
+    return before if s.role(before) == "assistant" and s.messages[before].get("tool_calls") else None
+
+
+def answer_id_missing(s: Subject) -> Violation | None:
+    return next((Violation(n=n) for n, m in s.with_role("tool") if not isinstance(m.get("tool_call_id"), str)), None)
+
+
+def orphan(s: Subject) -> Violation | None:
+    return next((Violation(n=n) for n, _ in s.with_role("tool") if asker(s, n) is None), None)
+
+
+def unknown_answer(s: Subject) -> Violation | None:
+    for n, message in s.with_role("tool"):
+        asked = asker(s, n)
+        ident = as_text(message.get("tool_call_id"))
+        if asked is not None and ident not in call_ids(s.messages[asked]):
+            return Violation(n=n, id=ident)
+    return None
+
+
+def double_answer(s: Subject) -> Violation | None:
+    first: dict[tuple[int, str], int] = {}
+    for n, message in s.with_role("tool"):
+        key = (asker(s, n) or 0, as_text(message.get("tool_call_id")))
+        if key in first:
+            return Violation(n=first[key], m=n, id=key[1])
+        first[key] = n
+    return None
+
+
+def unanswered(s: Subject) -> Violation | None:
+    for n, message in s.with_role("assistant"):
+        end = n + 1
+        while s.role(end) == "tool":
+            end += 1
+        answered = {as_text(answer.get("tool_call_id")) for answer in s.messages[n + 1 : end]}
+        missing = [ident for ident in call_ids(message) if ident not in answered]
+        if missing:
+            return Violation(n=end, ids=", ".join(missing))
+    return None
+
+
+def tools_empty(s: Subject) -> Violation | None:
+    return Violation() if s.body.get("tools") == [] else None
+
+
+def tools_many(s: Subject) -> Violation | None:
+    return Violation(x=len(s.tools)) if len(s.tools) > MAX_TOOLS else None
+
+
+def description(s: Subject) -> Violation | None:
+    limit = s.dialect.max_description
+    for n, function in s.functions():
+        size = len(as_text(function.get("description")))
+        if limit is not None and size > limit:
+            return Violation(n=n, limit=limit, x=size)
+    return None
+
+
+def parameters(s: Subject) -> Violation | None:
+    for n, function in s.functions():
+        value = function.get("parameters", {})
+        if not isinstance(value, dict):
+            return Violation(n=n, kind=kind_of(value))
+    return None
+
+
+def strict_objects(value: JsonValue, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], JsonObject]]:
+    schema = as_object(value)
+    if "properties" in schema or schema.get("type") == "object":
+        yield path, schema
+    for key, inner in as_object(schema.get("properties")).items():
+        yield from strict_objects(inner, (*path, "properties", key))
+    if "items" in schema:
+        yield from strict_objects(schema["items"], (*path, "items"))
+    for place, inner in enumerate(as_list(schema.get("anyOf"))):
+        yield from strict_objects(inner, (*path, "anyOf", str(place)))
+    for key, inner in as_object(schema.get("$defs")).items():
+        yield from strict_objects(inner, (*path, "$defs", key))
+
+
+def strict(broken: Callable[[JsonObject], bool]) -> Callable[[Subject], Violation | None]:
+    def check(s: Subject) -> Violation | None:
+        for _, function in s.functions():
+            if function.get("strict") is not True:
+                continue
+            for path, schema in strict_objects(function.get("parameters")):
+                if broken(schema):
+                    return Violation(x=as_text(function.get("name")), path=repr(path))
+        return None
+
+    return check
+
+
+def is_open(schema: JsonObject) -> bool:
+    return schema.get("additionalProperties") is not False
+
+
+def is_optional(schema: JsonObject) -> bool:
+    return set(as_object(schema.get("properties"))) - {as_text(key) for key in as_list(schema.get("required"))} != set()
+
+
+def choice_alone(s: Subject) -> Violation | None:
+    return Violation() if s.body.get("tool_choice") not in (None, "none") and "tools" not in s.body else None
+
+
+def parallel_alone(s: Subject) -> Violation | None:
+    return Violation() if "parallel_tool_calls" in s.body and "tools" not in s.body else None
+
+
+def choice_unknown(s: Subject) -> Violation | None:
+    name = as_text(as_object(as_object(s.body.get("tool_choice")).get("function")).get("name"))
+    if name and name not in [as_text(function.get("name")) for _, function in s.functions()]:
+        return Violation(x=name)
+    return None
+
+
+def options_alone(s: Subject) -> Violation | None:
+    return Violation() if s.body.get("stream_options") is not None and s.body.get("stream") is not True else None
+
+
+def max_tokens(s: Subject) -> Violation | None:
+    return Violation() if not s.dialect.max_tokens and s.body.get("max_tokens") is not None else None
+
+
+def temperature(s: Subject) -> Violation | None:
+    value = s.body.get("temperature")
+    return Violation(x=str(value)) if not s.dialect.sampling and value not in (None, 1) else None
+
+
+def too_large(s: Subject) -> Violation | None:
+    return Violation() if s.size > s.dialect.max_body else None
+
+
+def ceiling(s: Subject) -> Violation | None:
+    asked, limit = s.body.get("max_completion_tokens", s.body.get("max_tokens")), s.dialect.max_output
+    if isinstance(asked, int) and limit is not None and asked > limit:
+        return Violation(n=asked, m=limit)
+    return None
+
+
+def window(s: Subject) -> Violation | None:
+    limit = s.dialect.window
+    return Violation(n=limit, m=s.tokens) if limit is not None and s.tokens > limit else None

@@ -1,0 +1,155 @@
+"""What Anthropic's rows on thinking look at. Each check gives the blanks of its row's text, or None.
+
+A tool loop is open when the request ends in tool results. Its head is the first assistant message behind the last user
+message that holds no result; the vendor counts everything from there on as one assistant turn.
+"""
+
+from agentflow.testing.wire.jsonish import JsonObject, JsonValue, as_object, as_text, objects
+from agentflow.testing.wire.rules import Subject, Violation
+from agentflow.testing.wire.signing import Seal
+
+THOUGHTS = ("thinking", "redacted_thinking")
+MIN_BUDGET = 1024
+INTERLEAVED = "interleaved-thinking"
+
+
+def setting(s: Subject) -> str:
+    """The request's `thinking.type`, empty if there is none."""
+    return as_text(as_object(s.body.get("thinking")).get("type"))
+
+
+def is_on(s: Subject) -> bool:
+    """Whether thinking is on in any form."""
+    return setting(s) in ("enabled", "adaptive")
+
+
+def _has_result(message: JsonObject) -> bool:
+    return any(block.get("type") == "tool_result" for block in objects(message.get("content")))
+
+
+def loop_head(s: Subject) -> int | None:
+    """The place of the open tool loop's first assistant message."""
+    last = len(s.messages) - 1
+    if s.role(last) != "user" or not _has_result(s.messages[last]):
+        return None
+    head = last
+    while head >= 0 and not (s.role(head) == "user" and not _has_result(s.messages[head])):
+        head -= 1
+    return next((n for n in range(head + 1, last) if s.role(n) == "assistant"), None)
+
+
+def latest(s: Subject) -> int | None:
+    """The place of the last assistant message."""
+    return max((n for n, _ in s.with_role("assistant")), default=None)
+
+
+def setting_unknown(s: Subject) -> Violation | None:
+    if s.body.get("thinking") is None or setting(s) in ("enabled", "disabled", "adaptive"):
+        return None
+    return Violation(x=setting(s))
+
+
+def manual(s: Subject) -> Violation | None:
+    return Violation() if setting(s) == "enabled" and not s.dialect.manual_thinking else None
+
+
+def _budget(s: Subject) -> JsonValue:
+    return as_object(s.body.get("thinking")).get("budget_tokens")
+
+
+def budget_missing(s: Subject) -> Violation | None:
+    return Violation() if setting(s) == "enabled" and not isinstance(_budget(s), int) else None
+
+
+def budget_small(s: Subject) -> Violation | None:
+    value = _budget(s)
+    return Violation() if setting(s) == "enabled" and isinstance(value, int) and value < MIN_BUDGET else None
+
+
+def budget_large(s: Subject) -> Violation | None:
+    value, limit = _budget(s), s.body.get("max_tokens")
+    if setting(s) != "enabled" or INTERLEAVED in s.headers.get("anthropic-beta", ""):
+        return None
+    return Violation() if isinstance(value, int) and isinstance(limit, int) and value >= limit else None
+
+
+def forced_choice(s: Subject) -> Violation | None:
+    kind = as_text(as_object(s.body.get("tool_choice")).get("type"))
+    return Violation() if setting(s) == "enabled" and kind in ("any", "tool") else None
+
+
+def temperature_withdrawn(s: Subject) -> Violation | None:
+    return Violation() if not s.dialect.sampling and s.body.get("temperature") is not None else None
+
+
+def temperature_range(s: Subject) -> Violation | None:
+    value = s.body.get("temperature")
+    return Violation() if isinstance(value, (int, float)) and not 0 <= value <= 1 else None
+
+
+def temperature(s: Subject) -> Violation | None:
+    return Violation() if is_on(s) and s.body.get("temperature") not in (None, 1) else None
+
+
+def top_k(s: Subject) -> Violation | None:
+    return Violation() if is_on(s) and s.body.get("top_k") is not None else None
+
+
+def off_in_final(s: Subject) -> Violation | None:
+    """Thinking is off, but a final assistant message, or one in the open loop, holds thinking."""
+    last = len(s.messages) - 1
+    first = last if s.role(last) == "assistant" else loop_head(s)
+    if is_on(s) or first is None:
+        return None
+    return next((Violation(n=n, m=m, x=as_text(b["type"])) for n, m, b in s.blocks(*THOUGHTS) if n >= first), None)
+
+
+def head_missing(s: Subject) -> Violation | None:
+    last = len(s.messages) - 1
+    head = last if s.role(last) == "assistant" else loop_head(s)
+    if setting(s) != "enabled" or head is None:
+        return None
+    blocks = objects(s.messages[head].get("content"))
+    kind = as_text(blocks[0].get("type")) if blocks else "text"
+    calls = [as_text(block.get("id")) for block in blocks if block.get("type") == "tool_use"]
+    if kind in THOUGHTS or (calls and s.thoughtless.issuperset(calls)):
+        return None
+    return Violation(n=head, x=kind)
+
+
+def signature_missing(s: Subject) -> Violation | None:
+    for n, m, block in s.blocks("thinking"):
+        if not isinstance(block.get("signature"), str):
+            return Violation(n=n, m=m)
+    return None
+
+
+def _seal(s: Subject, block: JsonObject) -> Seal | None:
+    return s.signer.check(as_text(block.get("signature", block.get("data"))))
+
+
+def modified(s: Subject) -> Violation | None:
+    """Thinking of the latest assistant message that this server signed, but that came back otherwise."""
+    n = latest(s)
+    blocks = [] if n is None else objects(s.messages[n].get("content"))
+    places = [(m, block) for m, block in enumerate(blocks) if block.get("type") in THOUGHTS]
+    for expected, (m, block) in enumerate(places):
+        seal = _seal(s, block)
+        if seal is None or n is None:
+            continue
+        same = block["type"] == "redacted_thinking" or seal.covers(as_text(block.get("thinking")))
+        if not same or seal.place != expected or seal.total != len(places):
+            return Violation(n=n, m=m)
+    return None
+
+
+def signature(s: Subject) -> Violation | None:
+    for n, m, block in s.blocks("thinking"):
+        seal = _seal(s, block)
+        if seal is None or not seal.covers(as_text(block.get("thinking"))):
+            return Violation(n=n, m=m)
+    return None
+
+
+def redacted(s: Subject) -> Violation | None:
+    return next((Violation(n=n, m=m) for n, m, b in s.blocks("redacted_thinking") if _seal(s, b) is None), None)

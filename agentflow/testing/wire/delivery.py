@@ -1,0 +1,141 @@
+"""Sends one answer over HTTP, broken as its plan asks.
+
+Rules:
+
+1. Everything is prepared as bytes before the first one goes out, so a fault that does not fit the reply is an HTTP 500
+   with a clear text, never half a stream.
+2. Each answer closes its connection, so a connection that is open belongs to an answer that is not finished.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from aiohttp import web
+
+from agentflow.testing.wire.jsonish import dump
+from agentflow.testing.wire.reply import Halt, HttpAnswer, Plan
+from agentflow.testing.wire.request import WireRequest
+from agentflow.testing.wire.rules import Dialect, Refusal
+from agentflow.testing.wire.signing import Signer
+from agentflow.testing.wire.stream import position, with_noise, writes
+from agentflow.testing.wire.wires import Wire
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """A complete HTTP answer: what goes out, in which writes, and how it breaks off."""
+
+    status: int
+    headers: dict[str, str]
+    writes: Sequence[bytes]
+    length: int | None = None
+    halt: Halt | None = None
+    plan: Plan | None = None
+
+
+def json_answer(status: int, body: object, headers: dict[str, str] | None = None) -> Answer:
+    """An ordinary JSON answer."""
+    data = dump(body).encode()
+    return Answer(
+        status=status,
+        headers={"content-type": "application/json"} | (headers or {}),
+        writes=[data],
+        length=len(data),
+    )
+
+
+def refusal_answer(wire: Wire, refusal: Refusal, request: WireRequest, dialect: Dialect) -> Answer:
+    """The vendor's error for a refused request. A 400 says that trying again is useless."""
+    headers = _ids(wire, request)
+    if refusal.status == 400:
+        headers["x-should-retry"] = "false"
+    return json_answer(refusal.status, wire.refusal_body(refusal, request.index, dialect), headers)
+
+
+def error_answer(wire: Wire, answer: HttpAnswer, request: WireRequest, dialect: Dialect, tokens: int) -> Answer:
+    """An HTTP error (or any raw body) that a fault puts in the reply's place."""
+    headers = _ids(wire, request) | dict(answer.headers)
+    if answer.body is None:
+        refusal = wire.refusal_of(answer, dialect, tokens)
+        return json_answer(answer.status, wire.refusal_body(refusal, request.index, dialect), headers)
+    return Answer(
+        status=answer.status,
+        headers={"content-type": answer.content_type} | headers,
+        writes=[answer.body] if answer.body else [],
+        length=len(answer.body),
+    )
+
+
+def reply_answer(wire: Wire, plan: Plan, request: WireRequest, signer: Signer, dialect: Dialect) -> Answer:
+    """The scripted reply, streamed or not as the request asks.
+
+    Raises:
+        UsageError: A fault names a place that this reply does not have.
+    """
+    if request.stream:
+        return _streamed(wire, plan, request, signer)
+    halt = plan.halt
+    if halt is not None and halt.how == "error":
+        status = 529 if wire.name == "anthropic" else 503
+        error = HttpAnswer(status=status, type=halt.error_type, message=halt.message)
+        return error_answer(wire, error, request, dialect, 0)
+    data = dump(wire.body(plan, request, signer)).encode()
+    if halt is not None:
+        kept = data[: len(data) // 2] if halt.how != "hang" else b""
+        parts, length = writes([kept], plan) if kept else [], len(data) if halt.how == "abort" else None
+    else:
+        parts, length = writes([data], plan), len(data)
+    headers = {"content-type": "application/json"} | _ids(wire, request)
+    return Answer(status=200, headers=headers, writes=parts, length=length, halt=halt, plan=plan)
+
+
+def _streamed(wire: Wire, plan: Plan, request: WireRequest, signer: Signer) -> Answer:
+    frames = wire.frames(plan, request, signer)
+    halt = plan.halt
+    if halt is not None:
+        frames = frames[: position(frames, halt.after)]
+        if halt.how == "error":
+            frames.append(wire.error_frame(halt.error_type, halt.message))
+    parts = [text.encode() for text in with_noise(frames, plan, wire.ping, wire.unknown)]
+    headers = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"} | _ids(wire, request)
+    return Answer(status=200, headers=headers, writes=writes(parts, plan), halt=halt, plan=plan)
+
+
+def _ids(wire: Wire, request: WireRequest) -> dict[str, str]:
+    name = "request-id" if wire.name == "anthropic" else "x-request-id"
+    return {name: f"req_wire_{request.index}"}
+
+
+async def send(answer: Answer, raw: web.BaseRequest, request: WireRequest) -> web.StreamResponse:
+    """Send an answer and note in the request how it ended."""
+    request.status = answer.status
+    halt = answer.halt
+    if halt is not None and halt.how == "hang" and not halt.headers:
+        await asyncio.Event().wait()
+    response = web.StreamResponse(status=answer.status, headers=answer.headers)
+    response.force_close()
+    response.content_length = answer.length
+    await response.prepare(raw)
+    for number, data in enumerate(answer.writes):
+        await _wait_turn(answer.plan, number)
+        await response.write(data)
+        request.writes += 1
+        await asyncio.sleep(0)  # lets a client in the same loop see this write on its own
+    if halt is not None and halt.how == "hang":
+        await asyncio.Event().wait()
+    request.ending = "complete" if halt is None else "broken off"
+    if halt is not None and halt.how == "abort" and raw.transport is not None:
+        raw.transport.close()
+    return response
+
+
+async def _wait_turn(plan: Plan | None, number: int) -> None:
+    if plan is None or number < plan.gate_after:
+        return
+    if isinstance(plan.gate, asyncio.Event):
+        await plan.gate.wait()
+    elif plan.gate is not None:
+        await plan.gate(number)
+    if plan.seconds > 0:
+        await asyncio.sleep(plan.seconds)

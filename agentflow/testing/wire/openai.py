@@ -1,0 +1,177 @@
+"""The OpenAI chat-completions wire: one reply as a JSON body or as a list of chunks."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import zip_longest
+
+from agentflow.testing.wire.jsonish import JsonObject, JsonValue, as_object, merged
+from agentflow.testing.wire.reply import Plan, ToolCall, WireUsage
+from agentflow.testing.wire.request import WireRequest
+from agentflow.testing.wire.signing import Signer
+from agentflow.testing.wire.stream import Frame, FrameKind
+
+CREATED = 1_760_000_000
+FINISH = {"stop": "stop", "tool_calls": "tool_calls", "length": "length", "refusal": "content_filter"}
+UNKNOWN = Frame("ping", {"id": "evt", "object": "chat.completion.telemetry", "choices": [], "x_unknown": True})
+ERRORS: dict[int, tuple[str, str | None, str]] = {
+    400: ("invalid_request_error", None, "Invalid request."),
+    401: ("invalid_request_error", "invalid_api_key", "Incorrect API key provided: sk-test."),
+    403: ("insufficient_permissions", None, "You have insufficient permissions for this operation."),
+    404: ("invalid_request_error", "model_not_found", "The model does not exist or you do not have access to it."),
+    408: ("timeout", None, "Request timed out."),
+    413: ("invalid_request_error", None, "Request too large."),
+    429: ("requests", "rate_limit_exceeded", "Rate limit reached for requests."),
+    500: ("server_error", None, "The server had an error while processing your request. Sorry about that!"),
+    503: ("server_error", None, "The server is currently overloaded with other requests. Sorry about that!"),
+    529: ("server_error", None, "The server is currently overloaded with other requests. Sorry about that!"),
+}
+OVERFLOW = (
+    "This model's maximum context length is {limit} tokens. However, your messages resulted in {used} tokens. "
+    "Please reduce the length of the messages."
+)
+
+
+def error_body(message: str, *, type: str, param: str | None = None, code: str | None = None) -> JsonObject:  # noqa: A002
+    """An error in OpenAI's shape."""
+    return {"error": {"message": message, "type": type, "param": param, "code": code}}
+
+
+def call_id(request: WireRequest, place: int, call: ToolCall) -> str:
+    """The call's own id, or one that no other reply of this server has."""
+    return call.id if call.id is not None else f"call_wire_{request.index}_{place}"
+
+
+def usage_body(usage: WireUsage) -> JsonObject:
+    """Token counts in OpenAI's words, where the prompt includes what the cache served."""
+    return {
+        "prompt_tokens": usage.prompt,
+        "completion_tokens": usage.output,
+        "total_tokens": usage.prompt + usage.output,
+        "prompt_tokens_details": {"cached_tokens": usage.cache_read, "audio_tokens": 0},
+        "completion_tokens_details": {"reasoning_tokens": usage.reasoning, "audio_tokens": 0},
+    }
+
+
+def body(plan: Plan, request: WireRequest, signer: Signer) -> JsonObject:
+    """The reply as one JSON body."""
+    del signer  # this wire has nothing to sign
+    reply = plan.reply
+    message: JsonObject = {"role": "assistant", "content": reply.text or (None if reply.calls else ""), "refusal": None}
+    if reply.thoughts:
+        message["reasoning_content"] = "".join(reply.thoughts)
+    if reply.calls:
+        message["tool_calls"] = [_whole_call(plan, request, n, call) for n, call in enumerate(reply.calls)]
+    finish = FINISH.get(reply.stop, reply.stop)
+    if plan.refusal is not None:
+        message = {"role": "assistant", "content": None, "refusal": plan.refusal}
+        finish = "stop"
+    choice: JsonObject = {"index": 0, "message": message, "logprobs": None, "finish_reason": finish}
+    answer = merged(_envelope(request, "chat.completion"), {"choices": [choice]})
+    if plan.usage != "none":
+        answer["usage"] = usage_body(reply.usage_for(request.body))
+    return answer
+
+
+def frames(plan: Plan, request: WireRequest, signer: Signer) -> list[Frame]:
+    """The reply as chunks, end mark included."""
+    del signer
+    options = as_object(request.body.get("stream_options"))
+    asked = options.get("include_usage") is True and plan.usage != "none"
+    usage = usage_body(plan.reply.usage_for(request.body))
+    chunks = [*_content(plan, request)]
+    if asked:
+        twice = usage if plan.usage == "twice" else None
+        chunks = [*(_counted(chunk, None) for chunk in chunks[:-1]), _counted(chunks[-1], twice)]
+        chunks.append(Frame("usage", _usage_chunk(plan, request, usage)))
+    if plan.end_mark:
+        chunks.append(Frame("end", "[DONE]"))
+    return chunks
+
+
+def error_frame(type: str | None, message: str | None) -> Frame:  # noqa: A002 - the wire's own word
+    """An error inside the stream."""
+    kind, code, text = ERRORS[503]
+    return Frame("error", error_body(message or text, type=type or kind, code=code))
+
+
+def _content(plan: Plan, request: WireRequest) -> Iterator[Frame]:
+    reply = plan.reply
+    refused = plan.refusal is not None
+    content = None if refused or (reply.calls and not reply.text) else ""
+    yield _chunk(request, "head", {"role": "assistant", "content": content, "refusal": None})
+    if plan.refusal is not None:
+        for piece in reply.pieces(plan.refusal):
+            yield _chunk(request, "text", {"refusal": piece})
+        yield _chunk(request, "stop", {}, "stop")
+        return
+    for piece in reply.pieces("".join(reply.thoughts)):
+        yield _chunk(request, "thinking", {"reasoning_content": piece})
+    for piece in reply.pieces(reply.text):
+        yield _chunk(request, "text", {"content": piece})
+    for delta in _calls(plan, request):
+        yield _chunk(request, "call", {"tool_calls": [delta]})
+    yield _chunk(request, "stop", {}, FINISH.get(reply.stop, reply.stop))
+
+
+def _calls(plan: Plan, request: WireRequest) -> Iterator[JsonObject]:
+    per_call = [[*_call_deltas(plan, request, n, call)] for n, call in enumerate(plan.reply.calls)]
+    if not plan.reply.interleave:
+        for deltas in per_call:
+            yield from deltas
+        return
+    for row in zip_longest(*per_call):
+        yield from (delta for delta in row if delta is not None)
+
+
+def _call_deltas(plan: Plan, request: WireRequest, place: int, call: ToolCall) -> Iterator[JsonObject]:
+    name, later = (call.name[:1], call.name[1:]) if plan.split_names else (call.name, "")
+    pieces = plan.call_pieces(call)
+    yield _delta(plan, request, place, call, name=name, arguments=call.raw if plan.whole_calls else "")
+    if later:
+        yield merged(_index(plan, place), {"function": {"name": later}})
+    for piece in () if plan.whole_calls else pieces:
+        if plan.call_ids == "repeat":
+            yield _delta(plan, request, place, call, name=name, arguments=piece)
+        else:
+            yield merged(_index(plan, place), {"function": {"arguments": piece}})
+
+
+def _delta(plan: Plan, request: WireRequest, place: int, call: ToolCall, *, name: str, arguments: str) -> JsonObject:
+    delta = _index(plan, place)
+    if plan.call_ids != "none":
+        delta["id"] = call_id(request, place, call)
+    return merged(delta, {"type": "function", "function": {"name": name, "arguments": arguments}})
+
+
+def _index(plan: Plan, place: int) -> JsonObject:
+    return {"index": place} if plan.call_index else {}
+
+
+def _whole_call(plan: Plan, request: WireRequest, place: int, call: ToolCall) -> JsonValue:
+    ident: JsonObject = {} if plan.call_ids == "none" else {"id": call_id(request, place, call)}
+    return merged(ident, {"type": "function", "function": {"name": call.name, "arguments": call.raw}})
+
+
+def _chunk(request: WireRequest, kind: FrameKind, delta: JsonObject, finish: str | None = None) -> Frame:
+    choice: JsonObject = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
+    return Frame(kind, merged(_envelope(request, "chat.completion.chunk"), {"choices": [choice]}))
+
+
+def _counted(chunk: Frame, usage: JsonObject | None) -> Frame:
+    data = chunk.data
+    return chunk if isinstance(data, str) else replace(chunk, data=merged(data, {"usage": usage}))
+
+
+def _usage_chunk(plan: Plan, request: WireRequest, usage: JsonObject) -> JsonObject:
+    choices: dict[str, JsonObject] = {"empty": {"choices": []}, "null": {"choices": None}, "absent": {}}
+    return merged(_envelope(request, "chat.completion.chunk"), choices[plan.usage_choices], {"usage": usage})
+
+
+def _envelope(request: WireRequest, kind: str) -> JsonObject:
+    return {
+        "id": f"chatcmpl-wire-{request.index}",
+        "object": kind,
+        "created": CREATED + request.index,
+        "model": request.model,
+        "system_fingerprint": "fp_wire",
+    }

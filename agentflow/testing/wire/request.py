@@ -1,0 +1,125 @@
+"""A request as the server received it, with what became of it, in words both wires share."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from agentflow.testing.wire.jsonish import JsonObject, JsonValue, as_list, as_object, as_text, objects
+from agentflow.testing.wire.reply import Reply
+
+WireName: TypeAlias = Literal["openai", "anthropic"]
+Ending: TypeAlias = Literal["complete", "broken off", "client left", "server stopped"]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolAnswer:
+    """The result of one tool call as the request tells it to the model."""
+
+    id: str
+    text: str
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class WireRequest:
+    """One received request.
+
+    Attributes:
+        wire: `"openai"` or `"anthropic"`.
+        index: Its place among the requests received, from 0.
+        body: The parsed body, empty if it was no JSON object.
+        headers: The headers, names in lower case.
+        status: The HTTP status answered, None before.
+        refused: The message with which a rule refused it, None if none did.
+        rule: The id of that rule.
+        reply: What the script answered, None if it was not asked.
+        writes: How many pieces of the body went out.
+        ending: How it ended, None while it is in progress.
+
+    Example:
+        >>> WireRequest(wire="openai", index=0, body={"messages": [{"role": "user", "content": "hi"}]}).user_text
+        'hi'
+    """
+
+    wire: WireName
+    index: int
+    body: JsonObject
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    status: int | None = None
+    refused: str | None = None
+    rule: str | None = None
+    reply: Reply | None = None
+    writes: int = 0
+    ending: Ending | None = None
+
+    @property
+    def messages(self) -> list[JsonObject]:
+        """The messages as they came."""
+        return objects(self.body.get("messages"))
+
+    @property
+    def tools(self) -> list[JsonObject]:
+        """The tool definitions as they came."""
+        return objects(self.body.get("tools"))
+
+    @property
+    def tool_names(self) -> tuple[str, ...]:
+        """The names of the tools that the model may call."""
+        return tuple(as_text(tool.get("name", as_object(tool.get("function")).get("name"))) for tool in self.tools)
+
+    @property
+    def model(self) -> str:
+        """The model's name as it came."""
+        return as_text(self.body.get("model"))
+
+    @property
+    def stream(self) -> bool:
+        """Whether the reply is to be streamed."""
+        return self.body.get("stream") is True
+
+    @property
+    def thinking_on(self) -> bool:
+        """Whether an Anthropic request has thinking switched on, in any form."""
+        return as_text(as_object(self.body.get("thinking")).get("type")) not in ("", "disabled")
+
+    @property
+    def system(self) -> str:
+        """The system text, wherever the wire puts it."""
+        if self.wire == "anthropic":
+            return text_of(self.body.get("system"))
+        told = [m for m in self.messages if m.get("role") in ("system", "developer")]
+        return "\n".join(text_of(message.get("content")) for message in told)
+
+    @property
+    def user_text(self) -> str:
+        """The text of the last user message that has any."""
+        for message in reversed(self.messages):
+            text = text_of(message.get("content"))
+            if message.get("role") == "user" and text:
+                return text
+        return ""
+
+    @property
+    def results(self) -> tuple[ToolAnswer, ...]:
+        """The tool results behind the last assistant message, in the order given; empty if the user spoke last."""
+        found: list[ToolAnswer] = []
+        for message in reversed(self.messages):
+            if message.get("role") == "assistant":
+                break
+            found[:0] = answers_in(message)
+        return tuple(found)
+
+
+def answers_in(message: JsonObject) -> list[ToolAnswer]:
+    """The tool results that one message of either wire carries."""
+    if message.get("role") == "tool":
+        return [ToolAnswer(as_text(message.get("tool_call_id")), text_of(message.get("content")))]
+    blocks = [block for block in objects(message.get("content")) if block.get("type") == "tool_result"]
+    return [ToolAnswer(as_text(block.get("tool_use_id")), text_of(block.get("content"))) for block in blocks]
+
+
+def text_of(content: JsonValue) -> str:
+    """The text of a content value, be it a string or a list of blocks."""
+    if isinstance(content, str):
+        return content
+    blocks = [as_object(item) for item in as_list(content)]
+    return "".join(as_text(block.get("text")) for block in blocks if block.get("type") == "text")

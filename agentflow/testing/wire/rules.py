@@ -1,0 +1,273 @@
+"""Rules as rows: what a vendor refuses, in which words, and how sure that is.
+
+Rules:
+
+1. A row's check looks at its own place and gives the blanks of the row's text, or None. The first row that is broken,
+   in table order, is the refusal; so rows on shape stand before rows on order.
+2. `mark` says where the text comes from: `D` documented by the vendor, `I` seen in a public issue or pull request with
+   that text, `B` believed (the rule is known, the wording is not proven).
+3. A dialect switches rows on and off; a row asks its dialect itself.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal, TypeAlias
+
+from agentflow.testing.wire.jsonish import JsonObject, JsonValue, as_list, as_object, as_text, dump, objects
+from agentflow.testing.wire.request import WireName
+from agentflow.testing.wire.signing import Signer
+
+Blank: TypeAlias = str | int
+Mark: TypeAlias = Literal["D", "I", "B"]
+Family: TypeAlias = Literal["vendor", "mistral", "deepseek", "template"]
+MEGABYTE = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dialect:
+    """Which model generation, or which compatible vendor, the server plays.
+
+    The plain `Dialect()` is the strict common ground: what it takes, today's models of that wire take.
+
+    Args:
+        name: How it is called in messages.
+        family: `"vendor"` is the wire's owner. The others speak OpenAI's wire with rules of their own: `"mistral"`,
+            `"deepseek"`, and `"template"` (a local server that renders a strict chat template).
+        prefill: Anthropic up to 4.5: an assistant message may end the request.
+        alternate: Roles must alternate (Anthropic's older endpoint).
+        late_system: Anthropic from 4.8: a `system` message may follow a user turn.
+        system_role: OpenAI: the role `system` is accepted.
+        manual_thinking: `thinking: enabled` with a budget is accepted (Anthropic below 4.7).
+        sampling: `temperature` is accepted.
+        max_tokens: OpenAI: the parameter `max_tokens` is accepted.
+        max_output: The ceiling of `max_tokens`; None sets none.
+        window: The context window in tokens, estimated at four characters each; None sets none.
+        max_body: The largest body in bytes.
+        max_description: OpenAI: the longest description of a tool.
+
+    Example:
+        >>> Dialect.claude_4_5().prefill
+        True
+    """
+
+    name: str = "strict"
+    family: Family = "vendor"
+    prefill: bool = False
+    alternate: bool = False
+    late_system: bool = False
+    system_role: bool = True
+    manual_thinking: bool = True
+    sampling: bool = True
+    max_tokens: bool = True
+    max_output: int | None = None
+    window: int | None = None
+    max_body: int = 32 * MEGABYTE
+    max_description: int | None = None
+
+    @classmethod
+    def claude_4_5(cls) -> "Dialect":
+        """Claude 4.5 and older: a trailing assistant message is a prefill; no `system` message."""
+        return cls(name="claude-4.5", prefill=True, max_output=64_000)
+
+    @classmethod
+    def claude_4_8(cls) -> "Dialect":
+        """Claude 4.8 and later: no prefill, no sampling parameters, no thinking budget; a late `system` is fine."""
+        return cls(name="claude-4.8", late_system=True, manual_thinking=False, sampling=False)
+
+    @classmethod
+    def reasoning(cls) -> "Dialect":
+        """OpenAI's reasoning models: `max_completion_tokens` in place of `max_tokens`, no temperature."""
+        return cls(name="reasoning", max_tokens=False, sampling=False)
+
+    @classmethod
+    def o1(cls) -> "Dialect":
+        """OpenAI's first reasoning models, which refuse `system` too."""
+        return cls(name="o1", max_tokens=False, sampling=False, system_role=False)
+
+    @classmethod
+    def mistral(cls) -> "Dialect":
+        """Mistral behind the OpenAI wire."""
+        return cls(name="mistral", family="mistral")
+
+    @classmethod
+    def deepseek(cls) -> "Dialect":
+        """DeepSeek with thinking on, behind the OpenAI wire."""
+        return cls(name="deepseek", family="deepseek")
+
+    @classmethod
+    def template(cls) -> "Dialect":
+        """A local server with a strict chat template, behind the OpenAI wire."""
+        return cls(name="template", family="template")
+
+
+class Violation:
+    """A broken rule: the values of the blanks in the rule's text.
+
+    Example:
+        >>> Violation(n=3, ids="a, b").blanks["n"]
+        3
+    """
+
+    __slots__ = ("blanks",)
+
+    def __init__(self, **blanks: Blank) -> None:
+        self.blanks: Mapping[str, Blank] = blanks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """What the client is told: status, message and the parts of the vendor's error body."""
+
+    rule: str
+    status: int
+    message: str
+    type: str
+    param: str | None = None
+    code: str | None = None
+
+
+@dataclass(kw_only=True, eq=False)
+class Subject:
+    """A request under inspection, with readers that the checks share.
+
+    `thoughtless` holds the ids of calls that this server handed out without thinking, so that nobody is asked to send
+    back what was never there.
+    """
+
+    wire: WireName
+    body: JsonObject
+    headers: Mapping[str, str]
+    dialect: Dialect = field(default_factory=Dialect)
+    signer: Signer = field(default_factory=Signer)
+    size: int = 0
+    valid_json: bool = True
+    thoughtless: frozenset[str] = frozenset()
+
+    @cached_property
+    def messages(self) -> list[JsonObject]:
+        """The messages; what is no object counts as an empty one."""
+        return objects(self.body.get("messages"))
+
+    @cached_property
+    def tools(self) -> list[JsonObject]:
+        """The tool definitions; what is no object counts as an empty one."""
+        return objects(self.body.get("tools"))
+
+    @cached_property
+    def tokens(self) -> int:
+        """The estimated size of the request, four characters a token, whatever spaces the client puts into its JSON."""
+        return len(dump(self.body)) // 4
+
+    def role(self, place: int) -> str:
+        """The role of the message at a place, empty outside the list."""
+        return as_text(self.messages[place].get("role")) if 0 <= place < len(self.messages) else ""
+
+    def with_role(self, *roles: str) -> Iterator[tuple[int, JsonObject]]:
+        """Places and messages of these roles."""
+        return ((n, message) for n, message in enumerate(self.messages) if message.get("role") in roles)
+
+    def blocks(self, *types: str) -> Iterator[tuple[int, int, JsonObject]]:
+        """Places and content blocks of these types, over all messages; without types, all blocks."""
+        for n, message in enumerate(self.messages):
+            for m, block in enumerate(objects(message.get("content"))):
+                if not types or block.get("type") in types:
+                    yield n, m, block
+
+    def calls(self) -> Iterator[tuple[int, int, JsonObject]]:
+        """Places and members of `tool_calls` over all assistant messages (OpenAI)."""
+        for n, message in self.with_role("assistant"):
+            for m, call in enumerate(objects(message.get("tool_calls"))):
+                yield n, m, call
+
+    def functions(self) -> Iterator[tuple[int, JsonObject]]:
+        """Places and functions of the tool definitions (OpenAI)."""
+        for n, tool in enumerate(self.tools):
+            if "function" in tool:
+                yield n, as_object(tool.get("function"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """One row: a check and what the vendor answers when it fails.
+
+    Attributes:
+        id: A stable name, the wire first.
+        wire: Whose rule it is.
+        about: What a legal request does.
+        check: Gives the blanks of `text` for a request that breaks the rule, else None.
+        text: The error text, with blanks in braces.
+        source: Where the text was seen.
+        mark: How sure it is (`D`, `I`, `B`).
+        family: The dialect family that has this rule; None is every one.
+    """
+
+    id: str
+    wire: WireName
+    about: str
+    check: Callable[[Subject], Violation | None]
+    text: str
+    source: str
+    mark: Mark
+    status: int = 400
+    type: str = "invalid_request_error"
+    param: str | None = None
+    code: str | None = None
+    family: Family | None = None
+
+    def refuse(self, subject: Subject) -> Refusal | None:
+        """The refusal of a request that breaks this rule, None for one that does not."""
+        if self.family is not None and self.family != subject.dialect.family:
+            return None
+        broken = self.check(subject)
+        if broken is None:
+            return None
+        return Refusal(
+            rule=self.id,
+            status=self.status,
+            message=self.text.format(**broken.blanks),
+            type=self.type,
+            param=None if self.param is None else self.param.format(**broken.blanks),
+            code=self.code,
+        )
+
+
+def first_refusal(rules: Sequence[Rule], subject: Subject) -> Refusal | None:
+    """The refusal by the first rule, in table order, that the request breaks."""
+    return next((refusal for rule in rules if (refusal := rule.refuse(subject)) is not None), None)
+
+
+def repeated(items: Sequence[str]) -> str | None:
+    """The first item that stands twice."""
+    seen: set[str] = set()
+    for item in items:
+        if item in seen:
+            return item
+        seen.add(item)
+    return None
+
+
+def texts(value: JsonValue) -> Iterator[str]:
+    """The texts of a content value: the string itself, or the texts of its text blocks."""
+    if isinstance(value, str):
+        yield value
+    for block in as_list(value):
+        inner = as_object(block)
+        if inner.get("type") == "text":
+            yield as_text(inner.get("text"))
+
+
+def describe_rules(rules: Sequence[Rule]) -> str:
+    """The rows as a Markdown table.
+
+    Example:
+        >>> print(describe_rules(())[:8])
+        | Rule |
+    """
+    lines = ["| Rule | A legal request … | Status | What is answered | Source | Mark |", "|---|---|---|---|---|---|"]
+    for rule in rules:
+        about = rule.about if rule.family is None else f"{rule.about} ({rule.family})"
+        quote = f"`` {rule.text} ``" if "`" in rule.text else f"`{rule.text}`"
+        shown = quote.replace("{{", "{").replace("}}", "}").replace("|", "\\|")
+        lines.append(f"| `{rule.id}` | {about} | {rule.status} | {shown} | {rule.source} | {rule.mark} |")
+    return "\n".join(lines)

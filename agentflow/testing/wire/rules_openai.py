@@ -1,0 +1,467 @@
+"""What OpenAI's chat completions refuse. See `rules` for how a row is read."""
+
+from collections.abc import Callable
+
+from agentflow.testing.wire import checks_openai as c
+from agentflow.testing.wire.rules import Mark, Rule, Subject, Violation
+
+
+def _row(
+    name: str,
+    about: str,
+    check: Callable[[Subject], Violation | None],
+    text: str,
+    *,
+    source: str = "common knowledge",
+    mark: Mark = "B",
+    param: str | None = None,
+    code: str | None = None,
+    status: int = 400,
+    kind: str = "invalid_request_error",
+) -> Rule:
+    return Rule(
+        id=f"openai.{name}",
+        wire="openai",
+        about=about,
+        check=check,
+        text=text,
+        source=source,
+        mark=mark,
+        status=status,
+        type=kind,
+        param=param,
+        code=code,
+        family=None,
+    )
+
+
+_SHORT = "empty array. Expected an array with minimum length 1, but got an empty array instead."
+_BLANK = "empty string. Expected a string with minimum length 1, but got an empty string instead."
+_LONG = "array too long. Expected an array with maximum length 128, but got an array with length {x} instead."
+_LONG_NAME = "string too long. Expected a string with maximum length 64, but got a string with length {x} instead."
+_PATTERN = "string does not match pattern. Expected a string that matches the pattern '^[a-zA-Z0-9_-]+$'."
+_CALL = "messages[{n}].tool_calls[{m}]"
+
+OPENAI_SHAPE: tuple[Rule, ...] = (
+    _row(
+        "key",
+        "carries an Authorization header",
+        c.key_missing,
+        "You didn't provide an API key. You need to provide your API key in an Authorization header using Bearer auth "
+        "(i.e. Authorization: Bearer YOUR_KEY).",
+        status=401,
+    ),
+    _row("too-large", "is not larger than the server takes", c.too_large, "Request too large.", status=413),
+    _row("json", "is a JSON object", c.not_json, "We could not parse the JSON body of your request."),
+    _row("model", "names a model", c.no_model, "you must provide a model parameter"),
+    _row(
+        "messages-missing",
+        "has messages",
+        c.no_messages,
+        "Missing required parameter: 'messages'.",
+        param="messages",
+        code="missing_required_parameter",
+    ),
+    _row(
+        "messages-empty",
+        "has at least one message",
+        c.messages_empty,
+        f"Invalid 'messages': {_SHORT}",
+        param="messages",
+        code="empty_array",
+    ),
+    _row(
+        "message-type",
+        "has objects for messages",
+        c.message_type,
+        "Invalid type for 'messages[{n}]': expected an object, but got {kind}.",
+        param="messages[{n}]",
+        code="invalid_type",
+    ),
+    _row(
+        "role",
+        "uses the known roles",
+        c.role,
+        "Invalid value: '{x}'. Supported values are: 'system', 'assistant', 'user', 'function', 'tool', and "
+        "'developer'.",
+        param="messages[{n}].role",
+        code="invalid_value",
+    ),
+    _row(
+        "system-role",
+        "has no system message (first reasoning models)",
+        c.system_role,
+        "Unsupported value: 'messages[{n}].role' does not support 'system' with this model.",
+        source="cline/cline#284",
+        mark="I",
+        param="messages[{n}].role",
+        code="unsupported_value",
+    ),
+    _row(
+        "content-missing",
+        "has the key content on every message that is not the assistant's",
+        c.content_missing,
+        "Missing required parameter: 'messages[{n}].content'.",
+        param="messages[{n}].content",
+        code="missing_required_parameter",
+    ),
+    _row(
+        "content-null",
+        "has content null or absent only beside calls",
+        c.content_null,
+        "Invalid value for 'content': expected a string, got null.",
+        source="songquanpeng/one-api#784",
+        mark="I",
+        param="messages.[{n}].content",
+    ),
+    _row(
+        "content-type",
+        "has a string or a list of parts as content",
+        c.content_type,
+        "Invalid type for 'messages[{n}].content': expected one of a string or array of objects, but got {kind}.",
+        param="messages[{n}].content",
+        code="invalid_type",
+    ),
+    _row(
+        "content-empty-list",
+        "has no empty list as content",
+        c.content_list_empty,
+        f"Invalid 'messages[{{n}}].content': {_SHORT}",
+        param="messages[{n}].content",
+        code="empty_array",
+    ),
+    _row(
+        "part-type",
+        "uses the known content parts",
+        c.part_type,
+        "Invalid value: '{x}'. Supported values are: 'text', 'image_url', 'input_audio', 'refusal', 'audio', and "
+        "'file'.",
+        param="messages[{n}].content[{m}].type",
+        code="invalid_value",
+    ),
+    _row(
+        "message-name",
+        "has message names of letters, digits, underscore and dash",
+        c.message_name,
+        f"Invalid 'messages[{{n}}].name': {_PATTERN}",
+        source="jekalmin/extended_openai_conversation#251",
+        mark="I",
+        param="messages[{n}].name",
+        code="invalid_value",
+    ),
+)
+
+OPENAI_CALLS: tuple[Rule, ...] = (
+    _row(
+        "calls-empty",
+        "leaves tool_calls out where there are none",
+        c.calls_empty,
+        f"Invalid 'messages[{{n}}].tool_calls': {_SHORT}",
+        source="chatboxai/chatbox#2079",
+        mark="I",
+        param="messages[{n}].tool_calls",
+        code="empty_array",
+    ),
+    _row(
+        "calls-many",
+        "has at most 128 calls in a message",
+        c.calls_many,
+        f"Invalid 'messages[{{n}}].tool_calls': {_LONG}",
+        source="openai/openai-dotnet#317",
+        mark="I",
+        param="messages[{n}].tool_calls",
+        code="array_above_max_length",
+    ),
+    _row(
+        "call-id-missing",
+        "has an id on every call",
+        c.call_id_missing,
+        f"Missing required parameter: '{_CALL}.id'.",
+        param=f"{_CALL}.id",
+        code="missing_required_parameter",
+    ),
+    _row(
+        "call-id-long",
+        "has call ids of at most 40 characters",
+        c.call_id_long,
+        f"Invalid '{_CALL}.id': string too long. Expected a string with maximum length 40, but got a string with "
+        "length {x} instead.",
+        source="vercel/ai#8132",
+        mark="I",
+        param=f"{_CALL}.id",
+        code="string_above_max_length",
+    ),
+    _row(
+        "call-id-twice",
+        "has no id twice in a message",
+        c.call_id_twice,
+        "Invalid parameter: Duplicate value for 'tool_call_id' of '{id}' in messages[{n}].",
+        param="messages.[{n}].tool_calls",
+    ),
+    _row(
+        "call-type",
+        "says the type of every call",
+        c.call_type,
+        f"Missing required parameter: '{_CALL}.type'.",
+        param=f"{_CALL}.type",
+        code="missing_required_parameter",
+    ),
+    _row(
+        "call-name-empty",
+        "names the function of every call",
+        c.call_name(lambda name: not name),
+        f"Invalid '{_CALL}.function.name': {_BLANK}",
+        source="continuedev/continue#9784",
+        mark="I",
+        param=f"{_CALL}.function.name",
+        code="empty_string",
+    ),
+    _row(
+        "call-name-pattern",
+        "has function names of letters, digits, underscore and dash in its history",
+        c.call_name(c.is_bad_name),
+        f"Invalid '{_CALL}.function.name': {_PATTERN}",
+        source="xinnan-tech/xiaozhi-esp32-server#1466",
+        mark="I",
+        param=f"{_CALL}.function.name",
+        code="invalid_value",
+    ),
+    _row(
+        "call-name-long",
+        "has function names of at most 64 characters in its history",
+        c.call_name(c.is_long_name),
+        f"Invalid '{_CALL}.function.name': {_LONG_NAME}",
+        source="microsoft/vscode#243602",
+        mark="I",
+        param=f"{_CALL}.function.name",
+        code="string_above_max_length",
+    ),
+    _row(
+        "arguments-missing",
+        "has arguments on every call, an empty string if need be",
+        c.arguments_missing,
+        f"Missing required parameter: '{_CALL}.function.arguments'.",
+        param=f"{_CALL}.function.arguments",
+        code="missing_required_parameter",
+    ),
+    _row(
+        "arguments-type",
+        "has arguments as a string (which need not be JSON)",
+        c.arguments_type,
+        f"Invalid type for '{_CALL}.function.arguments': expected a string, but got {{kind}}.",
+        source="aaif-goose/goose-mobile#20",
+        mark="I",
+        param=f"{_CALL}.function.arguments",
+        code="invalid_type",
+    ),
+)
+
+OPENAI_ORDER: tuple[Rule, ...] = (
+    _row(
+        "answer-id-missing",
+        "says which call a tool message answers",
+        c.answer_id_missing,
+        "Missing required parameter: 'messages[{n}].tool_call_id'.",
+        param="messages[{n}].tool_call_id",
+        code="missing_required_parameter",
+    ),
+    _row(
+        "unknown-answer",
+        "answers only calls of the assistant message before",
+        c.unknown_answer,
+        "Invalid parameter: 'tool_call_id' of '{id}' not found in 'tool_calls' of previous message.",
+        source="dapr/dapr-agents#145",
+        mark="I",
+        param="messages.[{n}].tool_call_id",
+    ),
+    _row(
+        "double-answer",
+        "answers each call once",
+        c.double_answer,
+        "Invalid parameter: Duplicate value for 'tool_call_id' of '{id}', in messages[{n}] and messages[{m}].",
+        source="agno-agi/agno#5116",
+        mark="I",
+        param="messages.[{m}].tool_call_id",
+    ),
+    _row(
+        "unanswered",
+        "answers every call right after its message",
+        c.unanswered,
+        "An assistant message with 'tool_calls' must be followed by tool messages responding to each 'tool_call_id'. "
+        "The following tool_call_ids did not have response messages: {ids}",
+        source="aliasrobotics/cai#111, sdcb/chats#132 (param)",
+        mark="I",
+        param="messages.[{n}].role",
+    ),
+    _row(
+        "orphan",
+        "has tool messages only behind an assistant message with calls",
+        c.orphan,
+        "Invalid parameter: messages with role 'tool' must be a response to a preceeding message with 'tool_calls'.",
+        source="miurla/morphic#136",
+        mark="I",
+        param="messages.[{n}].role",
+    ),
+)
+
+OPENAI_TOOLS: tuple[Rule, ...] = (
+    _row(
+        "tools-empty",
+        "leaves tools out where there are none",
+        c.tools_empty,
+        f"Invalid 'tools': {_SHORT}",
+        param="tools",
+        code="empty_array",
+    ),
+    _row(
+        "tools-many",
+        "defines at most 128 tools",
+        c.tools_many,
+        f"Invalid 'tools': {_LONG}",
+        source="vishalmysore/Tools4AI#16",
+        mark="I",
+        param="tools",
+        code="array_above_max_length",
+    ),
+    _row(
+        "tool-name-empty",
+        "names every tool",
+        c.tool_name(lambda name: not name),
+        f"Invalid 'tools[{{n}}].function.name': {_BLANK}",
+        param="tools[{n}].function.name",
+        code="empty_string",
+    ),
+    _row(
+        "tool-name-pattern",
+        "has tool names of letters, digits, underscore and dash",
+        c.tool_name(c.is_bad_name),
+        f"Invalid 'tools[{{n}}].function.name': {_PATTERN}",
+        source="mcp-use/mcp-use#94",
+        mark="I",
+        param="tools[{n}].function.name",
+        code="invalid_value",
+    ),
+    _row(
+        "tool-name-long",
+        "has tool names of at most 64 characters",
+        c.tool_name(c.is_long_name),
+        f"Invalid 'tools[{{n}}].function.name': {_LONG_NAME}",
+        source="microsoft/vscode#243602",
+        mark="I",
+        param="tools[{n}].function.name",
+        code="string_above_max_length",
+    ),
+    _row(
+        "tool-description-long",
+        "keeps tool descriptions within the dialect's limit",
+        c.description,
+        "Invalid 'tools[{n}].function.description': string too long. Expected a string with maximum length {limit}, "
+        "but got a string with length {x} instead.",
+        source="OpenHands/OpenHands#4838",
+        mark="I",
+        param="tools[{n}].function.description",
+        code="string_above_max_length",
+    ),
+    _row(
+        "tool-parameters",
+        "has an object as parameters",
+        c.parameters,
+        "Invalid type for 'tools[{n}].function.parameters': expected an object, but got {kind}.",
+        source="RightNow-AI/openfang#481",
+        mark="I",
+        param="tools[{n}].function.parameters",
+        code="invalid_type",
+    ),
+    _row(
+        "strict-closed",
+        "closes every object of a strict schema",
+        c.strict(c.is_open),
+        "Invalid schema for function '{x}': In context={path}, 'additionalProperties' is required to be supplied and "
+        "to be false.",
+        source="lastmile-ai/openai-agents-mcp#2",
+        mark="I",
+        param="tools[0].function.parameters",
+        code="invalid_function_parameters",
+    ),
+    _row(
+        "strict-required",
+        "requires every property of a strict schema",
+        c.strict(c.is_optional),
+        "Invalid schema for function '{x}': In context={path}, 'required' is required to be supplied and to be an "
+        "array including every key in properties.",
+        source="Soju06/codex-lb#495",
+        param="tools[0].function.parameters",
+        code="invalid_function_parameters",
+    ),
+    _row(
+        "choice-alone",
+        "sets tool_choice only with tools",
+        c.choice_alone,
+        "Invalid value for 'tool_choice': 'tool_choice' is only allowed when 'tools' are specified.",
+        param="tool_choice",
+    ),
+    _row(
+        "parallel-alone",
+        "sets parallel_tool_calls only with tools",
+        c.parallel_alone,
+        "Invalid value for 'parallel_tool_calls': 'parallel_tool_calls' is only allowed when 'tools' are specified.",
+        param="parallel_tool_calls",
+    ),
+    _row(
+        "choice-unknown",
+        "forces only a tool that is defined",
+        c.choice_unknown,
+        "Invalid value for 'tool_choice': function '{x}' was not found in 'tools'.",
+        param="tool_choice",
+    ),
+)
+
+OPENAI_LIMITS: tuple[Rule, ...] = (
+    _row(
+        "stream-options-alone",
+        "sets stream_options only with stream",
+        c.options_alone,
+        "The 'stream_options' parameter is only allowed when 'stream' is enabled.",
+        param="stream_options",
+    ),
+    _row(
+        "max-tokens",
+        "says max_completion_tokens (reasoning models)",
+        c.max_tokens,
+        "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.",
+        source="openai/openai-python#2046",
+        mark="I",
+        param="max_tokens",
+        code="unsupported_parameter",
+    ),
+    _row(
+        "temperature",
+        "leaves temperature at 1 (reasoning models)",
+        c.temperature,
+        "Unsupported value: 'temperature' does not support {x} with this model. Only the default (1) value is "
+        "supported.",
+        param="temperature",
+        code="unsupported_value",
+    ),
+    _row(
+        "max-output",
+        "asks for no more output than the model gives",
+        c.ceiling,
+        "max_tokens is too large: {n}. This model supports at most {m} completion tokens, whereas you provided {n}.",
+        param="max_tokens",
+        code="invalid_value",
+    ),
+    _row(
+        "window",
+        "fits the context window",
+        c.window,
+        "This model's maximum context length is {n} tokens. However, your messages resulted in {m} tokens. Please "
+        "reduce the length of the messages.",
+        source="crewAIInc/crewAI-examples#121",
+        mark="I",
+        param="messages",
+        code="context_length_exceeded",
+    ),
+)
+
+OPENAI_RULES = OPENAI_SHAPE + OPENAI_CALLS + OPENAI_ORDER + OPENAI_TOOLS + OPENAI_LIMITS

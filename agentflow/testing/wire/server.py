@@ -1,0 +1,362 @@
+"""A loopback HTTP server that speaks a vendor's wire, refuses what the vendor refuses, and answers from a script.
+
+Rules:
+
+1. It binds 127.0.0.1 and nothing else. It needs no key, but wants one sent, as the vendor does.
+2. Every request is recorded, refused or not, before it is judged.
+3. A connection serves one request. An open connection is one whose answer is not finished.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from types import TracebackType
+from typing import Self
+
+from aiohttp import web
+from aiohttp.web_protocol import RequestHandler
+
+from agentflow.errors import UsageError
+from agentflow.testing.wire.delivery import Answer, error_answer, refusal_answer, reply_answer, send
+from agentflow.testing.wire.jsonish import JsonObject, parse
+from agentflow.testing.wire.reply import HttpAnswer, Reply, plan_for
+from agentflow.testing.wire.request import WireRequest
+from agentflow.testing.wire.rules import Dialect, Rule, Subject, describe_rules, first_refusal
+from agentflow.testing.wire.script import Player, Script
+from agentflow.testing.wire.signing import Signer
+from agentflow.testing.wire.wires import ANTHROPIC, OPENAI, Wire
+
+
+class WireServer:
+    """A scripted model behind a real HTTP wire.
+
+    Build it with `openai` or `anthropic` and enter it with `async with`, or run it in a thread of its own with
+    `in_thread()`.
+
+    Attributes:
+        requests: What came in, in order, refused requests included.
+        rules: The rows by which it refuses.
+        dialect: The model generation or compatible vendor that it plays.
+
+    Example:
+        >>> server = WireServer.openai(["hello"])
+        >>> server.rules[0].wire
+        'openai'
+    """
+
+    def __init__(self, wire: Wire, script: Script, *, dialect: Dialect, signing_key: bytes | None) -> None:
+        self._wire = wire
+        self._player = Player(script)
+        self._signer = Signer() if signing_key is None else Signer(signing_key)
+        self._runner: web.ServerRunner | None = None
+        self._port: int | None = None
+        self._traffic = _Traffic()
+        self._handlers: set[asyncio.Task[object]] = set()
+        self._thoughtless: set[str] = set()
+        self.dialect = dialect
+        self.requests: list[WireRequest] = []
+
+    @classmethod
+    def openai(cls, script: Script, *, dialect: Dialect | None = None) -> Self:
+        """A server of OpenAI's chat-completions wire (`POST {base_url}/chat/completions`).
+
+        Args:
+            script: Replies in order, or a function from request to reply.
+            dialect: Which models or compatible vendor to play; None is the strict common ground.
+        """
+        return cls(OPENAI, script, dialect=dialect or Dialect(), signing_key=None)
+
+    @classmethod
+    def anthropic(cls, script: Script, *, dialect: Dialect | None = None, signing_key: bytes | None = None) -> Self:
+        """A server of Anthropic's messages wire (`POST {base_url}/v1/messages`).
+
+        Args:
+            script: Replies in order, or a function from request to reply.
+            dialect: Which model generation to play; None is the strict common ground.
+            signing_key: The key that signs thinking; servers with the same key accept each other's.
+        """
+        return cls(ANTHROPIC, script, dialect=dialect or Dialect(), signing_key=signing_key)
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """The rows by which this server refuses, in order."""
+        return self._wire.rules
+
+    def describe_rules(self) -> str:
+        """The rows as a Markdown table."""
+        return describe_rules(self.rules)
+
+    @property
+    def base_url(self) -> str:
+        """What a client is given as its base (`api_base`): OpenAI's ends in `/v1`, Anthropic's has no path.
+
+        Raises:
+            UsageError: The server is not running.
+        """
+        if self._port is None:
+            raise UsageError("this wire server has no address: enter it with `async with`, or start its in_thread()")
+        return f"http://127.0.0.1:{self._port}{self._wire.prefix}"
+
+    @property
+    def url(self) -> str:
+        """The whole address that takes requests.
+
+        Raises:
+            UsageError: The server is not running.
+        """
+        return self.base_url + self._wire.path
+
+    @property
+    def open_connections(self) -> int:
+        """How many connections are open now."""
+        return self._traffic.open
+
+    async def wait_closed_connections(self) -> None:
+        """Wait until no connection is open and no answer in progress. Put a limit on it with `asyncio.timeout`.
+
+        Await it in the server's own event loop (under `in_thread()`, read `open_connections`).
+        """
+        await self._traffic.wait(lambda: not self._traffic.open and not self._traffic.busy)
+
+    async def wait_requests(self, count: int = 1) -> None:
+        """Wait until this many requests came in. Put a limit on it with `asyncio.timeout`.
+
+        Await it in the server's own event loop.
+        """
+        await self._traffic.wait(lambda: len(self.requests) >= count)
+
+    def assert_done(self) -> None:
+        """Complain unless the script came out even.
+
+        Raises:
+            AssertionError: Replies are left over, more were asked for than it has, or the script itself failed.
+        """
+        self._player.check()
+
+    # -- life
+
+    async def start(self) -> Self:
+        """Bind a free port of 127.0.0.1 and listen.
+
+        Raises:
+            UsageError: It is running already.
+        """
+        if self._runner is not None:
+            raise UsageError(f"this wire server is running already, at {self.base_url}")
+        server = _CountingServer(self._handle, self._traffic)
+        runner = web.ServerRunner(server, handle_signals=False, shutdown_timeout=1.0)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        self._runner = runner
+        self._port = int(runner.addresses[0][1])
+        return self
+
+    async def stop(self) -> None:
+        """Break off what is in progress and close. Stopping twice is fine."""
+        runner, self._runner, self._port = self._runner, None, None
+        if runner is None:
+            return
+        for task in tuple(self._handlers):
+            task.cancel()
+        await asyncio.gather(*self._handlers, return_exceptions=True)
+        await runner.cleanup()
+
+    async def __aenter__(self) -> Self:
+        return await self.start()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    def in_thread(self) -> "WireServerThread":
+        """The same server with an event loop and a thread of its own, for synchronous code.
+
+        Example:
+            >>> with WireServer.openai(["hello"]).in_thread() as server:
+            ...     server.base_url.startswith("http://127.0.0.1:")
+            True
+        """
+        return WireServerThread(self)
+
+    # -- a request
+
+    async def _handle(self, raw: web.BaseRequest) -> web.StreamResponse:
+        task = asyncio.current_task()
+        if task is not None:
+            self._handlers.add(task)
+            task.add_done_callback(self._handlers.discard)
+        self._traffic.count(answers=1)
+        try:
+            return await self._serve(raw, await raw.content.read())
+        finally:
+            self._traffic.count(answers=-1)
+
+    async def _serve(self, raw: web.BaseRequest, data: bytes) -> web.StreamResponse:
+        request = WireRequest(
+            wire=self._wire.name,
+            index=len(self.requests),
+            body={},
+            headers={name.lower(): value for name, value in raw.headers.items()},
+        )
+        if raw.method != "POST" or not raw.path.endswith(self._wire.path):
+            return await send(self._lost(raw, request), raw, request)
+        subject = self._subject(request, data)
+        self.requests.append(request)
+        self._traffic.count()
+        try:
+            return await send(await self._answer(request, subject), raw, request)
+        except (asyncio.CancelledError, ConnectionError):
+            request.ending = "server stopped" if self._runner is None else "client left"
+            raise
+
+    def _lost(self, raw: web.BaseRequest, request: WireRequest) -> Answer:
+        message = f"Invalid URL ({raw.method} {raw.path}); this server takes POST {self._wire.prefix}{self._wire.path}"
+        missing = HttpAnswer(status=404, message=message)
+        return error_answer(self._wire, missing, request, self.dialect, 0)
+
+    async def _answer(self, request: WireRequest, subject: Subject) -> Answer:
+        refusal = first_refusal(self.rules, subject)
+        if refusal is not None:
+            request.refused, request.rule = refusal.message, refusal.rule
+            return refusal_answer(self._wire, refusal, request, self.dialect)
+        try:
+            request.reply = await self._player.answer(request)
+            plan = plan_for(request.reply)
+            if plan.http is not None:
+                return error_answer(self._wire, plan.http, request, self.dialect, subject.tokens)
+            self._remember(request, plan.reply)
+            return reply_answer(self._wire, plan, request, self._signer, self.dialect)
+        except Exception as error:
+            self._player.problems.append(f"{type(error).__name__}: {error}")
+            failed = HttpAnswer(status=500, message=f"wire script: {type(error).__name__}: {error}")
+            return error_answer(self._wire, failed, request, self.dialect, 0)
+
+    def _remember(self, request: WireRequest, reply: Reply) -> None:
+        """Note which calls went out without thinking although it was wanted, so that none is asked back."""
+        wanted = request.thinking_on or self._wire.name == "openai"
+        if wanted and not reply.thoughts and reply.redacted is None:
+            self._thoughtless |= {self._wire.call_id(request, n, call) for n, call in enumerate(reply.calls)}
+
+    def _subject(self, request: WireRequest, data: bytes) -> Subject:
+        body = _object(data)
+        request.body = body or {}
+        return Subject(
+            wire=self._wire.name,
+            body=request.body,
+            headers=request.headers,
+            dialect=self.dialect,
+            signer=self._signer,
+            size=len(data),
+            valid_json=body is not None,
+            thoughtless=frozenset(self._thoughtless),
+        )
+
+
+class WireServerThread:
+    """A wire server in a thread with its own event loop. A context manager; `start` and `stop` do the same by hand."""
+
+    def __init__(self, server: WireServer) -> None:
+        self._server = server
+        self._ready = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._quit: asyncio.Event | None = None
+        self._error: Exception | None = None
+
+    def start(self) -> WireServer:
+        """Start the thread and return the server once it listens.
+
+        Raises:
+            UsageError: It was started before.
+        """
+        if self._thread is not None:
+            raise UsageError("this wire server's thread was started already; build a new server for a new thread")
+        self._thread = threading.Thread(target=self._run, name="wire-server", daemon=True)
+        self._thread.start()
+        self._ready.wait()
+        if self._error is not None:
+            raise self._error
+        return self._server
+
+    def stop(self) -> None:
+        """Stop the server and wait for its thread. Stopping twice is fine."""
+        if self._loop is not None and self._quit is not None and self._thread is not None and self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._quit.set)
+            self._thread.join()
+
+    def __enter__(self) -> WireServer:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._serve())
+        except Exception as error:  # handed to whoever called start(), which is waiting for it
+            self._error = error
+        finally:
+            self._ready.set()
+
+    async def _serve(self) -> None:
+        self._loop, self._quit = asyncio.get_running_loop(), asyncio.Event()
+        async with self._server:
+            self._ready.set()
+            await self._quit.wait()
+
+
+class _Traffic:
+    """Counts connections and answers in progress, and wakes who waits for a count."""
+
+    def __init__(self) -> None:
+        self.open = 0
+        self.busy = 0
+        self._waiters: set[asyncio.Future[None]] = set()
+
+    def count(self, *, connections: int = 0, answers: int = 0) -> None:
+        self.open += connections
+        self.busy += answers
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def wait(self, reached: Callable[[], bool]) -> None:
+        while not reached():
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiters.add(waiter)
+            try:
+                await waiter
+            finally:
+                self._waiters.discard(waiter)
+
+
+class _CountingServer(web.Server):
+    """aiohttp's low-level server, telling of each connection made and lost."""
+
+    def __init__(
+        self,
+        handler: Callable[[web.BaseRequest], Coroutine[object, object, web.StreamResponse]],
+        traffic: _Traffic,
+    ) -> None:
+        super().__init__(handler, handler_cancellation=True, access_log=None)
+        self._traffic = traffic
+
+    def connection_made(self, handler: RequestHandler, transport: asyncio.Transport) -> None:
+        super().connection_made(handler, transport)
+        self._traffic.count(connections=1)
+
+    def connection_lost(self, handler: RequestHandler, exc: BaseException | None = None) -> None:
+        super().connection_lost(handler, exc)
+        self._traffic.count(connections=-1)
+
+
+def _object(data: bytes) -> JsonObject | None:
+    try:
+        value = parse(data)
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None

@@ -1,0 +1,104 @@
+"""The two wires behind one face, so that the server knows neither."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from agentflow.testing.wire import anthropic, openai
+from agentflow.testing.wire.jsonish import JsonObject
+from agentflow.testing.wire.reply import HttpAnswer, Plan, ToolCall
+from agentflow.testing.wire.request import WireName, WireRequest
+from agentflow.testing.wire.rules import Dialect, Refusal, Rule
+from agentflow.testing.wire.rules_anthropic import ANTHROPIC_RULES
+from agentflow.testing.wire.rules_compatible import COMPATIBLE_RULES
+from agentflow.testing.wire.rules_openai import OPENAI_RULES
+from agentflow.testing.wire.signing import Signer
+from agentflow.testing.wire.stream import Frame
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wire:
+    """What the server needs of a wire: where it listens, how it speaks, what it refuses."""
+
+    name: WireName
+    prefix: str
+    path: str
+    rules: tuple[Rule, ...]
+    body: Callable[[Plan, WireRequest, Signer], JsonObject]
+    frames: Callable[[Plan, WireRequest, Signer], list[Frame]]
+    error_frame: Callable[[str | None, str | None], Frame]
+    refusal_body: Callable[[Refusal, int, Dialect], JsonObject]
+    refusal_of: Callable[[HttpAnswer, Dialect, int], Refusal]
+    unknown: Frame
+    call_id: Callable[[WireRequest, int, ToolCall], str]
+    ping: Frame | None = None
+
+
+def _openai_error(answer: HttpAnswer, dialect: Dialect, tokens: int) -> Refusal:
+    kind, code, message = openai.ERRORS.get(answer.status, openai.ERRORS[500 if answer.status >= 500 else 400])
+    if answer.overflow:
+        limit = dialect.window or 128_000
+        message = openai.OVERFLOW.format(limit=limit, used=max(tokens, limit + 1))
+        code = "context_length_exceeded"
+    return Refusal(
+        rule="",
+        status=answer.status,
+        message=answer.message or message,
+        type=answer.type or kind,
+        param="messages" if answer.overflow else None,
+        code=answer.code or code,
+    )
+
+
+def _openai_refusal_body(refusal: Refusal, index: int, dialect: Dialect) -> JsonObject:
+    del index
+    if dialect.family == "mistral":
+        return {
+            "object": "error",
+            "message": refusal.message,
+            "type": refusal.type,
+            "param": refusal.param,
+            "code": refusal.code,
+        }
+    return openai.error_body(refusal.message, type=refusal.type, param=refusal.param, code=refusal.code)
+
+
+def _anthropic_error(answer: HttpAnswer, dialect: Dialect, tokens: int) -> Refusal:
+    kind, message = anthropic.ERRORS.get(answer.status, anthropic.ERRORS[500 if answer.status >= 500 else 400])
+    if answer.overflow:
+        limit = dialect.window or 200_000
+        message = anthropic.OVERFLOW.format(limit=limit, used=max(tokens, limit + 1))
+    return Refusal(rule="", status=answer.status, message=answer.message or message, type=answer.type or kind)
+
+
+def _anthropic_refusal_body(refusal: Refusal, index: int, dialect: Dialect) -> JsonObject:
+    del dialect
+    return anthropic.error_body(refusal.message, type=refusal.type, request_id=f"req_wire_{index}")
+
+
+OPENAI = Wire(
+    name="openai",
+    prefix="/v1",
+    path="/chat/completions",
+    rules=COMPATIBLE_RULES + OPENAI_RULES,
+    body=openai.body,
+    frames=openai.frames,
+    error_frame=openai.error_frame,
+    refusal_body=_openai_refusal_body,
+    refusal_of=_openai_error,
+    unknown=openai.UNKNOWN,
+    call_id=openai.call_id,
+)
+ANTHROPIC = Wire(
+    name="anthropic",
+    prefix="",
+    path="/v1/messages",
+    rules=ANTHROPIC_RULES,
+    body=anthropic.body,
+    frames=anthropic.frames,
+    error_frame=anthropic.error_frame,
+    refusal_body=_anthropic_refusal_body,
+    refusal_of=_anthropic_error,
+    unknown=anthropic.UNKNOWN,
+    call_id=anthropic.call_id,
+    ping=anthropic.PING,
+)

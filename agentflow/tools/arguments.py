@@ -1,0 +1,117 @@
+"""Words for a model whose arguments do not fit: what was wrong, what is expected, what came."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from pydantic import ValidationError
+from pydantic_core import from_json, to_json
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pydantic_core import ErrorDetails
+
+__all__ = ["explain"]
+
+_MOST_PROBLEMS = 10
+_LONGEST_VALUE = 60
+_JSON_NAMES: dict[type, str] = {
+    list: "array",
+    str: "string",
+    bool: "boolean",
+    int: "number",
+    float: "number",
+    type(None): "null",
+}
+_MISSING = ("missing", "missing_argument", "missing_keyword_only_argument")
+_UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
+
+
+def explain(tool: str, raw: str, error: ValueError, arguments: Sequence[tuple[str, bool]]) -> str:
+    """Return why a call's arguments were refused.
+
+    Args:
+        tool: The tool's name.
+        raw: The arguments as the model wrote them.
+        error: What pydantic (or the encoding of `raw`) said.
+        arguments: The tool's arguments, each with whether it is required.
+    """
+    start = f"Tool {tool!r} was not run: its arguments"
+    expected = f"The arguments must be a JSON object {_keys(arguments)}."
+    if not isinstance(error, ValidationError):
+        return f"{start} cannot be read ({error}). {expected}"
+    details = error.errors(include_url=False)
+    kind = details[0]["type"]
+    if kind == "json_invalid":
+        return f"{start} are not valid JSON ({details[0].get('ctx', {}).get('error', 'unreadable')}). {expected}"
+    if kind == "arguments_type":
+        came: object = details[0]["input"]
+        return f"{start} are a JSON {_JSON_NAMES.get(type(came), 'value')}. {expected}"
+    if kind == "string_unicode" and not details[0]["loc"]:
+        return f"{start} hold half of a surrogate pair, which no encoding can carry. {expected}"
+    problems = _problems(from_json(raw), details)
+    lines = [f"- {path}: {' or '.join(texts)}" for path, texts in problems.items()]
+    if len(lines) > _MOST_PROBLEMS:
+        lines[_MOST_PROBLEMS:] = [f"- and {len(lines) - _MOST_PROBLEMS} more"]
+    text = "\n".join([f"{start} do not fit.", *lines])
+    if any(len(detail["loc"]) == 1 and detail["type"] in _MISSING + _UNKNOWN for detail in details):
+        text = f"{text}\n{expected}"
+    return text
+
+
+def _keys(arguments: Sequence[tuple[str, bool]]) -> str:
+    if not arguments:
+        return "without keys: the tool takes no arguments"
+    return "with the keys " + ", ".join(name if required else f"{name} (optional)" for name, required in arguments)
+
+
+def _problems(value: object, details: list[ErrorDetails]) -> dict[str, list[str]]:
+    """Group by path: a union reports one error for each of its members."""
+    problems: dict[str, list[str]] = {}
+    for detail in details:
+        texts = problems.setdefault(_path(value, detail), [])
+        text = _problem(detail)
+        if text not in texts:
+            texts.append(text)
+    return {path: _merge(texts) for path, texts in problems.items()}
+
+
+def _merge(texts: list[str]) -> list[str]:
+    """Say what came once, at the end, where several texts end in the same."""
+    heads, _, ends = zip(*(text.partition("; got ") for text in texts), strict=True)
+    if len(texts) == 1 or len(set(ends)) != 1 or not ends[0]:
+        return texts
+    return [*heads[:-1], texts[-1]]
+
+
+def _problem(detail: ErrorDetails) -> str:
+    if detail["type"] in _MISSING:
+        return "is missing"
+    if detail["type"] in _UNKNOWN:
+        return "is not known here"
+    message = detail["msg"].removeprefix("Input ")
+    return f"{message}; got {_shown(detail['input'])}"
+
+
+def _path(value: object, detail: ErrorDetails) -> str:
+    """Follow the location through what was sent; a step that is not there is pydantic's name of a union's member."""
+    path = ""
+    steps = detail["loc"]
+    for index, step in enumerate(steps):
+        if isinstance(value, dict) and step in value:
+            value = cast("dict[object, object]", value)[step]
+        elif isinstance(value, list) and isinstance(step, int) and step < len(cast("list[object]", value)):
+            value = cast("list[object]", value)[step]
+        elif not (index == len(steps) - 1 and detail["type"] in _MISSING):
+            continue
+        path += f"[{step}]" if isinstance(step, int) else f".{step}" if path else step
+    return path or "arguments"
+
+
+def _shown(value: object) -> str:
+    try:
+        text = to_json(value, fallback=repr).decode()
+    except ValueError:
+        text = repr(value)
+    return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}…"

@@ -1,0 +1,119 @@
+"""What `@tool` can see at once, at the price of a few flags, and `ToolType`."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final
+
+from agentflow.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from types import FunctionType
+
+    from agentflow.specs import Lane
+
+__all__ = ["OPTIONS", "ToolType", "check_kind", "check_signature", "checked_name", "checked_type"]
+
+OPTIONS: Final = ("name", "description", "type", "timeout", "tags", "idempotent", "requires_approval", "in_thread")
+"""The keywords of `@tool`; every other one fixes a parameter."""
+
+_NAME: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_-]{0,63}")
+_VARIADIC: Final = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
+
+
+class ToolType(StrEnum):
+    """What a tool does, which decides how a round schedules it (`lane`)."""
+
+    RESEARCH = "research"
+    READ = "read"
+    WRITE = "write"
+    REASONING = "reasoning"
+    ACTION = "action"
+    MEMORY_READ = "memory_read"
+    MEMORY_WRITE = "memory_write"
+    COMPLETION_CHECK = "completion_check"
+
+    @property
+    def lane(self) -> Lane:
+        """Research and read tools run in parallel, write tools one by one (a completion check waits for them too)."""
+        return _LANES.get(self, "write")
+
+
+_LANES: Final[Mapping[ToolType, Lane]] = {
+    ToolType.RESEARCH: "research",
+    ToolType.READ: "read",
+    ToolType.REASONING: "read",
+    ToolType.MEMORY_READ: "read",
+}
+
+
+def checked_name(name: str | None, function: object) -> str:
+    kind = type(function).__name__
+    if kind in ("staticmethod", "classmethod"):
+        raise UsageError(
+            f"@tool was put on a {kind}. Put @tool below @staticmethod, next to the function; for a "
+            "class method wrap the bound one: tool(TheClass.the_method)."
+        )
+    if not callable(function):
+        raise UsageError(f"@tool takes a function, not {kind} ({function!r:.60}).")
+    found = name if name is not None else getattr(function, "__name__", None)
+    if found is None:
+        raise UsageError(f'@tool got a {kind}, which has no name of its own; name it: tool(..., name="...").')
+    if not _NAME.fullmatch(found):
+        raise UsageError(
+            f"A tool cannot be named {found!r}: providers take a letter or _ first, then letters, digits, _ or -, 64 "
+            'at most. Name it: @tool(name="...").'
+        )
+    return found
+
+
+def checked_type(name: str, kind: ToolType | str) -> ToolType:
+    try:
+        return ToolType(kind)
+    except ValueError as error:
+        legal = ", ".join(repr(member.value) for member in ToolType)
+        raise UsageError(f"Tool {name!r} has type={kind!r}; legal are {legal}.") from error
+
+
+def check_kind(name: str, function: Callable[..., Any], in_thread: bool, flags: int) -> None:
+    is_async = bool(flags & (inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR)) or inspect.iscoroutinefunction(
+        function
+    )
+    if is_async and in_thread:
+        raise UsageError(f"Tool {name!r} is an async def, which runs in the event loop; leave out in_thread=True.")
+    if flags & inspect.CO_GENERATOR:
+        raise UsageError(f"Tool {name!r} is a plain generator; make it an async generator: `async def` with `yield`.")
+    if not is_async and not in_thread:
+        raise UsageError(
+            f"Tool {name!r} is a plain def, which would block the event loop. Make it an `async def`, or run it in a "
+            "thread: @tool(in_thread=True)."
+        )
+
+
+def check_signature(
+    name: str, plain: FunctionType, function: Callable[..., Any], fixed: Mapping[str, object] | None
+) -> None:
+    code = plain.__code__
+    if function is plain and not hasattr(plain, "__wrapped__"):
+        if not code.co_flags & _VARIADIC and not fixed:
+            return
+        known: Iterable[str] = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+        variadic = bool(code.co_flags & _VARIADIC)
+    else:
+        parameters = inspect.signature(function).parameters
+        known = parameters
+        variadic = any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in parameters.values())
+    if variadic:
+        raise UsageError(
+            f"Tool {name!r} takes *args or **kwargs, and a model fills named arguments only. Name each parameter, or "
+            "take a list or a dict."
+        )
+    unknown = [key for key in fixed or () if key not in known]
+    if unknown:
+        raise UsageError(
+            f"@tool on {name!r} got {', '.join(unknown)}, which is neither an option ({', '.join(OPTIONS)}, fixed) nor "
+            f"a parameter to fix ({', '.join(known) or 'the function has none'})."
+        )

@@ -1,0 +1,133 @@
+"""How what a tool returned or raised is told to the model.
+
+Rules:
+
+1. Telling never raises, whatever the tool returned.
+2. Text is fit for every wire: half a surrogate pair (file names have them) would poison the history for good.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from pydantic_core import from_json, to_json
+
+from agentflow.errors import ToolArgumentError
+from agentflow.messages import DataBlock, Msg, TextBlock, ToolResultBlock
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["NO_OUTPUT", "failure_text", "render"]
+
+NO_OUTPUT = "(no output)"
+"""What a model reads where a tool returned nothing: some providers refuse an empty result."""
+
+_LONGEST_FAILURE = 4_000
+
+
+def render(value: object) -> str | tuple[TextBlock | DataBlock, ...]:
+    """Return what a tool returned as the content of its result.
+
+    Text stays as it is; nothing becomes `"(no output)"`; blocks, a sequence with blocks in it, a `ToolResultBlock` and
+    a `Msg` give their content; everything else becomes JSON (what JSON does not know, its `str`).
+
+    Example:
+        >>> render({"found": 2})
+        '{"found":2}'
+    """
+    if type(value) is str:
+        return value if value and value.isascii() else _clean(value)
+    if value is None:
+        return NO_OUTPUT
+    if isinstance(value, str):
+        return _clean(str.__str__(value))
+    if isinstance(value, ToolResultBlock):
+        return value.content if isinstance(value.content, tuple) else _clean(value.content)
+    if isinstance(value, Msg):
+        return _blocks(tuple(block for block in value.content if isinstance(block, TextBlock | DataBlock)))
+    if isinstance(value, TextBlock | DataBlock):
+        return _blocks((value,))
+    if isinstance(value, list | tuple) and _has_blocks(cast("Sequence[object]", value)):
+        return _blocks(cast("Sequence[object]", value))
+    if isinstance(value, bytes | bytearray):
+        return _binary(bytes(value))
+    return _json(cast("object", value))
+
+
+def failure_text(error: BaseException) -> str:
+    """Return what the model reads when a tool raised: the type, the message and the error's notes.
+
+    Example:
+        >>> failure_text(FileNotFoundError("no such file: a.txt"))
+        'FileNotFoundError: no such file: a.txt'
+    """
+    text = _failure(error)
+    if len(text) > _LONGEST_FAILURE:
+        text = f"{text[:_LONGEST_FAILURE]}… ({len(text) - _LONGEST_FAILURE} more characters)"
+    return _clean(text)
+
+
+def _failure(error: BaseException, indent: str = "") -> str:
+    message = _text_of(error)
+    # The text of a refused argument is written for the model; its type's name would only be noise.
+    text = message if isinstance(error, ToolArgumentError) else type(error).__name__
+    if message and text is not message:
+        text = f"{text}: {message}"
+    lines = [text, *(str(note) for note in getattr(error, "__notes__", ()))]
+    if isinstance(error, BaseExceptionGroup):
+        group = cast("BaseExceptionGroup[BaseException]", error)
+        lines += [f"{indent}- {_failure(inner, indent + '  ')}" for inner in group.exceptions]
+    return "\n".join(lines)
+
+
+def _text_of(value: object) -> str:
+    try:
+        return str(value)
+    except Exception:  # noqa: BLE001, RUF100 - a broken __str__ must not hide that the tool failed
+        return f"({type(value).__name__} without a readable text)"
+
+
+def _clean(text: str) -> str:
+    if not text:
+        return NO_OUTPUT
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "replace").decode()
+    return text
+
+
+def _has_blocks(values: Sequence[object]) -> bool:
+    kinds = {isinstance(value, TextBlock | DataBlock) for value in values if not isinstance(value, str)}
+    return kinds == {True}
+
+
+def _blocks(values: Sequence[object]) -> str | tuple[TextBlock | DataBlock, ...]:
+    blocks: list[TextBlock | DataBlock] = []
+    for value in values:
+        if isinstance(value, DataBlock):
+            blocks.append(value)
+        elif text := value.text if isinstance(value, TextBlock) else str(value):
+            blocks.append(TextBlock(_clean(text)))
+    if any(isinstance(block, DataBlock) for block in blocks):
+        return tuple(blocks)
+    return "".join(block.text for block in blocks if isinstance(block, TextBlock)) or NO_OUTPUT
+
+
+def _binary(value: bytes) -> str:
+    try:
+        return value.decode() or NO_OUTPUT
+    except UnicodeDecodeError:
+        return f"({len(value)} bytes of binary data; a tool shows them to the model by returning a DataBlock)"
+
+
+def _json(value: object) -> str:
+    for bytes_mode in ("utf8", "base64"):
+        try:
+            text = to_json(value, fallback=_text_of, inf_nan_mode="constants", bytes_mode=bytes_mode).decode()
+        except (ValueError, RecursionError):
+            continue
+        # An enum, a date or a path is one JSON string: the quotes would say nothing.
+        return _clean(from_json(text) if text.startswith('"') else text)
+    return _clean(_text_of(value))

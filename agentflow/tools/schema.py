@@ -1,0 +1,140 @@
+"""The JSON schema that a model sees, and the words in it.
+
+Rules:
+
+1. What every provider takes: an object with `properties` on top, arrays with `items`, no `$ref` (except in types that
+   contain themselves), no `propertyNames`, `const`, `oneOf`, `prefixItems` or titles.
+2. A description comes from the nearest source: `Field(description=...)`, then the docstring, then the type's own.
+3. griffe is loaded only for a docstring that has sections (its import takes 200 ms).
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from typing import TYPE_CHECKING, Any, cast
+
+from pydantic.json_schema import GenerateJsonSchema
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pydantic.json_schema import JsonSchemaWarningKind
+    from pydantic_core import CoreSchema
+
+__all__ = ["json_schema", "read_docstring"]
+
+_DROPPED = frozenset({"title", "propertyNames", "discriminator", "$defs", "$ref", "const", "prefixItems", "oneOf"})
+_OF_SCHEMAS = frozenset({"properties", "patternProperties"})
+_A_SCHEMA = frozenset({"items", "additionalProperties", "contains", "not"})
+_SCHEMAS = frozenset({"anyOf", "allOf"})
+_REF = "#/$defs/"
+
+_SPHINX = r"^[ \t]*:\w+[^:\n]*:"
+_NUMPY = r"^[ \t]*[A-Z][\w ]*\n[ \t]*-{3,}[ \t]*$"
+_GOOGLE = r"^[ \t]*[A-Z][\w ]*:[ \t]*$"
+
+
+class _Generator(GenerateJsonSchema):
+    def emit_warning(self, kind: JsonSchemaWarningKind, detail: str) -> None:
+        """Say nothing: a default that JSON cannot hold is simply not shown."""
+
+
+def json_schema(core: CoreSchema, descriptions: Mapping[str, str]) -> dict[str, Any]:
+    """Return the schema of a tool's arguments.
+
+    Args:
+        core: Pydantic's schema of them.
+        descriptions: What the docstring says of each.
+    """
+    schema = _Generator(by_alias=True).generate(core)
+    properties: dict[str, Any] = schema.setdefault("properties", {})
+    for name, text in descriptions.items():
+        if text and name in properties:
+            properties[name].setdefault("description", text)
+    schema.setdefault("type", "object")
+    return _Tidy(schema).result()
+
+
+class _Tidy:
+    """Inlines references; one inside the type it refers to stays, and its definition with it."""
+
+    def __init__(self, schema: dict[str, Any]) -> None:
+        self._schema = schema
+        self._defs: dict[str, Any] = schema.get("$defs", {})
+        self._kept: dict[str, Any] = {}
+
+    def result(self) -> dict[str, Any]:
+        tidy = self._node(self._schema, ())
+        done: dict[str, Any] = {}
+        while todo := [name for name in self._kept if name not in done]:
+            for name in todo:
+                done[name] = self._node(self._defs[name], (name,))
+        return {**tidy, "$defs": done} if done else tidy
+
+    def _node(self, schema: dict[str, Any], inside: tuple[str, ...]) -> dict[str, Any]:
+        tidy: dict[str, Any] = {}
+        for key, value in schema.items():
+            if key in _OF_SCHEMAS:
+                tidy[key] = {name: self._node(inner, inside) for name, inner in value.items()}
+            elif key in _A_SCHEMA and isinstance(value, dict):
+                tidy[key] = self._node(cast("dict[str, Any]", value), inside)
+            elif key in _SCHEMAS:
+                tidy[key] = [self._node(inner, inside) for inner in value]
+            elif key not in _DROPPED:
+                tidy[key] = value
+        self._replace_dropped(schema, tidy, inside)
+        if tidy.get("type") == "array":
+            tidy.setdefault("items", {})
+        alone = tidy.get("allOf", ())
+        if len(alone) == 1:
+            del tidy["allOf"]
+            tidy = {**alone[0], **tidy}
+        return tidy
+
+    def _replace_dropped(self, schema: dict[str, Any], tidy: dict[str, Any], inside: tuple[str, ...]) -> None:
+        if "const" in schema:
+            tidy["enum"] = [schema["const"]]
+        if "oneOf" in schema:
+            tidy["anyOf"] = [self._node(inner, inside) for inner in schema["oneOf"]]
+        if "prefixItems" in schema:
+            members: list[dict[str, Any]] = []
+            for inner in schema["prefixItems"]:
+                member = self._node(inner, inside)
+                if member not in members:
+                    members.append(member)
+            tidy["items"] = members[0] if len(members) == 1 else {"anyOf": members}
+        if "$ref" in schema:
+            name = cast("str", schema["$ref"]).removeprefix(_REF)
+            if name in inside:
+                self._kept[name] = None
+                tidy["$ref"] = schema["$ref"]
+            else:
+                for key, value in self._node(self._defs[name], (*inside, name)).items():
+                    tidy.setdefault(key, value)
+
+
+def read_docstring(doc: str | None) -> tuple[str, dict[str, str]]:
+    """Return what a docstring (Google, NumPy or Sphinx style) says of a function, and of each of its parameters."""
+    text = inspect.cleandoc(doc or "")
+    style = (
+        "sphinx"
+        if re.search(_SPHINX, text, re.MULTILINE)
+        else "numpy"
+        if re.search(_NUMPY, text, re.MULTILINE)
+        else "google"
+    )
+    if style == "google" and not re.search(_GOOGLE, text, re.MULTILINE):
+        return text, {}
+
+    import griffe  # its import takes 200 ms; most programs' first tool pays it, none at import
+
+    words: list[str] = []
+    parameters: dict[str, str] = {}
+    for section in griffe.Docstring(text).parse(griffe.Parser(style), warnings=False):
+        if isinstance(section, griffe.DocstringSectionText):
+            words.append(section.value.strip())
+        elif isinstance(section, griffe.DocstringSectionParameters | griffe.DocstringSectionOtherParameters):
+            for parameter in section.value:
+                parameters[parameter.name.lstrip("*")] = " ".join(parameter.description.split())
+    return "\n\n".join(words), parameters

@@ -1,0 +1,332 @@
+"""What a function's signature says: which parameters the model fills, which the loop fills, which are fixed.
+
+Rules:
+
+1. Read on first use, not at decoration: reading and building the validator cost 100 µs, decorating must not.
+2. Annotations are found where the function was written: its module, its closure, and, for text annotations of a local
+   function, the locals of the frames that decorated it (only the names that the annotations use are kept).
+3. Every refusal names the tool, the parameter, and what would be legal.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import functools
+import inspect
+import re
+import sys
+import typing
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from types import FrameType, FunctionType, UnionType
+from typing import Any, Final, TypeAlias, cast
+
+from pydantic import TypeAdapter
+from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
+from pydantic.warnings import PydanticExperimentalWarning
+from pydantic_core import CoreSchema, SchemaValidator
+
+from agentflow.context import RunContext
+from agentflow.errors import UsageError
+from agentflow.tools.context import DepMark, ToolContext, ToolEmitter
+
+with warnings.catch_warnings():  # pydantic 2.11 warns of each use
+    warnings.simplefilter("ignore", PydanticExperimentalWarning)
+    from pydantic.experimental.arguments_schema import generate_arguments_schema
+
+__all__ = ["Fill", "Plan", "local_names", "plain_function", "read_plan"]
+
+Fill: TypeAlias = Callable[[ToolContext], object]
+"""Gives the value of an injected parameter."""
+
+Parameters: TypeAlias = dict[str, inspect.Parameter]
+
+_INJECTED: Final[Mapping[object, Fill]] = {
+    ToolContext: lambda context: context,
+    ToolEmitter: lambda context: context.emitter,
+    RunContext: lambda context: context.run,
+}
+# Names that linters move under TYPE_CHECKING, where the running program cannot see them.
+_KNOWN: Final[dict[str, object]] = {kind.__name__: kind for kind in (ToolContext, ToolEmitter, RunContext)}
+_IDENTIFIER: Final = re.compile(r"[^\W\d]\w*")
+_MOST_FRAMES: Final = 12
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Plan:
+    """A signature, read.
+
+    Attributes:
+        core: Pydantic's schema of the arguments that the model fills.
+        validator: Built from it.
+        aliases: Parameters that the model knows by another name.
+        fills: How each injected parameter gets its value.
+        dep_types: The types that `deps=` must hold.
+        positional: Parameters that Python takes by position only.
+    """
+
+    core: CoreSchema
+    validator: SchemaValidator
+    aliases: Mapping[str, str]
+    fills: tuple[tuple[str, Fill], ...]
+    dep_types: tuple[type, ...]
+    positional: tuple[str, ...]
+
+
+def plain_function(function: Callable[..., object]) -> FunctionType | None:
+    """Return the Python function behind a callable (method, partial, object with `__call__`), if there is one."""
+    while True:
+        if isinstance(function, FunctionType):
+            return function
+        if isinstance(function, functools.partial):
+            function = cast("functools.partial[object]", function).func
+        elif inspect.ismethod(function):
+            function = function.__func__
+        else:
+            behind = inspect.getattr_static(type(function), "__call__", None)
+            return behind if isinstance(behind, FunctionType) else None
+
+
+def local_names(function: FunctionType) -> Mapping[str, object]:
+    """Return what a local function's text annotations name in the frames that are decorating it now."""
+    behind = cast("FunctionType", inspect.unwrap(function))
+    wanted = {
+        name
+        for annotation in function.__annotations__.values()
+        if isinstance(annotation, str)
+        for name in _IDENTIFIER.findall(annotation)
+    }
+    found: dict[str, object] = {}
+    if not wanted:
+        return found
+    for frame in _frames(behind.__globals__):
+        names = frame.f_locals
+        found.update({name: names[name] for name in wanted if name in names and name not in found})
+    return found
+
+
+def _frames(of_globals: dict[str, Any]) -> Iterator[FrameType]:
+    """The frames that run code of one module, innermost first, up to its top level."""
+    frame: FrameType | None = sys._getframe(2)  # pyright: ignore[reportPrivateUsage] - as `inspect.currentframe` does
+    for _ in range(_MOST_FRAMES):
+        if frame is None or frame.f_code.co_name == "<module>":
+            return
+        if frame.f_globals is of_globals:
+            yield frame
+        frame = frame.f_back
+
+
+def read_plan(
+    tool: str,
+    function: Callable[..., object],
+    *,
+    is_method: bool,
+    in_thread: bool,
+    fixed: Mapping[str, object],
+    names: Mapping[str, object],
+) -> Plan:
+    """Read a tool's signature.
+
+    Args:
+        tool: The tool's name, for messages.
+        function: What runs.
+        is_method: The first parameter is `self`.
+        in_thread: It runs in a thread, where nothing can be awaited.
+        fixed: Parameters with a value already; hidden from the model.
+        names: What text annotations may refer to, besides the module and the closure.
+
+    Raises:
+        UsageError: A parameter cannot be filled, or its type is one that JSON cannot describe.
+    """
+    parameters = _parameters(tool, function, is_method)
+    hints = _hints(tool, function, parameters, names)
+    shown: Parameters = {}
+    fills: list[tuple[str, Fill]] = []
+    deps: list[type] = []
+    for name, parameter in parameters.items():
+        if name in fixed:
+            continue
+        kind, marked = _injected_kind(hints.get(name))
+        if kind in _INJECTED:
+            if in_thread and kind is ToolEmitter:
+                raise UsageError(
+                    f"Tool {tool!r} runs in a thread, where its parameter {name!r} (ToolEmitter) cannot be awaited. "
+                    "Make it an async def, or return the whole result."
+                )
+            fills.append((name, _INJECTED[kind]))
+        elif isinstance(kind, type) and (marked or _is_dep(cast("type[object]", kind))):
+            _check_dep(tool, name, kind)
+            fills.append((name, functools.partial(_dep, kind, parameter.default)))
+            if parameter.default is parameter.empty:
+                deps.append(kind)
+        else:
+            shown[name] = parameter
+    core = _core_schema(tool, shown, hints)
+    return Plan(
+        core=core,
+        validator=SchemaValidator(core),
+        aliases=_aliases(core),
+        fills=tuple(fills),
+        dep_types=tuple(dict.fromkeys(deps)),
+        positional=tuple(name for name, p in parameters.items() if p.kind is p.POSITIONAL_ONLY),
+    )
+
+
+def _parameters(tool: str, function: Callable[..., object], is_method: bool) -> Parameters:
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (ValueError, TypeError) as error:
+        raise UsageError(
+            f"Tool {tool!r}: Python does not know the signature of {function!r}. Wrap it in an async def with "
+            "annotated parameters."
+        ) from error
+    if is_method:
+        parameters = parameters[1:]
+    for parameter in parameters:
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            raise UsageError(
+                f"Tool {tool!r} takes {parameter}: a model fills named arguments only. Name each one, or take a "
+                f"list or dict parameter ({parameter.name}: list[str])."
+            )
+    return {parameter.name: parameter for parameter in parameters}
+
+
+def _hints(
+    tool: str, function: Callable[..., object], parameters: Parameters, names: Mapping[str, object]
+) -> dict[str, Any]:
+    """Evaluate the parameters' annotations only: what a function returns is often known to type checkers alone."""
+    plain = plain_function(function)
+    behind = inspect.unwrap(plain) if plain is not None else None
+    module = cast("dict[str, Any]", getattr(behind, "__globals__", {}))
+    local = {name: value for name, value in _KNOWN.items() if name not in module} | dict(names)
+    if isinstance(behind, FunctionType):
+        local |= _closure(behind)
+        local |= {kind.__name__: kind for kind in getattr(behind, "__type_params__", ())}
+    annotations: dict[str, Any] = {}
+    try:
+        if plain is not None:  # reading evaluates them on Python 3.14
+            annotations = plain.__annotations__
+        stub = _stub({name: annotations[name] for name in parameters if name in annotations})
+        return typing.get_type_hints(stub, module, local, include_extras=True)
+    except NameError as error:
+        name = error.name or ""
+        culprit = next((p for p, text in annotations.items() if name in _IDENTIFIER.findall(str(text))), "?")
+        raise UsageError(
+            f"Tool {tool!r}: the annotation of parameter {culprit!r} names {name!r}, which the running program does "
+            f"not know. Import or define {name} before the tool, outside `if TYPE_CHECKING:`."
+        ) from error
+
+
+def _closure(function: FunctionType) -> dict[str, object]:
+    found: dict[str, object] = {}
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            found[name] = cell.cell_contents
+        except ValueError:  # not assigned (yet)
+            continue
+    return found
+
+
+def _stub(annotations: dict[str, Any]) -> FunctionType:
+    def stub() -> None: ...
+
+    stub.__annotations__ = annotations
+    return cast("FunctionType", stub)
+
+
+def _injected_kind(hint: object) -> tuple[object, bool]:
+    """Return the class that an annotation stands for (`X`, `X | None`, `Dep[X]`), and whether `Dep` marks it."""
+    marked = False
+    while True:
+        origin = typing.get_origin(hint)
+        arguments = typing.get_args(hint)
+        if origin is typing.Annotated:
+            marked = marked or any(isinstance(mark, DepMark) for mark in arguments[1:])
+            hint = arguments[0]
+        elif origin in (typing.Union, UnionType):
+            members = [member for member in arguments if member is not type(None)]
+            if len(members) != 1:
+                return None, marked
+            hint = members[0]
+        else:
+            return (origin or hint) if marked else hint, marked
+
+
+def _is_dep(kind: type[object]) -> bool:
+    """Whether a class is one that JSON cannot describe, so that only `deps=` can hold it."""
+    plain: type = kind
+    if (
+        kind.__module__ == "builtins"
+        or dataclasses.is_dataclass(kind)
+        or issubclass(plain, (enum.Enum, dict, list, tuple, str, int, float))
+        or hasattr(kind, "__get_pydantic_core_schema__")
+    ):
+        return False
+    return isinstance(_refusal(kind), PydanticSchemaGenerationError)
+
+
+def _refusal(hint: Any) -> PydanticUserError | None:
+    try:
+        TypeAdapter(hint)
+    except PydanticUserError as error:
+        return error
+    return None
+
+
+def _check_dep(tool: str, name: str, kind: type) -> None:
+    try:
+        isinstance(None, kind)
+    except TypeError as error:
+        raise UsageError(
+            f"Tool {tool!r}: parameter {name!r} asks deps= for a {kind.__name__}, and isinstance() cannot look for one "
+            f"({error}). Put @typing.runtime_checkable on the Protocol."
+        ) from error
+
+
+def _dep(kind: type[object], default: object, context: ToolContext) -> object:
+    try:
+        return context.run.deps(kind)
+    except UsageError:
+        if default is inspect.Parameter.empty:
+            raise
+        return default
+
+
+def _core_schema(tool: str, shown: Parameters, hints: dict[str, Any]) -> CoreSchema:
+    stub = _stub({name: hints[name] for name in shown if name in hints})
+    # Keyword-only throughout: arguments come back as one dict, ready for what is injected.
+    by_name = [
+        inspect.Parameter(p.name, p.KEYWORD_ONLY, default=p.default, annotation=hints.get(p.name, p.empty))
+        for p in shown.values()
+    ]
+    setattr(stub, "__signature__", inspect.Signature(by_name))  # noqa: B010 - functions have no such declared attribute
+    try:
+        return generate_arguments_schema(stub)
+    except PydanticUserError as error:
+        name, problem = _culprit(hints, shown, error)
+        raise UsageError(
+            f"Tool {tool!r}: a model cannot fill parameter {name!r}: {problem}. Legal are types that JSON can describe "
+            "(str, int, list[...], Literal, Enum, pydantic models, dataclasses, TypedDict, their unions), ToolContext, "
+            "ToolEmitter, RunContext, and Dep[X] for what the call's deps= holds."
+        ) from error
+
+
+def _culprit(hints: dict[str, Any], shown: Parameters, error: PydanticUserError) -> tuple[str, str]:
+    for name in shown:
+        problem = _refusal(hints.get(name, Any))
+        if problem is not None:
+            return name, _first_sentence(problem)
+    return ", ".join(shown), _first_sentence(error)
+
+
+def _first_sentence(error: PydanticUserError) -> str:
+    return error.message.splitlines()[0].split(". ")[0].rstrip(".")
+
+
+def _aliases(core: CoreSchema) -> dict[str, str]:
+    inner = cast("Any", core)
+    if inner["type"] == "definitions":
+        inner = inner["schema"]
+    parameters = cast("list[dict[str, Any]]", inner["arguments_schema"])
+    return {p["name"]: p["alias"] for p in parameters if isinstance(p.get("alias"), str)}

@@ -1,0 +1,76 @@
+"""Exceptions of LiteLLM's kind as `ModelError`s; the real ones come over HTTP in `test_litellm_model.py`."""
+
+import httpx
+import pytest
+
+from agentflow.models.litellm_errors import broken_stream, model_error
+
+MODEL = "openai/gpt-5"
+
+
+class APIConnectionError(Exception):
+    """LiteLLM's class of that name: its catch-all."""
+
+    status_code = 500
+
+
+class Timeout(APIConnectionError):  # noqa: N818 - told by its name
+    """LiteLLM's class of that name."""
+
+
+class MidStreamFallbackError(Exception):
+    """LiteLLM's class of that name, around what broke the stream."""
+
+    def __init__(self, original: Exception) -> None:
+        super().__init__(f"litellm.MidStreamFallbackError: {original} Original exception: {original}")
+        self.original_exception = original
+
+
+def caused(error: Exception, cause: Exception) -> Exception:
+    error.__cause__ = cause
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "retryable"),
+    [
+        (ConnectionResetError("reset by peer"), True),
+        (TimeoutError("slow"), True),
+        (httpx.ReadError("cut"), True),
+        (caused(APIConnectionError("litellm.APIConnectionError: cut"), httpx.ReadError("cut")), True),
+        (caused(APIConnectionError("No module named 'mcp'"), ModuleNotFoundError("No module named 'mcp'")), False),
+        (MidStreamFallbackError(APIConnectionError("litellm.APIConnectionError: overloaded")), True),
+        (MidStreamFallbackError(APIConnectionError("bad\ninvalid_request_error")), False),
+        (Timeout("litellm.Timeout: too slow"), True),
+        (ValueError("something else"), False),
+    ],
+)
+def test_what_may_pass_is_told_from_what_will_not(error: Exception, retryable: bool) -> None:
+    """Faults on the line are tried again, faults in a program or a request are not."""
+    assert model_error(error, MODEL).retryable is retryable
+
+
+def test_the_message_is_one_clear_line() -> None:
+    """Class names, JSON and traces do not reach the reader; the provider's words do."""
+    text = 'litellm.APIConnectionError: OpenAIException - {"error": {"message": "Too\\nbusy"}}\nTraceback ...'
+    error = model_error(APIConnectionError(text), MODEL)
+    assert str(error) == "openai/gpt-5 could not be reached or broke off: Too busy."
+
+
+def test_a_long_message_is_cut() -> None:
+    """A page of text does not become an error message."""
+    assert len(str(model_error(ValueError("x" * 10_000), MODEL))) < 700
+
+
+def test_an_endless_chain_of_causes_ends() -> None:
+    """A chain of exceptions may be a ring."""
+    one, two = ValueError("one"), ValueError("two")
+    one.__cause__, two.__cause__ = two, one
+    assert "one" in str(model_error(one, MODEL))
+
+
+def test_a_broken_stream_is_retryable() -> None:
+    """A stream without a finish reason is told as such."""
+    error = broken_stream(MODEL)
+    assert (error.retryable, error.model) == (True, MODEL)
+    assert "without a finish reason" in str(error)

@@ -1,0 +1,232 @@
+"""Traps known from reactivex and from async generators, each with the proof that it is not here."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import gc
+from typing import TYPE_CHECKING
+
+import pytest
+
+from agentflow.errors import UsageError
+from agentflow.reactive import Flux, Mono, StreamIterator
+from agentflow.testing.clock import run_virtual
+from agentflow.testing.verify import Probe, verify
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+
+async def test_long_chains_do_not_exhaust_the_stack() -> None:
+    """10,000 maps and 5,000 flat_maps run, on Mono and (maps) on Flux; reactivex ends at 245 and 82."""
+    mono: Mono[int] = Mono.just(0)
+    flux: Flux[int] = Flux.of(0)
+    for _ in range(10_000):
+        mono, flux = mono.map(lambda x: x + 1), flux.map(lambda x: x + 1)
+    assert await mono == 10_000
+    assert await flux.to_list() == [10_000]
+    mono = Mono.just(0)
+    for _ in range(5_000):
+        mono = mono.flat_map(lambda x: Mono.just(x + 1))
+    assert await mono == 5_000
+
+
+async def test_recursion_through_flat_map_has_no_depth_limit() -> None:
+    """A loop written as a flat_map that returns itself runs 20,000 turns, with and without suspending."""
+
+    def turn(left: int) -> Mono[str]:
+        return Mono.just(left).flat_map(lambda n: turn(n - 1) if n else Mono.just("done"))
+
+    def suspending(left: int) -> Mono[str]:
+        return Mono(lambda: asyncio.sleep(0, left)).flat_map(lambda n: suspending(n - 1) if n else Mono.just("done"))
+
+    assert await turn(20_000) == "done"
+    assert await suspending(1_000) == "done"
+
+
+async def test_catch_and_retry_do_not_swallow_cancellation() -> None:
+    """reactivex turns a CancelledError into on_error and retries it; here the task is cancelled."""
+    probe = Probe(hang=True)
+    stubborn = (
+        probe.flux.retry().catch(lambda _, source: source).timeout(60, Flux.of(1)).on_error_resume_next(Flux.of(2))
+    )
+    reader = asyncio.create_task(stubborn.to_list().retry().catch(Mono.just([])))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    reader.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await reader
+    assert probe.subscriptions == probe.cancelled == 1
+
+
+@pytest.mark.parametrize("signal", [KeyboardInterrupt, SystemExit])
+def test_signals_pass_every_operator(signal: type[BaseException]) -> None:
+    """They are no failures: nothing catches, retries or replaces them."""
+    probe = Probe(error=signal())
+    with pytest.raises(signal):
+        probe.flux.retry().catch(Flux.of(1)).timeout(5, Flux.of(2)).to_list().catch(Mono.just([])).block()
+    assert probe.subscriptions == 1
+
+
+async def test_flat_map_takes_a_coroutine_function_and_is_cold() -> None:
+    """reactivex's flat_map refuses one, and from_future runs before it is subscribed."""
+    runs = 0
+
+    async def work(value: int) -> int:
+        nonlocal runs
+        runs += 1
+        return value + 1
+
+    chain = Mono.just(1).flat_map(work)
+    assert runs == 0
+    assert [await chain, await chain] == [2, 2]
+    assert runs == 2
+
+
+def test_a_limit_never_cancels_the_readers_own_sleep() -> None:
+    """asyncio.timeout held over a yield cancels whatever its reader awaits; these limits do not run meanwhile."""
+
+    async def main() -> None:
+        for limited in (Flux.of(1, 2).timeout(1), Flux.of(1, 2).deadline(1), Flux.of(1, 2).buffer_with_time(1)):
+            async with limited as items:
+                async for _ in items:
+                    await asyncio.sleep(10)
+
+    run_virtual(main())
+
+
+async def test_reading_as_a_task_and_a_second_reader() -> None:
+    """`create_task(anext(it))` works; a second concurrent read is refused and the first goes on."""
+    gate = asyncio.Event()
+
+    async def gated() -> AsyncIterator[int]:
+        await gate.wait()
+        yield 1
+
+    async with Flux(gated) as items:
+        first = asyncio.create_task(anext(items), name="first")
+        await asyncio.sleep(0)
+        with pytest.raises(UsageError, match="'first' is already waiting"):
+            await anext(items)
+        gate.set()
+        assert await first == 1
+    with pytest.raises(StopAsyncIteration):
+        await anext(items)
+
+
+async def test_closing_while_a_read_is_in_flight() -> None:
+    """Leaving `async with` cancels the read and waits for the cleanup; a bare aclose() says what to do first."""
+    probe = Probe(hang=True)
+    async with probe.flux as items:
+        reader = asyncio.create_task(anext(items))
+        await asyncio.sleep(0)
+    assert reader.cancelled()
+    assert probe.closed == probe.cancelled == 1
+
+    bare = aiter(probe.flux)
+    assert isinstance(bare, StreamIterator)
+    reader = asyncio.create_task(anext(bare))
+    await asyncio.sleep(0)
+    with pytest.raises(UsageError, match="cancel and await that task first"):
+        await bare.aclose()
+    with pytest.raises(UsageError, match="another task is already waiting"):
+        await anext(bare)
+    reader.cancel()
+    await asyncio.wait([reader])
+    await bare.aclose()
+    await bare.aclose()
+    assert probe.closed == probe.cancelled == 2
+
+
+async def test_a_bare_break_is_cleaned_up_at_the_next_turns() -> None:
+    """The source of a dropped iterator is closed by the loop, through all operators."""
+    probe = Probe(1, 2)
+    async for _ in probe.flux.map(lambda x: x).retry(2).merge(Flux.never()):
+        break
+    gc.collect()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert probe.closed == 1
+
+
+async def test_a_foreign_iterator_is_closed_after_a_bare_break() -> None:
+    """So is one that is no async generator but has an aclose()."""
+
+    class Foreign:
+        closed = False
+
+        def __aiter__(self) -> Foreign:
+            return self
+
+        async def __anext__(self) -> int:
+            return 1
+
+        async def aclose(self) -> None:
+            self.closed = True
+
+    foreign = Foreign()
+    async for _ in Flux(lambda: foreign):
+        break
+    gc.collect()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert foreign.closed
+
+
+async def test_one_flux_read_twice_at_once() -> None:
+    """Two `async with` of one flux, nested and in two tasks, are independent runs."""
+    probe = Probe(1, 2)
+    flux = probe.flux
+    async with flux as outer, flux as inner:
+        assert [await anext(outer), await anext(inner), await anext(outer)] == [1, 1, 2]
+    assert probe.subscriptions == probe.closed == 2
+
+    async def read() -> list[int]:
+        async with flux as items:
+            return [x async for x in items]
+
+    assert await asyncio.gather(read(), read()) == [[1, 2], [1, 2]]
+
+
+async def test_our_iterator_is_handed_out_as_it_is() -> None:
+    """A source that brings a StreamIterator gets no second layer."""
+    own = StreamIterator(Probe(1).flux.open())
+    assert aiter(Flux(lambda: own)) is own
+    await own.aclose()
+
+
+async def test_a_failing_sibling_leaves_no_task_and_no_lost_error() -> None:
+    """Merge reports the first failure; a second one in the cleanup of a loser does not replace it."""
+
+    async def bad_cleanup() -> AsyncIterator[int]:
+        try:
+            yield 1
+            await asyncio.get_running_loop().create_future()
+        finally:
+            raise ValueError("in cleanup")
+
+    merged = Flux.merge(Flux(bad_cleanup), Mono(lambda: asyncio.sleep(0)).then(Mono.error(OSError("first"))))
+    with pytest.raises(OSError, match="first"):
+        await merged.to_list()
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+async def test_changes_to_context_variables_do_not_leak_from_subscriptions() -> None:
+    """A subscription runs in a copy of its subscriber's context."""
+    user: contextvars.ContextVar[str] = contextvars.ContextVar("user", default="nobody")
+    await Mono.from_callable(lambda: user.set("leaked")).subscribe().closed()
+    assert user.get() == "nobody"
+
+
+async def test_a_subclass_keeps_all_operators() -> None:
+    """A Flux with methods of its own gives plain Fluxes, so a loop can hand out a richer source."""
+
+    class Source(Flux[int]):
+        def using(self, model: str) -> Source:
+            return Source(Flux.of(len(model)).open)
+
+    source = Source(Probe(1, error=OSError()).flux.open)
+    assert await source.catch(lambda _, __: source.using("gpt")).to_list() == [1, 3]
+    assert type(source.retry(2)) is Flux
+    await verify(source.timeout(5).deadline(30).map(str)).expect("1").expect_error(OSError)

@@ -1,0 +1,299 @@
+"""The schema and the words that a model is given for a tool."""
+
+import enum
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+import pytest
+from pydantic import BaseModel, Field
+from typing_extensions import TypedDict
+
+from agentflow.errors import UsageError
+from agentflow.tools import ToolContext, tool
+
+
+class Mood(enum.Enum):
+    """How it feels."""
+
+    GOOD = "good"
+    BAD = "bad"
+
+
+class Address(BaseModel):
+    """Where somebody lives."""
+
+    street: str
+    title: str = Field("Home", title="A title", description="What to call it")
+
+
+@dataclass
+class Point:
+    x: int
+    y: int = 0
+
+
+class Filter(TypedDict, total=False):
+    deep: bool
+
+
+class Node(BaseModel):
+    name: str
+    children: list["Node"] = []
+
+
+class Cat(BaseModel):
+    kind: Literal["cat"]
+
+
+class Dog(BaseModel):
+    kind: Literal["dog"]
+
+
+Pet = Annotated[Cat | Dog, Field(discriminator="kind")]
+ADDRESS = {
+    "type": "object",
+    "description": "Where somebody lives.",
+    "properties": {
+        "street": {"type": "string"},
+        "title": {"type": "string", "default": "Home", "description": "What to call it"},
+    },
+    "required": ["street"],
+}
+
+
+@tool
+async def everything(
+    name: str,
+    mood: Mood,
+    address: Address,
+    point: Point,
+    where: Filter,
+    size: Literal["s", "m"] = "s",
+    only: Literal["x"] = "x",
+    pet: Pet | None = None,
+    old: Address | None = None,
+    tags: list[str] | None = None,
+    anything: list[Any] = [],  # noqa: B006 - mutable defaults are what users write
+    pair: tuple[int, str] = (1, "a"),
+    by_name: dict[Literal["a"], int] | None = None,
+    ratio: Annotated[float, Field(description="From the field", ge=0)] = 0.5,
+) -> None:
+    """Do it all.
+
+    At some length.
+
+    Args:
+        name: Whose it is,
+            told at length.
+        mood: From the docstring.
+        ratio: From the docstring, further away.
+        gone: Nobody has this one.
+
+    Returns:
+        Nothing.
+    """
+
+
+def test_the_schema_of_every_kind_of_parameter() -> None:
+    """No references, titles, constants, `oneOf` or arrays without items; the nearest description wins."""
+    cat = {"type": "object", "properties": {"kind": {"type": "string", "enum": ["cat"]}}, "required": ["kind"]}
+    dog = {"type": "object", "properties": {"kind": {"type": "string", "enum": ["dog"]}}, "required": ["kind"]}
+    assert everything.spec.parameters == {
+        "type": "object",
+        "properties": {
+            "name": {"type": "string", "description": "Whose it is, told at length."},
+            "mood": {"type": "string", "enum": ["good", "bad"], "description": "From the docstring."},
+            "address": ADDRESS,
+            "point": {
+                "type": "object",
+                "properties": {"x": {"type": "integer"}, "y": {"type": "integer", "default": 0}},
+                "required": ["x"],
+            },
+            "where": {"type": "object", "properties": {"deep": {"type": "boolean"}}},
+            "size": {"type": "string", "enum": ["s", "m"], "default": "s"},
+            "only": {"type": "string", "enum": ["x"], "default": "x"},
+            "pet": {"anyOf": [{"anyOf": [cat, dog]}, {"type": "null"}], "default": None},
+            "old": {"anyOf": [ADDRESS, {"type": "null"}], "default": None},
+            "tags": {"anyOf": [{"type": "array", "items": {"type": "string"}}, {"type": "null"}], "default": None},
+            "anything": {"type": "array", "items": {}, "default": []},
+            "pair": {
+                "type": "array",
+                "items": {"anyOf": [{"type": "integer"}, {"type": "string"}]},
+                "minItems": 2,
+                "maxItems": 2,
+                "default": [1, "a"],
+            },
+            "by_name": {
+                "anyOf": [{"type": "object", "additionalProperties": {"type": "integer"}}, {"type": "null"}],
+                "default": None,
+            },
+            "ratio": {"type": "number", "minimum": 0, "default": 0.5, "description": "From the field"},
+        },
+        "required": ["name", "mood", "address", "point", "where"],
+    }
+    assert everything.spec.description == "Do it all.\n\nAt some length."
+
+
+def test_only_a_type_that_contains_itself_keeps_a_reference() -> None:
+    """Its definition comes along."""
+
+    @tool
+    async def grow(tree: Node) -> None: ...
+
+    node = {
+        "type": "object",
+        "properties": {
+            "name": {"type": "string"},
+            "children": {"type": "array", "items": {"$ref": "#/$defs/Node"}, "default": []},
+        },
+        "required": ["name"],
+    }
+    assert grow.spec.parameters == {
+        "type": "object",
+        "properties": {"tree": node},
+        "required": ["tree"],
+        "$defs": {"Node": node},
+    }
+
+
+def test_no_parameters_are_an_empty_object() -> None:
+    """Every provider wants `properties`."""
+
+    @tool
+    async def ping() -> str:
+        return "pong"
+
+    assert ping.spec.parameters == {"type": "object", "properties": {}}
+    assert ping.spec.description == ""
+
+
+@tool
+async def google(path: str, deep: bool = False) -> None:
+    """Read a file.
+
+    Args:
+        path: The file.
+        deep (bool): Follow links.
+
+    Raises:
+        OSError: It is not there.
+    """
+
+
+@tool
+async def numpy(path: str, deep: bool = False) -> None:
+    """Read a file.
+
+    Parameters
+    ----------
+    path : str
+        The file.
+    deep
+        Follow links.
+
+    Returns
+    -------
+    None
+    """
+
+
+@tool
+async def sphinx(path: str, deep: bool = False) -> None:
+    """Read a file.
+
+    :param path: The file.
+    :param bool deep: Follow links.
+    """
+
+
+@pytest.mark.parametrize("made", [google, numpy, sphinx])
+def test_docstrings_of_three_styles(made: Any) -> None:
+    """Google, NumPy and Sphinx docstrings give the same words."""
+    assert made.spec.description == "Read a file."
+    assert {name: p["description"] for name, p in made.spec.parameters["properties"].items()} == {
+        "path": "The file.",
+        "deep": "Follow links.",
+    }
+
+
+def test_a_given_description_replaces_the_docstring_only() -> None:
+    """The words on the arguments stay."""
+    made = tool(google.function, description="Open it.")
+    assert made.spec.description == "Open it."
+    assert made.spec.parameters["properties"]["path"]["description"] == "The file."
+
+
+def test_injected_and_fixed_parameters_are_hidden() -> None:
+    """A model sees what it fills, and nothing of the rest."""
+
+    @tool(key="secret")
+    async def search(query: str, key: str, context: ToolContext) -> AsyncIterator[str]:
+        yield query
+
+    assert list(search.spec.parameters["properties"]) == ["query"]
+    assert search.spec.parameters["required"] == ["query"]
+
+
+def test_a_default_that_json_cannot_hold_is_not_shown() -> None:
+    """It is still used."""
+
+    class Secret:
+        pass
+
+    @tool
+    async def take(value: Any = Secret()) -> None: ...  # noqa: B008 - what users write
+
+    assert take.spec.parameters == {"type": "object", "properties": {"value": {}}}
+
+
+def test_a_parameter_that_no_model_can_fill_is_refused_by_name() -> None:
+    """The message says what would be legal."""
+
+    @tool
+    async def wait(flag: list[enum.EnumType]) -> None: ...
+
+    with pytest.raises(UsageError) as caught:
+        wait.prepare()
+    assert str(caught.value) == (
+        "Tool 'wait': a model cannot fill parameter 'flag': Unable to generate pydantic-core schema for "
+        "<class 'enum.EnumType'>. Legal are types that JSON can describe (str, int, list[...], Literal, Enum, pydantic "
+        "models, dataclasses, TypedDict, their unions), ToolContext, ToolEmitter, RunContext, and Dep[X] for what the "
+        "call's deps= holds."
+    )
+
+
+def test_a_type_without_a_json_schema_is_refused() -> None:
+    """Some types can be checked and not described."""
+
+    @tool
+    async def wait(call: Callable[[], int]) -> None: ...
+
+    with pytest.raises(UsageError, match=r"^Tool 'wait': no JSON schema can be made of its parameters \("):
+        wait.prepare()
+
+
+def test_griffe_is_loaded_for_docstrings_with_sections_only() -> None:
+    """Importing tools, and using one with a plain docstring, does not pay for it."""
+    code = """
+import sys
+from agentflow.tools import tool
+@tool
+async def plain(a: int) -> None:
+    'Do it: now.'
+plain.prepare()
+assert plain.spec.description == "Do it: now."
+assert "griffe" not in sys.modules
+@tool
+async def rich(a: int) -> None:
+    '''Do it.
+
+    Args:
+        a: The number.
+    '''
+rich.prepare()
+assert "griffe" in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)

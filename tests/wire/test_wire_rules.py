@@ -1,0 +1,276 @@
+"""Every rule of the wire servers refuses what it names, in the vendor's words and shape; nothing legal is refused."""
+
+import io
+from collections.abc import Mapping
+
+import aiohttp
+import pytest
+from wire_examples import (
+    ANTHROPIC,
+    AUTH,
+    KEYS,
+    LONG,
+    MARK,
+    ON,
+    OPENAI,
+    SIGNER,
+    USER,
+    Broken,
+    answers,
+    asks,
+    call,
+    chat,
+    message,
+    result,
+    round_of,
+    says,
+    sealed,
+    spec,
+    tells,
+    text,
+    thought,
+    tool,
+    tooled,
+    use,
+)
+
+from agentflow.testing.wire import Dialect, Say, WireRequest, WireServer, describe_rules
+from agentflow.testing.wire.jsonish import JsonObject, dump
+from agentflow.testing.wire.rules import Subject, first_refusal
+from agentflow.testing.wire.wires import ANTHROPIC as ANTHROPIC_WIRE
+from agentflow.testing.wire.wires import OPENAI as OPENAI_WIRE
+from agentflow.testing.wire.wires import Wire
+
+WIRES: Mapping[str, Wire] = {"openai": OPENAI_WIRE, "anthropic": ANTHROPIC_WIRE}
+HEADERS: Mapping[str, Mapping[str, str]] = {"openai": AUTH, "anthropic": KEYS}
+STATUS = {"key": 401, "too-large": 413}
+
+
+def server_for(broken: Broken) -> WireServer:
+    build = WireServer.openai if broken.rule.startswith("openai.") else WireServer.anthropic
+    return build([Say("never")], dialect=broken.dialect)
+
+
+@pytest.mark.parametrize("broken", [*OPENAI, *ANTHROPIC], ids=lambda broken: broken.rule)
+async def test_a_broken_rule_is_answered_with_its_status_shape_and_whole_text(broken: Broken) -> None:
+    """The refusal is the vendor's error body; it is recorded and uses up no reply."""
+    wire, name = broken.rule.split(".", 1)
+    headers = HEADERS[wire] if broken.headers is None else broken.headers
+    sent = io.BytesIO(broken.raw or dump(broken.body).encode())
+    async with (
+        server_for(broken) as server,
+        aiohttp.ClientSession() as session,
+        session.post(server.url, headers=headers, data=sent) as response,
+    ):
+        body = await response.json()
+        refused = server.requests[0]
+        assert (refused.rule, refused.refused, refused.status) == (broken.rule, broken.message, response.status)
+        assert response.status == STATUS.get(name, 400)
+        rule = next(rule for rule in server.rules if rule.id == broken.rule)
+        if wire == "anthropic":
+            error = {"type": rule.type, "message": broken.message}
+            assert body == {"type": "error", "error": error, "request_id": "req_wire_0"}
+        else:
+            inner = body if broken.dialect.family == "mistral" else body["error"]
+            assert (inner["message"], inner["type"], inner["code"]) == (broken.message, rule.type, rule.code)
+            assert (inner["param"] is None) == (rule.param is None)
+        with pytest.raises(AssertionError, match="1 of 1 scripted replies were never asked for"):
+            server.assert_done()
+
+
+@pytest.mark.parametrize("wire", WIRES.values(), ids=lambda wire: wire.name)
+def test_every_rule_has_a_request_that_breaks_it(wire: Wire) -> None:
+    """A rule without an example is a rule nobody has seen refuse; ids are unique."""
+    examples = OPENAI if wire.name == "openai" else ANTHROPIC
+    ids = [rule.id for rule in wire.rules]
+    assert sorted(ids) == sorted(broken.rule for broken in examples)
+    assert len(ids) == len(set(ids))
+
+
+@pytest.mark.parametrize("wire", WIRES.values(), ids=lambda wire: wire.name)
+def test_the_rules_print_as_a_table_of_one_line_each(wire: Wire) -> None:
+    """The printed table has a line for each rule, with its text as the vendor writes it."""
+    lines = describe_rules(wire.rules).splitlines()
+    assert len(lines) == len(wire.rules) + 2
+    assert all(line.startswith(f"| `{rule.id}` |") for line, rule in zip(lines[2:], wire.rules, strict=True))
+    if wire.name == "anthropic":
+        assert any("^[a-zA-Z0-9_-]{1,128}$" in line for line in lines)
+
+
+def many(count: int) -> JsonObject:
+    calls = [call(f"c{n}") for n in range(count)]
+    return chat(*round_of(*calls), tools=[tool()])
+
+
+LEGAL_OPENAI: Mapping[str, JsonObject] = {
+    "128 parallel calls": many(128),
+    "a call with empty arguments": chat(*round_of(call(arguments=""))),
+    "arguments that are no JSON": chat(*round_of(call(arguments='{"a":'))),
+    "results in another order than the calls": chat(USER, asks(call(), call("c2")), answers("c2"), answers("c1")),
+    "a user after a result": chat(*round_of(call()), USER),
+    "the same role twice": chat(
+        USER, USER, {"role": "assistant", "content": "x"}, {"role": "assistant", "content": ""}
+    ),
+    "an assistant first and last": chat({"role": "assistant", "content": "x"}),
+    "late and repeated system messages": chat(
+        USER, {"role": "system", "content": "x"}, {"role": "developer", "content": ""}
+    ),
+    "tool history without tools": chat(*round_of(call())),
+    "an id used again in a later round": chat(*round_of(call()), *round_of(call())[1:]),
+    "empty text": chat({"role": "user", "content": ""}),
+    "an empty result": chat(USER, asks(call()), answers(content="")),
+    "unknown fields": chat({**USER, "x": 1}, y=2, metadata={"a": "b"}),
+    "content left out beside calls": chat(
+        USER,
+        {"role": "assistant", "tool_calls": [call()]},
+        answers(),
+        {"role": "assistant", "content": None, "refusal": "no"},
+    ),
+    "content as parts": chat({"role": "user", "content": [{"type": "text", "text": "a"}]}),
+    "a strict schema that is closed": chat(
+        USER,
+        tools=[
+            tool(
+                strict=True,
+                parameters={
+                    "type": "object",
+                    "properties": {"a": {"type": ["integer", "null"]}},
+                    "required": ["a"],
+                    "additionalProperties": False,
+                },
+            )
+        ],
+    ),
+    "a forced tool": chat(USER, tools=[tool()], tool_choice={"type": "function", "function": {"name": "add"}}),
+}
+
+
+@pytest.mark.parametrize("name", LEGAL_OPENAI)
+def test_openai_takes_what_is_legal_and_often_broken(name: str) -> None:
+    """What OpenAI accepts is not refused."""
+    subject = Subject(wire="openai", body=LEGAL_OPENAI[name], headers=AUTH)
+    assert first_refusal(OPENAI_WIRE.rules, subject) is None
+
+
+LEGAL_ANTHROPIC: Mapping[str, JsonObject] = {
+    "128 parallel calls": tooled(
+        USER, says(*(use(f"t{n}") for n in range(128))), tells(*(result(f"t{n}") for n in range(128)))
+    ),
+    "a call with no arguments": tooled(USER, says(use()), tells(result())),
+    "results in another order than the calls": tooled(USER, says(use(), use("t2")), tells(result("t2"), result("t1"))),
+    "text after results": tooled(USER, says(use()), tells(result(), text("and now?"))),
+    "an empty result": tooled(USER, says(use()), tells(result(content=""))),
+    "a result without content": tooled(USER, says(use()), tells({"type": "tool_result", "tool_use_id": "t1"})),
+    "an empty-text thinking block with a signature": tooled(
+        USER, says(thought(""), use()), tells(result()), thinking=ON
+    ),
+    "redacted thinking at the head": tooled(USER, says(sealed(), use()), tells(result()), thinking=ON),
+    "several thinking blocks in order": tooled(
+        USER, says(thought("a", 0, 2), sealed(1, 2), use()), tells(result()), thinking=ON
+    ),
+    "a loop whose second step has no thinking": tooled(
+        USER, says(thought(), use()), tells(result()), says(use("t2")), tells(result("t2")), thinking=ON
+    ),
+    "thinking left out of an ended turn": tooled(USER, says(use()), tells(result()), says(text()), USER, thinking=ON),
+    "thinking of an ended turn with thinking off": tooled(USER, says(thought(), text()), USER),
+    "adaptive thinking with a forced tool": tooled(USER, thinking={"type": "adaptive"}, tool_choice={"type": "any"}),
+    "a budget above max_tokens when interleaved": message(USER, thinking={"type": "enabled", "budget_tokens": 9000}),
+    "the same role twice": message(USER, USER),
+    "unknown fields": message({**USER, "x": 1}, y=2),
+    "a tool of the vendor": message(USER, tools=[{"type": "web_search_20250305", "name": "web_search"}]),
+    "four marks, long ones first": message(
+        tells(text(cache_control=MARK)),
+        tools=[spec(cache_control=LONG)],
+        system=[text(cache_control=LONG), text(cache_control=MARK)],
+    ),
+    "a server tool and its result": message(
+        USER,
+        says(
+            {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {}},
+            {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []},
+            text(),
+        ),
+        USER,
+    ),
+    "tools that may not be called": tooled(USER, says(use()), tells(result()), tool_choice={"type": "none"}),
+}
+
+
+@pytest.mark.parametrize("name", LEGAL_ANTHROPIC)
+def test_anthropic_takes_what_is_legal_and_often_broken(name: str) -> None:
+    """What Anthropic accepts is not refused."""
+    headers = {**KEYS, "anthropic-beta": "interleaved-thinking-2025-05-14"} if "interleaved" in name else KEYS
+    subject = Subject(wire="anthropic", body=LEGAL_ANTHROPIC[name], headers=headers)
+    assert first_refusal(ANTHROPIC_WIRE.rules, subject) is None
+
+
+CHANGED: Mapping[str, tuple[JsonObject, str]] = {
+    "order": (says(thought("b", 1, 2), thought("a", 0, 2), use()), "anthropic.thinking-modified"),
+    "one of two left out": (says(thought("a", 0, 2), use()), "anthropic.thinking-modified"),
+    "merged": (says({**thought("a", 0, 2), "thinking": "ab"}, use()), "anthropic.thinking-modified"),
+    "trimmed": (says({**thought("a "), "thinking": "a"}, use()), "anthropic.thinking-modified"),
+    "signature edited": (
+        says({**thought(), "signature": SIGNER.sign("I think", 0, 1)[:-4] + "AAA="}, use()),
+        "anthropic.signature",
+    ),
+}
+
+
+@pytest.mark.parametrize("how", CHANGED)
+def test_thinking_that_came_back_changed_is_refused(how: str) -> None:
+    """Blocks out of order, left out, merged, trimmed or re-signed do not pass."""
+    assistant, rule = CHANGED[how]
+    subject = Subject(wire="anthropic", body=tooled(USER, assistant, tells(result()), thinking=ON), headers=KEYS)
+    refusal = first_refusal(ANTHROPIC_WIRE.rules, subject)
+    assert refusal is not None
+    assert refusal.rule == rule
+
+
+def test_thinking_changed_in_an_earlier_message_is_an_invalid_signature() -> None:
+    """Only the latest assistant message gets the text about modification."""
+    old = says({**thought(), "thinking": "other"}, text())
+    subject = Subject(wire="anthropic", body=message(USER, old, USER, says(text()), USER, thinking=ON), headers=KEYS)
+    refusal = first_refusal(ANTHROPIC_WIRE.rules, subject)
+    assert refusal is not None
+    assert (refusal.rule, refusal.message) == (
+        "anthropic.signature",
+        "messages.1.content.0: Invalid `signature` in `thinking` block",
+    )
+
+
+def test_a_prefill_is_legal_for_older_models() -> None:
+    """The dialect of 4.5 takes an assistant message at the end, even an empty one."""
+    for last in (says(text("So:")), says(), {"role": "assistant", "content": ""}):
+        subject = Subject(wire="anthropic", body=message(USER, last), headers=KEYS, dialect=Dialect.claude_4_5())
+        assert first_refusal(ANTHROPIC_WIRE.rules, subject) is None
+
+
+def test_a_late_system_message_is_legal_for_newer_models() -> None:
+    """The dialect of 4.8 takes a system message right after a user turn."""
+    body = message(USER, {"role": "system", "content": "be brief"})
+    subject = Subject(wire="anthropic", body=body, headers=KEYS, dialect=Dialect.claude_4_8())
+    assert first_refusal(ANTHROPIC_WIRE.rules, subject) is None
+
+
+def test_compatible_vendors_take_a_clean_conversation() -> None:
+    """Mistral, DeepSeek and strict templates accept calls answered in order and given back whole."""
+    told = {**asks(call("abcdefgh1")), "reasoning_content": "hm"}
+    body = chat({"role": "system", "content": "x"}, USER, told, answers("abcdefgh1"), tools=[tool()])
+    for dialect in (Dialect.mistral(), Dialect.deepseek(), Dialect.template()):
+        subject = Subject(wire="openai", body=body, headers=AUTH, dialect=dialect)
+        assert first_refusal(OPENAI_WIRE.rules, subject) is None, dialect.name
+
+
+def test_a_result_text_can_be_read_on_either_wire() -> None:
+    """The recorded request speaks of system, user text and results in one language."""
+    openai = WireRequest(
+        wire="openai", index=0, body=chat({"role": "system", "content": "S"}, *round_of(call()), tools=[tool()])
+    )
+    anthropic = WireRequest(
+        wire="anthropic",
+        index=0,
+        body=tooled(USER, says(use("c1")), tells(result("c1", [text("2")])), system=[text("S")]),
+    )
+    for request in (openai, anthropic):
+        seen = (request.system, request.user_text, request.tool_names, [(r.id, r.text) for r in request.results])
+        assert seen == ("S", "hi", ("add",), [("c1", "2")])

@@ -1,0 +1,797 @@
+"""For every rule of the wire servers, one request that breaks it and no earlier one, with the words of the answer.
+
+Builders first, then a table for each wire. `Broken.message` is the whole text, its blanks filled.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from agentflow.testing.wire import Dialect
+from agentflow.testing.wire.jsonish import JsonObject, JsonValue
+from agentflow.testing.wire.signing import Signer
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """A request that breaks one rule."""
+
+    rule: str
+    message: str
+    body: JsonValue
+    dialect: Dialect = field(default_factory=Dialect)
+    headers: Mapping[str, str] | None = None
+    raw: bytes | None = None
+
+
+USER: JsonObject = {"role": "user", "content": "hi"}
+AUTH = {"authorization": "Bearer sk-test"}
+KEYS = {"x-api-key": "sk-test", "anthropic-version": "2023-06-01"}
+SIGNER = Signer()
+
+
+def call(ident: JsonValue = "c1", name: JsonValue = "add", arguments: JsonValue = "{}") -> JsonObject:
+    return {"id": ident, "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+def asks(*calls: JsonObject, **more: JsonValue) -> JsonObject:
+    return {"role": "assistant", "content": None, "tool_calls": [*calls], **more}
+
+
+def answers(ident: JsonValue = "c1", content: JsonValue = "2") -> JsonObject:
+    return {"role": "tool", "tool_call_id": ident, "content": content}
+
+
+def tool(name: JsonValue = "add", **more: JsonValue) -> JsonObject:
+    schema: JsonObject = {"type": "object", "properties": {}}
+    return {"type": "function", "function": {"name": name, "parameters": schema, **more}}
+
+
+def chat(*messages: JsonValue, **more: JsonValue) -> JsonObject:
+    return {"model": "gpt-test", "messages": [*messages], **more}
+
+
+def round_of(*calls: JsonObject) -> list[JsonObject]:
+    """A question, the calls, and an answer to each."""
+    return [USER, asks(*calls), *(answers(one["id"]) for one in calls)]
+
+
+STRICT_OPEN: JsonObject = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
+STRICT_LOOSE: JsonObject = {**STRICT_OPEN, "required": [], "additionalProperties": False}
+EMPTY = "empty array. Expected an array with minimum length 1, but got an empty array instead."
+NO_NAME = "empty string. Expected a string with minimum length 1, but got an empty string instead."
+PATTERN = "string does not match pattern. Expected a string that matches the pattern '^[a-zA-Z0-9_-]+$'."
+
+OPENAI: Sequence[Broken] = (
+    Broken(
+        "openai.key",
+        "You didn't provide an API key. You need to provide your API key in an Authorization header using Bearer auth "
+        "(i.e. Authorization: Bearer YOUR_KEY).",
+        chat(USER),
+        headers={},
+    ),
+    Broken("openai.too-large", "Request too large.", chat(USER), Dialect(max_body=10)),
+    Broken("openai.json", "We could not parse the JSON body of your request.", None, raw=b"{"),
+    Broken("openai.model", "you must provide a model parameter", {"messages": [USER]}),
+    Broken("openai.messages-missing", "Missing required parameter: 'messages'.", {"model": "m"}),
+    Broken("openai.messages-empty", f"Invalid 'messages': {EMPTY}", chat()),
+    Broken(
+        "openai.message-type",
+        "Invalid type for 'messages[1]': expected an object, but got a string instead.",
+        chat(USER, "hi"),
+    ),
+    Broken(
+        "openai.role",
+        "Invalid value: 'bot'. Supported values are: 'system', 'assistant', 'user', 'function', 'tool', and "
+        "'developer'.",
+        chat({"role": "bot", "content": "x"}),
+    ),
+    Broken(
+        "openai.system-role",
+        "Unsupported value: 'messages[0].role' does not support 'system' with this model.",
+        chat({"role": "system", "content": "x"}, USER),
+        Dialect.o1(),
+    ),
+    Broken("openai.content-missing", "Missing required parameter: 'messages[0].content'.", chat({"role": "user"})),
+    Broken(
+        "openai.content-null",
+        "Invalid value for 'content': expected a string, got null.",
+        chat(USER, {"role": "assistant", "content": None}),
+    ),
+    Broken(
+        "openai.content-type",
+        "Invalid type for 'messages[0].content': expected one of a string or array of objects, but got an integer "
+        "instead.",
+        chat({"role": "user", "content": 3}),
+    ),
+    Broken(
+        "openai.content-empty-list",
+        f"Invalid 'messages[0].content': {EMPTY}",
+        chat({"role": "user", "content": []}),
+    ),
+    Broken(
+        "openai.part-type",
+        "Invalid value: 'tool_use'. Supported values are: 'text', 'image_url', 'input_audio', 'refusal', 'audio', and "
+        "'file'.",
+        chat({"role": "user", "content": [{"type": "tool_use"}]}),
+    ),
+    Broken(
+        "openai.message-name",
+        f"Invalid 'messages[0].name': {PATTERN}",
+        chat({"role": "user", "content": "x", "name": "a b"}),
+    ),
+    Broken("openai.calls-empty", f"Invalid 'messages[1].tool_calls': {EMPTY}", chat(USER, asks())),
+    Broken(
+        "openai.calls-many",
+        "Invalid 'messages[1].tool_calls': array too long. Expected an array with maximum length 128, but got an array "
+        "with length 129 instead.",
+        chat(*round_of(*(call(f"c{n}") for n in range(129)))),
+    ),
+    Broken(
+        "openai.call-id-missing",
+        "Missing required parameter: 'messages[1].tool_calls[0].id'.",
+        chat(*round_of(call(None))),
+    ),
+    Broken(
+        "openai.call-id-long",
+        "Invalid 'messages[1].tool_calls[0].id': string too long. Expected a string with maximum length 40, but got a "
+        "string with length 41 instead.",
+        chat(*round_of(call("c" * 41))),
+    ),
+    Broken(
+        "openai.call-id-twice",
+        "Invalid parameter: Duplicate value for 'tool_call_id' of 'c1' in messages[1].",
+        chat(USER, asks(call(), call()), answers()),
+    ),
+    Broken(
+        "openai.call-type",
+        "Missing required parameter: 'messages[1].tool_calls[0].type'.",
+        chat(USER, asks({"id": "c1", "function": {"name": "add", "arguments": ""}}), answers()),
+    ),
+    Broken(
+        "openai.call-name-empty",
+        f"Invalid 'messages[1].tool_calls[0].function.name': {NO_NAME}",
+        chat(*round_of(call(name=""))),
+    ),
+    Broken(
+        "openai.call-name-pattern",
+        f"Invalid 'messages[1].tool_calls[1].function.name': {PATTERN}",
+        chat(*round_of(call(), call("c2", "a.b"))),
+    ),
+    Broken(
+        "openai.call-name-long",
+        "Invalid 'messages[1].tool_calls[0].function.name': string too long. Expected a string with maximum length 64, "
+        "but got a string with length 65 instead.",
+        chat(*round_of(call(name="a" * 65))),
+    ),
+    Broken(
+        "openai.arguments-missing",
+        "Missing required parameter: 'messages[1].tool_calls[0].function.arguments'.",
+        chat(*round_of({"id": "c1", "type": "function", "function": {"name": "add"}})),
+    ),
+    Broken(
+        "openai.arguments-type",
+        "Invalid type for 'messages[1].tool_calls[0].function.arguments': expected a string, but got an object "
+        "instead.",
+        chat(*round_of(call(arguments={}))),
+    ),
+    Broken(
+        "openai.answer-id-missing",
+        "Missing required parameter: 'messages[2].tool_call_id'.",
+        chat(USER, asks(call()), answers(None)),
+    ),
+    Broken(
+        "openai.unknown-answer",
+        "Invalid parameter: 'tool_call_id' of 'c2' not found in 'tool_calls' of previous message.",
+        chat(*round_of(call()), answers("c2")),
+    ),
+    Broken(
+        "openai.double-answer",
+        "Invalid parameter: Duplicate value for 'tool_call_id' of 'c1', in messages[2] and messages[3].",
+        chat(*round_of(call()), answers()),
+    ),
+    Broken(
+        "openai.unanswered",
+        "An assistant message with 'tool_calls' must be followed by tool messages responding to each 'tool_call_id'. "
+        "The following tool_call_ids did not have response messages: c2, c3",
+        chat(USER, asks(call(), call("c2"), call("c3")), answers(), USER, answers("c2")),
+    ),
+    Broken(
+        "openai.orphan",
+        "Invalid parameter: messages with role 'tool' must be a response to a preceeding message with 'tool_calls'.",
+        chat(answers()),
+    ),
+    Broken("openai.tools-empty", f"Invalid 'tools': {EMPTY}", chat(USER, tools=[])),
+    Broken(
+        "openai.tools-many",
+        "Invalid 'tools': array too long. Expected an array with maximum length 128, but got an array with length 129 "
+        "instead.",
+        chat(USER, tools=[tool(f"t{n}") for n in range(129)]),
+    ),
+    Broken(
+        "openai.tool-name-empty",
+        f"Invalid 'tools[0].function.name': {NO_NAME}",
+        chat(USER, tools=[tool("")]),
+    ),
+    Broken(
+        "openai.tool-name-pattern",
+        f"Invalid 'tools[1].function.name': {PATTERN}",
+        chat(USER, tools=[tool(), tool("a/b")]),
+    ),
+    Broken(
+        "openai.tool-name-long",
+        "Invalid 'tools[0].function.name': string too long. Expected a string with maximum length 64, but got a string "
+        "with length 70 instead.",
+        chat(USER, tools=[tool("a" * 70)]),
+    ),
+    Broken(
+        "openai.tool-description-long",
+        "Invalid 'tools[0].function.description': string too long. Expected a string with maximum length 1024, but got "
+        "a string with length 1025 instead.",
+        chat(USER, tools=[tool(description="d" * 1025)]),
+        Dialect(max_description=1024),
+    ),
+    Broken(
+        "openai.tool-parameters",
+        "Invalid type for 'tools[0].function.parameters': expected an object, but got a string instead.",
+        chat(USER, tools=[{"type": "function", "function": {"name": "add", "parameters": "{}"}}]),
+    ),
+    Broken(
+        "openai.strict-closed",
+        "Invalid schema for function 'add': In context=(), 'additionalProperties' is required to be supplied and to be "
+        "false.",
+        chat(
+            USER, tools=[{"type": "function", "function": {"name": "add", "strict": True, "parameters": STRICT_OPEN}}]
+        ),
+    ),
+    Broken(
+        "openai.strict-required",
+        "Invalid schema for function 'add': In context=(), 'required' is required to be supplied and to be an array "
+        "including every key in properties.",
+        chat(
+            USER, tools=[{"type": "function", "function": {"name": "add", "strict": True, "parameters": STRICT_LOOSE}}]
+        ),
+    ),
+    Broken(
+        "openai.choice-alone",
+        "Invalid value for 'tool_choice': 'tool_choice' is only allowed when 'tools' are specified.",
+        chat(USER, tool_choice="auto"),
+    ),
+    Broken(
+        "openai.parallel-alone",
+        "Invalid value for 'parallel_tool_calls': 'parallel_tool_calls' is only allowed when 'tools' are specified.",
+        chat(USER, parallel_tool_calls=False),
+    ),
+    Broken(
+        "openai.choice-unknown",
+        "Invalid value for 'tool_choice': function 'sub' was not found in 'tools'.",
+        chat(USER, tools=[tool()], tool_choice={"type": "function", "function": {"name": "sub"}}),
+    ),
+    Broken(
+        "openai.stream-options-alone",
+        "The 'stream_options' parameter is only allowed when 'stream' is enabled.",
+        chat(USER, stream_options={"include_usage": True}),
+    ),
+    Broken(
+        "openai.max-tokens",
+        "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.",
+        chat(USER, max_tokens=5),
+        Dialect.reasoning(),
+    ),
+    Broken(
+        "openai.temperature",
+        "Unsupported value: 'temperature' does not support 0.2 with this model. Only the default (1) value is "
+        "supported.",
+        chat(USER, temperature=0.2),
+        Dialect.reasoning(),
+    ),
+    Broken(
+        "openai.max-output",
+        "max_tokens is too large: 9. This model supports at most 8 completion tokens, whereas you provided 9.",
+        chat(USER, max_tokens=9),
+        Dialect(max_output=8),
+    ),
+    Broken(
+        "openai.window",
+        "This model's maximum context length is 10 tokens. However, your messages resulted in 265 tokens. Please "
+        "reduce the length of the messages.",
+        chat({"role": "user", "content": "x" * 1000}),
+        Dialect(window=10),
+    ),
+    # -- Mistral
+    Broken(
+        "openai.mistral-role-order",
+        "Unexpected role 'user' after role 'tool'",
+        chat(*round_of(call("abcdefgh1")), USER),
+        Dialect.mistral(),
+    ),
+    Broken(
+        "openai.mistral-unknown-result",
+        "Unexpected tool call id abcdefgh2 in tool results",
+        chat(*round_of(call("abcdefgh1")), answers("abcdefgh2")),
+        Dialect.mistral(),
+    ),
+    Broken(
+        "openai.mistral-double-result",
+        "Duplicate tool call id abcdefgh1 in tool results",
+        chat(*round_of(call("abcdefgh1")), answers("abcdefgh1")),
+        Dialect.mistral(),
+    ),
+    Broken(
+        "openai.mistral-counts",
+        "Not the same number of function calls and responses",
+        chat(USER, asks(call("abcdefgh1"), call("abcdefgh2")), answers("abcdefgh1")),
+        Dialect.mistral(),
+    ),
+    Broken(
+        "openai.mistral-id",
+        "Tool call id was c1 but must be a-z, A-Z, 0-9, with a length of 9.",
+        chat(*round_of(call())),
+        Dialect.mistral(),
+    ),
+    Broken(
+        "openai.mistral-name",
+        "Function name was a.b but must be a-z, A-Z, 0-9, or contain underscores and dashes, with a maximum length of "
+        "64.",
+        chat(USER, tools=[tool("a.b")]),
+        Dialect.mistral(),
+    ),
+    Broken(
+        "openai.mistral-last-role",
+        "Expected last role User or Tool (or Assistant with prefix True) for serving but got assistant",
+        chat(USER, {"role": "assistant", "content": "so"}),
+        Dialect.mistral(),
+    ),
+    Broken(
+        "openai.mistral-assistant-empty",
+        "Assistant message must have either content or tool_calls, but not both.",
+        chat(USER, {"role": "assistant", "content": ""}, USER),
+        Dialect.mistral(),
+    ),
+    # -- DeepSeek
+    Broken(
+        "openai.deepseek-orphan",
+        "Messages with role 'tool' must be a response to a preceding message with 'tool_calls'",
+        chat(USER, answers()),
+        Dialect.deepseek(),
+    ),
+    Broken(
+        "openai.deepseek-unanswered",
+        "An assistant message with 'tool_calls' must be followed by tool messages responding to each 'tool_call_id'. "
+        "(insufficient tool messages following tool_calls message)",
+        chat(USER, asks(call())),
+        Dialect.deepseek(),
+    ),
+    Broken(
+        "openai.deepseek-reasoning",
+        "The `reasoning_content` in the thinking mode must be passed back to the API.",
+        chat(*round_of(call())),
+        Dialect.deepseek(),
+    ),
+    # -- strict templates
+    Broken(
+        "openai.template-content",
+        "All non-assistant messages must contain 'content'",
+        chat({"role": "user"}),
+        Dialect.template(),
+    ),
+    Broken(
+        "openai.template-assistant-empty",
+        "Assistant message must contain either 'content' or 'tool_calls'!",
+        chat(USER, {"role": "assistant"}, USER),
+        Dialect.template(),
+    ),
+    Broken(
+        "openai.template-system-first",
+        "System message must be at the beginning.",
+        chat(USER, {"role": "system", "content": "x"}),
+        Dialect.template(),
+    ),
+    Broken(
+        "openai.template-developer",
+        "Only user, assistant and tool roles are supported, got developer",
+        chat({"role": "developer", "content": "x"}, USER),
+        Dialect.template(),
+    ),
+    Broken(
+        "openai.template-two-assistants",
+        "Cannot have 2 or more assistant messages at the end of the list.",
+        chat(USER, {"role": "assistant", "content": "a"}, {"role": "assistant", "content": "b"}),
+        Dialect.template(),
+    ),
+    Broken(
+        "openai.template-continued-call",
+        "Cannot continue an assistant message that contains tool calls",
+        chat(USER, asks(call())),
+        Dialect.template(),
+    ),
+    Broken(
+        "openai.template-alternate",
+        "After the optional system message, conversation roles must alternate user and assistant roles except for tool "
+        "calls and results.",
+        chat(USER, USER),
+        Dialect.template(),
+    ),
+    Broken(
+        "openai.template-arguments",
+        "Failed to parse the arguments of messages[1].tool_calls[0] as JSON",
+        chat(*round_of(call(arguments='{"a":'))),
+        Dialect.template(),
+    ),
+)
+
+
+def use(ident: JsonValue = "t1", name: JsonValue = "add", given: JsonValue = None, **more: JsonValue) -> JsonObject:
+    return {"type": "tool_use", "id": ident, "name": name, "input": {} if given is None else given, **more}
+
+
+def result(ident: JsonValue = "t1", content: JsonValue = "2", **more: JsonValue) -> JsonObject:
+    return {"type": "tool_result", "tool_use_id": ident, "content": content, **more}
+
+
+def text(value: JsonValue = "hm", **more: JsonValue) -> JsonObject:
+    return {"type": "text", "text": value, **more}
+
+
+def thought(value: str = "I think", place: int = 0, total: int = 1, **more: JsonValue) -> JsonObject:
+    return {"type": "thinking", "thinking": value, "signature": SIGNER.sign(value, place, total), **more}
+
+
+def sealed(place: int = 0, total: int = 1) -> JsonObject:
+    return {"type": "redacted_thinking", "data": SIGNER.sign("secret", place, total)}
+
+
+def says(*blocks: JsonValue) -> JsonObject:
+    return {"role": "assistant", "content": [*blocks]}
+
+
+def tells(*blocks: JsonValue) -> JsonObject:
+    return {"role": "user", "content": [*blocks]}
+
+
+def spec(name: JsonValue = "add", **more: JsonValue) -> JsonObject:
+    return {"name": name, "input_schema": {"type": "object", "properties": {}}, **more}
+
+
+def message(*messages: JsonValue, **more: JsonValue) -> JsonObject:
+    return {"model": "claude-test", "max_tokens": 4096, "messages": [*messages], **more}
+
+
+def tooled(*messages: JsonValue, **more: JsonValue) -> JsonObject:
+    return message(*messages, tools=[spec()], **more)
+
+
+ON: JsonObject = {"type": "enabled", "budget_tokens": 1024}
+MARK: JsonObject = {"type": "ephemeral"}
+LONG: JsonObject = {"type": "ephemeral", "ttl": "1h"}
+ID = "String should match pattern '^[a-zA-Z0-9_-]+$'"
+AGAIN = (
+    "`thinking` or `redacted_thinking` blocks in the latest assistant message cannot be modified. These blocks must "
+    "remain as they were in the original response."
+)
+
+ANTHROPIC: Sequence[Broken] = (
+    Broken("anthropic.key", "x-api-key header is required", message(USER), headers={"anthropic-version": "2023-06-01"}),
+    Broken(
+        "anthropic.version", "anthropic-version: header is required", message(USER), headers={"x-api-key": "sk-test"}
+    ),
+    Broken("anthropic.too-large", "Request exceeds the maximum size", message(USER), Dialect(max_body=10)),
+    Broken("anthropic.json", "The request body is not valid JSON", None, raw=b"[]"),
+    Broken("anthropic.model", "model: Field required", {"messages": [USER], "max_tokens": 5}),
+    Broken("anthropic.max-tokens-missing", "max_tokens: Field required", {"model": "m", "messages": [USER]}),
+    Broken(
+        "anthropic.max-tokens-small",
+        "max_tokens: Input should be greater than or equal to 1",
+        {"model": "m", "messages": [USER], "max_tokens": 0},
+    ),
+    Broken(
+        "anthropic.max-tokens-large",
+        "max_tokens: 64001 > 64000, which is the maximum allowed number of output tokens for claude-test",
+        {**message(USER), "max_tokens": 64_001},
+        Dialect.claude_4_5(),
+    ),
+    Broken("anthropic.messages-missing", "messages: Field required", {"model": "m", "max_tokens": 5}),
+    Broken("anthropic.messages-empty", "messages: at least one message is required", message()),
+    Broken(
+        "anthropic.message-type",
+        "messages.0: Input should be a valid dictionary or object to extract fields from",
+        message("hi"),
+    ),
+    Broken(
+        "anthropic.role",
+        "messages.1.role: Input should be 'user' or 'assistant'",
+        message(USER, {"role": "tool", "content": "x"}),
+    ),
+    Broken(
+        "anthropic.system-role",
+        'messages: Unexpected role "system". The Messages API accepts a top-level `system` parameter, not "system" as '
+        "an input message role.",
+        message({"role": "system", "content": "x"}, USER),
+    ),
+    Broken(
+        "anthropic.system-place",
+        "role 'system' is not supported on this model",
+        message({"role": "system", "content": "x"}, USER),
+        Dialect.claude_4_8(),
+    ),
+    Broken("anthropic.first-message", 'messages: first message must use the "user" role', message(says(text()), USER)),
+    Broken(
+        "anthropic.alternate",
+        'messages: roles must alternate between "user" and "assistant", but found multiple "user" roles in a row',
+        message(USER, USER),
+        Dialect(alternate=True),
+    ),
+    Broken("anthropic.content-missing", "messages.0.content: Field required", message({"role": "user"})),
+    Broken(
+        "anthropic.content-type",
+        "messages.0.content: Input should be a valid list",
+        message({"role": "user", "content": None}),
+    ),
+    Broken(
+        "anthropic.content-empty",
+        "messages.1: all messages must have non-empty content except for the optional final assistant message",
+        message(USER, says(), USER),
+    ),
+    Broken("anthropic.text-empty", "messages: text content blocks must be non-empty", message(tells(text("")))),
+    Broken(
+        "anthropic.text-blank",
+        "messages: text content blocks must contain non-whitespace text",
+        message({"role": "user", "content": " \n"}),
+    ),
+    Broken(
+        "anthropic.system-text-empty",
+        "system: text content blocks must be non-empty",
+        message(USER, system=[text("")]),
+    ),
+    Broken(
+        "anthropic.block-type",
+        "messages.0.content.0: Input tag 'image_url' found using 'type' does not match any of the expected tags: "
+        "'document', 'image', 'redacted_thinking', 'search_result', 'text', 'thinking', 'tool_result', 'tool_use'",
+        message(tells({"type": "image_url"})),
+    ),
+    Broken(
+        "anthropic.call-place",
+        "messages.0: `tool_use` blocks can only be in `assistant` messages",
+        tooled(tells(use())),
+    ),
+    Broken(
+        "anthropic.thinking-place",
+        "messages.0: `thinking` blocks can only be in `assistant` messages",
+        message(tells(thought(), text())),
+    ),
+    Broken(
+        "anthropic.result-place",
+        "messages.1: `tool_result` blocks can only be in `user` messages",
+        tooled(USER, says(result()), USER),
+    ),
+    Broken(
+        "anthropic.image-type",
+        "messages.0.content.0.image.source.base64.media_type: Input should be 'image/jpeg', 'image/png', 'image/gif' "
+        "or 'image/webp'",
+        message(tells({"type": "image", "source": {"type": "base64", "media_type": "image/tiff", "data": "AAAA"}})),
+    ),
+    Broken(
+        "anthropic.image-size",
+        "messages.0.content.0.image.source.base64.data: image exceeds 5 MB maximum: 5242881 bytes > 5242880 bytes",
+        message(
+            tells({"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "A" * 6_990_508}})
+        ),
+    ),
+    Broken(
+        "anthropic.call-id-pattern",
+        f"messages.1.content.0.tool_use.id: {ID}",
+        tooled(USER, says(use("functions.add:0")), tells(result("functions.add:0"))),
+    ),
+    Broken(
+        "anthropic.result-id-pattern",
+        f"messages.2.content.0.tool_result.tool_use_id: {ID}",
+        tooled(USER, says(use()), tells(result("t.1"))),
+    ),
+    Broken(
+        "anthropic.server-id-pattern",
+        "messages.1.content.0.server_tool_use.id: String should match pattern '^srvtoolu_[a-zA-Z0-9_]+$'",
+        message(USER, says({"type": "server_tool_use", "id": "t1", "name": "web_search", "input": {}}), USER),
+    ),
+    Broken(
+        "anthropic.server-result",
+        "messages.1.content.0: unexpected `tool_use_id` found in `web_search_tool_result` blocks: srvtoolu_1. Each "
+        "`web_search_tool_result` block must have a corresponding `server_tool_use` block before it.",
+        message(USER, says({"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []}), USER),
+    ),
+    Broken(
+        "anthropic.call-id-twice",
+        "messages.3.content.0: `tool_use` ids must be unique",
+        tooled(USER, says(use()), tells(result()), says(use()), tells(result())),
+    ),
+    Broken(
+        "anthropic.call-input",
+        "messages.1.content.0.tool_use.input: Input should be a valid dictionary",
+        tooled(USER, says(use(given="{}")), tells(result())),
+    ),
+    Broken(
+        "anthropic.call-name-empty",
+        "messages.1.content.0.tool_use.name: String should have at least 1 character",
+        tooled(USER, says(use(name="")), tells(result())),
+    ),
+    Broken(
+        "anthropic.call-name-long",
+        "messages.1.content.0.tool_use.name: String should have at most 200 characters",
+        tooled(USER, says(use(name="a" * 201)), tells(result())),
+    ),
+    Broken(
+        "anthropic.error-result-empty",
+        "messages.2.content.0.tool_result: content cannot be empty if `is_error` is true",
+        tooled(USER, says(use()), tells(result(content="", is_error=True))),
+    ),
+    Broken(
+        "anthropic.double-result",
+        "messages.2.content.1: each tool_use must have a single result. Found multiple `tool_result` blocks with id: "
+        "t1",
+        tooled(USER, says(use()), tells(result(), result())),
+    ),
+    Broken(
+        "anthropic.unanswered",
+        "messages.1: `tool_use` ids were found without `tool_result` blocks immediately after: t2, t3. Each `tool_use` "
+        "block must have a corresponding `tool_result` block in the next message.",
+        tooled(USER, says(use(), use("t2"), use("t3")), tells(result()), tells(result("t2"), result("t3"))),
+    ),
+    Broken(
+        "anthropic.unexpected-result",
+        "messages.0.content.0: unexpected `tool_use_id` found in `tool_result` blocks: t1. Each `tool_result` block "
+        "must have a corresponding `tool_use` block in the previous message.",
+        tooled(tells(result())),
+    ),
+    Broken(
+        "anthropic.tools-missing",
+        "Requests which include `tool_use` or `tool_result` blocks must define tools.",
+        message(USER, says(use()), tells(result())),
+    ),
+    Broken(
+        "anthropic.tool-name",
+        "tools.0.custom.name: String should match pattern '^[a-zA-Z0-9_-]{1,128}$'",
+        message(USER, tools=[spec("a.b")]),
+    ),
+    Broken("anthropic.tool-name-twice", "tools: Tool names must be unique.", message(USER, tools=[spec(), spec()])),
+    Broken(
+        "anthropic.tool-schema",
+        "tools.0.custom.input_schema: Field required",
+        message(USER, tools=[{"name": "add"}]),
+    ),
+    Broken(
+        "anthropic.tool-schema-type",
+        "tools.0.custom.input_schema.type: Input should be 'object'",
+        message(USER, tools=[spec(input_schema={})]),
+    ),
+    Broken(
+        "anthropic.choice-alone",
+        "tool_choice may only be specified while providing tools",
+        message(USER, tool_choice={"type": "auto"}),
+    ),
+    Broken(
+        "anthropic.choice-unknown",
+        "Tool 'sub' not found in provided tools",
+        tooled(USER, tool_choice={"type": "tool", "name": "sub"}),
+    ),
+    Broken(
+        "anthropic.marks-many",
+        "A maximum of 4 blocks with cache_control may be provided. Found 5.",
+        message(
+            tells(text(cache_control=MARK), text(cache_control=MARK)),
+            tools=[spec(cache_control=MARK)],
+            system=[text(cache_control=MARK)],
+            cache_control=MARK,
+        ),
+    ),
+    Broken(
+        "anthropic.marks-order",
+        "messages.0.content.0.cache_control.ttl: a ttl='1h' cache_control block must not come after a ttl='5m' "
+        "cache_control block. Note that blocks are processed in the following order: tools, system, messages.",
+        message(tells(text(cache_control=LONG)), system=[text(cache_control=MARK)]),
+    ),
+    Broken(
+        "anthropic.marks-thinking",
+        "messages.1.content.0.thinking.cache_control: Extra inputs are not permitted",
+        message(USER, says(thought(cache_control=MARK), text()), USER),
+    ),
+    Broken(
+        "anthropic.thinking-setting",
+        "thinking: Input tag 'on' found using 'type' does not match any of the expected tags: 'adaptive', 'disabled', "
+        "'enabled'",
+        message(USER, thinking={"type": "on"}),
+    ),
+    Broken(
+        "anthropic.thinking-manual",
+        '"thinking.type.enabled" is not supported for this model',
+        message(USER, thinking=ON),
+        Dialect.claude_4_8(),
+    ),
+    Broken(
+        "anthropic.budget-missing",
+        "thinking.enabled.budget_tokens: Field required",
+        message(USER, thinking={"type": "enabled"}),
+    ),
+    Broken(
+        "anthropic.budget-small",
+        "thinking.enabled.budget_tokens: Input should be greater than or equal to 1024",
+        message(USER, thinking={"type": "enabled", "budget_tokens": 1023}),
+    ),
+    Broken(
+        "anthropic.budget-large",
+        "`max_tokens` must be greater than `thinking.budget_tokens`.",
+        message(USER, thinking={"type": "enabled", "budget_tokens": 4096}),
+    ),
+    Broken(
+        "anthropic.forced-choice",
+        "Thinking may not be enabled when tool_choice forces tool use.",
+        tooled(USER, thinking=ON, tool_choice={"type": "any"}),
+    ),
+    Broken(
+        "anthropic.temperature-withdrawn",
+        "`temperature` is deprecated for this model.",
+        message(USER, temperature=1),
+        Dialect.claude_4_8(),
+    ),
+    Broken("anthropic.temperature-range", "temperature: range: 0..1", message(USER, temperature=1.5)),
+    Broken(
+        "anthropic.temperature",
+        "`temperature` may only be set to 1 when thinking is enabled.",
+        message(USER, temperature=0.5, thinking=ON),
+    ),
+    Broken("anthropic.top-k", "`top_k` must be unset when thinking is enabled.", message(USER, top_k=3, thinking=ON)),
+    Broken(
+        "anthropic.thinking-off",
+        "messages.1.content.0: When thinking is disabled, an `assistant` message in the final position cannot contain "
+        "`thinking`. To use thinking blocks, enable `thinking` in your request.",
+        tooled(USER, says(thought(), use()), tells(result())),
+    ),
+    Broken(
+        "anthropic.thinking-head",
+        "messages.1.content.0.type: Expected `thinking` or `redacted_thinking`, but found `tool_use`. When `thinking` "
+        "is enabled, a final `assistant` message must start with a thinking block (preceeding the lastmost set of "
+        "`tool_use` and `tool_result` blocks).",
+        tooled(USER, says(use()), tells(result()), thinking=ON),
+    ),
+    Broken(
+        "anthropic.signature-missing",
+        "messages.1.content.0.thinking.signature: Field required",
+        message(USER, says({"type": "thinking", "thinking": "hm"}, text()), USER, thinking=ON),
+    ),
+    Broken(
+        "anthropic.thinking-modified",
+        f"messages.1.content.0: {AGAIN}",
+        tooled(USER, says({**thought(), "thinking": "I thought"}, use()), tells(result()), thinking=ON),
+    ),
+    Broken(
+        "anthropic.signature",
+        "messages.1.content.0: Invalid `signature` in `thinking` block",
+        message(USER, says({**thought(), "signature": "Zm9yZWlnbg=="}, text()), USER, thinking=ON),
+    ),
+    Broken(
+        "anthropic.redacted",
+        "messages.1.content.0: Invalid `data` in `redacted_thinking` block",
+        message(USER, says({"type": "redacted_thinking", "data": "Zm9yZWlnbg=="}, text()), USER, thinking=ON),
+    ),
+    Broken(
+        "anthropic.prefill",
+        "This model does not support assistant message prefill. The conversation must end with a user message.",
+        message(USER, says(text())),
+    ),
+    Broken(
+        "anthropic.trailing-space",
+        "messages: final assistant content cannot end with trailing whitespace",
+        message(USER, says(text("so "))),
+        Dialect.claude_4_5(),
+    ),
+    Broken(
+        "anthropic.prompt-long",
+        "prompt is too long: 270 tokens > 100 maximum",
+        message({"role": "user", "content": "x" * 1000}),
+        Dialect(window=100),
+    ),
+    Broken(
+        "anthropic.window",
+        "input length and `max_tokens` exceed context limit: 21 + 4096 > 4100, decrease input length or `max_tokens` "
+        "and try again",
+        message(USER),
+        Dialect(window=4100),
+    ),
+)
