@@ -61,7 +61,7 @@ from agentflow.events import (
     TurnValue,
     TurnView,
 )
-from agentflow.history import fold_events, fold_facts
+from agentflow.loop.history import fold_events, fold_facts
 from agentflow.hooks.chain import HookSet
 from agentflow.hooks.defaults import RetryEmptyAnswers, RetryTruncatedAnswers, default_hooks
 from agentflow.hooks.functions import FunctionHook, on
