@@ -61,12 +61,12 @@ from agentflow.events import (
     TurnValue,
     TurnView,
 )
-from agentflow.loop.history import fold_events, fold_facts
 from agentflow.hooks.chain import HookSet
 from agentflow.hooks.defaults import RetryEmptyAnswers, RetryTruncatedAnswers, default_hooks
 from agentflow.hooks.functions import FunctionHook, on
 from agentflow.hooks.hook import Hook, HookResult
 from agentflow.ids import new_id
+from agentflow.loop.history import fold_events, fold_facts
 from agentflow.loop.schedule import ToolSchedule
 from agentflow.loop.session import Session
 from agentflow.messages import (

@@ -8,7 +8,7 @@ third layout twin, the *open* form, for the time in which hooks may write to the
 
 from __future__ import annotations
 
-from dataclasses import MISSING, Field, fields
+from dataclasses import MISSING, fields
 from typing import Any, TypeVar, cast
 
 T = TypeVar("T")
@@ -25,8 +25,7 @@ def draft_class(cls: type[T], init: str = "") -> type[T]:
     Returns:
         The draft class; `instance.__class__ = cls` turns an instance into the real thing.
     """
-    # `fields` accepts any dataclass; the type variable cannot say so.
-    all_fields = cast("tuple[Field[Any], ...]", fields(cast("Any", cls)))
+    all_fields = fields(cast("Any", cls))
     names = init.split() or [f.name for f in all_fields]
     constants: dict[str, object] = {}
     lines: list[str] = []
@@ -40,7 +39,7 @@ def draft_class(cls: type[T], init: str = "") -> type[T]:
             raise TypeError(f"{cls.__name__}.{f.name} has no default, so its draft must take it")
     source = f"def __init__(self, {', '.join(names)}):\n" + "\n".join(lines) + "\n"
     namespace: dict[str, Any] = {}
-    exec(source, constants, namespace)  # noqa: S102 - field names of our own dataclasses, as dataclasses itself does
+    exec(source, constants, namespace)  # field names of our own dataclasses, as dataclasses itself does
     body = {
         "__slots__": (),
         "__module__": cls.__module__,

@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
-from agentflow.ids import new_id
+from agentflow.ids import new_id as fresh_id
 from agentflow.messages import ContentBlock, Msg, TextBlock, ThinkingBlock, ToolUseBlock, message
 from agentflow.specs import Usage
 
@@ -153,7 +153,7 @@ def fold(
     *,
     id: str | None = None,  # noqa: A002
     used_ids: Collection[str] = (),
-    new_id: Callable[[str], str] = new_id,
+    new_id: Callable[[str], str] = fresh_id,
 ) -> Msg:
     """Make the assistant's message of its chunks.
 
@@ -185,5 +185,3 @@ def fold(
     msg_id = new_id("msg_") if id is None else id
     usage, reason = folding.usage, folding.finish_reason
     return message("assistant", tuple(content), msg_id, usage=usage, finish_reason=reason)
-
-

@@ -247,9 +247,7 @@ class RunContext:
         """
         self._port.inject(as_messages(messages), keep, source)
 
-    async def complete(
-        self, messages: str | Msg | Sequence[Msg], *, model: Any = None, source: str = "side"
-    ) -> Msg:
+    async def complete(self, messages: str | Msg | Sequence[Msg], *, model: Any = None, source: str = "side") -> Msg:
         """Ask a model on the side: no tools, no events, nothing stored; the cost is added to this run.
 
         Args:
@@ -294,7 +292,7 @@ def find_dep(deps: object, kind: type[T]) -> T:
         for item in cast("Sequence[object]", deps):
             if isinstance(item, kind):
                 return item
-    given = "nothing" if deps is None else type(deps).__name__
+    given = "nothing" if deps is None else type(cast("object", deps)).__name__
     raise UsageError(
         f"A dependency of type {kind.__name__} is asked for and deps= holds {given}. Pass it with the call: "
         f"agent.call(..., deps=my_{kind.__name__.lower()}) (an object, a list of objects, or a mapping by type)."

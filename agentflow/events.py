@@ -2,14 +2,16 @@
 
 Rules:
 
-1. An event is valid once built. *Writable* fields may be assigned while its chain runs, and are checked then; all others
+1. An event is valid once built. *Writable* fields may be assigned while its chain runs, and are checked then; all
+others
    never. After its chain an event is sealed: nothing can be assigned any more.
-2. Events never hold the agent, a tool object or a task: `event.agent` is a view, `event.context` the call's `RunContext`.
+2. Events never hold the agent, a tool object or a task: `event.agent` is a view, `event.context` the call's
+`RunContext`.
 3. What is common to a call is held once, in a `Frame`, and read through the event.
 4. Decisions are waited for and may steer; notifications cannot.
 
-An event has three classes of one layout: the *draft* that the loop fills, the *open* form that editing hooks get, and the
-class itself, which is the sealed form. All three are instances of the class, so `match` and `isinstance` see no
+An event has three classes of one layout: the *draft* that the loop fills, the *open* form that editing hooks get, and
+the class itself, which is the sealed form. All three are instances of the class, so `match` and `isinstance` see no
 difference. Switching costs 0.03 µs; frozen copies would cost 1 µs an event.
 """
 
@@ -178,12 +180,12 @@ class Event:
             >>> event.replace(tool_use=event.tool_use.replace(input={"a": 2})).tool_use.input["a"]
             2
         """
-        copy = object.__new__(self.open_form)
+        copy = cast("Self", object.__new__(cast("Any", self.open_form)))
         for name in _field_names(self.sealed_form):
             _put(copy, name, getattr(self, name))
         for name, value in changes.items():
             setattr(copy, name, value)
-        return cast("Self", copy)
+        return copy
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in _field_names(type(self))[5:] if name[0] != "_")

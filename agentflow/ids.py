@@ -17,7 +17,7 @@ _next = count(1).__next__
 
 
 def _draw_prefix() -> None:
-    global _prefix, _next
+    global _prefix, _next  # noqa: PLW0603 - one generator per process, drawn anew in a forked child
     _prefix = f"{secrets.token_hex(5)}{os.getpid():x}_"
     _next = count(1).__next__
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, TypeAlias, cast
 
 from pydantic import Discriminator, Tag, TypeAdapter
 from pydantic_core import CoreSchema, core_schema, from_json, to_json
@@ -119,6 +119,9 @@ class ToolUseBlock:
     _error: str | None
 
     def __init__(self, id: str, name: str, input: Mapping[str, Any] = EMPTY) -> None:  # noqa: A002 - the field's standard names
+        if TYPE_CHECKING:
+            self.id = id
+            self.name = name
         _set(self, "id", id)
         _set(self, "name", name)
         _set(self, "_raw", None)
@@ -187,13 +190,19 @@ class ToolUseBlock:
         return parsed
 
     def replace(
-        self, *, id: str | None = None, name: str | None = None, input: Mapping[str, Any] | None = None  # noqa: A002
+        self,
+        *,
+        id: str | None = None,  # noqa: A002
+        name: str | None = None,
+        input: Mapping[str, Any] | None = None,  # noqa: A002
     ) -> ToolUseBlock:
         """Return a copy with another id, name or input."""
         new = self.id if id is None else id, self.name if name is None else name
         if input is not None:
             return ToolUseBlock(*new, input)
-        return ToolUseBlock(*new, self._input or EMPTY) if self._raw is None else ToolUseBlock.from_json(*new, self._raw)
+        return (
+            ToolUseBlock(*new, self._input or EMPTY) if self._raw is None else ToolUseBlock.from_json(*new, self._raw)
+        )
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ToolUseBlock):
@@ -533,15 +542,9 @@ class Reply(Msg):
         return reply
 
 
-_ReplyDraft = draft_class(
-    Reply, "role content name id metadata usage finish_reason outcome run_id pending"
-)
+_ReplyDraft = draft_class(Reply, "role content name id metadata usage finish_reason outcome run_id pending")
 
 
 def with_metadata(msg: Msg, **notes: Any) -> Msg:
     """Return the message with notes added to its metadata."""
-    return message(
-        msg.role, msg.content, msg.id, FrozenDict({**msg.metadata, **notes}), msg.usage, msg.finish_reason
-    )
-
-
+    return message(msg.role, msg.content, msg.id, FrozenDict({**msg.metadata, **notes}), msg.usage, msg.finish_reason)

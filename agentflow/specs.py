@@ -93,7 +93,10 @@ class ToolSpec:
     ) -> None:
         self.name = name
         self._description = description
-        self._parameters = parameters if parameters is not None else {"type": "object", "properties": {}}
+        self._parameters: Mapping[str, Any] | Callable[[], Mapping[str, Any]] = parameters or {
+            "type": "object",
+            "properties": {},
+        }
         self.lane: Lane = lane
         self.tags = tags
         self.requires_approval = requires_approval
@@ -108,9 +111,10 @@ class ToolSpec:
     @property
     def parameters(self) -> Mapping[str, Any]:
         """The JSON schema of the arguments: an object."""
-        if not isinstance(self._parameters, Mapping):
-            self._parameters = self._parameters()
-        return self._parameters
+        parameters = self._parameters
+        if callable(parameters):
+            self._parameters = parameters = parameters()
+        return parameters
 
     def __repr__(self) -> str:
         return f"ToolSpec({self.name!r}, lane={self.lane!r})"

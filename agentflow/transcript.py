@@ -2,7 +2,8 @@
 
 Rules (the union of what OpenAI, Anthropic, Gemini, Mistral and Bedrock refuse):
 
-1. Every tool call of an assistant message is answered exactly once, by one tool message directly after it, in call order.
+1. Every tool call of an assistant message is answered exactly once, by one tool message directly after it, in call
+order.
 2. Between a call and its results nothing can be stored: what comes in meanwhile waits and lands behind the results.
 3. Tool-use ids are unique in the whole conversation.
 4. No system message is stored: the system prompt is laid in front of a request.
@@ -17,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import overload
 
 from agentflow.errors import TranscriptError
-from agentflow.ids import new_id
+from agentflow.ids import new_id as fresh_id
 from agentflow.messages import (
     ContentBlock,
     Msg,
@@ -103,10 +104,10 @@ class Transcript:
         for msg in messages:
             if msg.role == "tool":
                 self.close_round(msg.tool_results, id=msg.id)
-            elif self._open:
+            elif self.open_round:
                 raise TranscriptError(
                     f"Message {len(self._messages)} ({msg.role}) stands between tool calls and their results; results of "
-                    f"{[use.id for use in self._open]} have to come first."
+                    f"{[use.id for use in self.open_round]} have to come first."
                 )
             else:
                 self.append(msg)
@@ -189,7 +190,9 @@ class Transcript:
         return True
 
     def close_round(
-        self, results: Sequence[ToolResultBlock], id: str | None = None  # noqa: A002
+        self,
+        results: Sequence[ToolResultBlock],
+        id: str | None = None,  # noqa: A002
     ) -> tuple[Msg, tuple[Msg, ...]]:
         """Store the results of the open round as one tool message, then what waited for it.
 
@@ -219,7 +222,7 @@ class Transcript:
                     f"{[result.tool_use_id for result in results]}."
                 )
             ordered = tuple([by_id[i] for i in wanted])
-        msg = message("tool", ordered, new_id("msg_") if id is None else id)
+        msg = message("tool", ordered, fresh_id("msg_") if id is None else id)
         self._messages.append(msg)
         self._open = ()
         if not self._waiting:
@@ -256,12 +259,12 @@ CONTINUED = "(the conversation goes on)"
 """The user message that stands where a request would otherwise start or end without one."""
 
 
-def legalise(messages: Iterable[Msg], new_id: Callable[[str], str] = new_id) -> tuple[Msg, ...]:
+def legalise(messages: Iterable[Msg], new_id: Callable[[str], str] = fresh_id) -> tuple[Msg, ...]:
     """Put any messages into an order that every provider accepts, changing as little as possible.
 
     What hooks make of a request goes through here before it is sent; the history is legal by construction.
-    Results move behind their calls; calls without a result are answered "(no result)", results without a call and repeated
-    ones are dropped; late system messages and trailing assistant messages become marked notes of the user.
+    Results move behind their calls; calls without a result are answered "(no result)", results without a call and
+    repeated ones are dropped; late system messages and trailing assistant messages become marked notes of the user.
 
     Args:
         messages: Any messages in any order.
@@ -290,7 +293,9 @@ def legalise(messages: Iterable[Msg], new_id: Callable[[str], str] = new_id) -> 
         msg = _unique_calls(_without(msg, ToolResultBlock), used)
         legal.append(msg)
         if uses := msg.tool_uses:
-            answers = [results.pop(use.id, None) or tool_result(use.id, use.name, "(no result)", "error") for use in uses]
+            answers = [
+                results.pop(use.id, None) or tool_result(use.id, use.name, "(no result)", "error") for use in uses
+            ]
             legal.append(message("tool", tuple(answers), new_id("msg_")))
     legal = [msg for msg in legal if msg.content]
     first = next((i for i, msg in enumerate(legal) if msg.role != "system"), len(legal))

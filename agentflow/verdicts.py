@@ -37,7 +37,8 @@ class Answer:
     """The work behind the event need not happen: here is what it would have given.
 
     Args:
-        value: On `PreCall` and `PreReasoning` a `Msg` (or its text); on `PreActing` a `ToolResultBlock` or what the tool
+        value: On `PreCall` and `PreReasoning` a `Msg` (or its text); on `PreActing` a `ToolResultBlock` or what the
+        tool
             would have returned.
     """
 

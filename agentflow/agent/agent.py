@@ -24,7 +24,7 @@ from agentflow.hooks.chain import HookSet
 from agentflow.hooks.defaults import default_hooks
 from agentflow.hooks.functions import EventName, FunctionHook, event_named
 from agentflow.hooks.hook import Hook
-from agentflow.ids import new_id
+from agentflow.ids import new_id as fresh_id
 from agentflow.loop.driver import Run
 from agentflow.loop.run import LoopConfig, RunBase, current_turn
 from agentflow.loop.schedule import ToolSchedule
@@ -42,7 +42,7 @@ from agentflow.verdicts import Answer, Approve, Deny, Resolution
 __all__ = ["Agent", "AgentFlux"]
 
 _UNSET = ModelOptions()
-_CLOCK = SystemClock()
+_CLOCK: Clock = SystemClock()
 
 
 class AgentFlux(Flux[HookEvent]):
@@ -98,7 +98,7 @@ class Agent:
         schedule: ToolSchedule = ToolSchedule.BY_TYPE,
         store: Store | None = None,
         clock: Clock = _CLOCK,
-        new_id: Callable[[str], str] = new_id,
+        new_id: Callable[[str], str] = fresh_id,
     ) -> None:
         if not name:
             raise UsageError("An agent needs a name: Agent('assistant', model).")
@@ -378,9 +378,7 @@ class Agent:
         """The session of an id; the implicit one without. It is made when first asked for."""
         if id is None:
             if self._implicit is None:
-                self._implicit = Session(
-                    f"{self.name}", store=None, implicit=True, new_id=self.config.new_id
-                )
+                self._implicit = Session(f"{self.name}", store=None, implicit=True, new_id=self.config.new_id)
             return self._implicit
         found = self._sessions.get(id)
         if found is None:
@@ -439,7 +437,7 @@ class Agent:
         """
         kind = event_named(event)
         for hook in self._hooks:
-            if isinstance(hook, FunctionHook) and hook.handler is function and hook.events == (kind,):
+            if _is_handler(hook, function, kind):
                 self._hooks = self._hooks.without(hook)
                 return True
         return False
@@ -475,7 +473,9 @@ class Agent:
         return (await run.execute()).text
 
     def __repr__(self) -> str:
-        return f"Agent({self.name!r}, {self._view.model_name!r}, {len(self.config.tools)} tools, {len(self._hooks)} hooks)"
+        return (
+            f"Agent({self.name!r}, {self._view.model_name!r}, {len(self.config.tools)} tools, {len(self._hooks)} hooks)"
+        )
 
 
 async def _streamed(run: Run, stream: EventStream) -> Reply:
@@ -494,6 +494,10 @@ class _Registered(DisposableBase):
     def dispose(self) -> None:
         """Take the hook off."""
         self._agent.remove_hook(self._hook)
+
+
+def _is_handler(hook: Hook, function: Callable[[Any], Any], kind: type) -> bool:
+    return getattr(hook, "handler", None) is function and hook.events == (kind,)
 
 
 def new_id_of(config: LoopConfig) -> str:
@@ -536,4 +540,6 @@ def _check_decisions(session: Session, decisions: Mapping[str, Resolution]) -> N
             )
     missing = [key for key, p in pending.items() if key not in decisions and p.kind != "parked"]
     if missing:
-        raise UsageError(f"Session {session.id!r}: decisions are missing for {missing}; give one for each pending call.")
+        raise UsageError(
+            f"Session {session.id!r}: decisions are missing for {missing}; give one for each pending call."
+        )

@@ -31,15 +31,16 @@ def hooks_of(source: Any) -> tuple[Hook, ...]:
         return tuple(h for name, functions in named.items() for h in _named(name, functions))
     if isinstance(source, type) and issubclass(source, Hook):
         raise UsageError(f"{source.__name__} is a hook's class; pass an instance: {source.__name__}().")
-    if callable(source):
-        name = getattr(source, "__name__", repr(source))
+    given = cast("object", source)
+    if callable(given):
+        name = getattr(given, "__name__", repr(given))
         raise UsageError(
             f"{name} is a plain function: nothing says which event it is for. Mark it: @on(PreActing), @on with an "
             "annotated argument, or @on('before_llm')."
         )
     if isinstance(source, Iterable) and not isinstance(source, str | bytes):
         return tuple(h for item in cast("Iterable[Any]", source) for h in hooks_of(item))
-    raise UsageError(f"A hook is a Hook, a function marked with @on, or a list of them, not {type(source).__name__}.")
+    raise UsageError(f"A hook is a Hook, a function marked with @on, or a list of them, not {type(given).__name__}.")
 
 
 def _named(name: str, functions: Any) -> Iterable[Hook]:
@@ -80,6 +81,10 @@ def tools_of(sources: Iterable[Any]) -> dict[str, Tool[..., Any]]:
 def _no_tool(source: Any) -> UsageError:
     name = getattr(source, "__name__", repr(source))
     if inspect.isfunction(source) or inspect.ismethod(source):
-        fix = "@tool" if inspect.iscoroutinefunction(source) or inspect.isasyncgenfunction(source) else "@tool(in_thread=True)"
+        fix = (
+            "@tool"
+            if inspect.iscoroutinefunction(source) or inspect.isasyncgenfunction(source)
+            else "@tool(in_thread=True)"
+        )
         return UsageError(f"{name} is a plain function, not a tool. Decorate it: {fix}.")
     return UsageError(f"tools= takes tools and agents, not {type(source).__name__} ({name:.60}).")

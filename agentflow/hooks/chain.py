@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import operator
-from collections.abc import Awaitable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from types import CoroutineType
 from typing import Any, NamedTuple, Protocol, TypeAlias, cast
 
@@ -37,7 +37,7 @@ _GUARD_MAY = (Deny, Stop, Suspend, Again)
 _STAGES = (PreCall, PreReasoning, PreToolRound, PreActing)
 _put = object.__setattr__
 
-Around: TypeAlias = "Callable[[Any, Any], Any]"
+Around: TypeAlias = Callable[[Any, Any], Any]
 
 
 class Entry(NamedTuple):
@@ -208,7 +208,8 @@ async def run_chain(chain: Chain, event: Event, faults: Faults) -> Event:
         The event, sealed; `event.decision` holds the verdict, if there was one.
 
     Raises:
-        Exception: What a hook raised, where its policy is to abort; the event is sealed then too, `event.decision.error`
+        Exception: What a hook raised, where its policy is to abort; the event is sealed then too,
+        `event.decision.error`
             is the exception, and observers have seen it.
     """
     decided: Decided | None = None

@@ -37,9 +37,8 @@ class RetryEmptyAnswers(Hook):
 
     def on_event(self, event: PostReasoning) -> PostReasoning | Again:  # pyright: ignore[reportIncompatibleMethodOverride] - it listens to one event
         for block in event.reasoning_result.content:
-            if type(block) is not TextBlock or block.text.strip():
-                if block.type != "thinking":
-                    return event
+            if block.type != "thinking" and (type(block) is not TextBlock or block.text.strip()):
+                return event
         if event.purpose == "summary" or event.reasoning_result.finish_reason == "length":
             return event
         state = event.context.state[_Retries]

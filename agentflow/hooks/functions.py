@@ -107,7 +107,8 @@ def on(*targets: Any, **options: Any) -> Any:
     """Make a hook of a function of one event.
 
     Args:
-        targets: Event classes (or base classes, such as `ActingEvent`), or names such as `"before_llm"`. None at all: the
+        targets: Event classes (or base classes, such as `ActingEvent`), or names such as `"before_llm"`. None at all:
+        the
             annotation of the function's argument says it, unions too.
         options: `priority`, `timeout`, `on_failure`, `guard`, `observer`, `scope`, `serial`, `shadow`, `in_thread`,
             `tags`, as in `Hook`.
@@ -173,7 +174,9 @@ def _one_argument(function: Callable[..., Any]) -> None:
     positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     if len(needed) > 1 or keyword_only or not (positional or takes_any):
         name = getattr(function, "__name__", repr(function))
-        raise UsageError(f"Hook function {name}{inspect.signature(function)} must take one argument, the event: def {name}(event).")
+        raise UsageError(
+            f"Hook function {name}{inspect.signature(function)} must take one argument, the event: def {name}(event)."
+        )
 
 
 def _annotated(function: Callable[..., Any]) -> tuple[type[Event], ...]:
@@ -183,10 +186,15 @@ def _annotated(function: Callable[..., Any]) -> tuple[type[Event], ...]:
     try:
         hints = typing.get_type_hints(function)
     except NameError as error:
-        raise UsageError(f"The annotation of {name}'s argument cannot be read ({error}); name the events: @on(PreActing).") from error
+        raise UsageError(
+            f"The annotation of {name}'s argument cannot be read ({error}); name the events: @on(PreActing)."
+        ) from error
     annotation = hints.get(parameter.name)
     if annotation is None:
-        raise UsageError(f"@on alone reads the annotation of {name}'s argument, and there is none; write @on(PreActing) or def {name}(event: PreActing).")
+        raise UsageError(
+            f"@on alone reads the annotation of {name}'s argument, and there is none; write @on(PreActing), or "
+            f"def {name}(event: PreActing)."
+        )
     members = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
     kinds: list[type[Event]] = []
     for member in members:

@@ -28,9 +28,11 @@ class Hook:
     """Subclass it, match the events you care about, return the event.
 
     Attributes:
-        priority: Ascending order within a class of hooks; bands: 0-49 system, 50-99 checks, 100-499 behaviour, 500 and up
+        priority: Ascending order within a class of hooks; bands: 0-49 system, 50-99 checks, 100-499 behaviour, 500 and
+        up
             output.
-        on_failure: What an exception of this hook does: `"abort"` ends the call, `"skip"` undoes the hook's edits and goes
+        on_failure: What an exception of this hook does: `"abort"` ends the call, `"skip"` undoes the hook's edits and
+        goes
             on, `"deny"` refuses the work. None: abort on a decision, skip on a notification and for observers.
         timeout: Seconds that one event may take; a synchronous hook needs `in_thread=True` for it.
         guard: Runs after all editing hooks of its event, on the sealed event; may veto, stop or suspend, never edit.
@@ -79,9 +81,10 @@ class Hook:
 
         Args:
             event: `PreCall`, `PreReasoning`, `PreToolRound` or `PreActing`; its chain is over.
-            source: The work, cold: a `Flux[ModelChunk]` for `PreReasoning`, a `Mono[ToolResultBlock]` for `PreActing`, a
-                `Mono[tuple[ToolResultBlock, ...]]` for `PreToolRound`, a `Mono[Msg]` for `PreCall`. Subscribing again runs
-                it again.
+            source: The work, cold: a `Flux[ModelChunk]` for `PreReasoning`, a `Mono[ToolResultBlock]` for `PreActing`,
+            a
+                `Mono[tuple[ToolResultBlock, ...]]` for `PreToolRound`, a `Mono[Msg]` for `PreCall`. Subscribing again
+                runs it again.
 
         Returns:
             `source` itself, or what takes its place.

@@ -39,7 +39,9 @@ def check_options(hook: Hook) -> None:
     if hook.guard and hook.observer:
         raise UsageError(f"Hook {hook.name!r} is guard=True and observer=True; a guard may veto, an observer may not.")
     if hook.on_failure not in (None, "abort", "skip", "deny"):
-        raise UsageError(f"Hook {hook.name!r}: on_failure={hook.on_failure!r}; legal are 'abort', 'skip', 'deny', None.")
+        raise UsageError(
+            f"Hook {hook.name!r}: on_failure={hook.on_failure!r}; legal are 'abort', 'skip', 'deny', None."
+        )
     if hook.timeout is not None:
         if hook.timeout <= 0:
             raise UsageError(f"Hook {hook.name!r}: timeout={hook.timeout}; it is seconds and must be above 0.")
@@ -92,7 +94,8 @@ async def _resolve(result: Any) -> Any:
 def _threaded(call: Call) -> Call:
     async def threaded(event: Any) -> Any:
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(None, copy_context().run, call, event)
+        context = copy_context()
+        return await loop.run_in_executor(None, lambda: context.run(call, event))
 
     return threaded
 

@@ -11,7 +11,7 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextvars import Context, copy_context
 from typing import Any, cast
 
@@ -26,7 +26,7 @@ from agentflow.errors import (
 from agentflow.events import ActingChunk, ErrorPhase, PostActing, PreActing
 from agentflow.facts import ToolDecided, ToolFinished, ToolStarted
 from agentflow.loop.drive import TimeLimit, drive
-from agentflow.loop.reasoning import wrap
+from agentflow.loop.reasoning import sealed, wrap
 from agentflow.loop.run import RunBase, TurnPlace, current_turn
 from agentflow.loop.stream import Port
 from agentflow.messages import Pending, ToolResultBlock, ToolState, ToolUseBlock, tool_result
@@ -65,7 +65,12 @@ class ToolMono(Mono[ToolResultBlock]):
             >>> source.chunks(lambda pieces: pieces.map(mask))
         """
         before = self._transform
-        chained = transform if before is None else lambda pieces: transform(before(pieces))
+        if before is None:
+            return ToolMono(self._acting, transform)
+
+        def chained(pieces: Flux[Any]) -> Any:
+            return transform(before(pieces))
+
         return ToolMono(self._acting, chained)
 
 
@@ -224,7 +229,9 @@ class Acting:
         except asyncio.CancelledError as error:
             if run.is_cancelled():
                 raise
-            failure = ToolError(f"Tool {self.use.name!r} raised CancelledError itself, although nobody cancelled the run.")
+            failure = ToolError(
+                f"Tool {self.use.name!r} raised CancelledError itself, although nobody cancelled the run."
+            )
             failure.__cause__ = error
             return await self._failed(failure)
         except Veto as veto:
@@ -245,10 +252,9 @@ class Acting:
         run = self.run
         event = self.event
         if event is None:
-            event = PreActing.draft(run.frame, run.iteration, run.seq, run.now(), None, self.use, self.approval)
-            event.__class__ = PreActing
+            event = sealed(run, PreActing, self.use, self.approval)
         source: Any = wrap(run, PreActing, event, ToolMono(self))
-        mono = source if isinstance(source, Mono) else Mono.from_observable(source)
+        mono = cast("Mono[Any]", source if isinstance(source, Mono) else Mono.from_observable(source))
         value = await mono.resolve()
         if value is EMPTY:
             return self._result("(no output)")
@@ -411,7 +417,7 @@ class _Pieces:
         return collected[0] if len(collected) == 1 else collected
 
 
-async def _driven(values: Any, place: Context, limit: TimeLimit) -> Any:
+async def _driven(values: Any, place: Context, limit: TimeLimit) -> AsyncGenerator[Any, None]:
     """The values of an async generator, each step in its context and under its limit."""
     try:
         while True:
@@ -424,5 +430,3 @@ async def _driven(values: Any, place: Context, limit: TimeLimit) -> Any:
         aclose = getattr(values, "aclose", None)
         if aclose is not None:
             await drive(aclose(), place, TimeLimit(None))
-
-

@@ -3,7 +3,8 @@
 Rules:
 
 1. The tool sees a copy of the context: what it sets does not leak, inline or parallel.
-2. The timer is armed when the tool first suspends; a tool that never does costs no timer. It stands still while an event
+2. The timer is armed when the tool first suspends; a tool that never does costs no timer. It stands still while an
+event
    is handed to a reader.
 3. The limit cancels the task and takes the cancellation back; a cancellation from outside at the same time wins.
 """

@@ -11,15 +11,15 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Coroutine, Mapping, Sequence
 from typing import Any, cast
 
 from agentflow.context import find_dep
 from agentflow.errors import UsageError
 from agentflow.events import CallEnded, ErrorPhase, PostCall, PreCall
-from agentflow.facts import CallClosed, CallOpened, CallResumed, RoundClosed
+from agentflow.facts import CallClosed, CallOpened, CallResumed, Fact, RoundClosed
 from agentflow.loop.machine import State
-from agentflow.loop.reasoning import as_reply, reason, wrap
+from agentflow.loop.reasoning import as_reply, reason, sealed, wrap
 from agentflow.loop.rounds import act, in_tasks
 from agentflow.loop.run import RunBase
 from agentflow.loop.stream import Port
@@ -135,8 +135,7 @@ class Run(RunBase):
     async def _through_arounds(self, event: PreCall | None) -> Msg | None:
         if event is None:
             values = (self.input_messages, self.machine.transcript.messages)
-            event = PreCall.draft(self.frame, 0, self.seq, self.now(), None, *values)
-            event.__class__ = PreCall
+            event = sealed(self, PreCall, *values)
         ran = False
 
         async def rest() -> Msg:
@@ -154,7 +153,7 @@ class Run(RunBase):
         source: Any = wrap(self, PreCall, event, bare)
         if source is bare:
             return None
-        mono = source if isinstance(source, Mono) else Mono.from_observable(source)
+        mono = cast("Mono[Any]", source if isinstance(source, Mono) else Mono.from_observable(source))
         found: list[Any] = []
 
         async def wrapped(port: Port | None) -> None:
@@ -217,9 +216,7 @@ class Run(RunBase):
             self.seq += 1
         else:
             duration = (self.monotonic() - started) * 1000
-            event = cast(
-                "PostCall | None", await self.fire(PostCall, self.port, final, outcome, self.usage, duration)
-            )
+            event = cast("PostCall | None", await self.fire(PostCall, self.port, final, outcome, self.usage, duration))
             if event is not None:
                 final = event.final_message
         pending = self.machine.pending if outcome == "suspended" else ()
@@ -329,8 +326,11 @@ class Run(RunBase):
         if machine.suspended:
             return
         if machine.transcript.open_round:
-            machine.apply(self._closing_round())
-        if machine.state is not State.USER_INPUT:
-            machine.apply(CallClosed(self.run_id, self.call_id, "interrupted", None))
+            self._record_now(self._closing_round())
+        self._record_now(CallClosed(self.run_id, self.call_id, "interrupted", None))
 
-
+    def _record_now(self, fact: Fact) -> None:
+        kept = self.session.record(fact)
+        if not isinstance(kept, tuple):  # a store that needs time gets none here; a later load finds the run unfinished
+            cast("Coroutine[Any, Any, Any]", kept).close()
+            self.machine.apply(fact)

@@ -18,7 +18,7 @@ from agentflow.facts import Fact
 from agentflow.loop.machine import Machine, is_blank
 from agentflow.messages import Msg, ToolResultBlock
 from agentflow.transcript import Transcript
-from agentflow.verdicts import Again, Deny, Suspend
+from agentflow.verdicts import Again, Deny
 
 __all__ = ["fold_events", "fold_facts"]
 
@@ -89,7 +89,7 @@ class _Fold:
         elif msg.tool_uses and event.purpose != "summary":
             self.transcript.append(msg)
         else:
-            self.final = msg if not isinstance(verdict, Suspend) else msg
+            self.final = msg
 
     def _round(self, results: Sequence[ToolResultBlock]) -> None:
         if all(result.state != "suspended" for result in results) and self.transcript.open_round:

@@ -33,8 +33,17 @@ from agentflow.facts import (
     ToolFinished,
     ToolStarted,
 )
-from agentflow.ids import new_id
-from agentflow.messages import ContentBlock, Msg, Pending, TextBlock, ToolResultBlock, ToolUseBlock, message, tool_result
+from agentflow.ids import new_id as fresh_id
+from agentflow.messages import (
+    ContentBlock,
+    Msg,
+    Pending,
+    TextBlock,
+    ToolResultBlock,
+    ToolUseBlock,
+    message,
+    tool_result,
+)
 from agentflow.transcript import MessageView, Transcript
 
 __all__ = ["Action", "Machine", "State", "is_blank"]
@@ -88,7 +97,7 @@ class Machine:
         "transcript",
     )
 
-    def __init__(self, messages: Iterable[Msg] = (), new_id: Callable[[str], str] = new_id) -> None:
+    def __init__(self, messages: Iterable[Msg] = (), new_id: Callable[[str], str] = fresh_id) -> None:
         self.transcript = Transcript(messages)
         self.state = State.USER_INPUT
         self.new_id = new_id
@@ -109,7 +118,7 @@ class Machine:
 
     @classmethod
     def from_facts(
-        cls, facts: Iterable[Fact], messages: Iterable[Msg] = (), new_id: Callable[[str], str] = new_id
+        cls, facts: Iterable[Fact], messages: Iterable[Msg] = (), new_id: Callable[[str], str] = fresh_id
     ) -> Machine:
         """Fold facts into a machine; any prefix of a run's facts is a state that the run can go on from."""
         machine = cls(messages, new_id)
@@ -146,8 +155,8 @@ class Machine:
         """Take in a fact.
 
         Returns:
-            The messages that this stored and that the fact does not carry itself: those that had waited for a legal place,
-            made-up results of superseded calls.
+            The messages that this stored and that the fact does not carry itself: those that had waited for a legal
+            place, made-up results of superseded calls.
 
         Raises:
             UsageError: The fact is not legal in this state.
@@ -161,7 +170,8 @@ class Machine:
             )
         return handler(self, fact)
 
-    def _opened(self, fact: CallOpened) -> tuple[Msg, ...]:
+    def on_opened(self, fact: CallOpened) -> tuple[Msg, ...]:
+        """Fold a `CallOpened`."""
         if self.suspended:
             raise UsageError("A call cannot be opened on a suspended session; resume it first.")
         for msg in fact.messages:
@@ -175,12 +185,14 @@ class Machine:
         self.state = State.ASSISTANT
         return ()
 
-    def _resumed(self, fact: CallResumed) -> tuple[Msg, ...]:
+    def on_resumed(self, fact: CallResumed) -> tuple[Msg, ...]:
+        """Fold a `CallResumed`."""
         self.call_id = fact.call_id
         self.suspended = False
         return ()
 
-    def _reasoned(self, fact: Reasoned) -> tuple[Msg, ...]:
+    def on_reasoned(self, fact: Reasoned) -> tuple[Msg, ...]:
+        """Fold a `Reasoned`."""
         self.iteration = fact.iteration
         self.limited = self.limited or fact.summary
         self.stop = fact.stop
@@ -210,21 +222,25 @@ class Machine:
         self.state = State.ASSISTANT
         return tuple(added)
 
-    def _tool_decided(self, fact: ToolDecided) -> tuple[Msg, ...]:
+    def on_tool_decided(self, fact: ToolDecided) -> tuple[Msg, ...]:
+        """Fold a `ToolDecided`."""
         self.decided[fact.tool_use_id] = fact
         return ()
 
-    def _tool_started(self, fact: ToolStarted) -> tuple[Msg, ...]:
+    def on_tool_started(self, fact: ToolStarted) -> tuple[Msg, ...]:
+        """Fold a `ToolStarted`."""
         self.started[fact.tool_use_id] = fact.attempt
         return ()
 
-    def _tool_finished(self, fact: ToolFinished) -> tuple[Msg, ...]:
+    def on_tool_finished(self, fact: ToolFinished) -> tuple[Msg, ...]:
+        """Fold a `ToolFinished`."""
         self.finished[fact.tool_use_id] = fact.result
         if fact.stop is not None and self.stop is None:
             self.stop = fact.stop
         return ()
 
-    def _round_closed(self, fact: RoundClosed) -> tuple[Msg, ...]:
+    def on_round_closed(self, fact: RoundClosed) -> tuple[Msg, ...]:
+        """Fold a `RoundClosed`."""
         _, landed = self.transcript.close_round(fact.results, fact.message_id)
         self.decided = {}
         self.started = {}
@@ -244,22 +260,26 @@ class Machine:
         self.final = message("assistant", content, f"{source}-stop"[-40:], {"synthetic": "stopped"})
         self.state = State.RESPONSE
 
-    def _round_suspended(self, fact: RoundSuspended) -> tuple[Msg, ...]:
+    def on_round_suspended(self, fact: RoundSuspended) -> tuple[Msg, ...]:
+        """Fold a `RoundSuspended`."""
         self.pending = fact.pending
         self.suspended = True
         return ()
 
-    def _injected(self, fact: Injected) -> tuple[Msg, ...]:
+    def on_injected(self, fact: Injected) -> tuple[Msg, ...]:
+        """Fold a `Injected`."""
         if self.state is State.RESPONSE:
             self._late.extend(fact.messages)
             return ()
         return tuple([msg for msg in fact.messages if self.transcript.inject(msg, fact.at)])
 
-    def _compacted(self, fact: Compacted) -> tuple[Msg, ...]:
+    def on_compacted(self, fact: Compacted) -> tuple[Msg, ...]:
+        """Fold a `Compacted`."""
         self.compacted = (fact.until, fact.messages)
         return ()
 
-    def _closed(self, fact: CallClosed) -> tuple[Msg, ...]:
+    def on_closed(self, fact: CallClosed) -> tuple[Msg, ...]:
+        """Fold a `CallClosed`."""
         if fact.outcome == "suspended":
             return ()
         added: tuple[Msg, ...] = ()
@@ -288,15 +308,15 @@ _ASSISTANT = frozenset({State.ASSISTANT})
 _TOOLS = frozenset({State.TOOL_EXECUTION})
 
 _TABLE: dict[type, tuple[frozenset[State], Callable[[Machine, Any], tuple[Msg, ...]]]] = {
-    CallOpened: (frozenset({State.USER_INPUT}), Machine._opened),
-    CallResumed: (_RUNNING, Machine._resumed),
-    Reasoned: (_ASSISTANT, Machine._reasoned),
-    ToolDecided: (_TOOLS, Machine._tool_decided),
-    ToolStarted: (_TOOLS, Machine._tool_started),
-    ToolFinished: (_TOOLS, Machine._tool_finished),
-    RoundClosed: (_TOOLS, Machine._round_closed),
-    RoundSuspended: (_RUNNING, Machine._round_suspended),
-    Injected: (_ANY, Machine._injected),
-    Compacted: (_ANY, Machine._compacted),
-    CallClosed: (_ANY, Machine._closed),
+    CallOpened: (frozenset({State.USER_INPUT}), Machine.on_opened),
+    CallResumed: (_RUNNING, Machine.on_resumed),
+    Reasoned: (_ASSISTANT, Machine.on_reasoned),
+    ToolDecided: (_TOOLS, Machine.on_tool_decided),
+    ToolStarted: (_TOOLS, Machine.on_tool_started),
+    ToolFinished: (_TOOLS, Machine.on_tool_finished),
+    RoundClosed: (_TOOLS, Machine.on_round_closed),
+    RoundSuspended: (_RUNNING, Machine.on_round_suspended),
+    Injected: (_ANY, Machine.on_injected),
+    Compacted: (_ANY, Machine.on_compacted),
+    CallClosed: (_ANY, Machine.on_closed),
 }

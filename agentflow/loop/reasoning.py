@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
-from typing import Any, Literal, cast
+from typing import Any, Literal, TypeVar, cast
 
 from agentflow.chunks import ModelChunk, fold
 from agentflow.context import as_messages
-from agentflow.errors import HookContractError, ModelError, Veto
-from agentflow.events import ErrorPhase, PostReasoning, PreReasoning, ReasoningChunk
+from agentflow.errors import HookContractError, Veto
+from agentflow.events import ErrorPhase, Event, PostReasoning, PreReasoning, ReasoningChunk
 from agentflow.facts import Injected, Reasoned, RoundSuspended
 from agentflow.loop.run import RunBase
 from agentflow.messages import ContentBlock, Msg, Pending, ToolUseBlock, message, with_metadata
 from agentflow.ports.model import Model, ModelRequest, resolve_model
 from agentflow.reactive import Flux
-from agentflow.specs import ModelOptions, ToolSpec, Usage
+from agentflow.specs import ModelOptions, Usage
 from agentflow.transcript import MessageView, ends_legally, legalise
 from agentflow.verdicts import Again, Answer, Decided, Deny, Stop, Suspend, Verdict
 
 __all__ = ["ModelFlux", "reason"]
 
 SUMMARY_PROMPT = (
-    "The limit of {limit} rounds is reached. Do not call tools; answer now with what you have found, and say what is missing."
+    "The limit of {limit} rounds is reached. Do not call tools; answer now with what you have found, and say what is "
+    "missing."
 )
+E = TypeVar("E", bound=Event)
 ONE_CALL = Usage(model_calls=1)
 
 
@@ -111,7 +112,7 @@ async def _aclose(stream: AsyncIterator[Any]) -> None:
 async def reason(run: RunBase, purpose: Literal["reason", "summary"]) -> None:
     """Get one reply and make it a fact (or what a verdict puts in its place)."""
     machine = run.machine
-    run.iteration = iteration = machine.iteration + 1
+    run.iteration = machine.iteration + 1
     config = run.config
     summary = purpose == "summary"
     messages: Sequence[Msg] = machine.request_view(run.head)
@@ -284,22 +285,22 @@ async def _through_arounds(
     attempts = Attempts()
     source: Any = ModelFlux(model, request, attempts)
     bare = source
-    sealed = event if event is not None else sealed_pre_reasoning(run, request)
+    values = (request.messages, request.tools, request.model, request.options, "reason")
+    shown = event if event is not None else sealed(run, PreReasoning, *values)
     try:
-        source = wrap(run, PreReasoning, sealed, source)
+        source = wrap(run, PreReasoning, shown, source)
         if source is bare:
             return await _pull(run, resolve_model(model).stream(request), chunks, None)
-        flux = source if isinstance(source, Flux) else Flux.from_observable(source)
-        return await _pull(run, cast("AsyncIterator[ModelChunk]", flux.open()), chunks, attempts)
+        flux = cast("Flux[ModelChunk]", source if isinstance(source, Flux) else Flux.from_observable(source))
+        return await _pull(run, flux.open(), chunks, attempts)
     except Veto as veto:  # equals Deny: the reply is the reason
         return [ModelChunk(veto.reason, finish_reason="stop")]
 
 
-def sealed_pre_reasoning(run: RunBase, request: ModelRequest) -> PreReasoning:
-    """The event for wrapping hooks where no chain has built it."""
-    values = (request.messages, request.tools, request.model, request.options, "reason")
-    event = PreReasoning.draft(run.frame, run.iteration, run.seq, run.now(), None, *values)
-    event.__class__ = PreReasoning
+def sealed(run: RunBase, kind: type[E], *values: object) -> E:
+    """The sealed event for wrapping hooks where no chain has built it."""
+    event = kind.draft(run.frame, run.iteration, run.seq, run.now(), None, *values)
+    event.__class__ = kind
     return event
 
 
@@ -311,7 +312,10 @@ def wrap(run: RunBase, kind: type[Any], event: Any, source: Any) -> Any:
             continue
         if not hasattr(wrapped, "subscribe"):
             raise HookContractError(
-                f"{hook.name}.around", kind.__name__, type(wrapped).__name__, "the source, or any Mono, Flux or Observable"
+                f"{hook.name}.around",
+                kind.__name__,
+                type(wrapped).__name__,
+                "the source, or any Mono, Flux or Observable",
             )
         source = wrapped
     return source
@@ -342,7 +346,11 @@ async def keep_partial(run: RunBase, chunks: Sequence[ModelChunk]) -> None:
 
 
 async def _judge(
-    run: RunBase, reply: Msg, purpose: Literal["reason", "summary"] | str, duration_ms: float, usage: Usage | None = None
+    run: RunBase,
+    reply: Msg,
+    purpose: Literal["reason", "summary"] | str,
+    duration_ms: float,
+    usage: Usage | None = None,
 ) -> None:
     """Pass the reply through the Post chain and make it a fact."""
     verdict: Verdict | None = None
@@ -351,9 +359,7 @@ async def _judge(
     if run.chains[PostReasoning] is None and run.port is None:
         run.seq += 1
     else:
-        event = cast(
-            "PostReasoning | None", await run.fire(PostReasoning, run.port, reply, used, duration_ms, purpose)
-        )
+        event = cast("PostReasoning | None", await run.fire(PostReasoning, run.port, reply, used, duration_ms, purpose))
         if event is not None:
             result = event.reasoning_result
             if event.decision is not None:
@@ -388,9 +394,7 @@ async def _judge(
 async def _park(
     run: RunBase, result: Msg, usage: Usage, duration_ms: float, verdict: Suspend, hook: str, purpose: str
 ) -> None:
-    await run.record(
-        Reasoned(run.run_id, run.iteration, result, usage, duration_ms, summary=purpose == "summary")
-    )
+    await run.record(Reasoned(run.run_id, run.iteration, result, usage, duration_ms, summary=purpose == "summary"))
     uses = run.machine.open_calls
     pending = tuple(Pending(use.id, "approval", verdict.request, use, hook) for use in uses)
     parked = pending or (Pending("call", "parked", verdict.request, None, hook),)
@@ -407,5 +411,3 @@ def _legal_calls(msg: Msg, used_ids: set[str], new_id: Callable[[str], str]) -> 
     content: list[ContentBlock] = [b for b in msg.content if getattr(b, "type", "") != "tool_result"]
     folded = fold((ModelChunk(blocks=tuple(content)),), id=msg.id, used_ids=used_ids, new_id=new_id)
     return message("assistant", folded.content, msg.id, msg.metadata, msg.usage, msg.finish_reason)
-
-

@@ -17,7 +17,7 @@ from typing import Any, cast
 from agentflow.events import PostToolRound, PreActing, PreToolRound
 from agentflow.facts import RoundClosed, RoundSuspended
 from agentflow.loop.acting import Acting
-from agentflow.loop.reasoning import wrap
+from agentflow.loop.reasoning import sealed, wrap
 from agentflow.loop.run import RunBase, TurnPlace, current_turn
 from agentflow.loop.stream import Channel, ChannelPort, Port
 from agentflow.messages import Pending, ToolResultBlock, ToolState, ToolUseBlock, tool_result
@@ -133,10 +133,7 @@ class _Round:
         run = self.run
         calls = [call for call in self.calls if call.id not in self.results]
         schedule = run.config.schedule
-        if len(calls) == 1:
-            batches = [calls]
-        else:
-            batches = schedule.batches(calls, self.lane_of)
+        batches = [calls] if len(calls) == 1 else schedule.batches(calls, self.lane_of)
         deferred: list[ToolUseBlock] = []
         while batches or deferred:
             if not batches:
@@ -254,8 +251,7 @@ async def _open(run: RunBase, round_: _Round) -> tuple[object, str, PreToolRound
 
 async def _through_arounds(run: RunBase, round_: _Round, event: PreToolRound | None) -> None:
     if event is None:
-        event = PreToolRound.draft(run.frame, run.iteration, run.seq, run.now(), None, round_.calls)
-        event.__class__ = PreToolRound
+        event = sealed(run, PreToolRound, round_.calls)
 
     async def work() -> tuple[ToolResultBlock, ...]:
         await round_.run_calls()
@@ -266,7 +262,7 @@ async def _through_arounds(run: RunBase, round_: _Round, event: PreToolRound | N
     if source is bare:
         await round_.run_calls()
         return
-    mono = source if isinstance(source, Mono) else Mono.from_observable(source)
+    mono = cast("Mono[Any]", source if isinstance(source, Mono) else Mono.from_observable(source))
 
     async def wrapped(port: Port | None) -> None:
         outer, run.port = run.port, port

@@ -4,7 +4,8 @@ Rules:
 
 1. `fire` is the only place where events are built, chained and handed over; it costs nothing where nobody listens.
 2. `record` is the only place where facts are made true.
-3. An interrupt, a deadline, a cancelled task and a closed stream arrive as `CancelledError`; `absorb` says which it was.
+3. An interrupt, a deadline, a cancelled task and a closed stream arrive as `CancelledError`; `absorb` says which it
+was.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from loguru import logger
 
@@ -39,7 +40,8 @@ from agentflow.verdicts import Recover, Resolution
 __all__ = ["LoopConfig", "RunBase", "TurnPlace", "current_turn"]
 
 
-class TurnPlace(NamedTuple):
+@dataclass(slots=True, frozen=True)
+class TurnPlace:
     """Where in a run some code is running: set in the context of each tool, and of each call's hooks in parallel rounds."""
 
     run: RunBase
@@ -49,7 +51,7 @@ class TurnPlace(NamedTuple):
 
 current_turn: ContextVar[TurnPlace | None] = ContextVar("agentflow_turn", default=None)
 
-System = str | Msg | Callable[[RunContext], "str | Msg | None | Awaitable[str | Msg | None]"] | None
+System = str | Msg | Callable[[RunContext], "str | Msg | Awaitable[str | Msg | None] | None"] | None
 
 
 @dataclass(slots=True, frozen=True)
@@ -197,7 +199,9 @@ class RunBase:
             if fatal:
                 logger.opt(exception=error).error("hook {} failed while a failure was reported", hook.name)
             for reported in self._reported[-1:]:
-                reported.add_note(f"while this was reported, hook {hook.name!r} failed: {type(error).__name__}: {error}")
+                reported.add_note(
+                    f"while this was reported, hook {hook.name!r} failed: {type(error).__name__}: {error}"
+                )
             return True
         if not fatal:
             await self.report(error, ErrorPhase.HOOK, fatal=False, hook=hook.name)
@@ -275,7 +279,7 @@ class RunBase:
         if self._interrupt is not None and not self._closing:
             if not self._absorbed:
                 self._absorbed = True
-                if self._cancelled is not None and self._cancelled is task:
+                if task is not None and self._cancelled is task:
                     task.uncancel()
             base = self.base if task is self.task else 0
             if task is None or task.cancelling() <= base:

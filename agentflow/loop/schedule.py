@@ -46,7 +46,9 @@ class ToolSchedule:
         """The same policy with another cap on concurrency."""
         return replace(self, max_concurrency=max_concurrency)
 
-    def batches(self, calls: Sequence[ToolUseBlock], lane_of: Callable[[ToolUseBlock], Lane]) -> list[list[ToolUseBlock]]:
+    def batches(
+        self, calls: Sequence[ToolUseBlock], lane_of: Callable[[ToolUseBlock], Lane]
+    ) -> list[list[ToolUseBlock]]:
         """Group calls: batches run one after the other, the calls of a batch in parallel.
 
         Args:

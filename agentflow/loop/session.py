@@ -13,12 +13,12 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Protocol, cast
+from typing import Protocol
 
 from agentflow.context import StateMap
 from agentflow.errors import UsageError
 from agentflow.facts import Fact
-from agentflow.ids import new_id
+from agentflow.ids import new_id as fresh_id
 from agentflow.loop.machine import Machine
 from agentflow.messages import Msg, Pending
 from agentflow.ports.store import Store
@@ -31,6 +31,7 @@ class Interruptible(Protocol):
         """End the call."""
         ...
 
+
 __all__ = ["Session"]
 
 
@@ -42,7 +43,19 @@ class Session:
         state: Typed state that is kept with the session.
     """
 
-    __slots__ = ("_busy", "_guard", "_loaded", "_store", "_waiters", "closing", "id", "implicit", "machine", "run", "state")
+    __slots__ = (
+        "_busy",
+        "_guard",
+        "_loaded",
+        "_store",
+        "_waiters",
+        "closing",
+        "id",
+        "implicit",
+        "machine",
+        "run",
+        "state",
+    )
 
     def __init__(
         self,
@@ -51,7 +64,7 @@ class Session:
         *,
         store: Store | None = None,
         implicit: bool = False,
-        new_id: Callable[[str], str] = new_id,
+        new_id: Callable[[str], str] = fresh_id,
     ) -> None:
         self.id = id
         self.machine = Machine(messages, new_id)
@@ -76,7 +89,7 @@ class Session:
         Raises:
             TranscriptError: The messages are in no legal order.
         """
-        return Session(new_id("session_") if id is None else id, messages)
+        return Session(fresh_id("session_") if id is None else id, messages)
 
     @property
     def messages(self) -> Sequence[Msg]:
@@ -130,7 +143,7 @@ class Session:
     async def _load(self) -> None:
         assert self._store is not None
         found = self._store.load(self.id)
-        facts = await cast("Awaitable[Sequence[Fact]]", found) if isinstance(found, Awaitable) else found
+        facts = await found if isinstance(found, Awaitable) else found
         self._loaded = True
         if facts:
             self.machine = Machine.from_facts(facts, new_id=self.machine.new_id)

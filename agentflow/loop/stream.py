@@ -211,7 +211,8 @@ class EventStream(AsyncIterator[HookEvent]):
     """The events of one run, as its reader holds them.
 
     Args:
-        start: The run as a coroutine function; called when the first event is asked for. It sets `run` when it has a run.
+        start: The run as a coroutine function; called when the first event is asked for. It sets `run` when it has a
+        run.
 
     Example:
         >>> async with agent.stream("Hello") as events:

@@ -11,12 +11,11 @@ __all__ = ["SystemClock"]
 class SystemClock:
     """Real time. Tests use a virtual one (`agentflow.testing`)."""
 
-    __slots__ = ("monotonic", "now")
+    __slots__ = ()
 
-    def __init__(self) -> None:
-        # The C functions themselves: a wrapper would triple the 0.04 µs that a reading costs.
-        self.now = time.time
-        self.monotonic = time.perf_counter
+    # The C functions themselves: a method around them would triple the 0.04 µs that a reading costs.
+    now = staticmethod(time.time)
+    monotonic = staticmethod(time.perf_counter)
 
     async def sleep(self, seconds: float) -> None:
         """Wait."""

@@ -35,9 +35,7 @@ class ModelRequest:
 
     __slots__ = ("messages", "model", "options", "tools")
 
-    def __init__(
-        self, messages: Sequence[Msg], tools: tuple[ToolSpec, ...], options: ModelOptions, model: str
-    ) -> None:
+    def __init__(self, messages: Sequence[Msg], tools: tuple[ToolSpec, ...], options: ModelOptions, model: str) -> None:
         self.messages = messages
         self.tools = tools
         self.options = options

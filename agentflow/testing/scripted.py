@@ -12,7 +12,9 @@ from agentflow.ports.model import ModelRequest
 
 __all__ = ["Line", "ScriptedModel"]
 
-Line: TypeAlias = "str | Msg | ModelChunk | ToolUseBlock | BaseException | Sequence[Any] | Callable[[ModelRequest], Any]"
+Line: TypeAlias = (
+    "str | Msg | ModelChunk | ToolUseBlock | BaseException | Sequence[Any] | Callable[[ModelRequest], Any]"
+)
 """One reply of a script: words, a message, tool calls, chunks, an error to raise, a list of these, or a function."""
 
 
@@ -20,7 +22,8 @@ class ScriptedModel:
     """Gives the nth line of a script as the nth reply.
 
     Args:
-        script: The replies. A list is one reply, chunk by chunk: `["Hel", "lo"]` is two chunks, a `ToolUseBlock` in it a
+        script: The replies. A list is one reply, chunk by chunk: `["Hel", "lo"]` is two chunks, a `ToolUseBlock` in it
+        a
             call, an exception is raised there, an awaitable (made by a function without arguments) is awaited there. A
             function of the request alone (not in a list) answers every request.
         name: The model's name.
@@ -39,7 +42,7 @@ class ScriptedModel:
     def __init__(self, script: Iterable[Line] | Callable[[ModelRequest], Any], *, name: str = "scripted") -> None:
         self.name = name
         self.requests: list[ModelRequest] = []
-        self._brain = cast("Callable[[ModelRequest], Any] | None", script if callable(script) else None)
+        self._brain = script if callable(script) else None
         self._lines: list[Line] = [] if callable(script) else list(script)
         self._next = 0
         self.open_streams = 0
@@ -89,7 +92,9 @@ class ScriptedModel:
         """
         left = len(self._lines) - self._next
         if left:
-            raise ScriptError(f"The script of {self.name!r} has {left} of {len(self._lines)} replies left: {self._lines[self._next]!r:.80}.")
+            raise ScriptError(
+                f"The script of {self.name!r} has {left} of {len(self._lines)} replies left: {self._lines[self._next]!r:.80}."
+            )
 
     def __enter__(self) -> ScriptedModel:
         return self
@@ -138,4 +143,6 @@ def _chunks(piece: Any) -> Sequence[ModelChunk]:
         return [chunk for part in _pieces(cast("Sequence[Any]", piece)) for chunk in _chunks(part)]
     if isinstance(piece, ToolUseBlock):
         return (_call(0, piece),)
-    raise ScriptError(f"A script holds texts, messages, chunks, tool calls, errors and functions, not {type(piece).__name__}.")
+    raise ScriptError(
+        f"A script holds texts, messages, chunks, tool calls, errors and functions, not {type(piece).__name__}."
+    )

@@ -17,21 +17,16 @@ TEXT = Say("grüße 日本", usage=USAGE, chunk=3)
 CALL = Call("add", {"city": "Zürich"}, id="c1", usage=USAGE, chunk=4)
 
 
-def faulty(reply: Reply, *faults: Fault) -> Reply:
-    """The reply with these faults."""
-    return Reply(reply.text, calls=reply.calls, usage=reply.usage, chunk=reply.chunk, faults=faults)
-
-
 async def openai(reply: Reply, *faults: Fault, stream: bool = True) -> Got:
     more: dict[str, Any] = {"stream": True, "stream_options": {"include_usage": True}} if stream else {}
-    async with WireServer.openai([faulty(reply, *faults)]) as server:
+    async with WireServer.openai([reply.with_faults(*faults)]) as server:
         got = await ask(server, chat(USER), **more)
         server.assert_done()
         return got
 
 
 async def anthropic(reply: Reply, *faults: Fault, stream: bool = True) -> Got:
-    async with WireServer.anthropic([faulty(reply, *faults)]) as server:
+    async with WireServer.anthropic([reply.with_faults(*faults)]) as server:
         got = await ask(server, message(USER), stream=stream)
         server.assert_done()
         return got
@@ -225,9 +220,10 @@ async def test_a_whole_reply_is_cut_in_the_middle() -> None:
 @pytest.mark.parametrize("fault", [Fault.hang(), Fault.hang(0), Fault.hang("text")], ids=lambda fault: fault.name)
 async def test_a_hang_lasts_until_the_client_leaves(fault: Fault) -> None:
     """The connection stays open while the client waits; once it has gone, none is left."""
-    async with WireServer.anthropic([faulty(TEXT, fault)]) as server:
+    async with WireServer.anthropic([TEXT.with_faults(fault)]) as server:
         task = asyncio.create_task(ask(server, message(USER), stream=True))
-        await server.wait_requests()
+        async with asyncio.timeout(10):
+            await server.wait_requests()
         assert server.open_connections == 1
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -241,7 +237,8 @@ async def test_a_server_that_stops_breaks_off_what_hangs() -> None:
     """Stopping does not wait for a reply that never comes."""
     async with WireServer.openai([Fault.hang()]) as server:
         task = asyncio.create_task(ask(server, chat(USER)))
-        await server.wait_requests()
+        async with asyncio.timeout(10):
+            await server.wait_requests()
     with pytest.raises(aiohttp.ClientError):
         await task
     assert (server.requests[0].ending, server.open_connections) == ("server stopped", 0)
@@ -251,7 +248,7 @@ async def test_a_client_that_closes_a_stream_early_is_noticed() -> None:
     """A reader that leaves in the middle leaves no connection behind."""
     gate = asyncio.Event()
     async with (
-        WireServer.anthropic([faulty(TEXT, Fault.slow(gate, after=1))]) as server,
+        WireServer.anthropic([TEXT.with_faults(Fault.slow(gate, after=1))]) as server,
         aiohttp.ClientSession() as session,
     ):
         async with session.post(server.url, json=message(USER, stream=True), headers=KEYS) as response:
@@ -410,7 +407,7 @@ async def test_lines_end_in_crlf_between_comments_and_unknown_events() -> None:
 async def test_bytes_are_cut_anywhere(fault: Fault) -> None:
     """Writes respect neither events nor characters, and the bytes are the same."""
     whole = await openai(TEXT)
-    async with WireServer.openai([faulty(TEXT, fault)]) as server:
+    async with WireServer.openai([TEXT.with_faults(fault)]) as server:
         got = await ask(server, chat(USER), stream=True, stream_options={"include_usage": True})
         expected = {
             "bytes split by 1": len(whole.body),
@@ -424,7 +421,7 @@ async def test_bytes_are_cut_anywhere(fault: Fault) -> None:
 async def test_a_fault_at_a_place_that_is_not_there_is_told() -> None:
     """The answer is a 500 that names the place, and the script did not come out even."""
     for fault in (Fault.cut("call"), Fault.cut(99), Fault.length_mid_call()):
-        async with WireServer.openai([faulty(TEXT, fault)]) as server:
+        async with WireServer.openai([TEXT.with_faults(fault)]) as server:
             got = await ask(server, chat(USER), stream=True)
             assert got.status == 500
             assert got.json["error"]["message"].startswith("wire script: UsageError: ")

@@ -1,7 +1,19 @@
 """Loopback HTTP servers that speak the OpenAI and Anthropic wires, scripted and strict. See `docs/testing-wire.md`."""
 
 from agentflow.testing.wire.faults import Fault
-from agentflow.testing.wire.reply import Call, Plan, PlanEdit, Reply, Say, ToolCall, WireUsage
+from agentflow.testing.wire.reply import (
+    Call,
+    Gate,
+    Halt,
+    HttpAnswer,
+    Plan,
+    PlanEdit,
+    Point,
+    Reply,
+    Say,
+    ToolCall,
+    WireUsage,
+)
 from agentflow.testing.wire.request import ToolAnswer, WireRequest
 from agentflow.testing.wire.rules import Dialect, Rule, Violation, describe_rules
 from agentflow.testing.wire.script import Brain, Line, Script
@@ -12,9 +24,13 @@ __all__ = [
     "Call",
     "Dialect",
     "Fault",
+    "Gate",
+    "Halt",
+    "HttpAnswer",
     "Line",
     "Plan",
     "PlanEdit",
+    "Point",
     "Reply",
     "Rule",
     "Say",

@@ -138,6 +138,25 @@ class Reply:
         """The faults as a tuple."""
         return tuple(self.faults) if isinstance(self.faults, Sequence) else (self.faults,)
 
+    def with_faults(self, *faults: PlanEdit) -> "Reply":
+        """The same reply with these faults in place of its own.
+
+        Example:
+            >>> Say("hello").with_faults().edits
+            ()
+        """
+        return Reply(
+            self.text,
+            thinking=self.thinking,
+            redacted=self.redacted,
+            calls=self.calls,
+            finish=self.finish,
+            usage=self.usage,
+            chunk=self.chunk,
+            interleave=self.interleave,
+            faults=faults,
+        )
+
     def pieces(self, text: str) -> list[str]:
         """Cut a text into the pieces in which it is streamed; an empty text has none."""
         size = self.chunk or max(1, len(text))
@@ -257,24 +276,10 @@ class Plan:
 
 def plan_for(reply: Reply) -> Plan:
     """The plan of a reply after all its faults."""
-    plan = Plan(reply=replace_faults(reply))
+    plan = Plan(reply=reply.with_faults())
     for edit in reply.edits:
         plan = edit.edit(plan)
     return plan
-
-
-def replace_faults(reply: Reply) -> Reply:
-    """The reply as a plain `Reply` without faults, so that edits can use `dataclasses.replace` on it."""
-    return Reply(
-        reply.text,
-        thinking=reply.thinking,
-        redacted=reply.redacted,
-        calls=reply.calls,
-        finish=reply.finish,
-        usage=reply.usage,
-        chunk=reply.chunk,
-        interleave=reply.interleave,
-    )
 
 
 def without_last_half(plan: Plan) -> Plan:

@@ -1,0 +1,214 @@
+"""The documentation is true: each ```python block of README.md and docs/ runs, and so does each example of a docstring.
+
+A block of a page is run on its own, in a fresh namespace, with warnings as errors. One that has `await` at its top level
+runs in an event loop, one that has not runs without (so that `.block()` may be shown). Blocks with another tag than
+`python` are not run; none of them is tagged `python` and skipped.
+
+An example of a docstring (`>>>`) sees the names of its module, the public names and the props below, and what it prints
+has to be what it says. Examples that cannot run are listed, each with its reason.
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import contextlib
+import doctest
+import importlib
+import inspect
+import io
+import linecache
+import pkgutil
+import re
+import sys
+import warnings
+from pathlib import Path
+from types import CodeType, ModuleType
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import agentflow
+import agentflow.testing
+from agentflow import Agent, Hook, Msg, PostActing, PreActing, PreCall, tool
+from agentflow.testing import ScriptedModel
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
+FENCE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\[[^\]]*\]\(([^)#]*)(?:#([^)]*))?\)")
+HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+LIMIT = 20.0
+AWAITS = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+
+NOT_RUN: dict[str, str] = {}
+"""Examples of docstrings that are not run: qualified name → reason."""
+
+
+def blocks() -> Iterator[Any]:
+    """Each block, named by its page and line."""
+    for page in PAGES:
+        text = page.read_text("utf-8")
+        for found in FENCE.finditer(text):
+            line = text.count("\n", 0, found.start(1)) + 1
+            yield pytest.param(page, line, found[1], id=f"{page.relative_to(ROOT)}:{line}")
+
+
+def run(code: CodeType, names: dict[str, Any], runner: asyncio.Runner | None = None) -> None:
+    """Run a piece of code that may have `await` at its top level."""
+    if not code.co_flags & inspect.CO_COROUTINE:
+        exec(code, names)
+        return
+
+    async def whole() -> None:
+        async with asyncio.timeout(LIMIT):
+            await eval(code, names)
+
+    if runner is None:
+        with asyncio.Runner() as fresh:
+            fresh.run(whole())
+    else:
+        runner.run(whole())
+
+
+@pytest.mark.parametrize(("page", "line", "source"), list(blocks()))
+def test_a_block_of_the_docs_runs(page: Path, line: int, source: str) -> None:
+    """What a page shows can be copied into a file and works, offline and without a warning."""
+    name = f"<{page.name}:{line}>"
+    module = ModuleType(f"docs_{page.stem.replace('-', '_')}_{line}")
+    linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
+    sys.modules[module.__name__] = module  # annotations are looked up there
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+            warnings.simplefilter("error")
+            warnings.filterwarnings("ignore", category=DeprecationWarning, module="litellm")
+            run(compile("\n" * (line - 1) + source, str(page), "exec", AWAITS, dont_inherit=True), module.__dict__)
+    finally:
+        del sys.modules[module.__name__]
+        linecache.cache.pop(name, None)
+
+
+def slug(heading: str) -> str:
+    """The anchor of a heading."""
+    return re.sub(r"[^\w\- ]", "", heading.replace("`", "")).strip().lower().replace(" ", "-")
+
+
+@pytest.mark.parametrize("page", [pytest.param(page, id=str(page.relative_to(ROOT))) for page in PAGES])
+def test_links_of_a_page_lead_somewhere(page: Path) -> None:
+    """Each relative link of a page names a file that exists, and a heading that stands in it."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
+    dead: list[str] = []
+    for target, anchor in LINK.findall(re.sub(r"`[^`\n]*`", "", text)):
+        if target.startswith(("http:", "https:", "mailto:")):
+            continue
+        there = (page.parent / target).resolve() if target else page
+        if not there.exists():
+            dead.append(target)
+        elif anchor and anchor not in {slug(heading) for heading in HEADING.findall(there.read_text("utf-8"))}:
+            dead.append(f"{target}#{anchor}")
+    assert dead == []
+
+
+def test_every_page_is_reachable_from_the_index() -> None:
+    """`docs/index.md` links to every page."""
+    index = (ROOT / "docs" / "index.md").read_text("utf-8")
+    linked = {target for target, _ in LINK.findall(index)}
+    assert {page.name for page in PAGES[1:]} - {"index.md"} <= linked
+
+
+# ---- docstrings
+
+
+def modules() -> Iterator[ModuleType]:
+    """Every module of the package that can be imported without being run."""
+    yield agentflow
+    for info in pkgutil.walk_packages(agentflow.__path__, "agentflow."):
+        if not info.name.endswith("__main__"):
+            yield importlib.import_module(info.name)
+
+
+def documented(module: ModuleType) -> Iterator[tuple[str, str]]:
+    """The docstrings of a module, its functions, classes and their public methods, by qualified name."""
+    yield module.__name__, module.__doc__ or ""
+    for name, value in vars(module).items():
+        if getattr(value, "__module__", None) != module.__name__ or name[0] == "_":
+            continue
+        if not (inspect.isclass(value) or inspect.isfunction(value)):
+            continue
+        yield f"{module.__name__}.{name}", value.__doc__ or ""
+        for member, inside in vars(value).items() if inspect.isclass(value) else ():
+            about = getattr(inside, "__doc__", None)
+            if member[0] != "_" and isinstance(about, str):
+                yield f"{module.__name__}.{name}.{member}", about
+
+
+def examples() -> Iterator[Any]:
+    """Each docstring with an example, once."""
+    for module in modules():
+        seen: set[str] = set()
+        for name, about in documented(module):
+            if ">>> " in about and about not in seen:
+                seen.add(about)
+                yield pytest.param(module, name, about, id=name.removeprefix("agentflow."))
+
+
+def props() -> dict[str, Any]:
+    """What examples may use without building it."""
+
+    @tool(type="read")
+    async def add(a: int, b: int) -> int:
+        """Add two numbers."""
+        return a + b
+
+    @tool(type="read")
+    async def search(query: str) -> str:
+        """Search the web."""
+        return f"found: {query}"
+
+    class Guard(Hook):
+        """Lets everything pass."""
+
+    agent = Agent("assistant", ScriptedModel(lambda request: f"You said: {request.messages[-1].text}"), tools=[add])
+    return {"add": add, "search": search, "Guard": Guard, "agent": agent, "PreCall": PreCall, "Msg": Msg}
+
+
+@pytest.mark.parametrize(("module", "name", "about"), list(examples()))
+def test_an_example_of_a_docstring_runs(module: ModuleType, name: str, about: str) -> None:
+    """What a docstring shows works, and prints what it says."""
+    if name in NOT_RUN:
+        pytest.skip(NOT_RUN[name])
+    public = {key: getattr(agentflow, key) for key in agentflow.__all__}
+    kit = {key: getattr(agentflow.testing, key) for key in agentflow.testing.__all__}
+    names = {**public, **kit, **props(), **vars(module), "__name__": module.__name__}
+    checker = doctest.OutputChecker()
+    flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+    with warnings.catch_warnings(), asyncio.Runner() as runner:
+        warnings.simplefilter("error")
+        for example in doctest.DocTestParser().get_examples(about, name):
+            code = compile(example.source, f"<{name}>", "single", AWAITS, dont_inherit=True)
+            printed = io.StringIO()
+            failure: BaseException | None = None
+            try:
+                with contextlib.redirect_stdout(printed):
+                    run(code, names, runner)
+            except Exception as error:
+                failure = error
+            if failure is not None:
+                if example.exc_msg is None:
+                    raise failure
+                kind = type(failure)
+                told = f"{kind.__module__}.{kind.__qualname__}: {failure}\n".removeprefix("builtins.")
+                assert checker.check_output(example.exc_msg, told, flags), (example.source, told)
+                continue
+            assert checker.check_output(example.want, printed.getvalue(), flags), (
+                f"{name}: {example.source}printed {printed.getvalue()!r} and says {example.want!r}"
+            )
+
+
+def test_no_example_is_excused_that_is_gone() -> None:
+    """The list of examples that are not run names docstrings that exist."""
+    known = {param.values[1] for param in examples()}
+    assert set(NOT_RUN) <= known

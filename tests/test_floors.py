@@ -1,0 +1,282 @@
+"""Who may import whom, proved from the source (`docs/design.md`, "Floors").
+
+Read with `ast`, nothing is run: imports at the top of a module, in functions and under `TYPE_CHECKING` all count.
+"""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections import defaultdict
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "agentflow"
+
+FLOORS: dict[str, int] = {
+    # F0 ground: imports nothing of ours but ground
+    "errors": 0,
+    "_slotted": 0,
+    "frozen": 0,
+    "ids": 0,
+    # F1 words
+    "specs": 1,
+    "messages": 1,
+    "chunks": 1,
+    "verdicts": 1,
+    "transcript": 1,
+    "facts": 1,
+    "context": 1,
+    "events": 1,
+    "reactive": 1,
+    # F2 ports
+    "hooks": 2,
+    "tools": 2,
+    "ports": 2,
+    # F3 loop, F4 agent
+    "loop": 3,
+    "agent": 4,
+    # F5 adapters: they do not know each other
+    "models": 5,
+    "state": 5,
+    "plugins": 5,
+    "durable": 5,
+    "interop": 5,
+    "testing": 5,
+    # F6 doors
+    "cli": 6,
+    "inspector": 6,
+    "__main__": 6,
+    "": 6,  # agentflow/__init__.py
+}
+"""Each module at the top of the package, and each folder, with its floor."""
+
+ADAPTERS = {part for part, floor in FLOORS.items() if floor == 5}
+
+HEAVY = {"litellm", "dbos", "sqlalchemy", "rich", "click", "aiohttp", "tenacity", "griffe", "httpx"}
+"""Third parties that cost time to load; only adapters and doors know them."""
+
+HEAVY_BELOW = {("tools.schema", "griffe"): "docstrings are parsed when a schema is first read; imported in that function"}
+"""Licensed exceptions: (module, third party) → reason. Such an import stands in a function."""
+
+CHECKER_CYCLES: dict[frozenset[str], str] = {
+    frozenset({"reactive.combining", "reactive.flux", "reactive.mono", "reactive.piping"}): (
+        "a Mono gives a Flux and a Flux gives a Mono: their methods name each other's type"
+    ),
+}
+"""Cycles that only the type checker sees (`TYPE_CHECKING`), inside one folder: modules → reason."""
+
+
+class Import(NamedTuple):
+    """One import statement of a module."""
+
+    module: str  # ours, without "agentflow."; "" is the package root
+    target: str  # a module of ours in the same form, or a third party's name
+    ours: bool
+    line: int
+    in_function: bool
+    for_checker: bool
+
+    def __str__(self) -> str:
+        where = self.module or "__init__"
+        return f"{where}:{self.line} imports {self.target or 'the package root'}"
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(PACKAGE).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_name(path): path for path in sorted(PACKAGE.rglob("*.py"))}
+
+
+class Reader(ast.NodeVisitor):
+    """Collects the imports of one module."""
+
+    def __init__(self, module: str, is_package: bool) -> None:
+        self.module = module
+        self.base = module if is_package else module.rpartition(".")[0]
+        self.found: list[Import] = []
+        self.functions = 0
+        self.checker = False
+
+    def add(self, target: str, line: int, ours: bool) -> None:
+        self.found.append(Import(self.module, target, ours, line, self.functions > 0, self.checker))
+
+    def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> None:
+        self.functions += 1
+        self.generic_visit(node)
+        self.functions -= 1
+
+    visit_AsyncFunctionDef = visit_FunctionDef
+    visit_Lambda = visit_FunctionDef
+
+    def visit_If(self, node: ast.If) -> None:
+        if isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            self.checker = True
+            for child in node.body:
+                self.visit(child)
+            self.checker = False
+            for child in node.orelse:
+                self.visit(child)
+        else:
+            self.generic_visit(node)
+
+    def visit_Import(self, node: ast.Import) -> None:
+        for alias in node.names:
+            head, _, rest = alias.name.partition(".")
+            if head == "agentflow":
+                self.add(rest, node.lineno, ours=True)
+            else:
+                self.add(head, node.lineno, ours=False)
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+        if node.level:
+            parts = self.base.split(".") if self.base else []
+            base = ".".join(parts[: len(parts) - node.level + 1])
+            source = ".".join(part for part in (base, node.module or "") if part)
+        else:
+            head, _, source = (node.module or "").partition(".")
+            if head != "agentflow":
+                self.add(head, node.lineno, ours=False)
+                return
+        for alias in node.names:
+            inner = f"{source}.{alias.name}" if source else alias.name
+            self.add(inner if inner in MODULES else source, node.lineno, ours=True)
+
+
+def imports() -> list[Import]:
+    found: list[Import] = []
+    for module, path in MODULES.items():
+        reader = Reader(module, path.name == "__init__.py")
+        reader.visit(ast.parse(path.read_text("utf-8"), str(path)))
+        found.extend(reader.found)
+    return found
+
+
+IMPORTS = imports()
+OURS = [found for found in IMPORTS if found.ours]
+
+
+def part(module: str) -> str:
+    return module.partition(".")[0]
+
+
+def shown(found: list[Import]) -> list[str]:
+    return sorted({str(one) for one in found})
+
+
+def test_every_module_has_a_floor() -> None:
+    """A new module or folder at the top of the package is put on a floor before it is used."""
+    assert sorted({part(module) for module in MODULES} - FLOORS.keys()) == []
+
+
+def test_imports_go_downward() -> None:
+    """Nobody imports from a higher floor, not even for the type checker."""
+    upward = [one for one in OURS if FLOORS[part(one.target)] > FLOORS[part(one.module)]]
+    assert shown(upward) == []
+
+
+def test_adapters_do_not_know_each_other() -> None:
+    """Models, stores, plugins, engines and the testing kit import what lies below them, and each other never."""
+    sideways = [
+        one
+        for one in OURS
+        if part(one.module) in ADAPTERS and part(one.target) in ADAPTERS and part(one.target) != part(one.module)
+    ]
+    assert shown(sideways) == []
+
+
+def test_nobody_inside_imports_the_package_root() -> None:
+    """`agentflow/__init__.py` is a door for users."""
+    assert shown([one for one in OURS if one.target == "" and one.module != ""]) == []
+
+
+def test_our_own_modules_are_imported_at_the_top() -> None:
+    """No import of the package inside a function: that is how cycles hide."""
+    assert shown([one for one in OURS if one.in_function]) == []
+
+
+def test_heavy_third_parties_are_known_to_adapters_and_doors_only() -> None:
+    """Below the adapters nobody imports what costs seconds to load; the exceptions are listed, and in functions."""
+    known = [
+        one
+        for one in IMPORTS
+        if not one.ours and one.target in HEAVY and not one.for_checker and FLOORS[part(one.module)] < 5
+    ]
+    assert shown([one for one in known if (one.module, one.target) not in HEAVY_BELOW or not one.in_function]) == []
+    assert {(one.module, one.target) for one in known} == HEAVY_BELOW.keys()
+
+
+def cycles(edges: list[Import]) -> list[frozenset[str]]:
+    """The strongly connected sets of more than one module (Tarjan)."""
+    graph: dict[str, set[str]] = defaultdict(set)
+    for one in edges:
+        if one.target != one.module:
+            graph[one.module].add(one.target)
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    found: list[frozenset[str]] = []
+
+    def connect(node: str) -> None:
+        index[node] = low[node] = len(index)
+        stack.append(node)
+        for after in graph[node]:
+            if after not in index:
+                connect(after)
+                low[node] = min(low[node], low[after])
+            elif after in stack:
+                low[node] = min(low[node], index[after])
+        if low[node] == index[node]:
+            group: set[str] = set()
+            while True:
+                group.add(last := stack.pop())
+                if last == node:
+                    break
+            if len(group) > 1:
+                found.append(frozenset(group))
+
+    for module in MODULES:
+        if module not in index:
+            connect(module)
+    return found
+
+
+def test_the_largest_import_cycle_is_0() -> None:
+    """At run time no module reaches itself through imports, those in functions counted."""
+    assert cycles([one for one in OURS if not one.for_checker]) == []
+
+
+def test_cycles_of_the_type_checker_are_known() -> None:
+    """Two halves of one idea may name each other's types, inside one folder, if the reason is given."""
+    found = cycles(OURS)
+    assert {group for group in found if len({part(module) for module in group}) > 1} == set()
+    assert set(found) == CHECKER_CYCLES.keys()
+
+
+def test_folders_do_not_form_cycles() -> None:
+    """Folders and top-level modules, taken whole, import in one direction only, `TYPE_CHECKING` counted."""
+    between: dict[str, set[str]] = defaultdict(set)
+    for one in OURS:
+        if part(one.target) != part(one.module):
+            between[part(one.module)].add(part(one.target))
+    pairs = {(a, b) for a, targets in between.items() for b in targets if a < b and a in between.get(b, ())}
+    assert pairs == set()
+
+
+def loaded_by(code: str) -> set[str]:
+    script = f"import sys\n{code}\nprint(' '.join(sorted({{name.partition('.')[0] for name in sys.modules}})))"
+    done = subprocess.run([sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    return set(done.stdout.split())
+
+
+@pytest.mark.parametrize("module", ["agentflow", "agentflow.testing"])
+def test_importing_the_package_is_light(module: str) -> None:
+    """`import agentflow` loads none of the heavy third parties; an adapter brings its own when it is used."""
+    assert loaded_by(f"import {module}") & (HEAVY - {"aiohttp"} if module.endswith("testing") else HEAVY) == set()
