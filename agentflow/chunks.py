@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
+from agentflow.frozen import EMPTY
 from agentflow.ids import new_id as fresh_id
 from agentflow.messages import ContentBlock, Msg, TextBlock, ThinkingBlock, ToolUseBlock, message
 from agentflow.specs import Usage
@@ -166,6 +167,11 @@ def fold(
     Returns:
         The message: blocks in order of arrival, tool calls whole.
     """
+    msg_id = new_id("msg_") if id is None else id
+    if type(chunks) is list and len(chunks) == 1:
+        whole = _fold_one(chunks[0], msg_id, used_ids)
+        if whole is not None:
+            return whole
     folding = _Folding()
     for chunk in chunks:
         if chunk.restart:
@@ -182,6 +188,23 @@ def fold(
                 block = block.replace(id=new_id("call_"))
             seen.add(block.id)
         content.append(block)
-    msg_id = new_id("msg_") if id is None else id
-    usage, reason = folding.usage, folding.finish_reason
-    return message("assistant", tuple(content), msg_id, usage=usage, finish_reason=reason)
+    return message("assistant", tuple(content), msg_id, EMPTY, folding.usage, folding.finish_reason)
+
+
+def _fold_one(chunk: ModelChunk, msg_id: str, used_ids: Collection[str]) -> Msg | None:
+    """The whole reply in one chunk, words or calls: no need to put anything together."""
+    if chunk.thinking or chunk.signature is not None or chunk.blocks:
+        return None
+    deltas = chunk.tool_uses
+    content: tuple[ContentBlock, ...]
+    if not deltas:
+        content = (TextBlock(chunk.text),) if chunk.text else ()
+    elif len(deltas) == 1 and not chunk.text:
+        delta = deltas[0]
+        use_id = delta.id
+        if use_id in used_ids or not _LEGAL_ID.match(use_id):
+            return None
+        content = (ToolUseBlock.from_json(use_id, delta.name, delta.arguments),)
+    else:
+        return None
+    return message("assistant", content, msg_id, EMPTY, chunk.usage, chunk.finish_reason)

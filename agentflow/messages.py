@@ -369,6 +369,8 @@ class Msg:
     @classmethod
     def user(cls, content: str | ContentBlock | Iterable[ContentBlock | str], **fields: Any) -> Msg:
         """A user's message from text, a block, or several of either."""
+        if not fields:
+            return message("user", _content(content), new_id("msg_"))
         return Msg("user", _content(content), **fields)
 
     @classmethod

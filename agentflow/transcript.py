@@ -125,6 +125,12 @@ class Transcript:
         return len(self._messages)
 
     @property
+    def sendable(self) -> bool:
+        """Whether the conversation as it stands starts with a user and ends with a user or with results."""
+        messages = self._messages
+        return bool(messages) and messages[-1].role != "assistant" and messages[0].role == "user"
+
+    @property
     def open_round(self) -> tuple[ToolUseBlock, ...]:
         """The calls of the last assistant message that wait for results."""
         return self._open

@@ -4,8 +4,8 @@ A block of a page is run on its own, in a fresh namespace, with warnings as erro
 runs in an event loop, one that has not runs without (so that `.block()` may be shown). Blocks with another tag than
 `python` are not run; none of them is tagged `python` and skipped.
 
-An example of a docstring (`>>>`) sees the names of its module, the public names and the props below, and what it prints
-has to be what it says. Examples that cannot run are listed, each with its reason.
+An example of a docstring (`>>>`) sees the names of its module, the public names and the props below. Where it says what it
+prints, that has to be so; where it says nothing, it only has to run. Examples that cannot run are listed, with reasons.
 """
 
 from __future__ import annotations
@@ -27,14 +27,15 @@ from types import CodeType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import reactivex
 
 import agentflow
 import agentflow.testing
-from agentflow import Agent, Hook, Msg, PostActing, PreActing, PreCall, tool
+from agentflow import Agent, Flux, Hook, Mono, tool
 from agentflow.testing import ScriptedModel
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import AsyncIterator, Iterator
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
@@ -44,7 +45,10 @@ HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 LIMIT = 20.0
 AWAITS = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 
-NOT_RUN: dict[str, str] = {}
+NOT_RUN: dict[str, str] = {
+    "agentflow.loop.acting.ToolMono.chunks": "such a source exists only inside a hook's around; docs/hooks.md runs one",
+    "agentflow.reactive.bridge.LoopScheduler": "it asks for the running loop, and has no await that would start one",
+}
 """Examples of docstrings that are not run: qualified name → reason."""
 
 
@@ -57,21 +61,17 @@ def blocks() -> Iterator[Any]:
             yield pytest.param(page, line, found[1], id=f"{page.relative_to(ROOT)}:{line}")
 
 
-def run(code: CodeType, names: dict[str, Any], runner: asyncio.Runner | None = None) -> None:
-    """Run a piece of code that may have `await` at its top level."""
+def run(code: CodeType, names: dict[str, Any], runner: asyncio.Runner) -> None:
+    """Run a piece of code; in an event loop if it has `await` at its top level."""
     if not code.co_flags & inspect.CO_COROUTINE:
         exec(code, names)
         return
 
-    async def whole() -> None:
+    async def limited() -> None:
         async with asyncio.timeout(LIMIT):
             await eval(code, names)
 
-    if runner is None:
-        with asyncio.Runner() as fresh:
-            fresh.run(whole())
-    else:
-        runner.run(whole())
+    runner.run(limited())
 
 
 @pytest.mark.parametrize(("page", "line", "source"), list(blocks()))
@@ -82,10 +82,14 @@ def test_a_block_of_the_docs_runs(page: Path, line: int, source: str) -> None:
     linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
     sys.modules[module.__name__] = module  # annotations are looked up there
     try:
-        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()), asyncio.Runner() as runner:
             warnings.simplefilter("error")
             warnings.filterwarnings("ignore", category=DeprecationWarning, module="litellm")
-            run(compile("\n" * (line - 1) + source, str(page), "exec", AWAITS, dont_inherit=True), module.__dict__)
+            run(
+                compile("\n" * (line - 1) + source, str(page), "exec", AWAITS, dont_inherit=True),
+                module.__dict__,
+                runner,
+            )
     finally:
         del sys.modules[module.__name__]
         linecache.cache.pop(name, None)
@@ -171,15 +175,37 @@ def props() -> dict[str, Any]:
     class Guard(Hook):
         """Lets everything pass."""
 
-    agent = Agent("assistant", ScriptedModel(lambda request: f"You said: {request.messages[-1].text}"), tools=[add])
-    return {"add": add, "search": search, "Guard": Guard, "agent": agent, "PreCall": PreCall, "Msg": Msg}
+    async def fetch_name() -> str:
+        return "Ada"
+
+    async def read_lines() -> AsyncIterator[str]:
+        yield "one line"
+
+    return {
+        "add": add,
+        "search": search,
+        "Guard": Guard,
+        "agent": Agent("assistant", ScriptedModel(lambda request: request.messages[-1].text), tools=[add]),
+        "fetch_name": fetch_name,
+        "read_lines": read_lines,
+        "check": Mono(fetch_name),
+        "source": Flux.of(1, 2),
+        "flux": Flux.of(1, 2),
+        "reactivex": reactivex,
+        "asyncio": asyncio,
+        "Path": Path,
+    }
 
 
 @pytest.mark.parametrize(("module", "name", "about"), list(examples()))
-def test_an_example_of_a_docstring_runs(module: ModuleType, name: str, about: str) -> None:
+def test_an_example_of_a_docstring_runs(
+    module: ModuleType, name: str, about: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What a docstring shows works, and prints what it says."""
     if name in NOT_RUN:
         pytest.skip(NOT_RUN[name])
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "notes.txt").write_text("a note")
     public = {key: getattr(agentflow, key) for key in agentflow.__all__}
     kit = {key: getattr(agentflow.testing, key) for key in agentflow.testing.__all__}
     names = {**public, **kit, **props(), **vars(module), "__name__": module.__name__}
@@ -190,22 +216,18 @@ def test_an_example_of_a_docstring_runs(module: ModuleType, name: str, about: st
         for example in doctest.DocTestParser().get_examples(about, name):
             code = compile(example.source, f"<{name}>", "single", AWAITS, dont_inherit=True)
             printed = io.StringIO()
-            failure: BaseException | None = None
+            told = ""
             try:
                 with contextlib.redirect_stdout(printed):
                     run(code, names, runner)
             except Exception as error:
-                failure = error
-            if failure is not None:
                 if example.exc_msg is None:
-                    raise failure
-                kind = type(failure)
-                told = f"{kind.__module__}.{kind.__qualname__}: {failure}\n".removeprefix("builtins.")
-                assert checker.check_output(example.exc_msg, told, flags), (example.source, told)
-                continue
-            assert checker.check_output(example.want, printed.getvalue(), flags), (
-                f"{name}: {example.source}printed {printed.getvalue()!r} and says {example.want!r}"
-            )
+                    raise
+                told = f"{type(error).__module__}.{type(error).__qualname__}: {error}\n".removeprefix("builtins.")
+            said = example.want if example.exc_msg is None else example.exc_msg
+            if said:
+                told = told or printed.getvalue()
+                assert checker.check_output(said, told, flags), f"{example.source}gives {told!r}, not {said!r}"
 
 
 def test_no_example_is_excused_that_is_gone() -> None:

@@ -60,7 +60,9 @@ ADAPTERS = {part for part, floor in FLOORS.items() if floor == 5}
 HEAVY = {"litellm", "dbos", "sqlalchemy", "rich", "click", "aiohttp", "tenacity", "griffe", "httpx"}
 """Third parties that cost time to load; only adapters and doors know them."""
 
-HEAVY_BELOW = {("tools.schema", "griffe"): "docstrings are parsed when a schema is first read; imported in that function"}
+HEAVY_BELOW = {
+    ("tools.schema", "griffe"): "docstrings are parsed when a schema is first read; imported in that function"
+}
 """Licensed exceptions: (module, third party) → reason. Such an import stands in a function."""
 
 CHECKER_CYCLES: dict[frozenset[str], str] = {
@@ -112,8 +114,8 @@ class Reader(ast.NodeVisitor):
         self.generic_visit(node)
         self.functions -= 1
 
-    visit_AsyncFunctionDef = visit_FunctionDef
-    visit_Lambda = visit_FunctionDef
+    visit_AsyncFunctionDef = visit_FunctionDef  # noqa: N815 - ast's names
+    visit_Lambda = visit_FunctionDef  # noqa: N815
 
     def visit_If(self, node: ast.If) -> None:
         if isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
@@ -271,8 +273,8 @@ def test_folders_do_not_form_cycles() -> None:
 
 def loaded_by(code: str) -> set[str]:
     script = f"import sys\n{code}\nprint(' '.join(sorted({{name.partition('.')[0] for name in sys.modules}})))"
-    done = subprocess.run([sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, cwd=ROOT)
-    assert done.returncode == 0, done.stderr
+    command = [sys.executable, "-W", "error", "-c", script]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT)
     return set(done.stdout.split())
 
 

@@ -15,131 +15,131 @@ import agentflow.testing
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-PUBLIC = """
-ActingChunk
-ActingEvent
-Again
-Agent
-AgentBuilder
-AgentFlowError
-AgentFlux
-AgentView
-Answer
-Approve
-CallEnded
-CallEvent
-CallTimeoutError
-Clock
-ContentBlock
-DataBlock
-Decided
-Decision
-Deny
-Dep
-Error
-ErrorPhase
-Flux
-FunctionHook
-Hook
-HookContractError
-HookError
-HookEvent
-HookResult
-HookSet
-HookTimeoutError
-MemoryStore
-MessagesAdded
-MissingOutputError
-Model
-ModelChunk
-ModelError
-ModelOptions
-ModelRequest
-Mono
-Msg
-Notification
-Outcome
-Paused
-Pending
-PostActing
-PostCall
-PostPut
-PostReasoning
-PostToolRound
-PostTurn
-PreActing
-PreCall
-PrePut
-PreReasoning
-PreToolRound
-PreTurn
-ReasoningChunk
-ReasoningEvent
-Recover
-Reply
-Resolution
-Resumed
-RetryEmptyAnswers
-RetryTruncatedAnswers
-RunContext
-SafeExecutionError
-ScriptError
-Session
-SessionConflictError
-Stop
-Store
-StoreError
-Subscription
-Suspend
-SuspendedError
-SystemClock
-TextBlock
-ThinkingBlock
-Tool
-ToolArgumentError
-ToolContext
-ToolEmitter
-ToolError
-ToolNotFoundError
-ToolResultBlock
-ToolSchedule
-ToolSpec
-ToolType
-ToolUseBlock
-ToolUseDelta
-Transcript
-TranscriptError
-TurnEvent
-TurnTimeoutError
-TurnValue
-TurnView
-Usage
-UsageError
-Verdict
-Veto
-WrongRunMethodError
-default_hooks
-fold
-fold_events
-fold_facts
-legalise
-new_id
-on
-resolve_model
-threads
-tool
-""".split()
+PUBLIC = [
+    "ActingChunk",
+    "ActingEvent",
+    "Again",
+    "Agent",
+    "AgentBuilder",
+    "AgentFlowError",
+    "AgentFlux",
+    "AgentView",
+    "Answer",
+    "Approve",
+    "CallEnded",
+    "CallEvent",
+    "CallTimeoutError",
+    "Clock",
+    "ContentBlock",
+    "DataBlock",
+    "Decided",
+    "Decision",
+    "Deny",
+    "Dep",
+    "Error",
+    "ErrorPhase",
+    "Flux",
+    "FunctionHook",
+    "Hook",
+    "HookContractError",
+    "HookError",
+    "HookEvent",
+    "HookResult",
+    "HookSet",
+    "HookTimeoutError",
+    "MemoryStore",
+    "MessagesAdded",
+    "MissingOutputError",
+    "Model",
+    "ModelChunk",
+    "ModelError",
+    "ModelOptions",
+    "ModelRequest",
+    "Mono",
+    "Msg",
+    "Notification",
+    "Outcome",
+    "Paused",
+    "Pending",
+    "PostActing",
+    "PostCall",
+    "PostPut",
+    "PostReasoning",
+    "PostToolRound",
+    "PostTurn",
+    "PreActing",
+    "PreCall",
+    "PrePut",
+    "PreReasoning",
+    "PreToolRound",
+    "PreTurn",
+    "ReasoningChunk",
+    "ReasoningEvent",
+    "Recover",
+    "Reply",
+    "Resolution",
+    "Resumed",
+    "RetryEmptyAnswers",
+    "RetryTruncatedAnswers",
+    "RunContext",
+    "SafeExecutionError",
+    "ScriptError",
+    "Session",
+    "SessionConflictError",
+    "Stop",
+    "Store",
+    "StoreError",
+    "Subscription",
+    "Suspend",
+    "SuspendedError",
+    "SystemClock",
+    "TextBlock",
+    "ThinkingBlock",
+    "Tool",
+    "ToolArgumentError",
+    "ToolContext",
+    "ToolEmitter",
+    "ToolError",
+    "ToolNotFoundError",
+    "ToolResultBlock",
+    "ToolSchedule",
+    "ToolSpec",
+    "ToolType",
+    "ToolUseBlock",
+    "ToolUseDelta",
+    "Transcript",
+    "TranscriptError",
+    "TurnEvent",
+    "TurnTimeoutError",
+    "TurnValue",
+    "TurnView",
+    "Usage",
+    "UsageError",
+    "Verdict",
+    "Veto",
+    "WrongRunMethodError",
+    "default_hooks",
+    "fold",
+    "fold_events",
+    "fold_facts",
+    "legalise",
+    "new_id",
+    "on",
+    "resolve_model",
+    "threads",
+    "tool",
+]
 """What `from agentflow import ...` offers. A change here is a change for users: it belongs into CHANGELOG.md."""
 
-TESTING = """
-Line
-Probe
-ScriptedModel
-Verifier
-VirtualClockLoop
-run_virtual
-verify
-""".split()
+TESTING = [
+    "Line",
+    "Probe",
+    "ScriptedModel",
+    "Verifier",
+    "VirtualClockLoop",
+    "run_virtual",
+    "verify",
+]
 """What `from agentflow.testing import ...` offers."""
 
 ALIASES = {"ContentBlock", "HookEvent", "HookResult", "Outcome", "Resolution", "ToolType", "Verdict", "Dep"}

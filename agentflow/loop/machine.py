@@ -302,13 +302,14 @@ class Machine:
         return added
 
 
-_ANY = frozenset(State)
-_RUNNING = frozenset({State.ASSISTANT, State.TOOL_EXECUTION, State.RESPONSE})
-_ASSISTANT = frozenset({State.ASSISTANT})
-_TOOLS = frozenset({State.TOOL_EXECUTION})
+# Tuples, not sets: membership is then an identity test, and an enum's hash costs a Python call.
+_ANY = tuple(State)
+_RUNNING = (State.ASSISTANT, State.TOOL_EXECUTION, State.RESPONSE)
+_ASSISTANT = (State.ASSISTANT,)
+_TOOLS = (State.TOOL_EXECUTION,)
 
-_TABLE: dict[type, tuple[frozenset[State], Callable[[Machine, Any], tuple[Msg, ...]]]] = {
-    CallOpened: (frozenset({State.USER_INPUT}), Machine.on_opened),
+_TABLE: dict[type, tuple[tuple[State, ...], Callable[[Machine, Any], tuple[Msg, ...]]]] = {
+    CallOpened: ((State.USER_INPUT,), Machine.on_opened),
     CallResumed: (_RUNNING, Machine.on_resumed),
     Reasoned: (_ASSISTANT, Machine.on_reasoned),
     ToolDecided: (_TOOLS, Machine.on_tool_decided),

@@ -1,5 +1,6 @@
 """What verdicts do: the table of events and the "Outcomes" of the contract, sentence by sentence, as whole logs."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -175,7 +176,7 @@ async def test_answer_on_prereasoning_becomes_one_chunk_and_its_tools_run() -> N
         "PostCall completed '3'",
         "CallEnded completed",
     ]
-    first = next(event for event in recorder.events if isinstance(event, PostReasoning))
+    first = next(event for event in recorder.seen if isinstance(event, PostReasoning))
     assert (first.usage.model_calls, first.usage.total_tokens) == (0, 0)
 
 
@@ -328,22 +329,47 @@ async def test_answer_on_a_call(value: Any, result: str) -> None:
 
 async def test_stop_in_a_round_lets_running_siblings_finish() -> None:
     """Stop on PostActing: running siblings finish, unstarted calls are told, PostToolRound fires, no model call."""
-    calls = [use("t1", "add", a=1, b=1), use("t2", "add", a=2, b=2), use("t3", "write", text="x")]
-    agent = agent_of([calls], Says(PostActing, Stop("found it")))
+    stopped, running = asyncio.Event(), asyncio.Event()
+
+    @tool(type="read")
+    async def slow() -> str:
+        """Ends after the stop."""
+        running.set()
+        await stopped.wait()
+        return "finished"
+
+    @tool(type="read")
+    async def quick() -> str:
+        """Ends once slow runs."""
+        await running.wait()
+        return "quick"
+
+    class Stops(Hook):
+        def on_event(self, event: Any) -> Any:
+            if isinstance(event, PostActing) and event.tool_use.name == "quick":
+                stopped.set()
+                return Stop("found it")
+            return event
+
+    calls = [use("t1", "slow"), use("t2", "quick"), use("t3", "write", text="x")]
+    agent = Agent("a", ScriptedModel([calls]), tools=[slow, quick, write], hooks=[Stops()])
     lines = await streamed(agent)
-    assert sorted(lines[5:9]) == [
-        "PostActing t1 success '2' -> Stop(Says)",
-        "PostActing t2 success '4'",
-        "PreActing t1:add(a=1, b=1)",
-        "PreActing t2:add(a=2, b=2)",
+    assert lines[5:9] == [
+        "PreActing t1:slow()",
+        "PreActing t2:quick()",
+        "PostActing t2 success 'quick' -> Stop(Stops)",
+        "PostActing t1 success 'finished'",
     ]
     told = "t3 denied 'Not run: the call was stopped.'"
     assert lines[9:] == [
-        f"PostToolRound t1 success '2'; t2 success '4'; {told}",
+        f"PostToolRound t1 success 'finished'; t2 success 'quick'; {told}",
         "PostCall stopped 'found it'",
         "CallEnded stopped",
     ]
-    assert history(agent.session())[2:] == [f"tool: t1 success '2'; t2 success '4'; {told}", "assistant: found it"]
+    assert history(agent.session())[2:] == [
+        f"tool: t1 success 'finished'; t2 success 'quick'; {told}",
+        "assistant: found it",
+    ]
     assert agent.session().messages[-1].metadata["synthetic"] == "stopped"
 
 
@@ -593,7 +619,7 @@ async def test_an_illegal_verdict_is_a_contract_error(kind: type, verdict: Any) 
     else:
         assert str(caught.value) == text
         assert caught.value.__notes__ == [f"raised by hook Says (priority 100) on {kind.__name__}"]
-    assert log(recorder.events)[-1].startswith("CallEnded failed")
+    assert log(recorder.seen)[-1].startswith("CallEnded failed")
 
 
 async def test_recover_is_illegal_where_an_error_is_not_fatal() -> None:

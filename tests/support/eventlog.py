@@ -142,15 +142,15 @@ class Recorder(Hook):
     priority = 1000
 
     def __init__(self) -> None:
-        self.events: list[Event] = []
+        self.seen: list[Event] = []
 
     def on_event(self, event: Any) -> None:
-        self.events.append(event)
+        self.seen.append(event)
 
     @property
     def log(self) -> list[str]:
         """What was seen, in the normal form."""
-        return log(self.events)
+        return log(self.seen)
 
 
 async def streamed(agent: Agent, text: str = "go", **options: Any) -> list[str]:

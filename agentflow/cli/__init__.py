@@ -1,0 +1,1 @@
+"""The command line: `agentflow demo`, `run`, `chat`, `hooks`. See `docs/cli.md`."""

@@ -1,0 +1,114 @@
+"""Events as JSON: one object each, for `agentflow run --json` and for whoever logs events.
+
+Rules:
+
+1. What comes out is JSON-safe: text, numbers, booleans, None, lists, and dicts with text keys.
+2. Converting never raises: what JSON does not know becomes its `repr`.
+3. Nothing is repeated that other events carry already: `ReasoningChunk` has the piece, not the reply so far.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from typing import Any, TypeAlias, cast
+
+from pydantic_core import to_jsonable_python
+
+from agentflow.chunks import ModelChunk
+from agentflow.events import Event
+from agentflow.messages import Msg, ToolUseBlock
+from agentflow.specs import ToolSpec
+from agentflow.verdicts import Again, Answer, Approve, Deny, Recover, Stop, Suspend
+
+__all__ = ["Json", "event_line", "event_to_dict"]
+
+Json: TypeAlias = "None | bool | int | float | str | list[Json] | dict[str, Json]"
+
+_VERDICTS = (Deny, Answer, Again, Stop, Suspend, Recover, Approve)
+_COMMON = ("seq", "iteration", "time")
+
+
+def event_to_dict(event: Event) -> dict[str, Json]:
+    """Turn a sealed event into JSON-safe data.
+
+    Args:
+        event: An event of a run, or one built by hand (then the ids of the run are missing).
+
+    Returns:
+        `type`, `seq`, `iteration`, `time`, the ids of run, call and session, `source`, the event's own fields by name, and
+        `decision` if its chain decided something. Messages are as `Msg.to_dict` gives them, an error is
+        `{"type", "message"}`, a verdict `{"type", ...its fields}`.
+
+    Example:
+        >>> event_to_dict(PreActing(tool_use=ToolUseBlock("t1", "add", {"a": 1})))["tool_use"]
+        {'type': 'tool_use', 'id': 't1', 'name': 'add', 'input': {'a': 1}}
+    """
+    said: dict[str, Json] = {"type": type(event).__name__}
+    said.update({name: _json(getattr(event, name)) for name in _COMMON})
+    frame = event._frame  # pyright: ignore[reportPrivateUsage] - `frame` raises where there is none
+    if frame is not None:
+        said.update(
+            source=frame.source, run_id=frame.run_id, call_id=frame.call_id, session_id=frame.session_id
+        )
+    for field in fields(event):
+        if field.name[0] != "_" and field.name not in _COMMON and field.name != "decision":
+            said[field.name] = _json(getattr(event, field.name))
+    if event.decision is not None:
+        said["decision"] = _json(event.decision)
+    return said
+
+
+def event_line(event: Event) -> str:
+    """The event as one line of JSON (ASCII, so that any pipe takes it)."""
+    return json.dumps(event_to_dict(event), separators=(",", ":"), allow_nan=False)
+
+
+def _json(value: object) -> Json:
+    if value is None or isinstance(value, bool | int | str) and not isinstance(value, Enum):
+        return value
+    if isinstance(value, Msg):
+        return cast("dict[str, Json]", value.to_dict())
+    if isinstance(value, BaseException):
+        return {"type": type(value).__name__, "message": str(value)}
+    if isinstance(value, ToolUseBlock):
+        return _tool_use(value)
+    if isinstance(value, ToolSpec):
+        return {
+            "name": value.name,
+            "description": value.description,
+            "parameters": _json(value.parameters),
+            "lane": value.lane,
+            "requires_approval": value.requires_approval,
+        }
+    if isinstance(value, ModelChunk):
+        return {name: _json(part) for name, part in _fields(value) if part not in ("", None, (), False)}
+    if is_dataclass(value) and not isinstance(value, type):
+        named: dict[str, Json] = {"type": type(value).__name__} if isinstance(value, _VERDICTS) else {}
+        return {**named, **{name: _json(part) for name, part in _fields(value)}}
+    if isinstance(value, Mapping):
+        return {str(key): _json(part) for key, part in cast("Mapping[object, object]", value).items()}
+    if isinstance(value, Sequence | set | frozenset) and not isinstance(value, bytes | bytearray | memoryview):
+        return [_json(part) for part in cast("Iterable[object]", value)]
+    return _foreign(value)
+
+
+def _fields(value: Any) -> list[tuple[str, object]]:
+    return [(field.name, getattr(value, field.name)) for field in fields(value)]
+
+
+def _tool_use(block: ToolUseBlock) -> dict[str, Json]:
+    said: dict[str, Json] = {"type": "tool_use", "id": block.id, "name": block.name, "input": _json(block.input)}
+    if block.input_error is not None:
+        said.update(raw=block.raw, input_error=block.input_error)
+    return said
+
+
+def _foreign(value: object) -> Json:
+    """What is none of our words: numbers that JSON lacks, dates, models of pydantic, anything."""
+    try:
+        return cast("Json", to_jsonable_python(value, inf_nan_mode="null", bytes_mode="base64", fallback=repr))
+    except Exception:  # any: objects may raise in whatever pydantic reads of them
+        return object.__repr__(value)

@@ -1,0 +1,88 @@
+"""`module:agent` → the agent.
+
+The current folder can be imported from, as with `python -m`.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from operator import attrgetter
+from typing import cast
+
+import click
+
+from agentflow.agent.agent import Agent
+from agentflow.cli.failures import CommandError, one_line, place_of
+
+__all__ = ["AGENT", "load_agent"]
+
+
+def load_agent(target: str) -> Agent:
+    """Import the agent that a `module:name` names.
+
+    Args:
+        target: Such as `"shop.agents:assistant"`; the part behind the colon may have dots.
+
+    Raises:
+        CommandError: The text has another form, the module cannot be imported, or the name is missing or no agent.
+    """
+    module_name, colon, name = target.partition(":")
+    if not colon or not module_name or not name or module_name.endswith(".py") or set("/\\") & set(module_name):
+        raise CommandError(
+            f"{target!r} does not name an agent. Write module:name, such as shop.agents:assistant for the variable "
+            "assistant in shop/agents.py."
+        )
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+    module = _module(module_name, target)
+    try:
+        found: object = attrgetter(name)(module)
+    except AttributeError:
+        agents = [key for key, value in vars(module).items() if isinstance(value, Agent)]
+        there = f"Agents there: {', '.join(agents)}." if agents else "There is no agent in it at all."
+        raise CommandError(f"The module {module_name!r} has no {name!r}. {there}") from None
+    if not isinstance(found, Agent):
+        what = f"the class {cast('type', found).__name__}" if isinstance(found, type) else f"a {type(found).__name__}"
+        raise CommandError(
+            f"{target} is {what}, not an Agent. Name a variable that holds one: assistant = Agent('assistant', model)."
+        )
+    return found
+
+
+def _module(name: str, target: str) -> object:
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as error:
+        missing = error.name or ""
+        if name == missing or name.startswith(f"{missing}."):
+            raise CommandError(
+                f"There is no module {missing!r} (asked for with {target!r}); it is looked for in the current folder and "
+                "in what Python has installed."
+            ) from None
+        raise _broken(name, error) from error
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # any: it is somebody's module, and SystemExit in it is not ours
+        raise _broken(name, error) from error
+
+
+def _broken(name: str, error: BaseException) -> CommandError:
+    said = one_line(str(error.msg if isinstance(error, SyntaxError) else error))
+    return CommandError(
+        f"The module {name!r} cannot be imported: {type(error).__name__}{': ' if said else ''}{said} ({place_of(error)})."
+    )
+
+
+class _AgentType(click.ParamType[Agent]):
+    """An argument that names an agent."""
+
+    name = "module:agent"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Agent:
+        """Import it."""
+        return value if isinstance(value, Agent) else load_agent(str(value))
+
+
+AGENT = _AgentType()
+"""The click type of a `module:agent` argument."""

@@ -1,0 +1,1 @@
+"""What the library costs over hand-written loops: `python -m benchmarks`."""

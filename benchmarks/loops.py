@@ -1,0 +1,291 @@
+"""Call, round, streamed round, chunk, history: the loop against the bare loop.
+
+A round is measured as the slope: a call with many rounds minus a call with none, over the number of rounds. Bodies use
+one conversation for a turn, as a program does; ids of tool calls are unique in it.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from agentflow import Agent, Msg, Session, ToolUseBlock, tool
+from agentflow.messages import ToolResultBlock
+from benchmarks.bare import Chunks, Script, add, answer, bare_call, bare_stream, tool_reply, user
+from benchmarks.measure import Body, Effort, best
+from benchmarks.report import Figure
+
+__all__ = ["OURS", "call", "chunk", "history", "round_", "streamed"]
+
+_TOOL = tool(add)
+_ROUNDS = 40
+
+
+def _rounds(count: int) -> Script:
+    return Script(*[tool_reply(i) for i in range(count)], answer())
+
+
+def _agent(model: Any, **options: Any) -> Agent:
+    return Agent("benchmark", model, tools=[_TOOL], max_iterations=1_000, **options)
+
+
+def us(seconds: float) -> str:
+    """A time in microseconds, as text."""
+    return f"{seconds * 1e6:.2f} µs"
+
+
+def _pair(ours: float, bare: float) -> str:
+    return f"{us(ours)} against {us(bare)}"
+
+
+# ---- a call without tools
+
+
+def calls(fresh: bool = False, **options: Any) -> Body:
+    """`await agent.call(...)`, in one conversation or in a fresh session each."""
+    model = Script(answer())
+
+    async def body(count: int) -> None:
+        agent = _agent(model, **options)
+        if fresh:
+            for _ in range(count):
+                await agent.call("What is 1 + 2?", session=Session.fresh())
+            return
+        for _ in range(count):
+            await agent.call("What is 1 + 2?")
+
+    return body
+
+
+def bare_calls(fresh: bool = False) -> Body:
+    """The bare loop, in one conversation or with a fresh list each."""
+    model = Script(answer())
+
+    async def body(count: int) -> None:
+        messages: list[Any] = []
+        for _ in range(count):
+            if fresh:
+                messages = []
+            messages.append(user("What is 1 + 2?"))
+            await bare_call(model, messages)
+
+    return body
+
+
+async def call(effort: Effort) -> list[Figure]:
+    """A call without tools: one reply, one chunk."""
+    bare, ours, without, bare_fresh, fresh = await best(
+        effort, bare_calls(), calls(), calls(default_hooks=()), bare_calls(fresh=True), calls(fresh=True)
+    )
+    return [
+        Figure("call", "call without tools", ours / bare, budget=6.0, detail=_pair(ours, bare)),
+        Figure("call", "  without the default hooks", without / bare, detail=us(without)),
+        Figure("call", "  each in a Session.fresh()", fresh / bare_fresh, detail=_pair(fresh, bare_fresh)),
+    ]
+
+
+# ---- a round
+
+
+def call_with(rounds: int, **options: Any) -> Body:
+    """A call with so many rounds."""
+    agent = _agent(_rounds(rounds), **options)
+
+    async def body(count: int) -> None:
+        for _ in range(count):
+            await agent.call("What is 1 + 2?", session=Session.fresh())
+
+    return body
+
+
+def bare_call_with(rounds: int) -> Body:
+    """The same by hand."""
+    model = _rounds(rounds)
+
+    async def body(count: int) -> None:
+        for _ in range(count):
+            await bare_call(model, [user("What is 1 + 2?")], 1_000)
+
+    return body
+
+
+async def round_(effort: Effort) -> list[Figure]:
+    """A ReAct round: one reply in one chunk, one tool with validated arguments; no hooks of the user's."""
+    n = _ROUNDS
+    bare0, bare, ours0, ours, plain0, plain = await best(
+        effort,
+        bare_call_with(0),
+        bare_call_with(n),
+        call_with(0),
+        call_with(n),
+        call_with(0, default_hooks=()),
+        call_with(n, default_hooks=()),
+    )
+    ours, bare, plain = (ours - ours0) / n, (bare - bare0) / n, (plain - plain0) / n
+    return [
+        Figure("round", "ReAct round, no hooks of one's own", ours / bare, budget=4.0, detail=_pair(ours, bare)),
+        Figure("round", "  without the default hooks", plain / bare, detail=us(plain)),
+    ]
+
+
+def streamed_with(rounds: int, **options: Any) -> Body:
+    """A call with so many rounds, its stream read to the end."""
+    agent = _agent(_rounds(rounds), **options)
+
+    async def body(count: int) -> None:
+        for _ in range(count):
+            async with agent.stream("What is 1 + 2?", session=Session.fresh()) as events:
+                async for _event in events:
+                    pass
+
+    return body
+
+
+def bare_streamed_with(rounds: int) -> Body:
+    """The same by hand."""
+    model = _rounds(rounds)
+
+    async def body(count: int) -> None:
+        for _ in range(count):
+            async for _item in bare_stream(model, [user("What is 1 + 2?")], 1_000):
+                pass
+
+    return body
+
+
+async def streamed(effort: Effort) -> list[Figure]:
+    """A streamed round: six events and the chunk, all handed to the reader; the bare one hands on chunk and result."""
+    n = _ROUNDS
+    bare0, bare, ours0, ours, plain0, plain = await best(
+        effort,
+        bare_streamed_with(0),
+        bare_streamed_with(n),
+        streamed_with(0),
+        streamed_with(n),
+        streamed_with(0, default_hooks=()),
+        streamed_with(n, default_hooks=()),
+    )
+    call_ratio, call_detail = ours0 / bare0, _pair(ours0, bare0)
+    ours, bare, plain = (ours - ours0) / n, (bare - bare0) / n, (plain - plain0) / n
+    return [
+        Figure("streamed", "streamed ReAct round", ours / bare, budget=5.5, detail=_pair(ours, bare)),
+        Figure("streamed", "  without the default hooks", plain / bare, detail=us(plain)),
+        Figure("streamed", "  a streamed call without tools", call_ratio, detail=call_detail),
+    ]
+
+
+# ---- a chunk
+
+
+def chunks_of(chunk_count: int) -> Body:
+    """A streamed call whose reply has so many chunks."""
+    agent = _agent(Chunks(chunk_count))
+
+    async def body(count: int) -> None:
+        for _ in range(count):
+            async with agent.stream("Tell me a story.", session=Session.fresh()) as events:
+                async for _event in events:
+                    pass
+
+    return body
+
+
+def bare_chunks_of(chunk_count: int) -> Body:
+    """A bare `async for` over the model's stream, which does nothing else."""
+    model = Chunks(chunk_count)
+
+    async def body(count: int) -> None:
+        for _ in range(count):
+            async for _chunk in model.stream(None):
+                pass
+
+    return body
+
+
+def joined_chunks_of(chunk_count: int) -> Body:
+    """The bare streaming loop, which joins the text and hands each chunk on."""
+    model = Chunks(chunk_count)
+
+    async def body(count: int) -> None:
+        for _ in range(count):
+            async for _item in bare_stream(model, [user("Tell me a story.")]):
+                pass
+
+    return body
+
+
+async def chunk(effort: Effort) -> list[Figure]:
+    """A chunk from model to consumer, the fixed cost of a call taken off, at three lengths."""
+    budget = 2.5 if sys.version_info >= (3, 12) else 4.0
+    figures: list[Figure] = []
+    per_chunk: list[float] = []
+    sizes = (20, 50, 100) if effort.quick else (2_000, 20_000, 200_000)
+    for size in sizes:
+        turns = Effort(max(3, effort.turns // 3) if size > 20_000 else effort.turns, effort.seconds, effort.quick)
+        none, ours, bare, joined = await best(
+            turns, chunks_of(1), chunks_of(size), bare_chunks_of(size), joined_chunks_of(size)
+        )
+        ours, bare, joined = (ours - none) / (size - 1), bare / size, joined / size
+        per_chunk.append(ours)
+        figures.append(
+            Figure("chunk", f"chunk to consumer, {size:,} of them", ours / bare, budget=budget, detail=_pair(ours, bare))
+        )
+        figures.append(Figure("chunk", "  against a generator that joins the text", ours / joined, detail=us(joined)))
+    figures.append(Figure("chunk", "  longest against shortest", per_chunk[-1] / per_chunk[0], budget=1.2))
+    return figures
+
+
+# ---- history
+
+
+def conversation(size: int) -> list[Msg]:
+    """A legal conversation of so many messages, with rounds of tools."""
+    messages: list[Msg] = []
+    while len(messages) < size:
+        use = ToolUseBlock(f"old_{len(messages)}", "add", {"a": 1, "b": 2})
+        messages += [
+            Msg.user("What is 1 + 2?"),
+            Msg.assistant([use]),
+            Msg.tool([ToolResultBlock(use.id, "add", "3")]),
+            Msg.assistant("It is 3."),
+        ]
+    return messages[:size] if size % 4 in (0, 1) else messages[: size - size % 4]
+
+
+def rounds_behind(size: int, rounds: int) -> Body:
+    """A call with so many rounds in a session that already holds so many messages; only the calls are timed."""
+    agent = _agent(_rounds(rounds))
+    sessions = iter([Session.fresh(messages=conversation(size)) for _ in range(64)])
+
+    async def body(count: int) -> None:
+        await agent.call("What is 1 + 2?", session=next(sessions))
+
+    return body
+
+
+async def history(effort: Effort) -> list[Figure]:
+    """A round behind 10, 1,000 and 10,000 messages of history (the model does not read them: a wire would have to)."""
+    sizes = (10, 100) if effort.quick else (10, 1_000, 10_000)
+    n = 200
+    turns = Effort(min(effort.turns, 12), effort.seconds, effort.quick)
+    times = await best(turns, *[rounds_behind(size, n) for size in sizes], count=1)
+    first = times[0]
+    return [
+        Figure(
+            "history",
+            f"round behind {size:,} messages",
+            took / first,
+            budget=1.15 if size > 10 else None,
+            detail=us(took / n),
+        )
+        for size, took in zip(sizes, times, strict=True)
+    ]
+
+
+OURS: dict[str, Body] = {
+    "call": calls(),
+    "round": call_with(_ROUNDS),
+    "streamed": streamed_with(_ROUNDS),
+    "chunk": chunks_of(2_000),
+}
+"""The library's side of some rows, for `--profile`."""

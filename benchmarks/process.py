@@ -1,0 +1,85 @@
+"""What a program pays before its first call: importing, and building an agent."""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import subprocess
+import sys
+
+from agentflow import Agent, tool
+from benchmarks.bare import Script, add, answer
+from benchmarks.measure import Body, Effort, best
+from benchmarks.report import Figure
+
+__all__ = ["building", "importing"]
+
+_IMPORT = """
+import time
+import reactivex, pydantic, loguru
+
+def resident():
+    try:
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * 4096
+    except OSError:
+        return 0
+
+memory, started = resident(), time.perf_counter()
+import agentflow
+took = time.perf_counter() - started
+import sys
+heavy = [name for name in ("litellm", "aiohttp", "rich", "click", "griffe", "sqlalchemy") if name in sys.modules]
+print(took, resident() - memory, *heavy)
+"""
+
+
+def _import_once() -> tuple[float, float, list[str]]:
+    ended = subprocess.run([sys.executable, "-c", _IMPORT], capture_output=True, text=True, check=True)
+    took, memory, *heavy = ended.stdout.split()
+    return float(took), float(memory), heavy
+
+
+async def importing(effort: Effort) -> list[Figure]:
+    """`import agentflow` in processes of its own, above `import reactivex, pydantic, loguru`: the median of several."""
+    times = 1 if effort.quick else 9
+    measured = [await asyncio.to_thread(_import_once) for _ in range(times + 1)][1:]
+    took = statistics.median(each[0] for each in measured)
+    memory = statistics.median(each[1] for each in measured)
+    heavy = measured[0][2]
+    loaded = "litellm" in heavy
+    return [
+        Figure("import", "import agentflow", took * 1e3, "ms", 40.0, detail=f"best {min(measured)[0] * 1e3:.1f} ms"),
+        Figure("import", "  its resident memory", memory / 2**20, "MiB"),
+        Figure("import", "  litellm loaded", float(loaded), "", 0.0, detail=f"also loaded: {', '.join(heavy) or 'none'}"),
+    ]
+
+
+def agents() -> Body:
+    """An agent with one tool; the tool is made once, as a program's tools are."""
+    model, made = Script(answer()), tool(add)
+
+    async def body(count: int) -> None:
+        for _ in range(count):
+            Agent("benchmark", model, tools=[made])
+
+    return body
+
+
+def tools() -> Body:
+    """A tool, made of a function."""
+
+    async def body(count: int) -> None:
+        for _ in range(count):
+            tool(add)
+
+    return body
+
+
+async def building(effort: Effort) -> list[Figure]:
+    """An agent with one tool. Schema and validator are built at its first call."""
+    agent, made = await best(effort, agents(), tools())
+    return [
+        Figure("build", "building an agent with one tool", agent * 1e6, "µs", 25.0),
+        Figure("build", "  making the tool of its function", made * 1e6, "µs"),
+    ]

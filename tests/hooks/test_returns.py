@@ -1,0 +1,207 @@
+"""Every form in which a hook may answer an event, and what each form does."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import reactivex
+from eventlog import streamed, use
+
+from agentflow import Agent, Deny, Flux, Hook, HookContractError, Mono, Msg, PreActing, PreCall, PreReasoning, Veto, tool
+from agentflow.testing import ScriptedModel
+
+
+@tool(type="read")
+async def add(a: int, b: int) -> int:
+    """Add."""
+    return a + b
+
+
+class Form(Hook):
+    """Answers `PreActing` in a given form."""
+
+    def __init__(self, form: Callable[[PreActing], Any]) -> None:
+        self.form = form
+
+    def on_event(self, event: Any) -> Any:
+        return self.form(event) if isinstance(event, PreActing) else event
+
+
+def _edited(event: PreActing) -> PreActing:
+    return event.replace(tool_use=event.tool_use.replace(input={"a": 40, "b": 2}))
+
+
+def _assign(event: PreActing) -> None:
+    event.tool_use = event.tool_use.replace(input={"a": 40, "b": 2})
+
+
+async def _later(value: Any) -> Any:
+    await asyncio.sleep(0)
+    return value
+
+
+def _future(value: Any) -> asyncio.Future[Any]:
+    future = asyncio.get_running_loop().create_future()
+    asyncio.get_running_loop().call_soon(future.set_result, value)
+    return future
+
+
+def _assign_and(answer: Any) -> Callable[[PreActing], Any]:
+    def form(event: PreActing) -> Any:
+        _assign(event)
+        return answer
+
+    return form
+
+
+PASS: dict[str, Callable[[PreActing], Any]] = {
+    "the event": lambda event: event,
+    "None": lambda event: None,
+    "coroutine of the event": lambda event: _later(event),
+    "coroutine of None": lambda event: _later(None),
+    "Mono.just": lambda event: Mono.just(event),
+    "Mono.just(None)": lambda event: Mono.just(None),
+    "Mono.defer": lambda event: Mono.defer(lambda: Mono.just(event)),
+    "empty Mono": lambda event: Mono.empty(),
+    "Mono over time": lambda event: Mono.just(event).delay(0),
+    "Flux": lambda event: Flux.just(event),
+    "foreign Observable": lambda event: reactivex.just(event),
+    "empty foreign Observable": lambda event: reactivex.empty(),
+    "Future": lambda event: _future(event),
+    "coroutine of a Mono": lambda event: _later(Mono.just(event)),
+}
+EDIT: dict[str, Callable[[PreActing], Any]] = {
+    "assigned, None": _assign,
+    "assigned, empty Mono": _assign_and(Mono.empty()),
+    "replaced": _edited,
+    "coroutine of a replaced one": lambda event: _later(_edited(event)),
+    "Mono.just of a replaced one": lambda event: Mono.just(_edited(event)),
+    "Mono.defer of a replaced one": lambda event: Mono.defer(lambda: Mono.just(_edited(event))),
+    "foreign Observable of a replaced one": lambda event: reactivex.just(_edited(event)),
+    "Future of a replaced one": lambda event: _future(_edited(event)),
+    "built by hand": lambda event: PreActing(tool_use=_edited(event).tool_use),
+}
+
+
+def _raises(event: PreActing) -> Any:
+    raise Veto("no")
+
+
+async def _raises_later(event: PreActing) -> Any:
+    raise Veto("no")
+
+
+VETO: dict[str, Callable[[PreActing], Any]] = {
+    "Deny": lambda event: Deny("no"),
+    "coroutine of Deny": lambda event: _later(Deny("no")),
+    "Mono.just(Deny)": lambda event: Mono.just(Deny("no")),
+    "Mono.defer of Deny": lambda event: Mono.defer(lambda: Mono.just(Deny("no"))),
+    "foreign Observable of Deny": lambda event: reactivex.just(Deny("no")),
+    "Future of Deny": lambda event: _future(Deny("no")),
+    "Mono.error(Veto)": lambda event: Mono.error(Veto("no")),
+    "foreign error of Veto": lambda event: reactivex.throw(Veto("no")),
+    "raise Veto": _raises,
+    "raise Veto later": _raises_later,
+}
+
+
+async def _round(form: Callable[[PreActing], Any], **options: Any) -> list[str]:
+    hook = Form(form)
+    for name, value in options.items():
+        setattr(hook, name, value)
+    model = ScriptedModel([[use("t1", "add", a=1, b=2)], "end"])
+    lines = await streamed(Agent("a", model, tools=[add], hooks=[hook]))
+    return lines[5:7]
+
+
+@pytest.mark.parametrize("form", PASS.values(), ids=PASS)
+async def test_the_event_goes_on(form: Callable[[PreActing], Any]) -> None:
+    """The event, None and an empty Mono, now or later, in any wrapping: the same event goes on."""
+    assert await _round(form) == ["PreActing t1:add(a=1, b=2)", "PostActing t1 success '3'"]
+
+
+@pytest.mark.parametrize("form", EDIT.values(), ids=EDIT)
+async def test_a_changed_event_goes_on(form: Callable[[PreActing], Any]) -> None:
+    """Assignments count with None and an empty Mono; a changed event of the same type takes the event's place."""
+    assert await _round(form) == ["PreActing t1:add(a=40, b=2)", "PostActing t1 success '42'"]
+
+
+@pytest.mark.parametrize("form", VETO.values(), ids=VETO)
+@pytest.mark.parametrize("guard", [False, True], ids=["editor", "guard"])
+async def test_a_veto_in_any_form(form: Callable[[PreActing], Any], guard: bool) -> None:
+    """A verdict, now or later, in any wrapping, and Veto raised or signalled: the tool is denied."""
+    assert await _round(form, guard=guard) == [
+        "PreActing t1:add(a=1, b=2) -> Deny(Form)",
+        "PostActing t1 denied 'Denied: no'",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("form", "got"),
+    [
+        (lambda event: "yes", "str ('yes')"),
+        (lambda event: True, "bool (True)"),
+        (lambda event: _later(False), "bool (False)"),
+        (lambda event: Mono.just(0), "int (0)"),
+        (lambda event: reactivex.just([]), "list ([])"),
+        (lambda event: Deny, "type (<class 'agentflow.verdicts.Deny'>)"),
+    ],
+)
+async def test_anything_else_is_a_contract_error(form: Callable[[PreActing], Any], got: str) -> None:
+    """Any other value is refused with hook, event, what came back and what is legal; truthiness is no verdict."""
+    with pytest.raises(HookContractError) as caught:
+        await _round(form)
+    assert str(caught.value) == (
+        f"Hook 'Form (priority 100)' answered PreActing with {got}. Legal here: the event, a changed PreActing, None, or "
+        "a verdict: Deny, Answer, Suspend."
+    )
+
+
+async def test_an_event_of_another_type_is_a_contract_error() -> None:
+    """An event of another type is no answer."""
+    other = PreReasoning(input_messages=[Msg.user("x")])
+    with pytest.raises(HookContractError, match="answered PreActing with PreReasoning"):
+        await _round(lambda event: other)
+
+
+async def test_a_replaced_event_is_seen_by_later_hooks() -> None:
+    """A hook behind sees what the hooks before it made of the event."""
+    seen: list[Any] = []
+
+    class First(Hook):
+        priority = 1
+
+        def on_event(self, event: Any) -> Any:
+            if isinstance(event, PreCall):
+                return event.replace(input_messages=[Msg.user("changed")])
+            return event
+
+    class Second(Hook):
+        def on_event(self, event: Any) -> Any:
+            if isinstance(event, PreCall):
+                seen.append(event.input_messages[0].text)
+            return event
+
+    model = ScriptedModel(["ok"])
+    agent = Agent("a", model, hooks=[Second(), First()])
+    await agent.call("original")
+    assert seen == ["changed"]
+    assert [msg.text for msg in model.requests[0].messages] == ["changed"]
+
+
+async def test_an_observable_counts_by_its_first_value() -> None:
+    """Of a stream of answers the first one counts, and the rest is not asked for."""
+    pulled: list[int] = []
+
+    def form(event: PreActing) -> Any:
+        async def answers() -> Any:
+            pulled.append(1)
+            yield Deny("first")
+            pulled.append(2)
+            yield event
+
+        return Flux(answers)
+
+    assert (await _round(form))[0] == "PreActing t1:add(a=1, b=2) -> Deny(Form)"
+    assert pulled == [1]

@@ -1,0 +1,28 @@
+"""Makes the helper modules of this folder importable by its tests, and settles how many examples a property runs.
+
+`AGENTFLOW_LAWS=soak` runs fifty times as many, from fresh seeds; the usual profile is repeatable.
+"""
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+from loguru import logger
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+_SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
+settings.register_profile("laws", deadline=None, max_examples=100, derandomize=True, suppress_health_check=_SLOW)
+settings.register_profile("soak", deadline=None, max_examples=5000, suppress_health_check=_SLOW)
+settings.load_profile("soak" if os.environ.get("AGENTFLOW_LAWS") == "soak" else "laws")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _quiet() -> Iterator[None]:
+    """Failing hooks are logged with tracebacks; thousands of them say nothing."""
+    logger.disable("agentflow")
+    yield
+    logger.enable("agentflow")

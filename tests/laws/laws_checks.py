@@ -1,0 +1,311 @@
+"""The laws, as checks of what was seen; written from the contract and from what providers refuse, not from the code."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from laws_harness import Seen, World
+
+from agentflow.chunks import fold
+from agentflow.errors import CallTimeoutError
+from agentflow.events import (
+    CallEnded,
+    Error,
+    Event,
+    PostActing,
+    PostCall,
+    PostReasoning,
+    PostToolRound,
+    PreActing,
+    PreCall,
+    PreReasoning,
+    PreToolRound,
+    ReasoningChunk,
+)
+from agentflow.loop.history import fold_events, fold_facts
+from agentflow.messages import DataBlock, Msg, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
+from agentflow.models.conversion import Conversation, wire_name
+from agentflow.models.profiles import PROFILES
+from agentflow.testing.wire import Dialect
+from agentflow.testing.wire.rules import Subject, first_refusal
+from agentflow.testing.wire.wires import ANTHROPIC, OPENAI
+
+ID = re.compile(r"[a-zA-Z0-9_-]{1,40}\Z")
+KEYS = {"authorization": "Bearer k", "x-api-key": "k", "anthropic-version": "2023-06-01"}
+
+
+# ---- L5: legal histories and requests
+
+
+def check_pairs(messages: Sequence[Msg]) -> None:
+    """Every call is answered once, directly behind its message, in call order; ids are unique and fit for all wires."""
+    seen: set[str] = set()
+    for n, msg in enumerate(messages):
+        assert msg.content, f"message {n} is empty"
+        uses = [b.id for b in msg.content if isinstance(b, ToolUseBlock)]
+        results = [b.tool_use_id for b in msg.content if isinstance(b, ToolResultBlock)]
+        assert not uses or msg.role == "assistant", f"message {n} ({msg.role}) holds calls"
+        assert bool(results) == (msg.role == "tool"), f"message {n} ({msg.role}) holds results {results}"
+        for one in uses:
+            assert ID.match(one), f"message {n}: id {one!r} is refused"
+            assert one not in seen, f"message {n}: id {one!r} stood before"
+            seen.add(one)
+        if uses:
+            assert n + 1 < len(messages), f"message {n}: calls {uses} have no answer"
+            after = messages[n + 1]
+            assert after.role == "tool", f"message {n + 1} ({after.role}) stands where answers to {uses} belong"
+            assert [r.tool_use_id for r in after.tool_results] == uses, f"message {n + 1} does not answer {uses}"
+        if results:
+            assert n > 0, "the first message is a result"
+            assert messages[n - 1].tool_uses, f"message {n} answers nothing"
+
+
+def check_history(messages: Sequence[Msg], open_round: bool = False) -> None:
+    """What a session holds between calls."""
+    if open_round:
+        assert messages[-1].tool_uses, "a round is open and the last message asks for nothing"
+        messages = messages[:-1]
+    check_pairs(messages)
+    for n, msg in enumerate(messages):
+        assert msg.role in ("user", "assistant", "tool"), f"message {n} is stored as {msg.role}"
+        if msg.role == "assistant":
+            blank = all(isinstance(b, TextBlock) and not b.text.strip() for b in msg.content)
+            assert not blank, f"message {n} of the assistant is blank"
+
+
+def check_request(messages: Sequence[Msg]) -> None:
+    """What a model is asked."""
+    roles = [m.role for m in messages]
+    spoken = [r for r in roles if r != "system"]
+    assert spoken, "nothing is asked"
+    assert "system" not in roles[len(roles) - len(spoken) :], f"a late system message: {roles}"
+    assert spoken[0] == "user", f"the request starts with {spoken[0]}"
+    assert spoken[-1] in ("user", "tool"), f"the request ends with {spoken[-1]}"
+    check_pairs([m for m in messages if m.role != "system"])
+
+
+def check_wires(messages: Sequence[Msg], tools: Sequence[Any]) -> None:
+    """The strict servers take the request."""
+    for family, dialect in (
+        ("openai", Dialect()),
+        ("mistral", Dialect.mistral()),
+        ("compatible", Dialect.template()),
+        ("deepseek", Dialect.deepseek()),
+    ):
+        made = Conversation("m", PROFILES[family]).convert(messages)
+        body: Any = {"model": "m", "messages": made, **_openai_tools(tools)}
+        _refused(OPENAI, Subject(wire="openai", body=body, headers=KEYS, dialect=dialect))
+    body = anthropic_body(messages, tools)
+    _refused(ANTHROPIC, Subject(wire="anthropic", body=body, headers=KEYS))
+
+
+def _refused(wire: Any, subject: Subject) -> None:
+    refusal = first_refusal(wire.rules, subject)
+    assert refusal is None, f"{wire.name} ({subject.dialect.name}): {refusal}\n{subject.body}"
+
+
+def _openai_tools(tools: Sequence[Any]) -> dict[str, Any]:
+    if not tools:
+        return {}
+    functions = [{"name": t.name, "description": t.description, "parameters": dict(t.parameters)} for t in tools]
+    return {"tools": [{"type": "function", "function": f} for f in functions]}
+
+
+def anthropic_body(messages: Sequence[Msg], tools: Sequence[Any]) -> Any:
+    """The request as Anthropic takes it, written by hand: neighbours of one role merged, results in front."""
+    system = "\n".join(m.text for m in messages if m.role == "system")
+    turns: list[dict[str, Any]] = []
+    for msg in messages:
+        if msg.role == "system":
+            continue
+        role = "assistant" if msg.role == "assistant" else "user"
+        blocks = [made for block in msg.content for made in _anthropic_block(block)]
+        if not blocks:
+            blocks = [{"type": "text", "text": "(empty)"}]
+        if turns and turns[-1]["role"] == role:
+            turns[-1]["content"] += blocks
+        else:
+            turns.append({"role": role, "content": blocks})
+    specs = [{"name": t.name, "description": t.description, "input_schema": dict(t.parameters)} for t in tools]
+    if not specs and any(m.tool_uses for m in messages):
+        specs = [{"name": "stub", "input_schema": {"type": "object", "properties": {}}}]
+    body: dict[str, Any] = {"model": "m", "max_tokens": 100, "messages": turns}
+    if system:
+        body["system"] = system
+    if specs:
+        body["tools"] = specs
+    return body
+
+
+def _anthropic_block(block: Any) -> Iterable[dict[str, Any]]:
+    match block:
+        case TextBlock(text=text):
+            return [{"type": "text", "text": text.rstrip()}] if text.strip() else []
+        case ToolUseBlock():
+            return [{"type": "tool_use", "id": block.id, "name": wire_name(block.name), "input": dict(block.input)}]
+        case ToolResultBlock():
+            return [
+                {
+                    "type": "tool_result",
+                    "tool_use_id": block.tool_use_id,
+                    "content": block.text.strip() or "(no output)",
+                    "is_error": block.is_error,
+                }
+            ]
+        case ThinkingBlock() | DataBlock():
+            return []
+        case _:
+            raise AssertionError(block)
+
+
+# ---- the laws on one call
+
+
+def check_ended(seen: Seen) -> CallEnded:
+    """L1: one `CallEnded`, the last event; the reply or the error agrees with it."""
+    events = seen.observed
+    ends = [n for n, e in enumerate(events) if isinstance(e, CallEnded)]
+    assert len(ends) == 1, f"CallEnded at {ends} of {len(events)} events"
+    assert ends[0] == len(events) - 1, f"events behind CallEnded: {[type(e).__name__ for e in events[ends[0] + 1 :]]}"
+    ended = events[-1]
+    assert isinstance(ended, CallEnded)
+    if seen.reply is not None:
+        assert seen.reply.outcome == ended.outcome
+        assert ended.outcome != "failed", "a failed call returned a reply"
+        assert seen.reply.usage == ended.usage
+    return ended
+
+
+def check_error(seen: Seen, ended: CallEnded) -> None:
+    """L8: who fails raises the original error, by identity, and `Error` told of it."""
+    raised = seen.error
+    if ended.outcome == "failed":
+        if seen.left in (None, "late") and raised is not None:
+            assert raised is ended.error, f"raised {raised!r}, CallEnded says {ended.error!r}"
+        if isinstance(ended.error, Exception):
+            told = [e for e in seen.observed if isinstance(e, Error) and e.error is ended.error]
+            assert told, f"no Error event tells of {ended.error!r}"
+    elif ended.outcome == "interrupted":
+        if raised is not None and seen.left is None:
+            assert isinstance(raised, asyncio.CancelledError | CallTimeoutError), repr(raised)
+    elif seen.left is None:
+        assert raised is None or seen.read, f"{ended.outcome}, and raised {raised!r}"
+
+
+def check_cancelled(seen: Seen) -> None:
+    """A cancellation from outside is never swallowed."""
+    if seen.left == "cancelled":
+        assert seen.error is not None, f"the cancelled call returned {seen.reply!r}"
+
+
+def check_numbers(seen: Seen, ordered: bool) -> None:
+    """`seq` is unique, and grows where nothing overlaps."""
+    seqs = [e.seq for e in seen.observed]
+    assert len(set(seqs)) == len(seqs), f"seq repeats: {seqs}"
+    if ordered:
+        assert seqs == sorted(seqs), f"seq does not grow: {seqs}"
+
+
+def check_reader(seen: Seen, whole: bool, ordered: bool) -> None:
+    """Reader and observer see the same events."""
+    observed = [id(e) for e in seen.observed]
+    read = [id(e) for e in seen.read]
+    if whole:
+        assert Counter(read) == Counter(observed), _difference(seen)
+    if ordered:
+        assert read == observed[: len(read)], _difference(seen)
+    else:
+        assert set(read) <= set(observed), _difference(seen)
+
+
+def _difference(seen: Seen) -> str:
+    def names(events: Sequence[Event]) -> list[str]:
+        return [f"{e.seq} {type(e).__name__}" for e in events]
+
+    return f"observed {names(seen.observed)}\nread     {names(seen.read)}"
+
+
+def check_brackets(seen: Seen) -> None:
+    """L2: what opens closes, once, in a call and inside a round."""
+    acting: Counter[str] = Counter()
+    rounds = 0
+    for event in seen.observed:
+        if isinstance(event, PreToolRound):
+            assert rounds == 0, "a round opens inside a round"
+            rounds += 1
+        elif isinstance(event, PostToolRound):
+            assert rounds == 1, "PostToolRound without its PreToolRound"
+            assert not +acting, f"PostToolRound while {dict(+acting)} are open"
+            asked = [u.id for u in event.tool_uses]
+            assert [r.tool_use_id for r in event.tool_results] == asked, "results out of call order"
+            rounds -= 1
+        elif isinstance(event, PreActing):
+            assert rounds == 1, "PreActing outside a round"
+            assert acting[event.tool_use.id] == 0, f"PreActing twice for {event.tool_use.id}"
+            acting[event.tool_use.id] += 1
+        elif isinstance(event, PostActing):
+            acting[event.tool_result.tool_use_id] -= 1
+            assert acting[event.tool_result.tool_use_id] == 0, f"PostActing without PreActing: {event!r}"
+    assert rounds == 0, "a PreToolRound without its PostToolRound"
+    assert not +acting, f"PreActing without PostActing: {dict(+acting)}"
+
+
+def check_chunks(seen: Seen) -> None:
+    """L4: the chunks of a reply, folded, are the reply before hooks edit it."""
+    chunks: list[Any] = []
+    given_up = False
+    for event in seen.observed:
+        if isinstance(event, PreReasoning):
+            chunks, given_up = [], False
+        elif isinstance(event, Error) and event.fatal:
+            given_up = True  # a hook recovered: its value takes the reply's place
+        elif isinstance(event, ReasoningChunk):
+            if event.restart:
+                chunks = []
+            chunks.append(event.incremental_chunk)
+        elif isinstance(event, PostReasoning) and not given_up:
+            before = seen.unedited.get(id(event))
+            if before is not None:
+                assert _shape(fold(chunks)) == _shape(before), f"chunks {chunks}\nreply {before}"
+
+
+def _shape(msg: Msg) -> list[Any]:
+    return [(b.name, b.raw) if isinstance(b, ToolUseBlock) else b for b in msg.content]
+
+
+def check_folds(world: World, start: Sequence[Msg]) -> None:
+    """L4: events and facts tell the same history as the session."""
+    events = [e for seen in world.calls for e in seen.observed]
+    history = world.history
+    folded = fold_events(events, start)
+    assert folded == history, f"fold_events\n{_lines(folded)}\nhistory\n{_lines(history)}"
+    if world.program.session == "named":
+        facts = list(world.store._facts.get("s", ()))  # type: ignore[attr-defined] # noqa: SLF001
+        stored = fold_facts(facts, start)
+        assert stored == history, f"fold_facts\n{_lines(stored)}\nhistory\n{_lines(history)}"
+
+
+def _lines(messages: Sequence[Msg]) -> str:
+    return "\n".join(f"  {m.role} {m.content} {dict(m.metadata)}" for m in messages)
+
+
+def check_budget(seen: Seen, limit: int) -> None:
+    """L7: at most N rounds of reasoning, then one summary."""
+    reasons = [e for e in seen.observed if isinstance(e, PreReasoning)]
+    summaries = [e for e in reasons if e.purpose == "summary"]
+    assert len(summaries) <= 1, f"{len(summaries)} summaries"
+    assert len(reasons) - len(summaries) <= limit, f"{len(reasons)} rounds of reasoning with a limit of {limit}"
+    assert not summaries or reasons[-1] is summaries[0], "reasoning after the summary"
+
+
+def check_order(seen: Seen) -> None:
+    """The call's own events stand at its ends."""
+    kinds = [type(e) for e in seen.observed]
+    assert PreCall not in kinds[1:], "PreCall is not the first event"
+    if PostCall in kinds:
+        after = kinds[kinds.index(PostCall) + 1 :]
+        assert not {PreReasoning, PreToolRound, PreActing} & set(after), f"work after PostCall: {after}"

@@ -1,0 +1,728 @@
+"""Brings a random program to life in virtual time and writes down everything that can be seen of it."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import signal
+import sys
+import traceback
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from typing import Any, TypeVar
+
+from laws_programs import AroundPlan, HookPlan, Path, Piece, Program
+from reactivex import operators as ops
+
+from agentflow import Agent, Hook, Msg, ToolUseBlock, tool
+from agentflow.chunks import ModelChunk, ToolUseDelta
+from agentflow.context import RunContext
+from agentflow.errors import ModelError, Veto
+from agentflow.events import (
+    Event,
+    PostReasoning,
+    PreActing,
+    PreCall,
+    PreReasoning,
+    PreToolRound,
+)
+from agentflow.loop.schedule import ToolSchedule
+from agentflow.loop.session import Session
+from agentflow.messages import Reply, TextBlock, ThinkingBlock, ToolResultBlock
+from agentflow.ports.model import ModelRequest
+from agentflow.ports.store import MemoryStore
+from agentflow.reactive import Flux, Mono
+from agentflow.specs import ModelOptions, Usage
+from agentflow.testing import ScriptedModel, VirtualClockLoop
+from agentflow.tools.context import ToolContext, ToolEmitter
+from agentflow.verdicts import Again, Answer, Approve, Deny, Recover, Stop, Suspend
+
+T = TypeVar("T")
+FOREVER = 1_000_000.0
+
+
+class Bang(BaseException):
+    """A signal: no Exception, no cancellation."""
+
+
+class Planted(Exception):
+    """What hooks, tools and models of a program raise."""
+
+
+class Stuck(AssertionError):
+    """The run waits for something that never comes."""
+
+
+class LoopClock:
+    """The loop's virtual time."""
+
+    def now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    monotonic = now
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+class SlowStore(MemoryStore):
+    """Keeps facts a turn of the loop later than asked."""
+
+    def append(self, session_id: str, facts: Sequence[Any]) -> Any:
+        async def later() -> None:
+            await asyncio.sleep(0.01)
+            MemoryStore.append(self, session_id, facts)
+
+        return later()
+
+    def load(self, session_id: str) -> Any:
+        async def later() -> Sequence[Any]:
+            await asyncio.sleep(0)
+            return MemoryStore.load(self, session_id)
+
+        return later()
+
+
+# ---- running
+
+
+def run(main: Callable[[], Coroutine[Any, Any, T]], seconds: int = 30) -> T:
+    """Run to the end in virtual time; what hangs or leaks fails."""
+    loop = VirtualClockLoop()
+    loose: list[str] = []
+    loop.set_exception_handler(lambda _, context: loose.append(f"{context['message']}: {context.get('exception')!r}"))
+    hook, sys.unraisablehook = sys.unraisablehook, lambda found: loose.append(f"unraisable: {found.exc_value!r}")
+
+    def alarm(*_: object) -> None:
+        raise Stuck(f"no end after {seconds} s of real time\n{_stacks(loop)}")
+
+    before = signal.signal(signal.SIGALRM, alarm)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        result = loop.run_until_complete(main())
+        loop.run_until_complete(loop.shutdown_asyncgens())
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+        for task in asyncio.all_tasks(loop):
+            task.cancel()
+        if any(True for _ in asyncio.all_tasks(loop)):
+            loop.run_until_complete(_turns(20))
+        loop.close()
+        sys.unraisablehook = hook
+    assert not loose, f"reported to the loop or lost: {loose}"
+    return result
+
+
+async def _turns(count: int) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+def _stacks(loop: asyncio.AbstractEventLoop | None = None) -> str:
+    lines: list[str] = []
+    for task in asyncio.all_tasks(loop):
+        frames = [f"{f.f_code.co_filename.rpartition('/')[2]}:{f.f_lineno}" for f in task.get_stack()]
+        coro: Any = task.get_coro()
+        while coro is not None:
+            frame = getattr(coro, "cr_frame", None) or getattr(coro, "ag_frame", None)
+            if frame is not None:
+                frames.append(f"{frame.f_code.co_qualname}:{frame.f_lineno}")
+            coro = getattr(coro, "cr_await", None)
+        lines.append(f"{task.get_name()}: {' > '.join(frames)}")
+    return "\n".join(lines)
+
+
+# ---- what was seen
+
+
+class Seen:
+    """What one call let the outside see.
+
+    Attributes:
+        observed: The events, as an observer got them.
+        read: The events, as the reader got them.
+        reply: What the call returned.
+        error: What it raised.
+        left: Whether somebody outside ended it (and whether that was in time).
+    """
+
+    def __init__(self) -> None:
+        self.observed: list[Event] = []
+        self.read: list[Event] = []
+        self.unedited: dict[int, Msg] = {}
+        self.reply: Reply | None = None
+        self.error: BaseException | None = None
+        self.left: str | None = None
+        self.hooked_cancel = False
+
+
+class Recorder(Hook):
+    """Sees everything last."""
+
+    observer = True
+    priority = 1_000
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    def on_event(self, event: Any) -> None:
+        assert event.sealed
+        assert event.source == "", event.source
+        self.world.seen.observed.append(event)
+
+
+class First(Hook):
+    """Sees the reply before anybody edits it."""
+
+    priority = -1_000
+    events = (PostReasoning,)
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    def on_event(self, event: Any) -> None:
+        self.world.seen.unedited[id(event)] = event.reasoning_result
+
+
+class World:
+    """An agent with a program's model, tools and hooks, and the program's way of calling it."""
+
+    def __init__(self, program: Program, store: MemoryStore | None = None, record: bool = True) -> None:
+        self.program = program
+        self.armed = True
+        self.seen = Seen()
+        self.calls: list[Seen] = []
+        self.ran: Counter[str] = Counter()
+        self.said = 0
+        self.ids: Counter[str] = Counter()
+        self.model = ScriptedModel(self._say)
+        self.store = store or (SlowStore() if program.store == "slow" else MemoryStore())
+        self.fresh: Session | None = None
+        self.task: asyncio.Task[Any] | None = None
+        hooks: list[Hook] = [Planned(self, plan) for plan in program.hooks]
+        hooks += [Wrapping(self, plan) for plan in program.arounds]
+        if record:
+            hooks += [Recorder(self), First(self)]
+        self.agent = Agent(
+            "agent",
+            self.model,
+            system="Be brief." if program.system else None,
+            tools=make_tools(self),
+            hooks=hooks,
+            max_iterations=program.max_iterations,
+            schedule=getattr(ToolSchedule, program.schedule).limit(3),
+            store=self.store,
+            clock=LoopClock(),
+            new_id=self.new_id,
+        )
+
+    def new_id(self, prefix: str) -> str:
+        self.ids[prefix] += 1
+        return f"{prefix}{self.ids[prefix]}"
+
+    @property
+    def session_key(self) -> str | Session | None:
+        kind = self.program.session
+        if kind == "fresh":
+            if self.fresh is None:
+                self.fresh = Session.fresh([Msg.user("before"), Msg.assistant("yes")] if self.program.earlier else [])
+            return self.fresh
+        return "s" if kind == "named" else None
+
+    @property
+    def session(self) -> Session:
+        key = self.session_key
+        return key if isinstance(key, Session) else self.agent.session(key)
+
+    @property
+    def history(self) -> tuple[Msg, ...]:
+        return tuple(self.session.messages)
+
+    # -- the model
+
+    def _say(self, request: ModelRequest) -> list[Any]:
+        said, self.said = self.said, self.said + 1
+        if not self.armed or said >= len(self.program.replies):
+            return ["done"]
+        pieces = self.program.replies[said]
+        calls = 0
+        line: list[Any] = []
+        for piece in pieces:
+            line.append(_piece(piece, calls))
+            calls += piece.kind == "call"
+        return line
+
+    # -- calling
+
+    async def call(self, words: str = "hi", *, resume: dict[str, Any] | None = None, path: Path | None = None) -> Seen:
+        """Make one call in the program's way and wait until it is over."""
+        self.seen = seen = Seen()
+        self.calls.append(seen)
+        path = path or self.program.path
+        body = self._body(seen, path, words, resume)
+        self.task = task = asyncio.get_running_loop().create_task(body, name="caller")
+        if path.kind in ("cancel-call", "cancel-stream"):
+            self._later(path.at, lambda: self._cancel(task, seen))
+        done, _ = await asyncio.wait([task], timeout=FOREVER)
+        if not done:
+            raise Stuck(f"the call never ends\n{_stacks()}")
+        if task.cancelled():
+            seen.error = asyncio.CancelledError()
+        elif task.exception() is not None:
+            seen.error = task.exception()
+        else:
+            seen.reply = task.result()
+        return seen
+
+    def _cancel(self, task: asyncio.Task[Any], seen: Seen) -> None:
+        if not task.done():
+            over = any(type(e).__name__ == "CallEnded" for e in seen.observed)
+            seen.left = "late" if over else "cancelled"
+            task.cancel()
+
+    def _later(self, turns: int, act: Callable[[], None]) -> None:
+        loop = asyncio.get_running_loop()
+        if turns <= 0:
+            act()
+        else:
+            loop.call_later(0.1, self._later, turns - 10, act) if turns > 20 else loop.call_soon(
+                self._later, turns - 1, act
+            )
+
+    async def _body(self, seen: Seen, path: Path, words: str, resume: dict[str, Any] | None) -> Reply | None:
+        where: dict[str, Any] = {"session": self.session_key, "timeout": path.timeout}
+        if path.kind == "interrupt":
+            self._later(path.at, lambda: self._interrupt(seen))
+        if path.kind in ("call", "cancel-call", "interrupt"):
+            if resume is None:
+                return await self.agent.call(words, **where)
+            return await self.agent.resume(decisions=resume, **where)
+        flux = (
+            self.agent.stream(words, **where)
+            if resume is None
+            else self.agent.resume_stream(decisions=resume, **where)
+        )
+        if path.kind == "break":
+            events = flux.__aiter__()
+            count = 0
+            async for event in events:
+                seen.read.append(event)
+                count += 1
+                if count > path.at:
+                    break
+            return None
+        async with flux as events:
+            if path.kind == "close-elsewhere":
+                closing = self._closes(events, path.at)
+            try:
+                async for event in events:
+                    seen.read.append(event)
+                    if path.slow_reader:
+                        await asyncio.sleep(0.1)
+                    if path.kind == "close" and len(seen.read) > path.at:
+                        seen.left = "closed"
+                        break
+                    if path.kind == "throw" and len(seen.read) > path.at:
+                        raise Planted("the reader")
+            except asyncio.CancelledError:
+                if path.kind != "close-elsewhere":
+                    raise
+            if path.kind == "close-elsewhere":
+                await asyncio.wait([closing])
+        return None
+
+    def _interrupt(self, seen: Seen) -> None:
+        if self.agent.interrupt(self.session_key, "outside"):
+            seen.left = "interrupted"
+
+    def _closes(self, events: Any, at: int) -> asyncio.Task[None]:
+        async def close() -> None:
+            for _ in range(at):
+                await asyncio.sleep(0 if at < 20 else 0.05)
+            await events.aclose()
+
+        return asyncio.get_running_loop().create_task(close(), name="closer")
+
+    async def settle(self) -> None:
+        """Let what was dropped be closed."""
+        gc.collect(0)
+        for _ in range(5):
+            await asyncio.sleep(0)
+
+    def decisions(self, kind: int = 0) -> dict[str, Any]:
+        """Answers for everything that is pending."""
+        made = (Approve(), Deny("no"), Answer("given"), Approve(input={"x": 5}))
+        pending = self.session.pending
+        return {p.id: made[(kind + n) % 4] for n, p in enumerate(pending) if p.kind != "parked"}
+
+
+def _piece(piece: Piece, calls: int) -> Any:
+    match piece.kind:
+        case "text":
+            return ModelChunk(piece.text)
+        case "think":
+            return ModelChunk(thinking=piece.text, signature="sig" if piece.text == "signed" else None, model="m")
+        case "call":
+            return ModelChunk(tool_uses=(ToolUseDelta(calls, piece.id, piece.name, piece.args),))
+        case "sleep":
+            return lambda: asyncio.sleep(1)
+        case "usage":
+            return ModelChunk(usage=Usage(input_tokens=3, output_tokens=2))
+        case "finish":
+            return ModelChunk(finish_reason="length")
+        case "restart":
+            return ModelChunk("again: ", restart=True)
+        case "raise-base":
+            return Bang("model")
+        case _:
+            return ModelError("the model broke", retryable=True)
+
+
+# ---- tools
+
+
+def make_tools(world: World) -> list[Any]:
+    """One tool of each kind; all take `x`."""
+    ran = world.ran
+
+    def plain(name: str, kind: str, nap: float = 0.0, error: Callable[[], BaseException] | None = None, **more: Any) -> Any:
+        async def work(x: int = 0) -> str:
+            ran[name] += 1
+            if nap:
+                await asyncio.sleep(nap)
+            if error is not None:
+                raise error()
+            return f"{name} {x}"
+
+        return tool(name=name, type=kind, **more)(work)
+
+    async def flow(x: int = 0) -> AsyncIterator[str]:
+        ran["flow"] += 1
+        for piece in "abc":
+            await asyncio.sleep(0.2)
+            yield piece
+
+    async def flow_bad(x: int = 0) -> AsyncIterator[int]:
+        ran["flow_bad"] += 1
+        yield 1
+        raise Planted("in the midst of a flow")
+
+    async def talk(emitter: ToolEmitter, context: ToolContext, x: int = 0) -> str:
+        ran["talk"] += 1
+        for n in range(3):
+            await emitter.emit(n)
+            await asyncio.sleep(0.1)
+        return "talked"
+
+    async def injects(context: RunContext, x: int = 0) -> str:
+        ran["injects"] += 1
+        context.inject("from a tool")
+        context.inject("for once", keep=False)
+        return "injected"
+
+    async def halt(context: RunContext, x: int = 0) -> str:
+        ran["halt"] += 1
+        context.interrupt("a tool")
+        return "halted"
+
+    return [
+        plain("look", "research"),
+        plain("read", "read"),
+        plain("save", "write"),
+        plain("slow_look", "research", 1.0),
+        plain("slow_read", "read", 2.0),
+        plain("slow_save", "write", 1.5),
+        plain("boom", "read", 0.1, lambda: Planted("tool")),
+        plain("kick", "read", 0.0, lambda: asyncio.CancelledError("tool's own")),
+        plain("bang", "write", 0.1, lambda: Bang("tool")),
+        plain("lasts", "read", 100.0, timeout=1.0),
+        tool(type="read")(flow),
+        tool(type="write")(flow_bad),
+        tool(type="read")(talk),
+        tool(type="read")(injects),
+        plain("ask", "write", requires_approval=True),
+        plain("again", "write", 0.3, idempotent=True),
+        tool(type="read")(halt),
+        plain("denies", "read", 0.0, lambda: Veto("tool's own veto")),
+    ]
+
+
+# ---- hooks
+
+
+class Planned(Hook):
+    """Does what its plan says."""
+
+    def __init__(self, world: World, plan: HookPlan) -> None:
+        self.world = world
+        self.plan = plan
+        self.count = 0
+        self.guard = plan.role == "guard"
+        self.observer = plan.role == "observer"
+        self.on_failure = plan.on_failure
+        self.priority = plan.priority
+        self.serial = plan.serial
+
+    @property
+    def name(self) -> str:
+        return f"{self.plan.role} {self.plan.event} {self.plan.action}"
+
+    def on_event(self, event: Any) -> Any:
+        plan = self.plan
+        if type(event).__name__ != plan.event or not self.world.armed:
+            return event
+        self.count += 1
+        if plan.nth and self.count != plan.nth:
+            return event
+        if plan.style == "async" or plan.action in ("sleep", "complete"):
+            return self._async(event)
+        if plan.style == "mono":
+            return Mono.defer(lambda: Mono.just(self._act(event)))
+        return self._act(event)
+
+    async def _async(self, event: Any) -> Any:
+        if self.plan.action == "sleep":
+            await asyncio.sleep(0.7)
+            return event
+        if self.plan.action == "complete":
+            await event.context.complete("a side question")
+            return event
+        await asyncio.sleep(0)
+        return self._act(event)
+
+    def _act(self, event: Any) -> Any:
+        action = self.plan.action
+        if ":" in action:
+            return _edit(event, action)
+        verdict = _VERDICTS.get(action)
+        return verdict() if verdict is not None else self._misbehave(event, action)
+
+    def _misbehave(self, event: Any, action: str) -> Any:
+        context: RunContext = event.context
+        match action:
+            case "raise":
+                raise Planted(f"hook on {self.plan.event}")
+            case "raise-veto":
+                raise Veto("hook's veto")
+            case "raise-cancelled":
+                raise asyncio.CancelledError("hook's own")
+            case "raise-base":
+                raise Bang("hook")
+            case "raise-stop-iteration":
+                raise StopAsyncIteration
+            case "half-edit-raise":
+                _edit(event, _HALF.get(self.plan.event, "options"))
+                raise Planted("half-way")
+            case "cancel":
+                task = asyncio.current_task()
+                assert task is not None
+                self.world.seen.hooked_cancel = True
+                task.cancel()
+            case "interrupt":
+                context.interrupt("a hook")
+            case "inject":
+                context.inject("injected")
+            case "inject-assistant":
+                context.inject(Msg.assistant("a thought"))
+            case "inject-transient":
+                context.inject("once", keep=False)
+            case "compact":
+                context.compact(len(self.world.history) // 2, [Msg.assistant("what was")])
+            case _:
+                return 42
+        return event
+
+
+_HALF = {
+    "PreCall": "messages:dup",
+    "PreReasoning": "messages:drop",
+    "PostReasoning": "calls:add",
+    "PreActing": "use:rename",
+    "PostActing": "result:text",
+    "PostCall": "final:text",
+}
+_VERDICTS: dict[str, Callable[[], Any]] = {
+    "Deny": lambda: Deny("not that"),
+    "Answer": lambda: Answer("the answer"),
+    "AnswerBad": lambda: Answer(42),
+    "Again": lambda: Again("try again"),
+    "AgainNothing": Again,
+    "Stop": lambda: Stop("enough"),
+    "Suspend": lambda: Suspend({"why": "wait"}),
+    "Recover": lambda: Recover("recovered"),
+    "RecoverBad": lambda: Recover(42),
+}
+
+
+def _edit(event: Any, action: str) -> Any:
+    field, _, how = action.partition(":")
+    if field == "messages":
+        event.input_messages = _messages(list(event.input_messages), how)
+    elif field == "tools":
+        event.tools = ()
+    elif field == "options":
+        event.options = ModelOptions(temperature=0.5)
+    elif field in ("calls", "reply"):
+        event.reasoning_result = _reply(event, how)
+    elif field == "use":
+        return event.replace(tool_use=_use(event.tool_use, how))
+    elif field == "result":
+        result: ToolResultBlock = event.tool_result
+        target = "foreign" if how == "foreign" else result.tool_use_id
+        event.tool_result = ToolResultBlock(target, "other", "" if how == "empty" else "edited")
+    else:
+        made = {"text": [TextBlock("edited")], "blank": [TextBlock(" ")], "calls": [ToolUseBlock("z1", "save", {})]}
+        return event.replace(final_message=Msg.assistant(made[how]))
+    return event
+
+
+def _messages(messages: list[Msg], how: str) -> list[Msg]:
+    match how:
+        case "drop":
+            return messages[1:]
+        case "dup":
+            return messages + messages
+        case "reverse":
+            return messages[::-1]
+        case "rotate":
+            return messages[2:] + messages[:2]
+        case "halve":
+            return messages[len(messages) // 2 :]
+        case "assistant":
+            return [*messages, Msg.assistant("as I said")]
+        case _:
+            return [*messages, Msg.system("late orders")]
+
+
+def _reply(event: Any, how: str) -> Msg:
+    before: Msg = event.reasoning_result
+    uses = before.tool_uses
+    match how:
+        case "drop":
+            content: list[Any] = [b for b in before.content if not isinstance(b, ToolUseBlock)]
+        case "dup":
+            content = [*before.content, *uses]
+        case "add":
+            content = [*before.content, ToolUseBlock("added", "read", {"x": 9})]
+        case "reuse":
+            content = [*before.content, ToolUseBlock("t1", "save", {"x": 9})]
+        case "text":
+            content = [TextBlock("edited")]
+        case "blank":
+            content = [TextBlock("  ")]
+        case _:
+            content = [ThinkingBlock("thoughts only")]
+    return Msg.assistant(content, usage=before.usage, finish_reason=before.finish_reason)
+
+
+def _use(use: ToolUseBlock, how: str) -> ToolUseBlock:
+    match how:
+        case "rename":
+            return use.replace(name="save")
+        case "unknown":
+            return use.replace(name="gone")
+        case "input":
+            return use.replace(input={"x": 7})
+        case _:
+            return use.replace(id="other")
+
+
+class Wrapping(Hook):
+    """Wraps a stage as its plan says."""
+
+    def __init__(self, world: World, plan: AroundPlan) -> None:
+        self.world = world
+        self.plan = plan
+        self.count = 0
+
+    @property
+    def name(self) -> str:
+        return f"around {self.plan.stage} {self.plan.action}"
+
+    def around(self, event: Any, source: Any) -> Any:
+        plan = self.plan
+        kinds = {"PreCall": PreCall, "PreReasoning": PreReasoning, "PreToolRound": PreToolRound, "PreActing": PreActing}
+        if not isinstance(event, kinds[plan.stage]) or not self.world.armed:
+            return source
+        self.count += 1
+        if plan.nth and self.count != plan.nth:
+            return source
+        return self._common(event, source) or self._special(event, source)
+
+    def _common(self, event: Any, source: Any) -> Any:
+        flux = isinstance(source, Flux)
+        match self.plan.action:
+            case "raise":
+                raise Planted("around")
+            case "veto":
+                raise Veto("around's veto")
+            case "error":
+                return Flux.error(Planted("around")) if flux else Mono.error(Planted("around"))
+            case "cancelled":
+                return Mono.error(asyncio.CancelledError("around's own")) if not flux else source.map(_cancelled)
+            case "empty":
+                return Flux.empty() if flux else Mono.empty()
+            case "retry":
+                return source.retry(2)
+            case "catch":
+                return source.catch(lambda _error, _source: _stand_in(event, flux))
+            case "timeout":
+                return source.timeout(0.5)
+            case "deadline":
+                return source.deadline(0.5)
+            case "junk":
+                return 42
+            case "tap":
+                return source.pipe(ops.map(lambda value: value))
+            case "twice":
+                return Flux.concat(source, source) if flux else source.then(source)
+            case _:
+                return None
+
+    def _special(self, event: Any, source: Any) -> Any:
+        flux = isinstance(source, Flux)
+        match self.plan.action:
+            case "using":
+                return source.using(input_messages=[Msg.assistant("odd"), *event.input_messages[1:]]).retry(1)
+            case "map":
+                return source.map(_changed)
+            case "take1":
+                return source.take(1)
+            case "merge":
+                return Flux.merge(Flux.empty(), source)
+            case "chunks":
+                return source.chunks(lambda pieces: pieces.map(str))
+            case "drop":
+                return source.map(lambda results: results[1:])
+            case "dup":
+                return source.map(lambda results: results + results)
+            case "reverse":
+                return source.map(lambda results: results[::-1])
+            case _:
+                return _stand_in(event, flux)
+
+
+def _cancelled(value: object) -> object:
+    raise asyncio.CancelledError("around's own")
+
+
+def _changed(value: Any) -> Any:
+    if isinstance(value, ModelChunk) and value.text:
+        return ModelChunk(value.text.upper())
+    if isinstance(value, ToolResultBlock):
+        return ToolResultBlock("elsewhere", value.name, "mapped")
+    return Msg.assistant("mapped") if isinstance(value, Msg) else value
+
+
+def _stand_in(event: Any, flux: bool) -> Any:
+    if flux:
+        return Flux.just(ModelChunk("stand-in", finish_reason="stop"))
+    if isinstance(event, PreActing):
+        return Mono.just(ToolResultBlock(event.tool_use.id, event.tool_use.name, "stand-in"))
+    if isinstance(event, PreToolRound):
+        return Mono.just(tuple(ToolResultBlock(u.id, u.name, "stand-in") for u in event.tool_uses))
+    return Mono.just(Msg.assistant("stand-in"))
+
+
+Made = Awaitable[Any]

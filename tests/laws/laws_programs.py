@@ -1,0 +1,278 @@
+"""Random programs: what the model says, what hooks do, how the caller calls. Plain values, so a failure prints them.
+
+A program is data only; `laws_harness` brings it to life.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from hypothesis import strategies as st
+
+EVENTS = (
+    "PreCall",
+    "PreReasoning",
+    "ReasoningChunk",
+    "PostReasoning",
+    "PreToolRound",
+    "PreActing",
+    "ActingChunk",
+    "PostActing",
+    "PostToolRound",
+    "PostCall",
+    "Error",
+    "CallEnded",
+    "MessagesAdded",
+)
+STAGES = ("PreCall", "PreReasoning", "PreToolRound", "PreActing")
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A piece of a model's reply: `text`, `think`, `call`, `sleep`, `usage`, `finish`, `restart`, `raise`."""
+
+    kind: str
+    text: str = ""
+    id: str = ""
+    name: str = ""
+    args: str = "{}"
+
+
+@dataclass(frozen=True)
+class HookPlan:
+    """A hook that acts on the `nth` event of a type (0: on each)."""
+
+    event: str
+    action: str
+    nth: int = 1
+    role: Literal["edit", "guard", "observer"] = "edit"
+    style: Literal["sync", "async", "mono"] = "sync"
+    on_failure: Literal["abort", "skip", "deny"] | None = None
+    priority: int = 100
+    serial: bool = False
+
+
+@dataclass(frozen=True)
+class AroundPlan:
+    """A hook that wraps the work of a stage the `nth` time."""
+
+    stage: str
+    action: str
+    nth: int = 1
+
+
+@dataclass(frozen=True)
+class Path:
+    """How the caller calls, and how it goes away: `at` counts events read or turns of the loop."""
+
+    kind: Literal[
+        "call", "stream", "close", "break", "cancel-call", "cancel-stream", "close-elsewhere", "interrupt", "throw"
+    ] = "call"
+    at: int = 0
+    timeout: float | None = None
+    slow_reader: bool = False
+
+
+@dataclass(frozen=True)
+class Program:
+    """One call on an agent with everything that may go wrong."""
+
+    replies: tuple[tuple[Piece, ...], ...]
+    hooks: tuple[HookPlan, ...] = ()
+    arounds: tuple[AroundPlan, ...] = ()
+    path: Path = Path()
+    max_iterations: int = 3
+    schedule: str = "BY_TYPE"
+    session: Literal["implicit", "named", "fresh"] = "implicit"
+    store: Literal["memory", "slow"] = "memory"
+    system: bool = True
+    earlier: bool = False
+
+    @property
+    def parallel(self) -> bool:
+        """Whether tools of it may overlap."""
+        return any(sum(p.kind == "call" for p in reply) > 1 for reply in self.replies) or any(
+            "calls" in h.action for h in self.hooks
+        )
+
+
+TOOLS = (
+    "look",
+    "read",
+    "save",
+    "slow_look",
+    "slow_read",
+    "slow_save",
+    "boom",
+    "kick",
+    "bang",
+    "lasts",
+    "flow",
+    "flow_bad",
+    "talk",
+    "injects",
+    "ask",
+    "again",
+    "halt",
+    "denies",
+    "nosuchtool",
+    "bad name!",
+)
+CALM_TOOLS = ("look", "read", "save", "slow_look", "slow_read", "slow_save", "boom", "flow", "talk", "again", "ask")
+
+EDITS = {
+    "PreCall": ("messages:drop", "messages:dup", "messages:reverse", "messages:assistant", "messages:system"),
+    "PreReasoning": (
+        "messages:drop",
+        "messages:dup",
+        "messages:reverse",
+        "messages:assistant",
+        "messages:system",
+        "messages:rotate",
+        "messages:halve",
+        "tools:none",
+        "options",
+    ),
+    "PostReasoning": ("calls:drop", "calls:dup", "calls:add", "calls:reuse", "reply:text", "reply:blank", "reply:think"),
+    "PreActing": ("use:rename", "use:unknown", "use:input", "use:id"),
+    "PostActing": ("result:text", "result:empty", "result:foreign"),
+    "PostCall": ("final:text", "final:blank", "final:calls"),
+}
+VERDICTS = ("Deny", "Answer", "AnswerBad", "Again", "AgainNothing", "Stop", "Suspend", "Recover", "RecoverBad")
+ACTS = (
+    "raise",
+    "raise-veto",
+    "raise-cancelled",
+    "raise-base",
+    "raise-stop-iteration",
+    "cancel",
+    "interrupt",
+    "sleep",
+    "inject",
+    "inject-assistant",
+    "inject-transient",
+    "compact",
+    "complete",
+    "junk",
+    "half-edit-raise",
+)
+AROUND_ACTS = {
+    "*": ("raise", "veto", "error", "empty", "retry", "catch", "timeout", "deadline", "junk", "tap", "cancelled", "twice"),
+    "PreReasoning": ("using", "map", "take1", "merge", "just"),
+    "PreActing": ("map", "just", "chunks"),
+    "PreToolRound": ("drop", "dup", "reverse", "just"),
+    "PreCall": ("map", "just"),
+}
+
+_WORDS = st.sampled_from(["ok", "It is 3. ", " ", "", "ünï ", "\ud83d\ude00"])
+_ARGS = st.sampled_from(["{}", '{"x": 1}', '{"x": "no"}', '{"x": ', "", "[1]", "null", '{"y": 1}'])
+_IDS = st.sampled_from(["t1", "t2", "t3", "t4", "t5", "t6", "", "t 7!", "t1"])
+
+
+def _pieces(names: tuple[str, ...], hostile: bool) -> st.SearchStrategy[Piece]:
+    calls = st.builds(Piece, st.just("call"), id=_IDS, name=st.sampled_from(names), args=_ARGS)
+    words = st.builds(Piece, st.just("text"), text=_WORDS)
+    kinds = [words, calls, calls, calls, st.builds(Piece, st.just("think"), text=st.sampled_from(["hm", "", "signed"]))]
+    if hostile:
+        kinds.append(st.builds(Piece, st.sampled_from(["sleep", "usage", "finish", "restart", "raise", "raise-base"])))
+    return st.one_of(kinds)
+
+
+def replies(
+    names: tuple[str, ...] = TOOLS, hostile: bool = True, most: int = 3
+) -> st.SearchStrategy[tuple[tuple[Piece, ...], ...]]:
+    """What the model says, reply by reply; when it is used up it says `done`."""
+    reply = st.lists(_pieces(names, hostile), max_size=5).map(tuple)
+    return st.lists(reply, max_size=most).map(tuple)
+
+
+@st.composite
+def hook_plans(draw: st.DrawFn, acts: tuple[str, ...] = ACTS) -> HookPlan:
+    """One hook with one behaviour on one event."""
+    event = draw(st.sampled_from(EVENTS))
+    choices = [st.sampled_from(acts), st.sampled_from(VERDICTS)]
+    if event in EDITS:
+        choices.append(st.sampled_from(EDITS[event]))
+    action = draw(st.one_of(choices))
+    return HookPlan(
+        event,
+        action,
+        draw(st.sampled_from([1, 1, 1, 2, 3, 0])),
+        draw(st.sampled_from(["edit", "edit", "edit", "guard", "observer"])),
+        draw(st.sampled_from(["sync", "async", "mono"])),
+        draw(st.sampled_from([None, None, "abort", "skip", "deny"])),
+        draw(st.sampled_from([10, 100, 200])),
+        draw(st.sampled_from([False, False, False, True])),
+    )
+
+
+@st.composite
+def around_plans(draw: st.DrawFn) -> AroundPlan:
+    """One wrapper with one behaviour around one stage."""
+    stage = draw(st.sampled_from(STAGES))
+    action = draw(st.sampled_from(AROUND_ACTS["*"] + AROUND_ACTS[stage]))
+    return AroundPlan(stage, action, draw(st.sampled_from([1, 1, 2, 0])))
+
+
+@st.composite
+def paths(draw: st.DrawFn) -> Path:
+    """One way to call."""
+    kind = draw(
+        st.sampled_from(
+            ["call", "stream", "close", "break", "cancel-call", "cancel-stream", "close-elsewhere", "interrupt", "throw"]
+        )
+    )
+    at = draw(st.integers(0, 30)) if kind not in ("call", "stream") else 0
+    return Path(kind, at, draw(st.sampled_from([None, None, None, 0.5, 2.5])), draw(st.booleans()))
+
+
+_SCHEDULES = st.sampled_from(["BY_TYPE", "BY_TYPE", "IN_CALL_ORDER", "SEQUENTIAL", "PARALLEL"])
+
+
+@st.composite
+def programs(draw: st.DrawFn, *, paths: st.SearchStrategy[Path] = paths()) -> Program:  # noqa: B008 - a strategy is a value
+    """Anything."""
+    return Program(
+        draw(replies()),
+        tuple(draw(st.lists(hook_plans(), max_size=3))),
+        tuple(draw(st.lists(around_plans(), max_size=draw(st.sampled_from([0, 0, 1, 2]))))),
+        draw(paths),
+        draw(st.integers(1, 3)),
+        draw(_SCHEDULES),
+        draw(st.sampled_from(["implicit", "named", "fresh"])),
+        draw(st.sampled_from(["memory", "memory", "slow"])),
+        draw(st.booleans()),
+        draw(st.booleans()),
+    )
+
+
+STEADY = tuple(a for a in ACTS if a not in ("cancel", "raise-base", "interrupt"))
+
+
+@st.composite
+def steady_programs(draw: st.DrawFn) -> Program:
+    """What ends the same way however it is called: nobody goes away, no clock decides."""
+    return Program(
+        draw(replies()),
+        tuple(draw(st.lists(hook_plans(STEADY), max_size=3))),
+        tuple(draw(st.lists(around_plans(), max_size=draw(st.sampled_from([0, 0, 1]))))),
+        Path(),
+        draw(st.integers(1, 3)),
+        draw(_SCHEDULES),
+    )
+
+
+@st.composite
+def journals(draw: st.DrawFn) -> Program:
+    """Runs in a named session whose facts are cut and resumed."""
+    acts = ("sleep", "inject", "inject-transient", "raise", "compact", "interrupt")
+    return Program(
+        draw(replies(CALM_TOOLS, hostile=False)),
+        tuple(draw(st.lists(hook_plans(acts), max_size=2))),
+        (),
+        Path(draw(st.sampled_from(["call", "stream"]))),
+        draw(st.integers(1, 4)),
+        draw(_SCHEDULES),
+        "named",
+    )

@@ -1,0 +1,101 @@
+"""Random programs: whatever model, tools, hooks and callers do, the laws hold, and the next call works."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from hypothesis import given, note, settings
+from laws_checks import (
+    check_brackets,
+    check_budget,
+    check_cancelled,
+    check_chunks,
+    check_ended,
+    check_error,
+    check_folds,
+    check_history,
+    check_numbers,
+    check_order,
+    check_reader,
+    check_request,
+    check_wires,
+)
+from laws_harness import Seen, World, run
+from laws_programs import Path, Program, programs
+
+from agentflow.errors import SuspendedError
+
+CALM = Path("call")
+
+
+def check_call(world: World, seen: Seen, path: Path) -> None:
+    """The laws that speak of one call."""
+    if not seen.observed and seen.left is not None:
+        return  # cancelled before the call began
+    ordered = not world.program.parallel
+    ended = check_ended(seen)
+    check_error(seen, ended)
+    check_cancelled(seen)
+    check_numbers(seen, ordered)
+    check_brackets(seen)
+    check_chunks(seen)
+    check_order(seen)
+    if path.kind not in ("call", "cancel-call", "interrupt"):
+        check_reader(seen, path.kind == "stream" and not seen.hooked_cancel, ordered)
+
+
+def check_still(world: World, closing: int = 0) -> None:
+    """Nothing is left behind."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    assert not others, f"tasks left running: {others}"
+    assert world.model.open_streams == 0, "a model's stream is still open"
+    assert not world.session.busy, "the session is still busy"
+
+
+async def check_program(program: Program) -> None:
+    """Call in the program's way, look, resume what is suspended, call again."""
+    world = World(program)
+    session = world.session
+    start = world.history
+    path = program.path
+    seen = await world.call("hi")
+    if path.kind == "break":
+        await world.settle()
+        await asyncio.sleep(1_000)
+    check_still(world)
+    check_call(world, seen, path)
+    check_budget(seen, program.max_iterations)
+    check_history(world.history, bool(session.machine.transcript.open_round))
+    for turn in range(3):
+        if not session.machine.suspended:
+            break
+        with pytest.raises(SuspendedError):
+            await world.agent.call("too early", session=world.session_key)
+        world.armed = turn < 1
+        seen = await world.call(resume=world.decisions(turn), path=CALM)
+        check_still(world)
+        check_call(world, seen, CALM)
+    world.armed = False
+    assert not session.machine.suspended
+    seen = await world.call("and now?", path=CALM)
+    assert seen.error is None, f"the next call fails: {seen.error!r}"
+    assert seen.reply is not None
+    assert (seen.reply.text, seen.reply.outcome) == ("done", "completed")
+    check_call(world, seen, CALM)
+    check_still(world)
+    check_history(world.history)
+    for request in world.model.requests:
+        if len(request.messages) == 1 and request.messages[0].text == "a side question":
+            continue
+        check_request(request.messages)
+        check_wires(request.messages, request.tools)
+    check_folds(world, start)
+
+
+@settings(max_examples=settings.get_profile("laws").max_examples)
+@given(programs())
+def test_the_laws_hold_whatever_model_hooks_and_callers_do(program: Program) -> None:
+    """L1, L2, L4, L5, L7, L8 on every path; nothing leaks; the next call works."""
+    note(repr(program))
+    run(lambda: check_program(program))
