@@ -45,8 +45,9 @@ def draft_class(cls: type[T], init: str = "") -> type[T]:
         "__module__": cls.__module__,
         "__qualname__": cls.__qualname__,
         "__doc__": cls.__doc__,
-        # The C slot itself: the interpreter then specialises the stores as for a plain class.
+        # The C slots themselves, both: the interpreter then specialises the stores as for a plain class.
         "__setattr__": object.__setattr__,
+        "__delattr__": object.__delattr__,
         "__init__": namespace["__init__"],
     }
     return cast("type[T]", type(cls.__name__, (cls,), body))

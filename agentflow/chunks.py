@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from agentflow.frozen import EMPTY
 from agentflow.ids import new_id as fresh_id
-from agentflow.messages import ContentBlock, Msg, TextBlock, ThinkingBlock, ToolUseBlock, message
+from agentflow.messages import ContentBlock, Msg, TextBlock, ThinkingBlock, ToolUseBlock, message, text_block
 from agentflow.specs import Usage
 
 __all__ = ["ModelChunk", "ToolUseDelta", "fold"]
@@ -168,7 +168,7 @@ def fold(
         The message: blocks in order of arrival, tool calls whole.
     """
     msg_id = new_id("msg_") if id is None else id
-    if type(chunks) is list and len(chunks) == 1:
+    if isinstance(chunks, list) and len(chunks) == 1:
         whole = _fold_one(chunks[0], msg_id, used_ids)
         if whole is not None:
             return whole
@@ -198,7 +198,7 @@ def _fold_one(chunk: ModelChunk, msg_id: str, used_ids: Collection[str]) -> Msg 
     deltas = chunk.tool_uses
     content: tuple[ContentBlock, ...]
     if not deltas:
-        content = (TextBlock(chunk.text),) if chunk.text else ()
+        content = (text_block(chunk.text),) if chunk.text else ()
     elif len(deltas) == 1 and not chunk.text:
         delta = deltas[0]
         use_id = delta.id

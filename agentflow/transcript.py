@@ -121,6 +121,10 @@ class Transcript:
         """A view of what is stored now, with `head` in front and the first `start` messages left out."""
         return MessageView(self._messages, len(self._messages), head, start)
 
+    def since(self, start: int) -> list[Msg]:
+        """The messages stored from a place on."""
+        return self._messages[start:]
+
     def __len__(self) -> int:
         return len(self._messages)
 
@@ -154,7 +158,12 @@ class Transcript:
         if role != "assistant":
             legal = "results are stored with close_round" if role == "tool" else "it is laid in front of requests"
             raise TranscriptError(f"A {role} message cannot be appended to a conversation: {legal}.")
-        uses = msg.tool_uses
+        for block in msg.content:
+            if type(block) is ToolUseBlock:
+                uses = msg.tool_uses
+                break
+        else:
+            uses = ()
         if self._open:
             if uses:
                 raise TranscriptError(
@@ -310,14 +319,6 @@ def legalise(messages: Iterable[Msg], new_id: Callable[[str], str] = fresh_id) -
     if legal[-1].role == "assistant":
         legal[-1] = note(legal[-1], "assistant")
     return tuple(legal)
-
-
-def ends_legally(messages: Sequence[Msg]) -> bool:
-    """Whether a request may end (and start) as these messages do; O(1) for a transcript's own view."""
-    if not messages or messages[-1].role not in ("user", "tool"):
-        return False
-    start = 1 if messages[0].role == "system" else 0
-    return len(messages) > start and messages[start].role == "user"
 
 
 def note(msg: Msg, source: str) -> Msg:

@@ -31,20 +31,16 @@ ROWS: dict[str, Callable[[Effort], Awaitable[list[Figure]]]] = {
 
 def _profile(row: str) -> None:
     body = loops.OURS[row]
-    count = asyncio.run(_fitted(body))
     profile = cProfile.Profile()
 
     async def profiled() -> None:
+        count = await fit(body, Effort())
         profile.enable()
-        await body(count * 20)
+        await body(count * 10)
         profile.disable()
 
     asyncio.run(profiled())
     pstats.Stats(profile).sort_stats("tottime").print_stats(40)
-
-
-async def _fitted(body: object) -> int:
-    return await fit(body, Effort())  # type: ignore[arg-type]
 
 
 def main() -> None:
@@ -53,7 +49,9 @@ def main() -> None:
     parser.add_argument("--only", action="append", choices=sorted(ROWS), metavar="ROW", help="a row; may be repeated")
     parser.add_argument("--quick", action="store_true", help="see that everything runs; the figures mean nothing")
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--profile", choices=sorted(loops.OURS), metavar="ROW", help="profile the library's side of a row")
+    parser.add_argument(
+        "--profile", choices=sorted(loops.OURS), metavar="ROW", help="profile the library's side of a row"
+    )
     options = parser.parse_args()
     if options.profile:
         _profile(options.profile)

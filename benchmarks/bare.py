@@ -80,7 +80,7 @@ class WaitingScript:
 
     async def stream(self, request: Any) -> AsyncIterator[ModelChunk]:
         """Yield the chunks of the reply that comes next in this conversation, after a millisecond."""
-        messages = request if isinstance(request, list) else request.messages
+        messages: Sequence[Any] = getattr(request, "messages", request)  # the bare loop passes its list
         reply = self._replies[len(messages) // 2]
         await asyncio.sleep(0.001)
         for chunk in reply:

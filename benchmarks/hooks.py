@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import reactivex as rx
 
 from agentflow import Agent, Hook, HookEvent, Mono, PreActing, Session, ToolUseBlock
-from agentflow.ids import new_id
-from agentflow.loop.driver import Run
-from benchmarks.bare import Script, answer
-from benchmarks.measure import Body, Effort, best
+from agentflow.chunks import ModelChunk
+from benchmarks.measure import Body, Effort, measure
 from benchmarks.report import Figure
 
 __all__ = ["hooks", "unheard"]
@@ -52,18 +50,38 @@ class ForeignHook(Hook):
         return rx.just(event)
 
 
-def _run(hooks: Sequence[Hook]) -> Run:
-    agent = Agent("benchmark", Script(answer()), hooks=list(hooks), default_hooks=())
+class _Witness:
+    """A model that remembers the run it was asked in."""
+
+    name = "witness"
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self.run: Any = None
+
+    async def stream(self, request: object) -> AsyncIterator[ModelChunk]:
+        """Answer in one chunk."""
+        self.run = self._session.run
+        yield ModelChunk("It is 3.", finish_reason="stop")
+
+
+async def _run_with(hooks: Sequence[Hook]) -> Any:
+    """Return a run of an agent with these hooks, to fire events of."""
     session = Session.fresh()
-    return Run(agent.config, agent.hooks, session, run_id=new_id("run_"), options=agent.config.options)
+    model = _Witness(session)
+    await Agent("benchmark", model, hooks=list(hooks), default_hooks=()).call("What is 1 + 2?", session=session)
+    return model.run
 
 
 def fired(kind: type[Hook], count: int) -> Body:
     """An event that so many hooks see: built, passed through the chain, sealed."""
-    run = _run([kind() for _ in range(count)])
     use = ToolUseBlock("t1", "add", {"a": 1, "b": 2})
+    found: list[Any] = []
 
     async def body(times: int) -> None:
+        if not found:
+            found.append(await _run_with([kind() for _ in range(count)]))
+        run = found[0]
         for _ in range(times):
             await run.fire(PreActing, None, use, None)
 
@@ -104,7 +122,7 @@ async def hooks(effort: Effort) -> list[Figure]:
     figures: list[Figure] = []
     for name, kind, like, budget in _KINDS:
         many = 10 if effort.quick else 100
-        none, one, ten, hundred, bare_one, bare_ten, bare_many = await best(
+        turns = await measure(
             effort,
             fired(kind, 0),
             fired(kind, 1),
@@ -114,32 +132,25 @@ async def hooks(effort: Effort) -> list[Figure]:
             by_hand(like, 10),
             by_hand(like, many + 10),
         )
-        marginal, bare_marginal = (hundred - ten) / many, (bare_many - bare_ten) / many
-        each = f"events with 0, 1, 10 hooks: {none * 1e6:.2f}, {one * 1e6:.2f}, {ten * 1e6:.2f} µs"
-        figures.append(
-            Figure(
-                "hooks",
-                f"{name}: ten hooks on an event",
-                ten / bare_ten,
-                budget=budget,
-                detail=f"{each}; ten by hand {bare_ten * 1e6:.2f}",
-            )
-        )
-        figures.append(
+        none, one, ten, _, _, bare_ten, _ = (turns.best(side) * 1e6 for side in range(7))
+        events = f"events with 0, 1, 10 hooks: {none:.2f}, {one:.2f}, {ten:.2f} µs; ten by hand {bare_ten:.2f}"
+        more, bare_more = turns.slope(3, 2, many) * 1e6, turns.slope(6, 5, many) * 1e6
+        figures += [
+            Figure("hooks", f"{name}: ten hooks on an event", turns.ratio(2, 5), budget=budget, detail=events),
             Figure(
                 "hooks",
                 f"  one more {name} hook",
-                marginal / bare_marginal,
-                budget=1.2 if name == "async def" else None,
-                detail=f"{marginal * 1e6:.3f} µs against {bare_marginal * 1e6:.3f} (one by hand {bare_one * 1e6:.3f})",
-            )
-        )
+                turns.slope_ratio((3, 2), (6, 5)),
+                budget=1.2 if kind is AsyncHook else None,
+                detail=f"{more:.3f} µs against {bare_more:.3f}",
+            ),
+        ]
     return figures
 
 
 async def unheard(effort: Effort) -> list[Figure]:
     """An event nobody listens to: what the driver does in its place, and `fire` where it is called all the same."""
-    run = _run([])
+    run = await _run_with([])
 
     async def skipped(times: int) -> None:
         for _ in range(times):
@@ -150,8 +161,8 @@ async def unheard(effort: Effort) -> list[Figure]:
         for _ in range(times):
             pass
 
-    skip, empty, called = await best(effort, skipped, nothing, fired(SyncHook, 0))
-    skip, called = (skip - empty) * 1e6, (called - empty) * 1e6
+    turns = await measure(effort, nothing, skipped, fired(SyncHook, 0))
+    skip, called = turns.slope(1, 0, 1) * 1e6, turns.slope(2, 0, 1) * 1e6
     return [
         Figure("unheard", "event nobody listens to", skip, "µs", 0.05),
         Figure("unheard", "  through `await run.fire(...)`", called, "µs"),

@@ -12,7 +12,7 @@ from typing import Any
 from agentflow import Agent, Msg, Session, ToolUseBlock, tool
 from agentflow.messages import ToolResultBlock
 from benchmarks.bare import Chunks, Script, add, answer, bare_call, bare_stream, tool_reply, user
-from benchmarks.measure import Body, Effort, best
+from benchmarks.measure import Body, Effort, Turns, measure
 from benchmarks.report import Figure
 
 __all__ = ["OURS", "call", "chunk", "history", "round_", "streamed"]
@@ -74,13 +74,13 @@ def bare_calls(fresh: bool = False) -> Body:
 
 async def call(effort: Effort) -> list[Figure]:
     """A call without tools: one reply, one chunk."""
-    bare, ours, without, bare_fresh, fresh = await best(
+    turns = await measure(
         effort, bare_calls(), calls(), calls(default_hooks=()), bare_calls(fresh=True), calls(fresh=True)
     )
     return [
-        Figure("call", "call without tools", ours / bare, budget=6.0, detail=_pair(ours, bare)),
-        Figure("call", "  without the default hooks", without / bare, detail=us(without)),
-        Figure("call", "  each in a Session.fresh()", fresh / bare_fresh, detail=_pair(fresh, bare_fresh)),
+        Figure("call", "call without tools", turns.ratio(1, 0), budget=6.0, detail=_pair(turns.best(1), turns.best(0))),
+        Figure("call", "  without the default hooks", turns.ratio(2, 0), detail=us(turns.best(2))),
+        Figure("call", "  each in a Session.fresh()", turns.ratio(4, 3), detail=_pair(turns.best(4), turns.best(3))),
     ]
 
 
@@ -112,7 +112,7 @@ def bare_call_with(rounds: int) -> Body:
 async def round_(effort: Effort) -> list[Figure]:
     """A ReAct round: one reply in one chunk, one tool with validated arguments; no hooks of the user's."""
     n = _ROUNDS
-    bare0, bare, ours0, ours, plain0, plain = await best(
+    turns = await measure(
         effort,
         bare_call_with(0),
         bare_call_with(n),
@@ -121,10 +121,16 @@ async def round_(effort: Effort) -> list[Figure]:
         call_with(0, default_hooks=()),
         call_with(n, default_hooks=()),
     )
-    ours, bare, plain = (ours - ours0) / n, (bare - bare0) / n, (plain - plain0) / n
+    return _round_figures("round", "ReAct round, no hooks of one's own", turns, 4.0)
+
+
+def _round_figures(row: str, what: str, turns: Turns, budget: float) -> list[Figure]:
+    """Figures of bare, ours, and ours without default hooks: each with no round and with many."""
+    ratio, plain = turns.slope_ratio((3, 2), (1, 0)), turns.slope_ratio((5, 4), (1, 0))
+    bare, ours, bare_plain = (turns.slope(many, many - 1, _ROUNDS) for many in (1, 3, 5))
     return [
-        Figure("round", "ReAct round, no hooks of one's own", ours / bare, budget=4.0, detail=_pair(ours, bare)),
-        Figure("round", "  without the default hooks", plain / bare, detail=us(plain)),
+        Figure(row, what, ratio, budget=budget, detail=_pair(ours, bare)),
+        Figure(row, "  without the default hooks", plain, detail=us(bare_plain)),
     ]
 
 
@@ -156,7 +162,7 @@ def bare_streamed_with(rounds: int) -> Body:
 async def streamed(effort: Effort) -> list[Figure]:
     """A streamed round: six events and the chunk, all handed to the reader; the bare one hands on chunk and result."""
     n = _ROUNDS
-    bare0, bare, ours0, ours, plain0, plain = await best(
+    turns = await measure(
         effort,
         bare_streamed_with(0),
         bare_streamed_with(n),
@@ -165,12 +171,10 @@ async def streamed(effort: Effort) -> list[Figure]:
         streamed_with(0, default_hooks=()),
         streamed_with(n, default_hooks=()),
     )
-    call_ratio, call_detail = ours0 / bare0, _pair(ours0, bare0)
-    ours, bare, plain = (ours - ours0) / n, (bare - bare0) / n, (plain - plain0) / n
+    whole = _pair(turns.best(2), turns.best(0))
     return [
-        Figure("streamed", "streamed ReAct round", ours / bare, budget=5.5, detail=_pair(ours, bare)),
-        Figure("streamed", "  without the default hooks", plain / bare, detail=us(plain)),
-        Figure("streamed", "  a streamed call without tools", call_ratio, detail=call_detail),
+        *_round_figures("streamed", "streamed ReAct round", turns, 5.5),
+        Figure("streamed", "  a streamed call without tools", turns.ratio(2, 0), detail=whole),
     ]
 
 
@@ -191,7 +195,7 @@ def chunks_of(chunk_count: int) -> Body:
 
 
 def bare_chunks_of(chunk_count: int) -> Body:
-    """A bare `async for` over the model's stream, which does nothing else."""
+    """An `async for` over the model's stream, which does nothing else."""
     model = Chunks(chunk_count)
 
     async def body(count: int) -> None:
@@ -215,23 +219,31 @@ def joined_chunks_of(chunk_count: int) -> Body:
 
 
 async def chunk(effort: Effort) -> list[Figure]:
-    """A chunk from model to consumer, the fixed cost of a call taken off, at three lengths."""
+    """A chunk from model to consumer, the fixed cost of a call taken off, at three lengths.
+
+    The hand-written counterpart is an async generator too: it joins the text and hands each chunk on to an `async for`.
+    Printed beside it is an `async for` directly over the model's stream, which keeps nothing and serves nobody else.
+    """
     budget = 2.5 if sys.version_info >= (3, 12) else 4.0
     figures: list[Figure] = []
-    per_chunk: list[float] = []
+    ratios: list[float] = []
     sizes = (20, 50, 100) if effort.quick else (2_000, 20_000, 200_000)
     for size in sizes:
-        turns = Effort(max(3, effort.turns // 3) if size > 20_000 else effort.turns, effort.seconds, effort.quick)
-        none, ours, bare, joined = await best(
-            turns, chunks_of(1), chunks_of(size), bare_chunks_of(size), joined_chunks_of(size)
-        )
-        ours, bare, joined = (ours - none) / (size - 1), bare / size, joined / size
-        per_chunk.append(ours)
-        figures.append(
-            Figure("chunk", f"chunk to consumer, {size:,} of them", ours / bare, budget=budget, detail=_pair(ours, bare))
-        )
-        figures.append(Figure("chunk", "  against a generator that joins the text", ours / joined, detail=us(joined)))
-    figures.append(Figure("chunk", "  longest against shortest", per_chunk[-1] / per_chunk[0], budget=1.2))
+        fewer = Effort(max(1, effort.turns // 2) if size > 20_000 else effort.turns, effort.seconds, effort.quick)
+        turns = await measure(
+            fewer, chunks_of(1), chunks_of(size), joined_chunks_of(1), joined_chunks_of(size), bare_chunks_of(1),
+            bare_chunks_of(size),
+        )  # fmt: skip
+        ours, bare, direct = (turns.slope(many, many - 1, size - 1) for many in (1, 3, 5))
+        ratios.append(turns.slope_ratio((1, 0), (3, 2)))
+        alone = turns.slope_ratio((1, 0), (5, 4))
+        figures += [
+            Figure(
+                "chunk", f"chunk to consumer, {size:,} of them", ratios[-1], budget=budget, detail=_pair(ours, bare)
+            ),
+            Figure("chunk", "  against `async for` over the model alone", alone, detail=us(direct)),
+        ]
+    figures.append(Figure("chunk", "ratio at the longest against the shortest", ratios[-1] / ratios[0], budget=1.2))
     return figures
 
 
@@ -267,18 +279,17 @@ async def history(effort: Effort) -> list[Figure]:
     """A round behind 10, 1,000 and 10,000 messages of history (the model does not read them: a wire would have to)."""
     sizes = (10, 100) if effort.quick else (10, 1_000, 10_000)
     n = 200
-    turns = Effort(min(effort.turns, 12), effort.seconds, effort.quick)
-    times = await best(turns, *[rounds_behind(size, n) for size in sizes], count=1)
-    first = times[0]
+    fewer = Effort(min(effort.turns, 16), effort.seconds, effort.quick)
+    turns = await measure(fewer, *[rounds_behind(size, n) for size in sizes], count=1)
     return [
         Figure(
             "history",
             f"round behind {size:,} messages",
-            took / first,
-            budget=1.15 if size > 10 else None,
-            detail=us(took / n),
+            turns.ratio(side, 0),
+            budget=1.15 if side else None,
+            detail=us(turns.best(side) / n),
         )
-        for size, took in zip(sizes, times, strict=True)
+        for side, size in enumerate(sizes)
     ]
 
 

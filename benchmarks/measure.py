@@ -3,20 +3,19 @@
 Rules:
 
 1. The two sides run in turns (A B A B ...) in one process and one event loop: what slows the machine slows both.
-2. A side's time is its best turn: noise only ever adds.
+2. A side's time is that of its best turn: noise only ever adds. (On a shared machine medians measure the neighbours.)
 3. The garbage collector is emptied before every turn and off during it, for both sides (as `timeit` does).
 """
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-__all__ = ["Body", "Effort", "best", "fit", "run"]
+__all__ = ["Body", "Effort", "Turns", "fit", "measure"]
 
 Body: TypeAlias = Callable[[int], Awaitable[None]]
 """Does the thing `n` times."""
@@ -32,7 +31,7 @@ class Effort:
         quick: Only see that everything runs.
     """
 
-    turns: int = 15
+    turns: int = 20
     seconds: float = 0.02
     quick: bool = False
 
@@ -42,13 +41,29 @@ class Effort:
         return cls(turns=1, seconds=0.0005, quick=True)
 
 
-def run(work: Awaitable[object]) -> None:
-    """Run to the end in a loop of its own."""
+class Turns:
+    """The times of several sides: for each turn, the seconds that one repetition of each side took."""
 
-    async def main() -> None:
-        await work
+    __slots__ = ("times",)
 
-    asyncio.run(main())
+    def __init__(self, times: Sequence[Sequence[float]]) -> None:
+        self.times = times
+
+    def best(self, side: int) -> float:
+        """The best time of a side."""
+        return min(turn[side] for turn in self.times)
+
+    def slope(self, many: int, few: int, steps: int) -> float:
+        """What one step costs: of the side with so many steps more than another one."""
+        return (self.best(many) - self.best(few)) / steps
+
+    def ratio(self, ours: int, bare: int) -> float:
+        """How many times as long as another side one took."""
+        return self.best(ours) / self.best(bare)
+
+    def slope_ratio(self, ours: tuple[int, int], bare: tuple[int, int]) -> float:
+        """`ratio` of what a step costs; each pair is the side with many steps and the side with few."""
+        return self.slope(*ours, 1) / self.slope(*bare, 1)
 
 
 async def _turn(body: Body, count: int) -> float:
@@ -74,20 +89,16 @@ async def fit(body: Body, effort: Effort) -> int:
         count = max(count + 1, min(count * 8, int(count * effort.seconds * 1.2 / max(took, 1e-7))))
 
 
-async def best(effort: Effort, *bodies: Body, count: int | None = None) -> list[float]:
+async def measure(effort: Effort, *bodies: Body, count: int | None = None) -> Turns:
     """Measure bodies in turns.
 
     Args:
         effort: How long.
         bodies: The sides.
-        count: Repetitions in each turn; fitted to the effort, side by side, by default.
-
-    Returns:
-        Seconds for one repetition of each, from its best turn.
+        count: Repetitions in each turn; fitted to the effort by default.
     """
     counts = [await fit(body, effort) if count is None else count for body in bodies]
-    times = [float("inf")] * len(bodies)
+    times: list[list[float]] = []
     for _ in range(effort.turns):
-        for index, (body, repeat) in enumerate(zip(bodies, counts, strict=True)):
-            times[index] = min(times[index], await _turn(body, repeat) / repeat)
-    return times
+        times.append([await _turn(body, repeat) / repeat for body, repeat in zip(bodies, counts, strict=True)])  # noqa: PERF401 - one turn after the other
+    return Turns(times)

@@ -9,8 +9,9 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
 
 from reactivex.abc import DisposableBase
 
@@ -26,11 +27,12 @@ from agentflow.hooks.functions import EventName, FunctionHook, event_named
 from agentflow.hooks.hook import Hook
 from agentflow.ids import new_id as fresh_id
 from agentflow.loop.driver import Run
+from agentflow.loop.machine import State
 from agentflow.loop.run import LoopConfig, RunBase, current_turn
 from agentflow.loop.schedule import ToolSchedule
 from agentflow.loop.session import Session
 from agentflow.loop.stream import EventStream
-from agentflow.messages import Msg, Reply
+from agentflow.messages import Msg, Reply, message, text_block
 from agentflow.ports.clock import SystemClock
 from agentflow.ports.model import Model
 from agentflow.ports.store import Store
@@ -47,13 +49,6 @@ _CLOCK: Clock = SystemClock()
 
 class AgentFlux(Flux[HookEvent]):
     """The events of a call; each iteration is a new call."""
-
-    def __init__(self, make: Callable[[], EventStream]) -> None:
-        super().__init__(cast("Callable[[], AsyncIterator[HookEvent]]", make))
-        self._make = make
-
-    def __aiter__(self) -> EventStream:
-        return self._make()
 
 
 class Agent:
@@ -189,11 +184,7 @@ class Agent:
             CallTimeoutError: `timeout` passed.
         """
 
-        async def work() -> Reply:
-            run = await self._open(input, session, options, timeout, deps, hooks, None)
-            return await run.execute()
-
-        return CallMono(work, "agent.call(...)")
+        return CallMono(partial(self._call, input, session, options, timeout, deps, hooks), "agent.call(...)")
 
     def stream(
         self,
@@ -269,6 +260,24 @@ class Agent:
 
         return AgentFlux(lambda: EventStream(start))
 
+    async def _call(
+        self,
+        given: Any,
+        session: str | Session | None,
+        options: ModelOptions | None,
+        timeout: float | None,
+        deps: object,
+        hooks: Any,
+    ) -> Reply:
+        messages = _input(given)
+        chosen = self._session_of(session)
+        extra = hooks_of(hooks) if hooks else ()
+        if timeout is not None:
+            _check_timeout(timeout)
+        if not chosen.try_acquire():
+            await chosen.acquire(self.name)
+        return await self._opened(chosen, messages, options, timeout, deps, extra, None, False).execute()
+
     async def _open(
         self,
         given: Any,
@@ -283,22 +292,34 @@ class Agent:
         messages = _input(given)
         chosen = self._session_of(session)
         extra = hooks_of(hooks) if hooks else ()
-        _check_timeout(timeout)
-        await chosen.acquire(self.name)
+        if timeout is not None:
+            _check_timeout(timeout)
+        if not chosen.try_acquire():
+            await chosen.acquire(self.name)
+        return self._opened(chosen, messages, options, timeout, deps, extra, stream, children)
+
+    def _opened(
+        self,
+        session: Session,
+        messages: tuple[Msg, ...],
+        options: ModelOptions | None,
+        timeout: float | None,
+        deps: object,
+        extra: tuple[Hook, ...],
+        stream: EventStream | None,
+        children: bool,
+    ) -> Run:
+        """A run on a session that was acquired; if it cannot be, the session is released."""
         try:
-            machine = chosen.machine
-            if machine.suspended:
-                raise SuspendedError(chosen.id, tuple(p.id for p in machine.pending))
-            if machine.next() != "input":
-                raise UsageError(
-                    f"Session {chosen.id!r} holds an unfinished call (state {machine.state.name}); continue it with "
-                    "agent.resume(session) before the next one."
-                )
-            run = self._run(chosen, new_id_of(self.config), options, timeout, deps, extra, stream, children)
+            machine = session.machine
+            if machine.state is not State.USER_INPUT or machine.suspended:
+                raise _not_open(session)
+            run = self._run(session, self.config.new_id("run_"), options, timeout, deps, extra, stream, children)
         except BaseException:
-            chosen.release()
+            session.release()
             raise
-        return run.opening(messages)
+        run.input_messages = messages
+        return run
 
     async def _reopen(
         self,
@@ -348,19 +369,11 @@ class Agent:
             above = parent.frame.source
             source = f"{above}/{self.name}" if above else self.name
             hooks = hooks.with_hooks([h for h in parent.hooks if h.scope == "tree"])
-        return Run(
-            self.config,
-            hooks,
-            session,
-            run_id=run_id,
-            options=self.config.options if options is None else self.config.options.merge(options),
-            deps=deps if deps is not None or parent is None else parent.deps,
-            timeout=timeout,
-            source=source,
-            parent=parent,
-            stream=stream,
-            children=children,
-        )
+        config = self.config
+        if deps is None and parent is not None:
+            deps = parent.deps
+        merged = config.options if options is None else config.options.merge(options)
+        return Run(config, hooks, session, run_id, merged, deps, timeout, source, parent, stream, children)
 
     def _prepare(self) -> None:
         """Build what tools need (schemas, validators), once, at the first call."""
@@ -478,6 +491,16 @@ class Agent:
         )
 
 
+def _not_open(session: Session) -> Exception:
+    machine = session.machine
+    if machine.suspended:
+        return SuspendedError(session.id, tuple(p.id for p in machine.pending))
+    return UsageError(
+        f"Session {session.id!r} holds an unfinished call (state {machine.state.name}); continue it with "
+        "agent.resume(session) before the next one."
+    )
+
+
 async def _streamed(run: Run, stream: EventStream) -> Reply:
     stream.run = run
     run.port = stream.port
@@ -500,16 +523,11 @@ def _is_handler(hook: Hook, function: Callable[[Any], Any], kind: type) -> bool:
     return getattr(hook, "handler", None) is function and hook.events == (kind,)
 
 
-def new_id_of(config: LoopConfig) -> str:
-    """A fresh run id."""
-    return config.new_id("run_")
-
-
 def _input(given: Any) -> tuple[Msg, ...]:
     if isinstance(given, str):
         if not given.strip():
             raise UsageError("The input is empty; say something to the agent, or resume(...) a suspended session.")
-        return (Msg.user(given),)
+        return (message("user", (text_block(given),), fresh_id("msg_")),)
     messages = as_messages(given)
     if not messages:
         raise UsageError("The input is empty; say something to the agent, or resume(...) a suspended session.")

@@ -25,7 +25,7 @@ from agentflow.verdicts import Again, Answer, Approve, Deny, Recover, Stop, Susp
 
 __all__ = ["Json", "event_line", "event_to_dict"]
 
-Json: TypeAlias = "None | bool | int | float | str | list[Json] | dict[str, Json]"
+Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 
 _VERDICTS = (Deny, Answer, Again, Stop, Suspend, Recover, Approve)
 _COMMON = ("seq", "iteration", "time")
@@ -50,14 +50,12 @@ def event_to_dict(event: Event) -> dict[str, Json]:
     said.update({name: _json(getattr(event, name)) for name in _COMMON})
     frame = event._frame  # pyright: ignore[reportPrivateUsage] - `frame` raises where there is none
     if frame is not None:
-        said.update(
-            source=frame.source, run_id=frame.run_id, call_id=frame.call_id, session_id=frame.session_id
-        )
+        said.update(source=frame.source, run_id=frame.run_id, call_id=frame.call_id, session_id=frame.session_id)
     for field in fields(event):
         if field.name[0] != "_" and field.name not in _COMMON and field.name != "decision":
-            said[field.name] = _json(getattr(event, field.name))
+            said[field.name] = _safe(getattr(event, field.name))
     if event.decision is not None:
-        said["decision"] = _json(event.decision)
+        said["decision"] = _safe(event.decision)
     return said
 
 
@@ -66,8 +64,15 @@ def event_line(event: Event) -> str:
     return json.dumps(event_to_dict(event), separators=(",", ":"), allow_nan=False)
 
 
+def _safe(value: object) -> Json:
+    try:
+        return _json(value)
+    except Exception:  # any: values of tools and hooks may hold themselves, or raise when they are read
+        return object.__repr__(value)
+
+
 def _json(value: object) -> Json:
-    if value is None or isinstance(value, bool | int | str) and not isinstance(value, Enum):
+    if value is None or (isinstance(value, bool | int | str) and not isinstance(value, Enum)):
         return value
     if isinstance(value, Msg):
         return cast("dict[str, Json]", value.to_dict())
@@ -92,7 +97,7 @@ def _json(value: object) -> Json:
         return {str(key): _json(part) for key, part in cast("Mapping[object, object]", value).items()}
     if isinstance(value, Sequence | set | frozenset) and not isinstance(value, bytes | bytearray | memoryview):
         return [_json(part) for part in cast("Iterable[object]", value)]
-    return _foreign(value)
+    return _foreign(cast("object", value))
 
 
 def _fields(value: Any) -> list[tuple[str, object]]:

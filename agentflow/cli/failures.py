@@ -46,7 +46,7 @@ class CommandError(click.ClickException):
 
     def __init__(self, message: str, exit_code: int = UNUSABLE) -> None:
         super().__init__(one_line(message))
-        self.exit_code = exit_code
+        self.exit_code = exit_code  # pyright: ignore[reportAttributeAccessIssue] - per error here, per class in click
 
     def show(self, file: IO[Any] | None = None) -> None:
         """Print the line."""

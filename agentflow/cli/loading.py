@@ -8,14 +8,11 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 from operator import attrgetter
-from typing import cast
-
-import click
 
 from agentflow.agent.agent import Agent
 from agentflow.cli.failures import CommandError, one_line, place_of
 
-__all__ = ["AGENT", "load_agent"]
+__all__ = ["load_agent"]
 
 
 def load_agent(target: str) -> Agent:
@@ -43,7 +40,7 @@ def load_agent(target: str) -> Agent:
         there = f"Agents there: {', '.join(agents)}." if agents else "There is no agent in it at all."
         raise CommandError(f"The module {module_name!r} has no {name!r}. {there}") from None
     if not isinstance(found, Agent):
-        what = f"the class {cast('type', found).__name__}" if isinstance(found, type) else f"a {type(found).__name__}"
+        what = f"the class {found.__name__}" if isinstance(found, type) else f"of type {type(found).__name__}"
         raise CommandError(
             f"{target} is {what}, not an Agent. Name a variable that holds one: assistant = Agent('assistant', model)."
         )
@@ -72,17 +69,3 @@ def _broken(name: str, error: BaseException) -> CommandError:
     return CommandError(
         f"The module {name!r} cannot be imported: {type(error).__name__}{': ' if said else ''}{said} ({place_of(error)})."
     )
-
-
-class _AgentType(click.ParamType[Agent]):
-    """An argument that names an agent."""
-
-    name = "module:agent"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Agent:
-        """Import it."""
-        return value if isinstance(value, Agent) else load_agent(str(value))
-
-
-AGENT = _AgentType()
-"""The click type of a `module:agent` argument."""

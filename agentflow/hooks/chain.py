@@ -115,11 +115,13 @@ class HookSet:
         hooks: The hooks, as registered.
     """
 
-    __slots__ = ("_arounds", "_chains", "hooks")
+    __slots__ = ("_all", "_arounds", "_chains", "hooks", "wraps")
 
     def __init__(self, hooks: Iterable[Hook] = ()) -> None:
         given = tuple(hooks)
         self.hooks: tuple[Hook, ...] = tuple(sorted(given, key=lambda hook: (_class_of(hook), hook.priority)))
+        self.wraps = any(type(hook).around is not Hook.around for hook in given)
+        self._all: dict[type[Event], Chain | None] | None = None
         self._chains: dict[type[Event], Chain | None] = {}
         self._arounds: dict[type[Event], tuple[tuple[Around, Hook], ...]] = {}
 
@@ -140,12 +142,13 @@ class HookSet:
             chain = self._chains[kind] = self._compile(kind)
             return chain
 
-    def chains(self) -> dict[type[Event], Chain | None]:
-        """All chains, by event type."""
-        if len(self._chains) < len(EVENT_TYPES):
-            for kind in EVENT_TYPES:
-                self.chain(kind)
-        return self._chains
+    @property
+    def all_chains(self) -> dict[type[Event], Chain | None]:
+        """All chains, by event type; compiled once."""
+        chains = self._all
+        if chains is None:
+            chains = self._all = {kind: self.chain(kind) for kind in EVENT_TYPES}
+        return chains
 
     def _compile(self, kind: type[Event]) -> Chain | None:
         parts: tuple[list[Entry], list[Entry], list[Entry]] = ([], [], [])

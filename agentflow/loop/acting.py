@@ -175,7 +175,9 @@ class Acting:
         self._take_approval(approval, hook)
         self.vetted = True
         if self.pending is None:
-            await run.record(ToolDecided(run.run_id, use.id, use, self.verdict))
+            kept = run.note(ToolDecided(run.run_id, use.id, use, self.verdict))
+            if kept is not None:
+                await kept
 
     def _take_approval(self, approval: object, hook: str) -> None:
         verdict = self.verdict
@@ -221,7 +223,7 @@ class Acting:
     async def _run(self) -> ToolResultBlock:
         run = self.run
         try:
-            if not run.hooks.arounds(PreActing):
+            if not run.hooks.wraps:
                 return await self.work(None)
             return await self._through_arounds()
         except GeneratorExit:
@@ -275,7 +277,9 @@ class Acting:
             context = ToolContext(use, run.context, self.attempt, key, ToolEmitter(pieces.emit))
         work = tool.start(use, context)
         try:
-            await run.record(ToolStarted(run.run_id, use.id, self.attempt))
+            kept = run.note(ToolStarted(run.run_id, use.id, self.attempt))
+            if kept is not None:
+                await kept
         except BaseException:
             if not tool.streaming:
                 cast("Any", work).close()
@@ -323,7 +327,9 @@ class Acting:
                     self.stop = event.decision.verdict.reason
         self.opened = False
         if self.pending is None:
-            await run.record(ToolFinished(run.run_id, self.original.id, self.use, result, duration, self.stop))
+            kept = run.note(ToolFinished(run.run_id, self.original.id, self.use, result, duration, self.stop))
+            if kept is not None:
+                await kept
 
     async def _fire_post(self, values: tuple[object, ...]) -> PostActing | None:
         try:

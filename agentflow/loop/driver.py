@@ -11,7 +11,7 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Coroutine, Mapping
 from typing import Any, cast
 
 from agentflow.context import find_dep
@@ -36,11 +36,6 @@ class Run(RunBase):
     input_messages: tuple[Msg, ...] = ()
     is_resume = False
 
-    def opening(self, messages: tuple[Msg, ...]) -> Run:
-        """Make this a call with input."""
-        self.input_messages = messages
-        return self
-
     def continuing(self, decisions: Mapping[str, Resolution]) -> Run:
         """Make this a resume."""
         self.is_resume = True
@@ -59,37 +54,44 @@ class Run(RunBase):
             Exception: What the call failed with, after `CallEnded`.
         """
         self.task = task = asyncio.current_task()
-        self.base = 0 if task is None or self.stream is not None else task.cancelling()
+        if self.stream is None and task is not None:
+            self.base = task.cancelling()
         self.session.run = self
         timer = None
         if self.timeout is not None:
             timer = asyncio.get_running_loop().call_later(self.timeout, self._expire)
+        started = self.monotonic()
         try:
-            reply = await self._whole()
-        except GeneratorExit:
-            self.cut()
-            raise
+            try:
+                final = await self._begin()
+                if final is None:
+                    await self._work()
+                    final = self._final()
+                if (
+                    self.chains[PostCall] is None
+                    and self.port is None
+                    and not self.landed
+                    and self.session.store is None
+                ):
+                    self.seq += 1
+                    reply = self._replied(final)
+                else:
+                    reply = await self._respond(final, started)
+            except GeneratorExit:
+                self.cut()
+                raise
+            except BaseException as error:
+                return await self._wind_up(error)
+            if self.chains[CallEnded] is None and self.port is None and not self.pending_work:
+                self.seq += 1
+            else:
+                await self._end(reply.outcome, None)
+            return reply
         finally:
             if timer is not None:
                 timer.cancel()
             self.over = True
             self.session.release()
-        return reply
-
-    async def _whole(self) -> Reply:
-        started = self.monotonic()
-        try:
-            final = await self._begin()
-            if final is None:
-                await self._work()
-                final = self._final()
-            reply = await self._respond(final, started)
-        except GeneratorExit:
-            raise
-        except BaseException as error:
-            return await self._wind_up(error)
-        await self._end(reply.outcome, None)
-        return reply
 
     # ---- the beginning
 
@@ -102,7 +104,7 @@ class Run(RunBase):
         if self.is_resume:
             await self.record(CallResumed(self.run_id, self.call_id))
             return None
-        messages: Sequence[Msg] = self.input_messages
+        messages = self.input_messages
         event: PreCall | None = None
         if self.chains[PreCall] is None and self.port is None:
             self.seq += 1
@@ -110,17 +112,17 @@ class Run(RunBase):
             history = self.machine.transcript.messages
             event = cast("PreCall | None", await self.fire(PreCall, self.port, messages, history))
             if event is not None:
-                messages = event.input_messages
+                messages = tuple(event.input_messages)
                 decided = event.decision
                 if decided is not None and isinstance(decided.verdict, Deny):
                     self.outcome = "denied"
                     return with_metadata(Msg.assistant(decided.verdict.reason), synthetic="denied")
-        await self.record(CallOpened(self.run_id, self.call_id, tuple(messages), self.config.max_iterations))
+        kept = self.note(CallOpened(self.run_id, self.call_id, messages, self.config.max_iterations))
+        if kept is not None:
+            await kept
         if event is not None and event.decision is not None and isinstance(event.decision.verdict, Answer):
             return as_reply(event.decision.verdict.value, event.decision.hook, "PreCall")
-        if self.hooks.arounds(PreCall):
-            return await self._through_arounds(event)
-        return None
+        return await self._through_arounds(event) if self.hooks.wraps else None
 
     async def _system(self) -> tuple[Msg, ...]:
         system: Any = self.config.system
@@ -211,24 +213,30 @@ class Run(RunBase):
     # ---- the end
 
     async def _respond(self, final: Msg, started: float) -> Reply:
-        outcome = self.outcome
-        if self.chains[PostCall] is None and self.port is None:
-            self.seq += 1
-        else:
-            duration = (self.monotonic() - started) * 1000
-            event = cast("PostCall | None", await self.fire(PostCall, self.port, final, outcome, self.usage, duration))
-            if event is not None:
-                final = event.final_message
-        pending = self.machine.pending if outcome == "suspended" else ()
+        """Pass the final message through the Post chain, and close the call."""
+        duration = (self.monotonic() - started) * 1000
+        event = cast("PostCall | None", await self.fire(PostCall, self.port, final, self.outcome, self.usage, duration))
+        if event is not None:
+            final = event.final_message
         if self.machine.state is not State.USER_INPUT:  # a denied call never opened
-            await self.record(CallClosed(self.run_id, self.call_id, outcome, final))
+            await self.record(CallClosed(self.run_id, self.call_id, self.outcome, final))
             if self.landed:
                 await self.fire_landed()
-        return Reply.of(final, outcome, self.run_id, self.usage, pending)
+        return self._reply(final)
+
+    def _replied(self, final: Msg) -> Reply:
+        """Close the call where nobody listens and nothing has to be waited for."""
+        if self.machine.state is not State.USER_INPUT:
+            self.note(CallClosed(self.run_id, self.call_id, self.outcome, final))
+        return self._reply(final)
+
+    def _reply(self, final: Msg) -> Reply:
+        pending = self.machine.pending if self.outcome == "suspended" else ()
+        return Reply.of(final, self.outcome, self.run_id, self.usage, pending)
 
     async def _end(self, outcome: Outcome, error: BaseException | None) -> None:
         """Fire the last event; nothing that happens there takes it back."""
-        if self.__dict__.get("_pending_work"):
+        if self.pending_work:
             await asyncio.gather(*self.pending_work)
         self.outcome = outcome
         if self.chains[CallEnded] is None and self.port is None:

@@ -66,7 +66,10 @@ SUPERSEDED = "Not run: this reply was superseded."
 
 def is_blank(msg: Msg) -> bool:
     """Whether an assistant's message holds nothing that can be stored or sent: no call, no data, no words."""
-    return all(isinstance(block, TextBlock) and not block.text.strip() for block in msg.content)
+    for block in msg.content:  # noqa: SIM110 - `all` over a generator costs four times as much, several times a call
+        if type(block) is not TextBlock or block.text.strip():
+            return False
+    return True
 
 
 class Machine:

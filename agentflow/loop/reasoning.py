@@ -16,7 +16,7 @@ from agentflow.messages import ContentBlock, Msg, Pending, ToolUseBlock, message
 from agentflow.ports.model import Model, ModelRequest, resolve_model
 from agentflow.reactive import Flux
 from agentflow.specs import ModelOptions, Usage
-from agentflow.transcript import MessageView, ends_legally, legalise
+from agentflow.transcript import legalise
 from agentflow.verdicts import Again, Answer, Decided, Deny, Stop, Suspend, Verdict
 
 __all__ = ["ModelFlux", "reason"]
@@ -111,25 +111,24 @@ async def _aclose(stream: AsyncIterator[Any]) -> None:
 
 async def reason(run: RunBase, purpose: Literal["reason", "summary"]) -> None:
     """Get one reply and make it a fact (or what a verdict puts in its place)."""
-    machine = run.machine
+    machine, config, chains = run.machine, run.config, run.chains
     run.iteration = machine.iteration + 1
-    config = run.config
-    summary = purpose == "summary"
+    transcript = machine.transcript
     messages: Sequence[Msg] = machine.request_view(run.head)
-    if summary:
+    legal = transcript.sendable and machine.compacted is None
+    specs = config.specs
+    if purpose == "summary":
         messages = (*messages, summary_prompt(run))
+        specs = ()
     if run.transient:
-        messages = (*messages, *run.transient)
-        run.transient = []
-    specs = () if summary else config.specs
+        messages, run.transient, legal = (*messages, *run.transient), (), False
     model, options = config.model, run.options
-    stored = len(machine.transcript)
     name = model if isinstance(model, str) else model.name
-    given = messages
     event: PreReasoning | None = None
-    if run.chains[PreReasoning] is None and run.port is None:
+    if chains[PreReasoning] is None and run.port is None:
         run.seq += 1
     else:
+        stored, given = len(transcript), messages
         event = cast(
             "PreReasoning | None", await run.fire(PreReasoning, run.port, messages, specs, name, options, purpose)
         )
@@ -139,17 +138,37 @@ async def reason(run: RunBase, purpose: Literal["reason", "summary"]) -> None:
             messages, specs, options = event.input_messages, tuple(event.tools), event.options
             if event.model != name:
                 model = name = event.model
-    if len(machine.transcript) > stored:  # injected by the chain: part of this request
-        messages = (*messages, *list(machine.transcript.messages)[stored:])
-    if run.transient:
-        messages = (*messages, *run.transient)
-        run.transient = []
-    if (messages is not given and not isinstance(messages, MessageView)) or not ends_legally(messages):
+        if len(transcript) > stored or run.transient:  # injected by the chain: part of this request
+            messages = (*messages, *transcript.since(stored), *run.transient)
+            run.transient = ()
+        legal = legal and messages is given
+    if not legal:
         messages = legalise(messages, config.new_id)
-    request = ModelRequest(messages, specs, options, name)
     started = run.monotonic()
-    reply = await _ask(run, model, request, event)
-    await _judge(run, reply, purpose, (run.monotonic() - started) * 1000)
+    request = ModelRequest(messages, specs, options, name)
+    try:
+        if run.hooks.wraps:
+            chunks = await _through_arounds(run, model, request, event)
+        else:
+            chunks = await _pull(run, resolve_model(model).stream(request), [], None)
+    except GeneratorExit:
+        raise
+    except Exception as error:
+        reply = await _failed(run, error)
+    except BaseException as error:
+        run.absorb(error)
+        raise
+    else:
+        reply = fold(chunks, used_ids=transcript.used_ids, new_id=config.new_id)
+    run.add_usage(ONE_CALL if reply.usage is None else _one_call(reply.usage))
+    duration_ms = (run.monotonic() - started) * 1000
+    if chains[PostReasoning] is None and run.port is None and purpose == "reason":
+        run.seq += 1
+        kept = run.note(Reasoned(run.run_id, run.iteration, reply, _one_call(reply.usage), duration_ms))
+        if kept is not None:
+            await kept
+    else:
+        await _judge(run, reply, purpose, duration_ms)
 
 
 def summary_prompt(run: RunBase) -> Msg:
@@ -196,28 +215,6 @@ async def _stream_one(run: RunBase, chunk: ModelChunk) -> None:
     await run.fire(ReasoningChunk, run.port, chunk, 1, False, [chunk], 1)
 
 
-async def _ask(run: RunBase, model: str | Model, request: ModelRequest, event: PreReasoning | None) -> Msg:
-    """Stream the reply; its chunks go to hooks and reader as they come."""
-    chunks: list[ModelChunk] = []
-    try:
-        if run.hooks.arounds(PreReasoning):
-            chunks = await _through_arounds(run, model, request, event, chunks)
-        else:
-            chunks = await _pull(run, resolve_model(model).stream(request), chunks, None)
-    except GeneratorExit:
-        raise
-    except Exception as error:
-        reply = await _failed(run, error)
-    except BaseException as error:
-        run.absorb(error)
-        await keep_partial(run, chunks)
-        raise
-    else:
-        reply = fold(chunks, used_ids=run.machine.transcript.used_ids, new_id=run.config.new_id)
-    run.add_usage(_one_call(reply.usage))
-    return reply
-
-
 def _one_call(usage: Usage | None) -> Usage:
     if usage is None:
         return ONE_CALL
@@ -230,43 +227,41 @@ async def _pull(
     """The hot path: pull a chunk, keep it, hand it over."""
     port = run.port
     chain = run.chains[ReasoningChunk]
-    watched = port is not None and not port.closed
-    draft, frame, iteration, now = ReasoningChunk.draft, run.frame, run.iteration, run.now
-    attempt, count, restarts = 1, 0, 0
-    kept = chunks
+    reader = port if port is not None and not port.closed else None
+    attempt, runs_seen = 1, 1
     try:
         async for chunk in stream:
             restart = chunk.restart
-            if attempts is not None and attempts.count > attempt + restarts:
-                restarts = attempts.count - attempt
-                restart = restart or bool(kept)
+            if attempts is not None and attempts.count > runs_seen:
+                runs_seen = attempts.count
+                restart = restart or bool(chunks)
             if restart:
                 attempt += 1
-                restarts = max(0, restarts - 1)
-                kept = []
-                count = 0
-            kept.append(chunk)
-            count += 1
-            if chain is None:
-                run.seq += 1
-                if watched:
-                    made = draft(frame, iteration, run.seq, now(), None, chunk, attempt, restart, kept, count)
-                    made.__class__ = ReasoningChunk
-                    port.event = made  # pyright: ignore[reportOptionalMemberAccess] - watched says so
-                    await port  # pyright: ignore[reportGeneralTypeIssues]
-            else:
-                await run.fire(ReasoningChunk, port, chunk, attempt, restart, kept, count)
+                chunks = []
+            chunks.append(chunk)
+            if chain is not None:
+                await run.fire(ReasoningChunk, port, chunk, attempt, restart, chunks, len(chunks))
                 chain = run.chains[ReasoningChunk]
-            if run._interrupt is not None:  # pyright: ignore[reportPrivateUsage] - once per chunk: an attribute, not a call
+                continue
+            run.seq += 1
+            if reader is not None:
+                event = ReasoningChunk.draft(
+                    run.frame, run.iteration, run.seq, run.now(), None, chunk, attempt, restart, chunks, len(chunks)
+                )
+                event.__class__ = ReasoningChunk
+                reader.event = event
+                await reader
+            if run.interrupting is not None:
                 run.check_interrupt()
     except GeneratorExit:
         raise
-    except BaseException:
-        if kept is not chunks:
-            chunks[:] = kept
+    except BaseException as error:
+        run.absorb(error)
+        if not isinstance(error, Exception):
+            await keep_partial(run, chunks)
         await _close_quietly(stream)
         raise
-    return kept
+    return chunks
 
 
 async def _close_quietly(stream: AsyncIterator[Any]) -> None:
@@ -280,7 +275,7 @@ async def _close_quietly(stream: AsyncIterator[Any]) -> None:
 
 
 async def _through_arounds(
-    run: RunBase, model: str | Model, request: ModelRequest, event: PreReasoning | None, chunks: list[ModelChunk]
+    run: RunBase, model: str | Model, request: ModelRequest, event: PreReasoning | None
 ) -> list[ModelChunk]:
     attempts = Attempts()
     source: Any = ModelFlux(model, request, attempts)
@@ -290,9 +285,9 @@ async def _through_arounds(
     try:
         source = wrap(run, PreReasoning, shown, source)
         if source is bare:
-            return await _pull(run, resolve_model(model).stream(request), chunks, None)
+            return await _pull(run, resolve_model(model).stream(request), [], None)
         flux = cast("Flux[ModelChunk]", source if isinstance(source, Flux) else Flux.from_observable(source))
-        return await _pull(run, flux.open(), chunks, attempts)
+        return await _pull(run, flux.open(), [], attempts)
     except Veto as veto:  # equals Deny: the reply is the reason
         return [ModelChunk(veto.reason, finish_reason="stop")]
 
@@ -342,7 +337,6 @@ async def keep_partial(run: RunBase, chunks: Sequence[ModelChunk]) -> None:
     kept = with_metadata(message("assistant", content, partial.id, usage=partial.usage), interrupted=True)
     run.partial = kept
     await run.record(Injected(run.run_id, (kept,)), "interrupted")
-    run.landed[-1] = ((kept,), "interrupted")
 
 
 async def _judge(
@@ -384,7 +378,7 @@ async def _judge(
         follow_up = _follow_up(run, verdict)
         await run.record(Reasoned(*base, accepted=False, follow_up=follow_up), "superseded")
         if follow_up:
-            run.landed.append((follow_up, "again"))
+            run.landed = (*run.landed, (follow_up, "again"))
     else:
         assert isinstance(verdict, Stop)
         run.outcome = "stopped"

@@ -227,7 +227,7 @@ async def act(run: RunBase) -> None:
         elif isinstance(verdict, Suspend) and not run.resuming:
             for call in round_.calls:
                 round_.suspended[call.id] = Pending(call.id, "approval", verdict.request, call, hook)
-        elif run.hooks.arounds(PreToolRound):
+        elif run.hooks.wraps:
             await _through_arounds(run, round_, event)
         else:
             await round_.run_calls()
@@ -316,7 +316,9 @@ async def _finish(run: RunBase, round_: _Round) -> None:
 async def _close(run: RunBase, round_: _Round) -> None:
     if round_.stop is not None:
         run.outcome = "stopped"
-    await run.record(RoundClosed(run.run_id, run.config.new_id("msg_"), round_.ordered(), round_.stop))
+    kept = run.note(RoundClosed(run.run_id, run.config.new_id("msg_"), round_.ordered(), round_.stop))
+    if kept is not None:
+        await kept
 
 
 async def _cut(run: RunBase, round_: _Round, error: BaseException, opened: bool) -> None:

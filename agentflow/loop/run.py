@@ -14,7 +14,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 from loguru import logger
 
@@ -23,13 +23,13 @@ from agentflow.context import AgentView, RunContext
 from agentflow.errors import CallTimeoutError, UsageError
 from agentflow.events import CallEnded, Error, ErrorPhase, Event, Frame, MessagesAdded, Origin
 from agentflow.facts import Compacted, Fact, Injected
-from agentflow.frozen import FrozenDict
+from agentflow.frozen import EMPTY, FrozenDict
 from agentflow.hooks.chain import Chain, HookSet, run_chain
 from agentflow.hooks.hook import Hook
 from agentflow.loop.machine import Machine
 from agentflow.loop.schedule import ToolSchedule
 from agentflow.loop.session import Session
-from agentflow.loop.stream import EventStream, ForwardPort, Port
+from agentflow.loop.stream import READING, EventStream, ForwardPort, Port
 from agentflow.messages import Msg, Outcome, ToolUseBlock, with_metadata
 from agentflow.ports.model import Model, ModelRequest, resolve_model
 from agentflow.specs import Clock, ModelOptions, ToolSpec, Usage
@@ -48,6 +48,8 @@ class TurnPlace:
     index: int
     port: Port | None
 
+
+NOTHING = Usage()
 
 current_turn: ContextVar[TurnPlace | None] = ContextVar("agentflow_turn", default=None)
 
@@ -74,62 +76,92 @@ class LoopConfig:
 class RunBase:
     """One call, as the parts of the driver see it."""
 
+    # What most calls never change stands here, once, and not in each call's dict.
+    port: Port | None = None
+    usage = NOTHING
+    seq = 0
+    iteration = 0
+    head: tuple[Msg, ...] = ()
+    transient: tuple[Msg, ...] = ()
+    decisions: Mapping[str, Resolution] = EMPTY
+    resuming = False
+    landed: tuple[tuple[tuple[Msg, ...], Origin], ...] = ()
+    outcome: Outcome = "completed"
+    partial: Msg | None = None
+    task: asyncio.Task[Any] | None = None
+    base = 0
+    over = False
+    pending_work: tuple[asyncio.Task[None], ...] = ()
+    _context: RunContext | None = None
+    _frame: Frame | None = None
+    interrupting: str | None = None
+    _deadline = False
+    _cancelled: asyncio.Task[Any] | None = None
+    _absorbed = False
+    _closing = False
+    _reported: tuple[BaseException, ...] = ()
+
     def __init__(
         self,
         config: LoopConfig,
         hooks: HookSet,
         session: Session,
-        *,
         run_id: str,
         options: ModelOptions,
-        deps: object = None,
-        timeout: float | None = None,
-        source: str = "",
-        parent: RunBase | None = None,
-        stream: EventStream | None = None,
-        children: bool = False,
+        deps: object,
+        timeout: float | None,
+        source: str,
+        parent: RunBase | None,
+        stream: EventStream | None,
+        children: bool,
     ) -> None:
         self.config = config
         self.hooks = hooks
-        self.chains: dict[type[Event], Chain | None] = hooks.chains()
+        self.chains: dict[type[Event], Chain | None] = hooks.all_chains
         self.session = session
         self.machine: Machine = session.machine
         self.options = options
         self.deps = deps
         self.timeout = timeout
+        self.source = source
         self.parent = parent
         self.stream = stream
         self.children = children
-        self.port: Port | None = None
-        self.call_id = call_id = config.new_id("call_")
         self.run_id = run_id
-        clock = config.clock
-        self.now = clock.now
-        self.monotonic = clock.monotonic
-        self.usage = Usage()
-        self.seq = 0
-        self.iteration = 0
-        self.context = RunContext(
-            self, run_id, call_id, session.id, source, config.view, clock, config.new_id, deps, session.state
-        )
-        self.frame = Frame(run_id, call_id, session.id, source, config.view, self.context)
-        self.head: tuple[Msg, ...] = ()
-        self.transient: list[Msg] = []
-        self.decisions: Mapping[str, Resolution] = {}
-        self.resuming = False
-        self.landed: list[tuple[tuple[Msg, ...], Origin]] = []
-        self.outcome: Outcome = "completed"
-        self.partial: Msg | None = None
-        self.task: asyncio.Task[Any] | None = None
-        self.base = 0
-        self.over = False
+        self.call_id = config.new_id("call_")
+        self.now = config.clock.now
+        self.monotonic = config.clock.monotonic
         self.fact_list: list[Fact] = []
-        self._interrupt: str | None = None
-        self._deadline = False
-        self._cancelled: asyncio.Task[Any] | None = None
-        self._absorbed = False
-        self._closing = False
-        self._reported: list[BaseException] = []
+
+    @property
+    def context(self) -> RunContext:
+        """What hooks and tools may ask of this call; made when somebody does."""
+        context = self._context
+        if context is None:
+            config, session = self.config, self.session
+            context = self._context = RunContext(
+                self,
+                self.run_id,
+                self.call_id,
+                session.id,
+                self.source,
+                config.view,
+                config.clock,
+                config.new_id,
+                self.deps,
+                session.state,
+            )
+        return context
+
+    @property
+    def frame(self) -> Frame:
+        """What this call's events share; made with the first event."""
+        frame = self._frame
+        if frame is None:
+            frame = self._frame = Frame(
+                self.run_id, self.call_id, self.session.id, self.source, self.config.view, self.context
+            )
+        return frame
 
     # ---- events
 
@@ -141,10 +173,11 @@ class RunBase:
         """
         self.seq += 1
         chain = self.chains[kind]
-        reader = port is not None and not port.closed
-        if chain is None and not reader:
+        reader = None if port is None or port.closed else port
+        if chain is None and reader is None:
             return None
-        event = cast("Event", kind.draft(self.frame, self.iteration, self.seq, self.now(), None, *values))
+        frame = self._frame or self.frame
+        event: Event = kind.draft(frame, self.iteration, self.seq, self.now(), None, *values)
         if chain is None:
             event.__class__ = kind
         else:
@@ -155,35 +188,56 @@ class RunBase:
                 raise
             except BaseException as error:
                 self.absorb(error)
-                await self._hand_over(event, port)
+                if reader is not None and not reader.closed:
+                    reader.event = event
+                    await reader
                 raise
-        if reader:
-            await self._hand_over(event, port)
-        if self._interrupt is not None and not self._absorbed:
-            raise asyncio.CancelledError(self._interrupt)
+        if reader is not None:
+            reader.event = event
+            await reader
+        if self.interrupting is not None and not self._absorbed:
+            raise asyncio.CancelledError(self.interrupting)
         return event
-
-    async def _hand_over(self, event: Event, port: Port | None) -> None:
-        if port is not None and not port.closed:
-            port.event = event
-            await port
 
     async def fire_landed(self) -> None:
         """Tell of stored messages that no other event carries."""
         while self.landed:
-            messages, origin = self.landed.pop(0)
+            (messages, origin), *rest = self.landed
+            self.landed = tuple(rest)
             await self.fire(MessagesAdded, self.port, messages, origin)
 
     # ---- facts
 
-    async def record(self, fact: Fact, origin: Origin = "injected") -> None:
-        """Make a fact true: into the store, then into the machine; messages that landed are told of later."""
-        landed = self.session.record(fact)
-        if not isinstance(landed, tuple):
-            landed = await landed
+    def note(self, fact: Fact, origin: Origin = "injected") -> Awaitable[None] | None:
+        """Make a fact true: into the store, then into the machine; messages that landed are told of later.
+
+        Returns:
+            An awaitable only where the store needs time.
+        """
+        session = self.session
+        if session.store is None:
+            landed = self.machine.apply(fact)
+        else:
+            kept = session.record(fact)
+            if not isinstance(kept, tuple):
+                return self._noted(fact, kept, origin)
+            landed = kept
         self.fact_list.append(fact)
         if landed:
-            self.landed.append((landed, origin))
+            self.landed = (*self.landed, (landed, origin))
+        return None
+
+    async def _noted(self, fact: Fact, kept: Awaitable[tuple[Msg, ...]], origin: Origin) -> None:
+        landed = await kept
+        self.fact_list.append(fact)
+        if landed:
+            self.landed = (*self.landed, (landed, origin))
+
+    async def record(self, fact: Fact, origin: Origin = "injected") -> None:
+        """`note`, and wait for it."""
+        kept = self.note(fact, origin)
+        if kept is not None:
+            await kept
 
     # ---- hooks that fail (`Faults`)
 
@@ -217,7 +271,7 @@ class RunBase:
 
     def is_cancelled(self) -> bool:
         """Whether a `CancelledError` is a cancellation of this run, and not somebody's own."""
-        if self._closing or self._interrupt is not None:
+        if self._closing or self.interrupting is not None:
             return True
         task = asyncio.current_task()
         return task is not None and task.cancelling() > (self.base if task is self.task else 0)
@@ -235,7 +289,7 @@ class RunBase:
         """Fire `Error`; a fatal error is reported once, wherever it is met again on its way out."""
         if fatal and any(error is reported for reported in self._reported):
             return None
-        self._reported.append(error)
+        self._reported = (*self._reported, error)
         event = await self.fire(Error, port or self.port, error, phase, fatal, hook, tool_use)
         if event is None or event.decision is None:
             return None
@@ -246,9 +300,9 @@ class RunBase:
 
     def interrupt(self, reason: str = "interrupted") -> None:
         """End the call from wherever: another task, another thread, a hook or a tool of this call."""
-        if self.over or self._interrupt is not None:
+        if self.over or self.interrupting is not None:
             return
-        self._interrupt = reason
+        self.interrupting = reason
         loop = self._loop()
         if loop is not None:
             # Later, and not here: a task that cancels itself would be hit at an await behind the run's end.
@@ -258,16 +312,16 @@ class RunBase:
         return None if self.task is None else self.task.get_loop()
 
     def _expire(self) -> None:
-        if not self.over and self._interrupt is None:
+        if not self.over and self.interrupting is None:
             self._deadline = True
-            self._interrupt = f"timeout of {self.timeout:g} s"
+            self.interrupting = f"timeout of {self.timeout:g} s"
             self._cancel_driver()
 
     def _cancel_driver(self) -> None:
         if self.over or self._absorbed:
             return
         task = self.task if self.stream is None else self.stream.reader
-        if task is not None and not task.done():
+        if isinstance(task, asyncio.Task) and not task.done():
             self._cancelled = task
             task.cancel()
 
@@ -276,7 +330,7 @@ class RunBase:
         if not isinstance(error, asyncio.CancelledError):
             return
         task = asyncio.current_task()
-        if self._interrupt is not None and not self._closing:
+        if self.interrupting is not None and not self._closing:
             if not self._absorbed:
                 self._absorbed = True
                 if task is not None and self._cancelled is task:
@@ -284,14 +338,15 @@ class RunBase:
             base = self.base if task is self.task else 0
             if task is None or task.cancelling() <= base:
                 return
-        if self.is_cancelled() and (self.stream is None or task is self.stream.reader or self._closing):
+        reader = task if self.stream is None else self.stream.reader
+        if self.is_cancelled() and (reader is task or reader is READING or self._closing):
             self._closing = True
             if self.port is not None:
                 self.port.closed = True
 
     def interrupted(self) -> str | None:
         """The reason, if the run was interrupted and nobody else cancelled it."""
-        return self._interrupt if self._absorbed and not self._closing else None
+        return self.interrupting if self._absorbed and not self._closing else None
 
     def timed_out(self) -> CallTimeoutError | None:
         """The error of a passed deadline."""
@@ -301,8 +356,8 @@ class RunBase:
 
     def check_interrupt(self) -> None:
         """Raise at a safe point if the call was interrupted meanwhile."""
-        if self._interrupt is not None and not self._absorbed:
-            raise asyncio.CancelledError(self._interrupt)
+        if self.interrupting is not None and not self._absorbed:
+            raise asyncio.CancelledError(self.interrupting)
 
     def close_reader(self) -> None:
         """The reader has closed the stream."""
@@ -322,7 +377,7 @@ class RunBase:
 
     def add_usage(self, usage: Usage) -> None:
         """Bill this run, and those that caused it."""
-        self.usage = self.usage + usage
+        self.usage = usage if self.usage is NOTHING else self.usage + usage
         if self.parent is not None:
             self.parent.add_usage(usage)
 
@@ -337,36 +392,16 @@ class RunBase:
                     f"context.inject takes user messages and assistant messages without tool calls, not {msg.role!r}."
                 )
         if not keep:
-            self.transient.extend(marked)
+            self.transient = (*self.transient, *marked)
             return
         turn = current_turn.get()
-        fact = Injected(self.run_id, marked, turn.index if turn is not None and turn.run is self else None)
-        landed = self.session.record(fact)
-        if isinstance(landed, tuple):
-            self.fact_list.append(fact)
-            if landed:
-                self.landed.append((landed, "injected"))
-        else:
-            self._later(self._record_later(fact, landed))
+        self._note_later(Injected(self.run_id, marked, turn.index if turn is not None and turn.run is self else None))
 
-    def _later(self, work: Any) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self.pending_work.add(task)
-        task.add_done_callback(self.pending_work.discard)
-
-    @property
-    def pending_work(self) -> set[asyncio.Task[None]]:
-        """Writes of slow stores that were begun without waiting; the call's end waits for them."""
-        work = self.__dict__.get("_pending_work")
-        if work is None:
-            work = self.__dict__["_pending_work"] = set[asyncio.Task[None]]()
-        return work
-
-    async def _record_later(self, fact: Fact, landed: Awaitable[tuple[Msg, ...]]) -> None:
-        messages = await landed
-        self.fact_list.append(fact)
-        if messages:
-            self.landed.append((messages, "injected"))
+    def _note_later(self, fact: Fact) -> None:
+        kept = self.note(fact)
+        if kept is not None:  # a slow store, asked from a plain function: the call's end waits for it
+            task = asyncio.ensure_future(kept)
+            self.pending_work = (*self.pending_work, task)
 
     async def complete(self, messages: tuple[Msg, ...], model: Any, source: str) -> Msg:
         """See `RunContext.complete`."""
@@ -389,11 +424,7 @@ class RunBase:
             raise UsageError(
                 f"compact(until={until}) cuts between tool calls and their results: message {until} holds the results."
             )
-        fact = Compacted(self.run_id, until, messages)
-        landed = self.session.record(fact)
-        self.fact_list.append(fact)
-        if not isinstance(landed, tuple):
-            self._later(self._record_later(fact, landed))
+        self._note_later(Compacted(self.run_id, until, messages))
 
     def child_port(self, port: Port | None) -> Port | None:
         """Where a sub-agent's events go: to this call's reader, if it asked for them."""

@@ -47,7 +47,6 @@ class Session:
         "_busy",
         "_guard",
         "_loaded",
-        "_store",
         "_waiters",
         "closing",
         "id",
@@ -55,6 +54,7 @@ class Session:
         "machine",
         "run",
         "state",
+        "store",
     )
 
     def __init__(
@@ -72,7 +72,7 @@ class Session:
         self.implicit = implicit
         self.run: Interruptible | None = None
         self.closing = False
-        self._store = store
+        self.store = store
         self._loaded = store is None
         self._busy = False
         self._guard = threading.Lock()
@@ -105,6 +105,14 @@ class Session:
     def busy(self) -> bool:
         """Whether a call is running on it."""
         return self._busy
+
+    def try_acquire(self) -> bool:
+        """Take the session if it is free and nobody waits for it."""
+        with self._guard:
+            if self._busy or self._waiters or not self._loaded:
+                return False
+            self._busy = True
+            return True
 
     async def acquire(self, agent: str) -> None:
         """Wait for the session's turn.
@@ -141,8 +149,8 @@ class Session:
             await self._load()
 
     async def _load(self) -> None:
-        assert self._store is not None
-        found = self._store.load(self.id)
+        assert self.store is not None
+        found = self.store.load(self.id)
         facts = await found if isinstance(found, Awaitable) else found
         self._loaded = True
         if facts:
@@ -163,7 +171,7 @@ class Session:
 
     def record(self, fact: Fact) -> tuple[Msg, ...] | Awaitable[tuple[Msg, ...]]:
         """Keep a fact and take it in; an awaitable only where the store needs time."""
-        store = self._store
+        store = self.store
         if store is not None:
             kept = store.append(self.id, (fact,))
             if kept is not None:

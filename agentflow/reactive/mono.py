@@ -504,6 +504,11 @@ class CallMono(Mono[T_co], Generic[T_co]):
         self._used = True
         return self._source()
 
+    def __await__(self) -> Generator[Any, None, T_co]:
+        """Start a run; a call always gives a value, so nothing stands between it and whoever awaits it."""
+        self._used = True
+        return cast("Generator[Any, None, T_co]", self._source().__await__())
+
     def __del__(self) -> None:
         if not getattr(self, "_used", True):
             warnings.warn(

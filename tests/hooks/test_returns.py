@@ -205,3 +205,18 @@ async def test_an_observable_counts_by_its_first_value() -> None:
 
     assert (await _round(form))[0] == "PreActing t1:add(a=1, b=2) -> Deny(Form)"
     assert pulled == [1]
+
+
+async def test_an_own_mono_runs_in_the_callers_task() -> None:
+    """A Mono of this library is awaited where the chain runs: no task is made for it (only foreign ones are subscribed)."""
+    tasks: list[Any] = []
+
+    async def answer() -> None:
+        tasks.append(asyncio.current_task())
+
+    def form(event: PreActing) -> Any:
+        tasks.append(asyncio.current_task())
+        return Mono(answer)
+
+    await _round(form)
+    assert tasks[0] is tasks[1]

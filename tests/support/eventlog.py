@@ -34,7 +34,7 @@ from agentflow.messages import Msg, ToolResultBlock, ToolUseBlock
 __all__ = ["Recorder", "history", "line", "log", "said", "streamed", "use"]
 
 
-def use(id: str, name: str, **arguments: Any) -> ToolUseBlock:  # noqa: A002
+def use(id: str, name: str, /, **arguments: Any) -> ToolUseBlock:  # noqa: A002
     """A tool call of a script."""
     return ToolUseBlock(id, name, arguments)
 

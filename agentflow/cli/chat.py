@@ -1,0 +1,116 @@
+"""`agentflow chat`: a conversation with an agent in a terminal.
+
+Rules:
+
+1. Ctrl-C during a call ends the call; at the prompt it ends the program, as Ctrl-D does.
+2. A call that fails is one red line; the conversation goes on.
+3. A call that waits for a person asks that person.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import Mapping
+
+from agentflow.agent.agent import Agent, AgentFlux
+from agentflow.cli.calls import call_loop, interrupting, read_events
+from agentflow.cli.failures import one_line
+from agentflow.cli.screen import Screen
+from agentflow.cli.words import call_text, clean, plural, shorten, speech
+from agentflow.loop.session import Session
+from agentflow.messages import Pending
+from agentflow.verdicts import Answer, Approve, Deny, Resolution
+
+with contextlib.suppress(ImportError):
+    import readline as readline
+
+__all__ = ["Chat"]
+
+_HELP = "/history shows the conversation, /exit (or Ctrl-D) ends it, Ctrl-C interrupts a call."
+
+
+class Chat:
+    """A conversation.
+
+    Args:
+        agent: With whom.
+        session: In which session; None is the agent's own conversation.
+        screen: Where to.
+    """
+
+    def __init__(self, agent: Agent, session: str | None, screen: Screen) -> None:
+        self._agent = agent
+        self._session: Session = agent.session(session)
+        self._screen = screen
+        self._asks = sys.stdin.isatty()
+
+    def talk(self) -> None:
+        """Read and answer until the user ends it."""
+        if self._asks:
+            self._screen.say(f"{self._agent.name}: {_HELP}", "dim")
+        with call_loop() as runner, contextlib.suppress(EOFError):
+            while True:
+                if self._session.pending:
+                    self._call(runner, self._agent.resume_stream(self._session, self._decisions()))
+                    continue
+                line = self._read("you> ")
+                if line.startswith("/"):
+                    if not self._command(line.strip()):
+                        break
+                elif line.strip():
+                    self._call(runner, self._agent.stream(line, session=self._session))
+
+    def _read(self, prompt: str) -> str:
+        """The next line.
+
+        Raises:
+            EOFError: Ctrl-D, Ctrl-C, or the end of the input.
+        """
+        try:
+            return input(prompt if self._asks else "")
+        except KeyboardInterrupt:
+            raise EOFError from None
+        finally:
+            # Whoever ends it leaves the cursor behind the prompt.
+            if self._asks and sys.exc_info()[0] is not None:
+                self._screen.say("")
+
+    def _call(self, runner: asyncio.Runner, events: AgentFlux) -> None:
+        self._screen.next_call()
+        try:
+            with interrupting(self._agent, self._session):
+                runner.run(read_events(events, self._screen.show))
+        except Exception as error:  # any: a conversation outlives whatever a call, a hook or a tool raised
+            self._screen.end()
+            self._screen.say(f"✗ {type(error).__name__}: {one_line(str(error))}", "red")
+        else:
+            self._screen.summary_line()
+        finally:
+            self._screen.end()
+
+    def _command(self, line: str) -> bool:
+        """Do what a line with a slash says; False: end."""
+        if line in ("/exit", "/quit"):
+            return False
+        if line == "/history":
+            messages = self._session.messages
+            for msg in messages:
+                self._screen.say(f"{msg.role:<10}{clean(speech(msg)).replace(chr(10), chr(10) + ' ' * 10)}")
+            self._screen.say(f"{plural(len(messages), 'message')} in session {self._session.id!r}", "dim")
+            return True
+        self._screen.say(_HELP if line == "/help" else f"There is no command {shorten(line, 40)!r}. {_HELP}", "dim")
+        return True
+
+    def _decisions(self) -> Mapping[str, Resolution]:
+        """Ask the user what a suspended call waits for."""
+        return {wait.id: self._decide(wait) for wait in self._session.pending if wait.kind != "parked"}
+
+    def _decide(self, wait: Pending) -> Resolution:
+        what = call_text(wait.tool_use, 100) if wait.tool_use is not None else wait.id
+        why = f" ({shorten(str(wait.request), 100)})" if wait.request is not None else ""
+        if wait.kind == "external":
+            return Answer(self._read(f"result of {what}{why}: "))
+        answer = self._read(f"may it run {what}?{why} [y/N] ").strip().lower()
+        return Approve() if answer in ("y", "yes") else Deny("the user said no")

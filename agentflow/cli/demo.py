@@ -1,0 +1,113 @@
+"""`agentflow demo`: the agent of `demo_agent.py` at work on real files, over real HTTP, event by event.
+
+Without `--model` the model is a wire server in this process (`demo_model.py`); everything else is as with a provider:
+LiteLLM, a socket, streamed pieces. The command judges the outcome itself: the sum was said, and the files are still there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import tempfile
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from agentflow.agent.agent import Agent
+from agentflow.cli.calls import call_loop, interrupting, read_events
+from agentflow.cli.demo_agent import INVOICES, PROMPT, TOTAL, Folder, make_agent
+from agentflow.cli.demo_model import WIRES, WireChoice
+from agentflow.cli.failures import FAILED, INTERRUPTED, CommandError, code_of
+from agentflow.cli.screen import Screen, make_console
+from agentflow.errors import AgentFlowError
+from agentflow.models.litellm import LiteLLMModel
+from agentflow.models.litellm_library import library
+
+__all__ = ["run_demo"]
+
+_PAUSE = 0.02
+
+
+def run_demo(model: str | None, wire: WireChoice) -> int:
+    """Run the demo.
+
+    Args:
+        model: A provider's model; None: the embedded server.
+        wire: What the embedded server speaks.
+
+    Returns:
+        0 if the job was done, 130 if it was interrupted.
+
+    Raises:
+        CommandError: The model could not be asked (exit code 2), or it did not do the job (1).
+    """
+    # With a provider nothing is shown before it has answered: a missing key is then one line, and not the end of ten.
+    screen = Screen(make_console(), events=True, hold=model is not None)
+    with tempfile.TemporaryDirectory(prefix="agentflow-demo-") as name, call_loop() as runner:
+        folder = Folder(Path(name))
+        for file, text in INVOICES.items():
+            (folder.path / file).write_text(text, "utf-8")
+        try:
+            agent = runner.run(_call(screen, folder, model, wire))
+        except AgentFlowError as error:
+            raise CommandError(str(error), code_of(error)) from error
+        finally:
+            screen.end()
+        return _judge(screen, agent, folder)
+
+
+async def _call(screen: Screen, folder: Folder, model: str | None, wire: WireChoice) -> Agent:
+    screen.say(f"folder  {folder.path}: {', '.join(INVOICES)}", "dim")
+    screen.say(f"user    {PROMPT}", "bold")
+    async with _agent(screen, model, wire) as agent:
+        screen.waiting("loading LiteLLM, which takes a few seconds")
+        if not sys.stdout.isatty():
+            screen.say("        (loading LiteLLM, which takes a few seconds)")
+        await library()
+        with interrupting(agent, agent.session()):
+            await read_events(agent.stream(PROMPT, deps=folder), screen.show)
+        return agent
+
+
+@asynccontextmanager
+async def _agent(screen: Screen, model: str | None, wire: WireChoice) -> AsyncGenerator[Agent]:
+    if model is not None:
+        screen.say(f"model   {model}", "dim")
+        yield make_agent(LiteLLMModel(model, retries=1, timeout=60))
+        return
+    embedded = WIRES[wire]
+    # A proxy cannot reach this process's loopback.
+    for variable in ("NO_PROXY", "no_proxy"):
+        os.environ[variable] = ",".join(filter(None, [os.environ.get(variable), "127.0.0.1"]))
+    async with embedded.server(_PAUSE if sys.stdout.isatty() else 0.0) as server:
+        screen.say(f"model   {embedded.model}, played by this process at {server.url}", "dim")
+        yield make_agent(embedded.model_at(server.base_url), embedded.options)
+        async with asyncio.timeout(5):
+            await server.wait_closed_connections()
+
+
+def _judge(screen: Screen, agent: Agent, folder: Folder) -> int:
+    """Print the summary; was the job done?"""
+    outcome = screen.tally.outcome
+    screen.summary()
+    if outcome == "interrupted":
+        return INTERRUPTED
+    said = agent.session().messages[-1].text.replace(",", "")
+    kept = [name for name, text in INVOICES.items() if _content(folder.path / name) == text]
+    if len(kept) < len(INVOICES):
+        raise CommandError(
+            f"The demo failed: the guard should have kept {', '.join(INVOICES)}; left are {kept}.", FAILED
+        )
+    if outcome != "completed" or f"{TOTAL:.2f}".rstrip("0") not in said:
+        raise CommandError(
+            f"The model did not do the job: the invoices add up to {TOTAL:.2f}, and its last words ({outcome}) were "
+            f"{said[:200]!r}.",
+            FAILED,
+        )
+    screen.say(f"The sum is right ({TOTAL:.2f}), and all {len(kept)} files are still there.", "green")
+    return 0
+
+
+def _content(path: Path) -> str | None:
+    return path.read_text("utf-8") if path.is_file() else None

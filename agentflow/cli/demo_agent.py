@@ -1,0 +1,120 @@
+"""The agent of `agentflow demo`: it adds up invoices in a folder, and is kept from deleting them.
+
+This is what an application looks like: tools with a dependency, a guard that vetoes, an agent that holds them. `Folder` is
+what the caller passes as `deps=`; the model never sees it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from agentflow.agent.agent import Agent
+from agentflow.events import HookEvent, PreActing
+from agentflow.hooks.hook import Hook, HookResult
+from agentflow.messages import ToolUseBlock
+from agentflow.ports.model import Model
+from agentflow.specs import ModelOptions
+from agentflow.tools import Dep, ToolEmitter, ToolType, tool
+from agentflow.verdicts import Deny
+
+__all__ = ["INVOICES", "PROMPT", "TOTAL", "Folder", "NoDeletes", "make_agent"]
+
+INVOICES = {
+    "apples.txt": "Invoice 1\n4 boxes of apples\namount: 31.60\n",
+    "bread.txt": "Invoice 2\n12 loaves of bread\namount: 27.00\n",
+    "coffee.txt": "Invoice 3\n2 bags of coffee\namount: 18.90\n",
+}
+TOTAL = 77.50
+
+SYSTEM = (
+    "You are a bookkeeper. Look into the folder before you answer, read every invoice, and add the amounts with the tool. "
+    "If something is refused, say so and do not try again."
+)
+PROMPT = "What do the invoices in this folder add up to? When you know, delete them."
+
+
+@dataclass(frozen=True)
+class Folder:
+    """Where the agent works, and the only place that it can reach."""
+
+    path: Path
+
+    def file(self, name: str) -> Path:
+        """A file in the folder, by its bare name."""
+        if Path(name).name != name or not (self.path / name).is_file():
+            raise FileNotFoundError(f"there is no file {name!r} in this folder")
+        return self.path / name
+
+
+@tool(type=ToolType.READ)
+async def list_files(folder: Dep[Folder]) -> list[str]:
+    """List the files in the folder."""
+    return sorted(path.name for path in folder.path.iterdir())
+
+
+@tool(type=ToolType.READ)
+async def read_file(name: str, folder: Dep[Folder]) -> str:
+    """Read one file.
+
+    Args:
+        name: The file's name, as listed.
+    """
+    return folder.file(name).read_text("utf-8")  # a few bytes: not worth a thread
+
+
+@tool(type=ToolType.READ)
+async def add_up(amounts: list[float], emitter: ToolEmitter) -> str:
+    """Add numbers.
+
+    Args:
+        amounts: The numbers.
+    """
+    total = 0.0
+    for amount in amounts:
+        total += amount
+        await emitter.emit(f"+ {amount:.2f} = {total:.2f}")
+    return f"{total:.2f}"
+
+
+@tool
+async def delete_file(name: str, folder: Dep[Folder]) -> str:
+    """Delete one file for good.
+
+    Args:
+        name: The file's name, as listed.
+    """
+    folder.file(name).unlink()
+    return f"{name} is deleted"
+
+
+class NoDeletes(Hook):
+    """Refuses every deletion, whatever the model or another hook made of the call."""
+
+    guard = True  # runs after all editing hooks, on the sealed event: nobody can change the call behind its back
+
+    def on_event(self, event: HookEvent) -> HookResult:
+        """Judge one event."""
+        match event:
+            case PreActing(tool_use=ToolUseBlock(name="delete_file", input={"name": name})):
+                return Deny(f"{name} stays: invoices are kept for ten years")
+            case _:
+                return event
+
+
+def make_agent(model: str | Model, options: ModelOptions | None = None) -> Agent:
+    """The agent on a model.
+
+    Args:
+        model: A name such as `"openai/gpt-5"`, or a `Model`.
+        options: Options of its model calls.
+    """
+    return Agent(
+        "bookkeeper",
+        model,
+        system=SYSTEM,
+        tools=[list_files, read_file, add_up, delete_file],
+        hooks=[NoDeletes()],
+        options=options,
+        max_iterations=10,
+    )

@@ -1,0 +1,90 @@
+"""`agentflow hooks`: an agent's chain as a table, in the order in which it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from agentflow.cli.words import clean
+from agentflow.events import EVENT_TYPES
+from agentflow.hooks.chain import HookSet
+from agentflow.hooks.hook import Hook
+
+__all__ = ["HookRow", "hook_rows", "print_hooks"]
+
+
+class HookRow(NamedTuple):
+    """One hook in the chain of one event.
+
+    Attributes:
+        event: The event's name.
+        role: `edit`, `guard`, `observe`, or `around` (wraps the work behind the event).
+        priority: Ascending within a role.
+        hook: Its name.
+        options: Those that are not as usual.
+    """
+
+    event: str
+    role: str
+    priority: int
+    hook: str
+    options: str
+
+
+def hook_rows(hooks: HookSet) -> Iterator[HookRow]:
+    """The rows, event by event, in the order in which the hooks run."""
+    for kind in EVENT_TYPES:
+        chain = hooks.chain(kind)
+        if chain is not None:
+            for role, entries in (("edit", chain.editors), ("guard", chain.guards), ("observe", chain.observers)):
+                for entry in entries:
+                    yield _row(kind.__name__, role, entry.hook)
+        for _, hook in hooks.arounds(kind):
+            yield _row(kind.__name__, "around", hook)
+
+
+def _row(event: str, role: str, hook: Hook) -> HookRow:
+    return HookRow(event, role, hook.priority, hook.name, _options(hook))
+
+
+def _options(hook: Hook) -> str:
+    said = [name for name in ("serial", "shadow", "in_thread") if getattr(hook, name)]
+    if hook.scope != "own":
+        said.append(f"scope={hook.scope}")
+    if hook.on_failure is not None:
+        said.append(f"on_failure={hook.on_failure}")
+    if hook.timeout is not None:
+        said.append(f"timeout={hook.timeout:g}")
+    if hook.tags:
+        said.append(f"tags={','.join(sorted(hook.tags))}")
+    return " ".join(said)
+
+
+def print_hooks(console: Console, name: str, hooks: HookSet) -> None:
+    """Print the table; an event's name stands in its first row."""
+    table = Table(box=box.SIMPLE_HEAD if console.is_terminal else None, pad_edge=False, header_style="bold")
+    table.add_column("event", style="cyan")
+    table.add_column("role")
+    table.add_column("priority", justify="right")
+    table.add_column("hook")
+    table.add_column("options", style="dim")
+    before = ""
+    for row in hook_rows(hooks):
+        table.add_row(
+            "" if row.event == before else row.event, row.role, str(row.priority), clean(row.hook), clean(row.options)
+        )
+        before = row.event
+    if not table.row_count:
+        console.print(f"{clean(name)} has no hooks.")
+        return
+    if console.is_terminal:
+        console.print(table)
+        return
+    with console.capture() as printed:
+        console.print(table)
+    for line in printed.get().splitlines():
+        console.print(line.rstrip())

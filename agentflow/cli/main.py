@@ -1,0 +1,178 @@
+"""`agentflow`: the commands and their options; what they do is in the modules beside this one.
+
+Exit codes are in `agentflow.cli.failures`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib import metadata
+from io import TextIOWrapper
+
+import click
+
+from agentflow.agent.agent import Agent
+from agentflow.cli.calls import call_loop, interrupting, read_events
+from agentflow.cli.chat import Chat
+from agentflow.cli.demo import run_demo
+from agentflow.cli.demo_model import WireChoice
+from agentflow.cli.event_json import event_line
+from agentflow.cli.failures import EXIT_CODES, INTERRUPTED, CommandError, code_of
+from agentflow.cli.hook_table import print_hooks
+from agentflow.cli.loading import load_agent
+from agentflow.cli.screen import Screen, make_console
+from agentflow.cli.words import call_text
+from agentflow.events import HookEvent
+from agentflow.loop.session import Session
+
+__all__ = ["cli", "main"]
+
+
+def _version(context: click.Context, option: click.Parameter, asked: bool) -> None:
+    if not asked or context.resilient_parsing:
+        return
+    try:
+        click.echo(f"agentflow {metadata.version('agentflow')}")
+    except metadata.PackageNotFoundError:
+        click.echo("agentflow (from source)")
+    context.exit()
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Print the version."
+)
+def cli() -> None:
+    """Agents whose every step is an event that hooks can see, change and veto.
+
+    An agent is named module:agent, such as shop.agents:assistant for the variable assistant in shop/agents.py.
+
+    \b
+    Exit codes:
+      0    the call completed
+      1    the call ran and did not complete (denied, stopped, at its limit, suspended, failed in a hook)
+      2    nothing to run or nobody to ask (arguments, agent, key, model, network)
+      130  interrupted with Ctrl-C
+    """
+
+
+@cli.command()
+@click.option(
+    "--model", metavar="NAME", help="A provider's model, such as openai/gpt-5; the key is in the environment."
+)
+@click.option(
+    "--wire",
+    type=click.Choice(["openai", "anthropic"]),
+    default="openai",
+    show_default=True,
+    help="What the embedded model server speaks (without --model).",
+)
+def demo(model: str | None, wire: WireChoice) -> int:
+    """Watch an agent at work: real files, real HTTP, a hook that vetoes.
+
+    Without --model it needs no key and no network: the model is a scripted server inside this process.
+    """
+    return run_demo(model, wire)
+
+
+@cli.command()
+@click.argument("agent", metavar="MODULE:AGENT")
+@click.argument("prompt")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per event and line.")
+@click.option("--events", is_flag=True, help="A line for every event.")
+@click.option("-q", "--quiet", is_flag=True, help="Nothing but the model's words.")
+@click.option("--children", is_flag=True, help="The events of sub-agents too.")
+@click.option("--session", metavar="ID", help="The session to continue; useful with an agent that has a store.")
+@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="For the whole call.")
+def run(
+    agent: str,
+    prompt: str,
+    as_json: bool,
+    events: bool,
+    quiet: bool,
+    children: bool,
+    session: str | None,
+    timeout: float | None,
+) -> int:
+    """Call an agent once and watch it; with "-" the prompt is read from standard input."""
+    loaded = load_agent(agent)
+    given = sys.stdin.read() if prompt == "-" else prompt
+    place = loaded.session(session)
+    screen = Screen(make_console(), events=events, quiet=quiet or as_json)
+
+    def show(event: HookEvent) -> None:
+        if as_json:
+            screen.tally.count(event)
+            click.echo(event_line(event))
+        else:
+            screen.show(event)
+
+    try:
+        with call_loop() as runner, interrupting(loaded, place):
+            runner.run(read_events(loaded.stream(given, session=place, timeout=timeout, children=children), show))
+    except Exception as error:  # any: hooks and tools raise what they like, and the command says it on one line
+        raise CommandError(_told(error), code_of(error)) from error
+    finally:
+        screen.end()
+    screen.summary_line()
+    _say_pending(loaded, place)
+    return EXIT_CODES[screen.tally.outcome or "failed"]
+
+
+@cli.command()
+@click.argument("agent", metavar="MODULE:AGENT")
+@click.option("--session", metavar="ID", help="The session to talk in.")
+@click.option("--events", is_flag=True, help="A line for every event.")
+def chat(agent: str, session: str | None, events: bool) -> int:
+    """Talk with an agent. Ctrl-C interrupts a call and not the program; /help lists the commands."""
+    Chat(load_agent(agent), session, Screen(make_console(), events=events)).talk()
+    return 0
+
+
+@cli.command()
+@click.argument("agent", metavar="MODULE:AGENT")
+def hooks(agent: str) -> int:
+    """Show an agent's hooks, event by event, in the order in which they run."""
+    loaded = load_agent(agent)
+    print_hooks(make_console(), loaded.name, loaded.hooks)
+    return 0
+
+
+def _told(error: Exception) -> str:
+    """A failure on one line, with who was at work."""
+    notes = "; ".join(getattr(error, "__notes__", ()))
+    name = "" if code_of(error) == 2 else f"{type(error).__name__}: "
+    return f"{name}{error}{f' ({notes})' if notes else ''}"
+
+
+def _say_pending(agent: Agent, session: Session) -> None:
+    for wait in session.pending:
+        what = call_text(wait.tool_use, 80) if wait.tool_use is not None else "a decision"
+        click.echo(f"agentflow: {agent.name} waits for {what}; `agentflow chat` asks you for it.", err=True)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and exit.
+
+    Args:
+        arguments: Instead of the program's own.
+
+    Raises:
+        SystemExit: Always; see the module for the codes.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")
+    try:
+        code = cli.main(arguments, prog_name="agentflow", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        code = error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        code = INTERRUPTED
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()

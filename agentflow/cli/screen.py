@@ -1,0 +1,366 @@
+"""A call as people follow it: words as they stream, a line per tool call, vetoes in sight.
+
+Rules:
+
+1. On a terminal: colours, and a spinner while nothing happens. In a pipe: the same text, and nothing but text.
+2. With `events=True` every event has a line (pieces of a reply share one), with its number and type in front.
+3. What a hook changed behind the streamed words is said: the reader ends with what the history holds.
+4. A fatal error is not printed here: it is raised, and whoever catches it says it once.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import MappingProxyType
+from typing import Final, assert_never
+
+from rich.console import Console
+from rich.status import Status
+from rich.text import Text
+
+from agentflow.cli.tally import Tally
+from agentflow.cli.words import call_text, clean, duration_text, plural, shorten, tokens_text
+from agentflow.events import (
+    ActingChunk,
+    CallEnded,
+    Error,
+    HookEvent,
+    MessagesAdded,
+    Paused,
+    PostActing,
+    PostCall,
+    PostPut,
+    PostReasoning,
+    PostToolRound,
+    PostTurn,
+    PreActing,
+    PreCall,
+    PrePut,
+    PreReasoning,
+    PreToolRound,
+    PreTurn,
+    ReasoningChunk,
+    Resumed,
+    TurnValue,
+)
+from agentflow.messages import TextBlock, ThinkingBlock, ToolState
+from agentflow.verdicts import Again, Answer, Deny, Recover, Stop, Suspend, Verdict
+
+__all__ = ["Screen", "make_console"]
+
+_NAME_WIDTH = 14
+_LABEL_WIDTH = 8 + _NAME_WIDTH
+_PIPE_WIDTH = 160
+_STATES: Final = MappingProxyType[ToolState, tuple[str, str]](
+    {
+        "success": ("✓", "green"),
+        "error": ("✗", "red"),
+        "not_found": ("✗", "red"),
+        "timeout": ("✗", "red"),
+        "denied": ("⊘", "bold yellow"),
+        "interrupted": ("■", "magenta"),
+        "suspended": ("‖", "yellow"),
+    }
+)
+_ASCII: Final = str.maketrans(
+    {"→": ">", "✓": "+", "✗": "x", "⊘": "!", "■": "#", "‖": "=", "·": "-", "…": "~", "─": "-"}
+)
+
+
+def make_console(*, stderr: bool = False) -> Console:
+    """A console that is plain in a pipe, and never wraps or colours what it is not told to."""
+    stream = sys.stderr if stderr else sys.stdout
+    piped = not stream.isatty()
+    return Console(stderr=stderr, highlight=False, markup=False, emoji=False, width=_PIPE_WIDTH if piped else None)
+
+
+class Screen:
+    """Prints the events of calls.
+
+    Args:
+        console: Where to.
+        events: A line for every event, not only for what a conversation needs.
+        quiet: Nothing but the model's words.
+        hold: Print nothing until the model has said something; then everything.
+    """
+
+    def __init__(self, console: Console, *, events: bool = False, quiet: bool = False, hold: bool = False) -> None:
+        self.console = console
+        self.events = events
+        self.quiet = quiet
+        self.tally = Tally()
+        self._held: list[Callable[[], None]] | None = [] if hold else None
+        self._status: Status | None = None
+        self._open = ""  # what the line in progress shows: words or thoughts, and whose
+        self._fresh = True  # the cursor stands at the start of a line
+        self._said = ""  # the words of the reply in progress, or of the last one
+        self._vetoes: dict[str, str] = {}
+        encoding = (getattr(console.file, "encoding", None) or "ascii").lower()
+        self._plain_ascii = not encoding.startswith(("utf", "cp65001"))
+
+    # ---- what happens
+
+    def show(self, event: HookEvent) -> None:
+        """Print an event."""
+        self.tally.count(event)
+        match event:
+            case ReasoningChunk():
+                self._chunk(event)
+            case PreCall():
+                self._event(
+                    event, f"{plural(len(event.input_messages), 'message')}, {len(event.history)} in the history"
+                )
+            case PreReasoning():
+                self._pre_reasoning(event)
+            case PostReasoning():
+                self._post_reasoning(event)
+            case PreToolRound(tool_uses=uses):
+                self._event(event, ", ".join(use.name for use in uses))
+            case PreActing():
+                self._pre_acting(event)
+            case ActingChunk(tool_use=use, chunk=chunk):
+                self._line(event, f"  … {use.name}: {shorten(str(chunk), self._room)}", "dim")
+            case PostActing():
+                self._post_acting(event)
+            case PostToolRound(tool_results=results):
+                self._event(event, plural(len(results), "result"))
+            case PostCall():
+                self._post_call(event)
+            case Error():
+                self._error(event)
+            case MessagesAdded(messages=messages, origin=origin):
+                words = " / ".join(shorten(msg.text, self._room) for msg in messages)
+                self._line(event, f"  + {origin}: {words}", "dim")
+            case CallEnded(outcome=outcome):
+                self.stop_waiting()
+                self._event(event, outcome)
+            case (
+                PrePut(turn=turn) | PostPut(turn=turn) | PreTurn(turn=turn) | TurnValue(turn=turn) | PostTurn(turn=turn)
+            ):
+                self._event(event, call_text(turn.tool_use, self._room))
+            case Paused() | Resumed():
+                self._event(event, "")
+            case _:
+                assert_never(event)
+
+    def _pre_reasoning(self, event: PreReasoning) -> None:
+        if not event.source:
+            self._said = ""
+        if not self.quiet:
+            room = self.console.width if self.console.is_terminal else 60
+            title = f"── {f'{event.source}: ' if event.source else ''}round {event.iteration} · {event.model} "
+            self._line(None, title + "─" * max(0, min(room, 80) - len(title)), "dim", bare=True)
+        told = f"{plural(len(event.input_messages), 'message')}, {plural(len(event.tools), 'tool')}"
+        self._event(event, f"{told}{', for a summary' if event.purpose == 'summary' else ''}")
+        self.waiting(f"waiting for {event.model}")
+
+    def _chunk(self, event: ReasoningChunk) -> None:
+        piece = event.incremental_chunk
+        if event.restart or piece.restart:
+            self._said = ""
+            self._line(event, "the reply broke off; it starts over", "yellow")
+        blocks = piece.blocks
+        thought = piece.thinking + "".join(block.text for block in blocks if isinstance(block, ThinkingBlock))
+        words = piece.text + "".join(block.text for block in blocks if isinstance(block, TextBlock))
+        if thought and not self.quiet:
+            self._stream(event, "thinking", thought, "dim italic")
+        if words:
+            self._said += "" if event.source else words
+            self._stream(event, "text", words, "")
+        for call in piece.tool_uses:
+            if call.name:
+                self._end_line()
+                self.waiting(f"the model writes a call of {call.name}")
+
+    def _post_reasoning(self, event: PostReasoning) -> None:
+        reply = event.reasoning_result
+        asks = plural(len(reply.tool_uses), "tool call") if reply.tool_uses else "an answer"
+        if not event.source and reply.text != self._said:
+            self._line(event, f"  a hook changed the reply: {shorten(reply.text, self._room)}", "yellow")
+            self._said = reply.text
+        self._event(event, f"{asks}; {tokens_text(event.usage)}; {duration_text(event.duration_ms / 1000)}")
+
+    def _pre_acting(self, event: PreActing) -> None:
+        decided = event.decision
+        if decided is not None and decided.verdict is not None:
+            self._vetoes[event.tool_use.id] = decided.hook
+        note = (
+            f"  ⊘ vetoed by {decided.hook}" if decided and isinstance(decided.verdict, Deny) else self._verdict(event)
+        )
+        self._line(event, f"  → {call_text(event.tool_use, self._room)}", "cyan", note)
+        self.waiting(f"{event.tool_use.name} is running")
+
+    def _post_acting(self, event: PostActing) -> None:
+        result = event.tool_result
+        marker, style = _STATES[result.state]
+        hook = self._vetoes.pop(result.tool_use_id, None)
+        by = f" by {hook}" if hook is not None else ""
+        how = "" if result.state == "success" and not by else f" ({result.state.replace('_', ' ')}{by})"
+        took = f"  {duration_text(event.duration_ms / 1000)}" if result.state == "success" else ""
+        said = result.text.removeprefix("Denied: ") if result.state == "denied" else result.text
+        text = shorten(said, max(30, self._room - len(result.name) - len(how) - len(took)))
+        self._line(event, f"  {marker} {result.name}{how}: {text}", style, took)
+
+    def _post_call(self, event: PostCall) -> None:
+        final = event.final_message.text
+        if not event.source and final and final != self._said:
+            self._stream(event, "text", final, "")
+            self._said = final
+        self._event(event, event.outcome)
+
+    def _error(self, event: Error) -> None:
+        recovered = event.decision is not None and isinstance(event.decision.verdict, Recover)
+        if event.fatal and not recovered:
+            self.stop_waiting()
+            return
+        who = f" of hook {event.hook}" if event.hook else f" of tool {event.tool_use.name}" if event.tool_use else ""
+        text = shorten(f"{type(event.error).__name__}: {event.error}", self._room)
+        self._line(event, f"  ✗ failure{who}: {text}", "red", self._verdict(event))
+
+    # ---- how it is printed
+
+    @property
+    def _room(self) -> int:
+        return max(40, self.console.width - (_LABEL_WIDTH if self.events else 0) - 8)
+
+    def _event(self, event: HookEvent, text: str) -> None:
+        """A line that only `events=True` has, unless hooks decided something."""
+        verdict = self._verdict(event)
+        if self.events:
+            self._line(event, text, "", verdict)
+        elif verdict:
+            self._line(event, f"  ⊘ {type(event).__name__}", "bold yellow", verdict)
+
+    def _verdict(self, event: HookEvent) -> str:
+        decided = event.decision
+        if decided is None or decided.verdict is None:
+            return ""
+        return f"  ⊘ {_verdict_text(decided.verdict, self._room)}, says {decided.hook}"
+
+    def _line(self, event: HookEvent | None, text: str, style: str, note: str = "", *, bare: bool = False) -> None:
+        if self.quiet:
+            return
+        line = Text(end="\n")
+        if not bare:
+            line.append(self._label(event), "dim")
+        line.append(self._fit(text), style)
+        line.append(self._fit(note), "bold yellow" if "⊘" in note else "dim")
+        self._end_line()
+        self._print(line)
+
+    def _label(self, event: HookEvent | None) -> str:
+        source = f"[{event.source}] " if event is not None and event.source else ""
+        if not self.events or event is None:
+            return source
+        return f"{event.seq:>5}  {type(event).__name__:<{_NAME_WIDTH}} {source}"
+
+    def _stream(self, event: ReasoningChunk | PostCall, kind: str, words: str, style: str) -> None:
+        indent = "" if self.quiet else " " * (_LABEL_WIDTH if self.events else 2)
+        words = self._fit(clean(words))
+        kind = f"{kind} {event.source}"
+        if self._open != kind:
+            words = words.lstrip("\n")
+            if not words:
+                return
+            self._end_line()
+            self._open = kind
+            label = self._label(event) if not self.quiet else ""
+            thinks = "(thinking) " if kind.startswith("thinking") else ""
+            self._print(Text(label.ljust(len(indent)) + thinks, "dim", end=""))
+            self._fresh = False
+        if self._fresh:
+            words = indent + words
+        body, last = words.rstrip("\n"), len(words) - len(words.rstrip("\n"))
+        self._print(Text(body.replace("\n", f"\n{indent}") + "\n" * last, style, end=""))
+        self._fresh = last > 0
+
+    def _end_line(self) -> None:
+        if self._open and not self._fresh:
+            self._print(Text("", end="\n"))
+        self._open, self._fresh = "", True
+
+    def _fit(self, text: str) -> str:
+        return text.translate(_ASCII) if self._plain_ascii else text
+
+    def _print(self, text: Text) -> None:
+        def put() -> None:
+            self.console.print(text, soft_wrap=True, end=text.end)
+
+        if self._held is None:
+            self.stop_waiting()
+            put()
+        elif self._open:  # the model has said something
+            self._release()
+            put()
+        else:
+            self._held.append(put)
+
+    def _release(self) -> None:
+        held, self._held = self._held or [], None
+        self.stop_waiting()
+        for print_line in held:
+            print_line()
+
+    def say(self, text: str, style: str = "") -> None:
+        """Print a line that belongs to no event."""
+        self._end_line()
+        self._print(Text(self._fit(text), style))
+
+    def waiting(self, what: str) -> None:
+        """Show, on a terminal, what is being waited for; the next line takes it away."""
+        if not self.console.is_terminal or self.quiet:
+            return
+        if self._status is None:
+            self._status = self.console.status(Text(f"{what} …", "dim"), spinner="dots")
+            self._status.start()
+        else:
+            self._status.update(Text(f"{what} …", "dim"))
+
+    def stop_waiting(self) -> None:
+        """Take the spinner away."""
+        status, self._status = self._status, None
+        if status is not None:
+            status.stop()
+
+    def end(self) -> None:
+        """The call is over, however it ended: end the line and take the spinner away."""
+        self._end_line()
+        self.stop_waiting()
+
+    def summary(self) -> None:
+        """Print what the call amounted to, row by row."""
+        self._release()
+        self.say("")
+        for name, value in self.tally.rows():
+            self._print(Text.assemble((f"  {name:<9}", "bold"), self._fit(value)))
+        self.say("")
+
+    def summary_line(self) -> None:
+        """Print what the call amounted to, on one line."""
+        if not self.quiet:
+            self.say(f"── {self.tally.line()}", "dim")
+
+    def next_call(self) -> None:
+        """Begin to count anew."""
+        self.tally = Tally()
+        self._vetoes.clear()
+        self._said = ""
+
+
+def _verdict_text(verdict: Verdict, room: int) -> str:
+    match verdict:
+        case Deny(reason=reason):
+            return f"denied ({shorten(reason, room)})"
+        case Stop(reason=reason):
+            return f"stop ({shorten(reason, room)})"
+        case Suspend():
+            return "suspended"
+        case Answer():
+            return "answered"
+        case Again():
+            return "asked again"
+        case Recover():
+            return "recovered"
+        case _:
+            assert_never(verdict)

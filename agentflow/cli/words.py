@@ -1,0 +1,111 @@
+"""Values as short text for people: arguments, results, durations, costs.
+
+Rules:
+
+1. What a model or a tool said is printed without control characters: it must not steer the terminal.
+2. One value is one line, cut to the room there is.
+"""
+
+from __future__ import annotations
+
+from agentflow.messages import Msg, ToolUseBlock
+from agentflow.specs import Usage
+
+__all__ = ["call_text", "clean", "cost_text", "duration_text", "plural", "shorten", "speech", "tokens_text"]
+
+
+def clean(text: str) -> str:
+    """The text without control characters; line breaks and tabs stay.
+
+    Example:
+        >>> clean("a\\x1b[31mb\\n")
+        'a[31mb\\n'
+    """
+    if text.isprintable():
+        return text
+    return "".join(char for char in text if char in "\n\t" or (char >= " " and not "\x7f" <= char <= "\x9f"))
+
+
+def shorten(text: str, room: int) -> str:
+    """The text on one line of at most `room` characters.
+
+    Example:
+        >>> shorten("one\\n  two three", 9)
+        'one two …'
+    """
+    flat = " ".join(clean(text).split())
+    return flat if len(flat) <= room else f"{flat[: max(0, room - 1)]}…"
+
+
+def call_text(use: ToolUseBlock, room: int) -> str:
+    """A tool call as one writes it.
+
+    Example:
+        >>> call_text(ToolUseBlock("t1", "add", {"a": 1, "b": 2}), 60)
+        'add(a=1, b=2)'
+    """
+    if use.input_error is not None:
+        return shorten(f"{use.name}({use.raw}", room)
+    inside = ", ".join(f"{name}={shorten(repr(value), max(20, room // 2))}" for name, value in use.input.items())
+    return shorten(f"{use.name}({inside}", room - 1) + ")"
+
+
+def speech(msg: Msg) -> str:
+    """What a message says, for the conversation's printout."""
+    calls = [f"[asks for {use.name}]" for use in msg.tool_uses]
+    results = [f"[{result.name}: {result.state}] {result.text}" for result in msg.tool_results]
+    return "\n".join([*([msg.text] if msg.text and not results else []), *calls, *results])
+
+
+def plural(count: int, thing: str) -> str:
+    """`1 round`, `2 rounds`."""
+    return f"{count:,} {thing}{'' if count == 1 else 's'}"
+
+
+def duration_text(seconds: float) -> str:
+    """A duration as a person says it.
+
+    Example:
+        >>> duration_text(0.0312), duration_text(2.345), duration_text(75)
+        ('31 ms', '2.3 s', '1 min 15 s')
+    """
+    if seconds < 0.001:
+        return "<1 ms"
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    return f"{int(seconds) // 60} min {int(seconds) % 60} s"
+
+
+def tokens_text(usage: Usage) -> str:
+    """Token counts; what was thought and what came from a cache is part of them.
+
+    Example:
+        >>> tokens_text(Usage(input_tokens=1200, output_tokens=80))
+        '1,200 in, 80 out'
+    """
+    parts = [f"{usage.input_tokens:,} in", f"{usage.output_tokens:,} out"]
+    if usage.reasoning_tokens:
+        parts.append(f"{usage.reasoning_tokens:,} of them thinking")
+    if usage.cache_read_tokens:
+        parts.append(f"{usage.cache_read_tokens:,} from cache")
+    return ", ".join(parts)
+
+
+def cost_text(usage: Usage) -> str:
+    """What it cost, if a price is known.
+
+    Example:
+        >>> cost_text(Usage(cost=0.00046)), cost_text(Usage())
+        ('$0.00046', 'unknown')
+    """
+    if usage.cost is None:
+        return "unknown"
+    return (
+        f"${usage.cost:.2f}"
+        if usage.cost >= 1
+        else f"${usage.cost:.2g}"
+        if usage.cost >= 0.0001
+        else f"${usage.cost:.6f}"
+    )

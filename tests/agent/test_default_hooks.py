@@ -1,0 +1,77 @@
+"""The hooks that an agent has unless told otherwise."""
+
+from typing import Any
+
+import pytest
+from eventlog import history, use
+
+from agentflow import Agent, ModelChunk, ModelError, ThinkingBlock, tool
+from agentflow.messages import Msg
+from agentflow.testing import ScriptedModel
+
+
+def cut(text: str) -> list[ModelChunk]:
+    return [ModelChunk(text, finish_reason="length")]
+
+
+async def test_an_empty_answer_is_asked_for_once_more() -> None:
+    """An empty answer is not stored; the model is reminded once."""
+    agent = Agent("a", ScriptedModel(["", "words"]))
+    assert (await agent.call("go")).text == "words"
+    reminder = "user: Your answer was empty. Answer with words, or call a tool."
+    assert history(agent.session()) == ["user: go", reminder, "assistant: words"]
+
+
+@pytest.mark.parametrize("empty", ["", "  \n", [ModelChunk(finish_reason="stop")], Msg.assistant([ThinkingBlock("hm")])])
+async def test_two_empty_answers_are_an_error(empty: Any) -> None:
+    """The second empty answer is a ModelError that says so."""
+    agent = Agent("a", ScriptedModel([empty, empty]))
+    with pytest.raises(ModelError) as caught:
+        await agent.call("go")
+    assert str(caught.value).startswith("The model answered nothing, 2 times: no words and no tool call (finish_reason")
+
+
+async def test_a_truncated_answer_is_asked_for_twice() -> None:
+    """An answer that was cut off is asked for again, twice."""
+    agent = Agent("a", ScriptedModel([cut("too lo"), cut("still too"), "short"]))
+    assert (await agent.call("go")).text == "short"
+
+
+async def test_a_third_truncated_answer_is_an_error() -> None:
+    """The third truncated answer is a ModelError that names the fix."""
+    agent = Agent("a", ScriptedModel([cut("a"), cut("b"), cut("c")]))
+    with pytest.raises(ModelError) as caught:
+        await agent.call("go")
+    assert str(caught.value) == (
+        "The model's answer was cut off by its token limit 3 times (finish_reason 'length'). Raise "
+        "ModelOptions(max_tokens=...), or ask for less at once."
+    )
+
+
+async def test_a_truncated_answer_with_calls_does_not_run_them() -> None:
+    """Calls of a truncated answer may be half: they are superseded, not run."""
+    ran: list[int] = []
+
+    @tool
+    async def work() -> str:
+        """Work."""
+        ran.append(1)
+        return ""
+
+    agent = Agent("a", ScriptedModel([[use("t1", "work"), ModelChunk(finish_reason="length")], "short"]), tools=[work])
+    assert (await agent.call("go")).text == "short"
+    assert ran == []
+
+
+async def test_the_counts_are_per_run() -> None:
+    """Each run has its retries."""
+    agent = Agent("a", ScriptedModel(["", "one", "", "two"]))
+    assert [(await agent.call("1")).text, (await agent.call("2")).text] == ["one", "two"]
+
+
+async def test_left_out() -> None:
+    """`default_hooks=()` leaves them out, in the constructor and the builder: an empty answer is an answer."""
+    reply = await Agent("a", ScriptedModel([""]), default_hooks=()).call("go")
+    assert (reply.text, reply.outcome) == ("", "completed")
+    built = Agent.builder().name("a").model(ScriptedModel([cut("cut of")])).default_hooks().build()
+    assert (await built.call("go")).text == "cut of"

@@ -1,0 +1,206 @@
+"""Sessions: the implicit conversation, named queues, fresh ones, and many at a time."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from eventlog import history, use
+
+from agentflow import Agent, CallEnded, MemoryStore, Msg, ReasoningChunk, Session, UsageError, tool
+from agentflow.testing import ScriptedModel
+
+
+async def test_the_implicit_session_continues() -> None:
+    """Calls without session= are one conversation."""
+    model = ScriptedModel(["one", "two"])
+    agent = Agent("a", model)
+    await agent.call("1")
+    await agent.call("2")
+    assert [msg.text for msg in model.requests[1].messages] == ["1", "one", "2"]
+    assert history(agent.session()) == ["user: 1", "assistant: one", "user: 2", "assistant: two"]
+
+
+async def test_an_overlapping_call_is_refused() -> None:
+    """A second call on the implicit session while one runs is a UsageError that names session=; nothing is fired."""
+    gate = asyncio.Event()
+    agent = Agent("a", ScriptedModel([[opened(gate), "one"]]))
+    first = asyncio.create_task(_call(agent, "1"))
+    await asyncio.sleep(0)
+    with pytest.raises(UsageError) as caught:
+        await agent.call("2")
+    assert str(caught.value) == (
+        "A call on agent 'a' overlaps with another one on its implicit session, which is one conversation. Await the "
+        "first call, or give each call a conversation of its own: session='some-id' or session=Session.fresh()."
+    )
+    gate.set()
+    assert await first == "one"
+
+
+def opened(gate: asyncio.Event) -> Callable[[], Awaitable[None]]:
+    """A line of a script that waits for a gate."""
+
+    async def wait() -> None:
+        await gate.wait()
+
+    return wait
+
+
+async def _call(agent: Agent, text: str, **options: Any) -> str:
+    return (await agent.call(text, **options)).text
+
+
+async def test_a_named_session_queues_first_come() -> None:
+    """Calls in a named session run one after the other, in order of arrival."""
+    agent = Agent("a", ScriptedModel(lambda request: request.messages[-1].text))
+    tasks = [asyncio.create_task(_call(agent, str(i), session="s")) for i in range(5)]
+    assert await asyncio.gather(*tasks) == list("01234")
+    assert [msg.text for msg in agent.session("s").messages] == [c for i in range(5) for c in (str(i), str(i))]
+
+
+async def test_a_cancelled_waiter_lets_the_next_one_in() -> None:
+    """A call that is cancelled while it waits for its session is skipped; those behind it run."""
+    gate = asyncio.Event()
+    script: list[Any] = [[opened(gate), "first"], "third"]
+    agent = Agent("a", ScriptedModel(script))
+    tasks = [asyncio.create_task(_call(agent, str(i), session="s")) for i in range(3)]
+    await asyncio.sleep(0)
+    tasks[1].cancel()
+    await asyncio.sleep(0)
+    gate.set()
+    results = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [results[0], type(results[1]), results[2]] == ["first", asyncio.CancelledError, "third"]
+    assert history(agent.session("s")) == ["user: 0", "assistant: first", "user: 2", "assistant: third"]
+
+
+async def test_sessions_run_in_parallel() -> None:
+    """Two sessions of one agent are under way at the same time."""
+    inside: set[str] = set()
+    both = asyncio.Event()
+
+    @tool
+    async def meet(who: str) -> str:
+        """Wait for the other."""
+        inside.add(who)
+        if len(inside) == 2:
+            both.set()
+        await both.wait()
+        return who
+
+    def brain(request: Any) -> Any:
+        last = request.messages[-1]
+        return use("t1", "meet", who=last.text) if last.role == "user" else last.text
+
+    agent = Agent("a", ScriptedModel(brain), tools=[meet])
+    assert await asyncio.gather(_call(agent, "x", session="x"), _call(agent, "y", session="y")) == ["x", "y"]
+
+
+async def test_fresh_sessions() -> None:
+    """`Session.fresh()` shares nothing; `messages=` is what it starts from."""
+    model = ScriptedModel(["one", "two"])
+    agent = Agent("a", model)
+    await agent.call("1", session=Session.fresh())
+    await agent.call("2", session=Session.fresh(messages=[Msg.user("before"), Msg.assistant("yes?")]))
+    assert [[msg.text for msg in request.messages] for request in model.requests] == [["1"], ["before", "yes?", "2"]]
+    assert history(agent.session()) == []
+
+
+async def test_no_cross_talk() -> None:
+    """50 concurrent streams on one agent, with tools and chunks: each sees its own events only."""
+
+    @tool(type="read")
+    async def echo(text: str) -> str:
+        """Echo."""
+        await asyncio.sleep(0)
+        return text
+
+    def brain(request: Any) -> Any:
+        last = request.messages[-1]
+        if last.role == "user":
+            return [use("t1", "echo", text=last.text), use("t2", "echo", text=last.text)]
+        return [*last.tool_results[0].text, ""]
+
+    agent = Agent("a", ScriptedModel(brain), tools=[echo])
+
+    async def one(number: int) -> None:
+        word = f"word{number}"
+        said, ids, ended = "", set(), 0
+        async with agent.stream(word, session=Session.fresh()) as events:
+            async for event in events:
+                ids.add((event.run_id, event.session_id))
+                if isinstance(event, ReasoningChunk):
+                    said += event.incremental_chunk.text
+                    await asyncio.sleep(0)
+                ended += isinstance(event, CallEnded)
+        assert (said, len(ids), ended) == (word, 1, 1)
+
+    await asyncio.gather(*(one(number) for number in range(50)))
+
+
+@pytest.mark.parametrize("session", [None, "named"])
+async def test_after_a_bare_break_the_next_call_waits(session: str | None) -> None:
+    """After a bare break the next call on the session waits for the cleanup, and then works."""
+    cleaned: list[str] = []
+
+    @tool
+    async def slow() -> str:
+        """Never ends by itself."""
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)
+            cleaned.append("tool")
+        return ""
+
+    agent = Agent("a", ScriptedModel([["x", use("t1", "slow")], "next"]), tools=[slow])
+
+    async def reads() -> None:
+        async for event in agent.stream("go", session=session):
+            if type(event).__name__ == "PreActing":
+                break
+
+    await reads()
+    async with asyncio.timeout(5):
+        reply = await agent.call("again", session=session)
+    assert reply.text == "next"
+    assert history(agent.session(session))[2] == "tool: t1 interrupted 'Interrupted.'"
+
+
+async def test_a_stream_that_is_never_iterated_does_nothing() -> None:
+    """`agent.stream(...)` is cold: no call begins until it is read."""
+    agent = Agent("a", ScriptedModel(["x"]))
+    agent.stream("go")
+    assert (await agent.call("go")).text == "x"
+
+
+async def test_a_second_reader_is_refused() -> None:
+    """Two tasks that read one stream at a time: the second one gets a UsageError, the first goes on."""
+    gate = asyncio.Event()
+    agent = Agent("a", ScriptedModel([[opened(gate), "x"]]))
+    stream = aiter(agent.stream("go"))
+    await anext(stream)
+    await anext(stream)
+    first = asyncio.ensure_future(anext(stream))
+    await asyncio.sleep(0)
+    with pytest.raises(UsageError, match="one reader at a time"):
+        await anext(stream)
+    gate.set()
+    assert isinstance(await first, ReasoningChunk)
+    await stream.aclose()
+
+
+async def test_sessions_of_a_store() -> None:
+    """Another agent with the same store continues a named conversation."""
+    store = MemoryStore()
+    await Agent("a", ScriptedModel(["one"]), store=store).call("1", session="s")
+    model = ScriptedModel(["two"])
+    agent = Agent("a", model, store=store)
+    await agent.call("2", session="s")
+    assert [msg.text for msg in model.requests[0].messages] == ["1", "one", "2"]
+
+
+@pytest.mark.parametrize("bad", [3, b"x", object()])
+async def test_what_is_no_session(bad: Any) -> None:
+    """session= takes an id or a Session."""
+    with pytest.raises(UsageError, match="an id or a Session"):
+        await Agent("a", ScriptedModel([])).call("go", session=bad)

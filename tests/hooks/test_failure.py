@@ -1,0 +1,421 @@
+"""What happens when a hook fails: policies, notes, timeouts, and hooks that are disabled."""
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+from eventlog import Recorder, history, log, streamed, use
+
+from agentflow import Agent, Deny, Hook, HookTimeoutError, ToolEmitter, UsageError, tool
+from agentflow.errors import HookError
+from agentflow.events import (
+    ActingChunk,
+    CallEnded,
+    Error,
+    PostActing,
+    PostCall,
+    PostReasoning,
+    PostToolRound,
+    PreActing,
+    PreCall,
+    PreReasoning,
+    PreToolRound,
+    ReasoningChunk,
+)
+from agentflow.testing import ScriptedModel
+from agentflow.testing.clock import run_virtual
+
+DECISIONS = [PreCall, PreReasoning, PostReasoning, PreToolRound, PreActing, PostActing, PostToolRound, PostCall]
+NOTIFICATIONS = [ReasoningChunk, ActingChunk, CallEnded]
+
+
+@tool
+async def work(emitter: ToolEmitter) -> str:
+    """Emits twice."""
+    await emitter.emit("one")
+    await emitter.emit("two")
+    return "worked"
+
+
+class Bad(Hook):
+    """Fails on one event class; with `edits`, after having edited it."""
+
+    def __init__(self, kind: type, **options: Any) -> None:
+        self.kind = kind
+        self.calls = 0
+        for name, value in options.items():
+            setattr(self, name, value)
+
+    def on_event(self, event: Any) -> Any:
+        if isinstance(event, self.kind):
+            self.calls += 1
+            raise ValueError("hook broke")
+        return event
+
+
+def agent_of(*hooks: Any, script: list[Any] | None = None) -> Agent:
+    lines = script if script is not None else [[use("t1", "work")], ["e", "n", "d"]]
+    return Agent("a", ScriptedModel(lines), tools=[work], hooks=list(hooks))
+
+
+@pytest.mark.parametrize("kind", DECISIONS, ids=lambda kind: kind.__name__)
+async def test_a_failing_hook_aborts_on_a_decision(kind: type) -> None:
+    """By default an exception on a decision aborts the call: Error, then CallEnded; the caller gets the exception itself,
+    with a note that names hook, priority and event; the history is legal and the next call works."""
+    recorder = Recorder()
+    bad = Bad(kind)
+    agent = agent_of(bad, recorder, script=[[use("t1", "work")], "end", "end", "end"])
+    with pytest.raises(ValueError, match="hook broke") as caught:
+        await agent.call("go")
+    assert caught.value.__notes__ == [f"raised by hook Bad (priority 100) on {kind.__name__}"]
+    kinds = [type(event) for event in recorder.seen]
+    assert kinds.count(CallEnded) == 1
+    assert kinds[-1] is CallEnded
+    assert kinds.count(PreActing) == kinds.count(PostActing)
+    assert kinds.count(PreToolRound) == kinds.count(PostToolRound)
+    errors = [event for event in recorder.seen if isinstance(event, Error)]
+    assert [(error.phase, error.fatal, error.hook) for error in errors] == [("hook", True, "Bad")]
+    bad.kind = type(None)
+    assert (await agent.call("next")).text == "end"
+
+
+@pytest.mark.parametrize("kind", NOTIFICATIONS, ids=lambda kind: kind.__name__)
+async def test_a_failing_hook_is_skipped_and_disabled_on_a_notification(kind: type) -> None:
+    """On a notification a failure is reported and skipped, and the hook is not called for that type again in this run."""
+    bad = Bad(kind)
+    agent = agent_of(bad)
+    lines = await streamed(agent)
+    assert lines[-1] == "CallEnded completed"
+    assert bad.calls == 1
+    reported = [text for text in lines if text.startswith("Error")]
+    assert reported == ([] if kind is CallEnded else ["Error hook ValueError: hook broke"])
+
+
+async def test_a_disabled_hook_is_back_in_the_next_call() -> None:
+    """Being disabled lasts for one run."""
+    bad = Bad(ReasoningChunk)
+    agent = agent_of(bad, script=["a", "b"])
+    await agent.call("1")
+    await agent.call("2")
+    assert bad.calls == 2
+
+
+async def test_a_failing_error_hook_leaves_the_original_error() -> None:
+    """A hook that fails while an error is reported is attached as a note; the caller sees the original error."""
+    error = RuntimeError("model down")
+    agent = agent_of(Bad(Error), script=[error])
+    with pytest.raises(RuntimeError) as caught:
+        await agent.call("go")
+    assert caught.value is error
+    assert caught.value.__notes__ == ["while this was reported, hook 'Bad' failed: ValueError: hook broke"]
+
+
+class Half(Hook):
+    """Edits, then fails."""
+
+    def __init__(self, on_failure: Any, kind: type, field: str, value: Any) -> None:
+        self.on_failure = on_failure
+        self.kind, self.field, self.value = kind, field, value
+
+    def on_event(self, event: Any) -> Any:
+        if isinstance(event, self.kind):
+            setattr(event, self.field, self.value(event))
+            raise ValueError("half way")
+        return event
+
+
+class HalfLater(Half):
+    async def on_event(self, event: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        await asyncio.sleep(0)
+        return super().on_event(event)
+
+
+@pytest.mark.parametrize("made", [Half, HalfLater])
+async def test_skip_undoes_half_made_edits(made: Any) -> None:
+    """`on_failure="skip"`: the failing hook's edits are undone, those of other hooks stay, and the call goes on."""
+
+    class Before(Hook):
+        priority = 1
+
+        def on_event(self, event: Any) -> Any:
+            if isinstance(event, PostActing):
+                result = event.tool_result
+                event.tool_result = type(result)(result.tool_use_id, result.name, "kept")
+            return event
+
+    def spoiled(event: Any) -> Any:
+        result = event.tool_result
+        return type(result)(result.tool_use_id, result.name, "spoiled")
+
+    agent = agent_of(Before(), made("skip", PostActing, "tool_result", spoiled))
+    lines = await streamed(agent)
+    assert "PostActing t1 success 'kept'" in lines
+    assert [text for text in lines if text.startswith("Error")] == ["Error hook ValueError: half way"]
+    assert lines[-1] == "CallEnded completed"
+
+
+async def test_a_skipped_hook_runs_again_on_the_next_decision() -> None:
+    """`skip` on a decision does not disable the hook: a check that failed once checks again."""
+    bad = Bad(PreReasoning, on_failure="skip")
+    await agent_of(bad).call("go")
+    assert bad.calls == 2
+
+
+@pytest.mark.parametrize("kind", [PreCall, PreReasoning, PreToolRound, PreActing], ids=lambda kind: kind.__name__)
+async def test_deny_fails_closed(kind: type) -> None:
+    """`on_failure="deny"`: a guard that crashes denies."""
+    agent = agent_of(Bad(kind, on_failure="deny", guard=True), script=[[use("t1", "work")], "end"])
+    lines = await streamed(agent)
+    assert [text for text in lines if text.startswith(kind.__name__)][0].endswith("-> Deny(Bad)")
+    assert not any("worked" in text for text in lines)
+
+
+@pytest.mark.parametrize("guard", [False, True])
+async def test_deny_on_postacting_withholds_the_result(guard: bool) -> None:
+    """`on_failure="deny"` on PostActing: the result is withheld from history, model and stream."""
+    agent = agent_of(Bad(PostActing, on_failure="deny", guard=guard))
+    lines = await streamed(agent)
+    withheld = "t1 denied '(withheld: Bad failed with ValueError)'"
+    assert f"PostActing {withheld}" in lines
+    assert history(agent.session())[2] == f"tool: {withheld}"
+    assert not any("worked" in text for text in lines)
+
+
+@pytest.mark.parametrize("kind", [PostReasoning, PostToolRound, PostCall], ids=lambda kind: kind.__name__)
+async def test_deny_aborts_where_it_is_illegal(kind: type) -> None:
+    """`on_failure="deny"` where Deny is illegal aborts the call."""
+    with pytest.raises(ValueError, match="hook broke"):
+        await agent_of(Bad(kind, on_failure="deny")).call("go")
+
+
+@pytest.mark.parametrize("on_failure", [None, "skip"])
+async def test_a_failing_observer_harms_nothing(on_failure: Any) -> None:
+    """An observer that fails is reported and skipped, on decisions too."""
+    agent = agent_of(Bad(PostActing, observer=True, on_failure=on_failure))
+    lines = await streamed(agent)
+    assert [text for text in lines if text.startswith("Error")] == ["Error hook ValueError: hook broke"]
+    assert lines[-1] == "CallEnded completed"
+
+
+def test_a_hook_that_takes_too_long() -> None:
+    """`timeout`: a hook that passes it fails with a HookTimeoutError that names hook, event and limit."""
+
+    class Slow(Hook):
+        timeout = 2.0
+
+        async def on_event(self, event: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+            if isinstance(event, PreActing):
+                await asyncio.sleep(3600)
+            return event
+
+    recorder = Recorder()
+    with pytest.raises(HookTimeoutError) as caught:
+        run_virtual(agent_of(Slow(), recorder).call("go"))
+    assert str(caught.value) == "Hook 'Slow' did not answer PreActing within its timeout of 2 s."
+    assert recorder.log[-1].startswith("CallEnded failed HookTimeoutError")
+
+
+def test_a_slow_guard_denies() -> None:
+    """`timeout` with `on_failure="deny"`: a guard that does not answer in time refuses."""
+
+    class Slow(Hook):
+        timeout = 2.0
+        guard = True
+        on_failure = "deny"
+
+        async def on_event(self, event: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+            if isinstance(event, PreActing):
+                await asyncio.sleep(3600)
+            return event
+
+    lines = run_virtual(streamed(agent_of(Slow())))
+    assert "PostActing t1 denied 'Denied: Slow failed (HookTimeoutError), so this is refused'" in lines
+
+
+async def test_a_hooks_own_timeouterror_stays_itself() -> None:
+    """A TimeoutError that the hook raises itself is not dressed up as the hook's limit."""
+
+    class Own(Hook):
+        timeout = 2.0
+
+        async def on_event(self, event: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+            raise TimeoutError("mine")
+
+    with pytest.raises(TimeoutError, match="mine") as caught:
+        await agent_of(Own()).call("go")
+    assert type(caught.value) is TimeoutError
+
+
+def test_a_timeout_on_a_synchronous_hook_is_refused() -> None:
+    """A synchronous hook cannot be timed: it is refused when the agent is built, with the two ways out."""
+
+    class Sync(Hook):
+        timeout = 1.0
+
+        def on_event(self, event: Any) -> Any:
+            return event
+
+    with pytest.raises(UsageError) as caught:
+        agent_of(Sync())
+    assert str(caught.value) == (
+        "Hook 'Sync' has a timeout and is synchronous, so nothing can interrupt it: make it `async def`, or set "
+        "in_thread=True."
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"guard": True, "observer": True}, "a guard may veto, an observer may not"),
+        ({"on_failure": "ignore"}, "legal are 'abort', 'skip', 'deny', None"),
+        ({"timeout": 0, "in_thread": True}, "must be above 0"),
+        ({"timeout": -1, "in_thread": True}, "must be above 0"),
+        ({"events": []}, "events"),
+        ({"events": ["PreCall"]}, "events"),
+        ({"scope": "global"}, "scope"),
+        ({"priority": "high"}, "priority"),
+    ],
+)
+def test_options_that_cannot_hold_are_refused(options: dict[str, Any], text: str) -> None:
+    """Options that contradict each other or mean nothing are refused at registration, by name."""
+    with pytest.raises(UsageError, match="Bad") as caught:
+        agent_of(Bad(PreCall, **options))
+    assert text in str(caught.value)
+
+
+async def test_in_thread_runs_outside_the_loops_thread() -> None:
+    """`in_thread=True`: a blocking function runs in a thread, with the context variables of the call, and may veto."""
+    threads: list[int] = []
+
+    class Blocking(Hook):
+        in_thread = True
+
+        def on_event(self, event: Any) -> Any:
+            threads.append(threading.get_ident())
+            return Deny("from a thread") if isinstance(event, PreActing) else event
+
+    lines = await streamed(agent_of(Blocking()))
+    assert "PostActing t1 denied 'Denied: from a thread'" in lines
+    assert threading.get_ident() not in threads
+
+
+async def test_a_hook_that_raises_cancellederror_itself_is_a_failing_hook() -> None:
+    """A CancelledError that nobody asked for is a failing hook, not the end of the task."""
+
+    class Stray(Hook):
+        def on_event(self, event: Any) -> Any:
+            if isinstance(event, PreReasoning):
+                raise asyncio.CancelledError("mine")
+            return event
+
+    recorder = Recorder()
+    with pytest.raises(HookError, match="raised CancelledError on PreReasoning, although nobody cancelled the run"):
+        await agent_of(Stray(), recorder).call("go")
+    assert recorder.log[-1].startswith("CallEnded failed HookError")
+
+
+async def test_a_stray_cancellederror_follows_the_policy() -> None:
+    """A hook with `on_failure="skip"` that raises CancelledError itself is skipped like any failing hook."""
+
+    class Stray(Hook):
+        on_failure = "skip"
+
+        def on_event(self, event: Any) -> Any:
+            if isinstance(event, PreReasoning):
+                raise asyncio.CancelledError("mine")
+            return event
+
+    assert (await agent_of(Stray()).call("go")).text == "end"
+
+
+async def test_a_stray_cancellederror_of_an_observer_harms_nothing() -> None:
+    """An observer or a hook of a notification that raises CancelledError itself is skipped."""
+
+    class Stray(Hook):
+        observer = True
+
+        def on_event(self, event: Any) -> Any:
+            if isinstance(event, PreReasoning):
+                raise asyncio.CancelledError("mine")
+
+    assert (await agent_of(Stray()).call("go")).text == "end"
+
+
+async def test_serial_hooks_do_not_overlap_with_themselves() -> None:
+    """`serial=True` keeps a hook from overlapping with itself in parallel rounds; others do overlap."""
+
+    class Counting(Hook):
+        def __init__(self, serial: bool) -> None:
+            self.serial = serial
+            self.now = self.most = 0
+
+        async def on_event(self, event: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+            if isinstance(event, PreActing):
+                self.now += 1
+                self.most = max(self.most, self.now)
+                await asyncio.sleep(0)
+                self.now -= 1
+            return event
+
+    @tool(type="read")
+    async def look() -> str:
+        """Look."""
+        return "seen"
+
+    serial, free = Counting(True), Counting(False)
+    calls = [use(f"t{i}", "look") for i in range(4)]
+    await Agent("a", ScriptedModel([calls, "end"]), tools=[look], hooks=[free, serial]).call("go")
+    assert (serial.most, free.most) == (1, 4)
+
+
+async def test_shadow_records_and_applies_nothing() -> None:
+    """`shadow=True`: edits, verdicts and failures are recorded in the context, and nothing is applied."""
+    shadows: list[Any] = []
+
+    class Shadowy(Hook):
+        shadow = True
+
+        def on_event(self, event: Any) -> Any:
+            match event:
+                case PreActing():
+                    return Deny("would be denied")
+                case PostActing():
+                    event.tool_result = type(event.tool_result)("t1", "work", "would be this")
+                    return event
+                case PostToolRound():
+                    raise ValueError("would fail")
+                case _:
+                    return event
+
+    class Read(Hook):
+        observer = True
+
+        def on_event(self, event: Any) -> Any:
+            if isinstance(event, CallEnded):
+                shadows.extend(event.context.shadows)
+
+    agent = agent_of(Shadowy(), Read())
+    reply = await agent.call("go")
+    assert reply.text == "end"
+    assert history(agent.session())[2] == "tool: t1 success 'worked'"
+    assert [(s.event, {k: v.text for k, v in s.changes.items()}, type(s.verdict).__name__) for s in shadows] == [
+        ("PreActing", {}, "Deny"),
+        ("PostActing", {"tool_result": "would be this"}, "NoneType"),
+        ("PostToolRound", {}, "ValueError"),
+    ]
+
+
+async def test_a_failed_event_is_handed_out_with_its_error() -> None:
+    """An event whose chain failed still reaches observers and reader, once, with the failure in its decision."""
+    with pytest.raises(ValueError, match="hook broke"):
+        async with agent_of(Bad(PreReasoning)).stream("go") as events:
+            seen = []
+            async for event in events:
+                seen.append(event)  # noqa: PERF401 - the stream ends with an error, what came before counts
+    assert sorted(log(seen)) == [
+        "CallEnded failed ValueError: hook broke",
+        "Error hook fatal ValueError: hook broke",
+        "PreCall user: go",
+        "PreReasoning 1 reason !! ValueError(Bad)",
+    ]

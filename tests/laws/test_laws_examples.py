@@ -1,0 +1,323 @@
+"""L1, L6, L7, L8, L9 and what random programs have found, each as one small case."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from laws_harness import run
+
+from agentflow import Agent, Deny, Hook, Msg, ToolUseBlock, on, tool
+from agentflow.errors import Veto
+from agentflow.events import (
+    CallEnded,
+    Event,
+    PostReasoning,
+    PreActing,
+    PreCall,
+    PreReasoning,
+    PreToolRound,
+    ReasoningChunk,
+)
+from agentflow.facts import Fact
+from agentflow.loop.history import fold_events, fold_facts
+from agentflow.loop.schedule import ToolSchedule
+from agentflow.ports.store import MemoryStore
+from agentflow.specs import Usage
+from agentflow.testing import ScriptedModel
+from agentflow.verdicts import Again
+
+
+@tool(type="write")
+async def submit(answer: str = "") -> str:
+    """Hand in the work."""
+    return "submitted"
+
+
+def seeing(events: list[Any], **options: Any) -> Any:
+    return on(Event, observer=True, **options)(events.append)
+
+
+# ---- L6, L7
+
+
+@given(st.lists(st.sampled_from(["submit", "unknown"]), min_size=1, max_size=4))
+def test_the_model_answers_after_any_tool(names: list[str]) -> None:
+    """L6: no tool ends the loop."""
+    calls = [ToolUseBlock(f"t{n}", name, {}) for n, name in enumerate(names)]
+    model = ScriptedModel([*calls, "the answer"])
+    reply = run(lambda: Agent("a", model, tools=[submit]).call("hi").resolve())
+    assert reply.text == "the answer"
+    assert len(model.requests) == len(names) + 1
+
+
+@given(st.integers(1, 6), st.lists(st.sampled_from(["tool", "again", "suspend"]), min_size=20, max_size=20))
+def test_n_rounds_of_reasoning_then_one_summary(limit: int, plan: list[str]) -> None:
+    """L7: rejected replies and resumes spend the same budget; the summary has no tools."""
+    events: list[Any] = []
+    steps = iter(plan)
+
+    @on(PostReasoning)
+    def again(event: PostReasoning) -> Any:
+        if event.purpose == "reason" and now == "again":
+            return Again("once more")
+        return event
+
+    now = ""
+
+    def say(request: Any) -> Any:
+        nonlocal now
+        if not request.tools:
+            return "summary"
+        now = next(steps)
+        name = "risky" if now == "suspend" else "submit"
+        return [ToolUseBlock(f"t{len(model.requests)}", name, {})]
+
+    @tool(requires_approval=True)
+    async def risky() -> str:
+        """Needs a person."""
+        return "done"
+
+    model = ScriptedModel(say)
+
+    async def main() -> str:
+        agent = Agent("a", model, tools=[submit, risky], hooks=[again, seeing(events)], max_iterations=limit)
+        reply = await agent.call("hi")
+        while reply.outcome == "suspended":
+            reply = await agent.resume(decisions={p.id: Deny("no") for p in reply.pending})
+        return f"{reply.outcome} {reply.text}"
+
+    assert run(main) == "limited summary"
+    purposes = [e.purpose for e in events if isinstance(e, PreReasoning)]
+    assert purposes == ["reason"] * limit + ["summary"]
+
+
+# ---- L8
+
+
+@pytest.mark.parametrize("kind", [PreCall, PreReasoning, PostReasoning, PreToolRound, PreActing])
+def test_the_caller_sees_the_hook_s_own_error_with_a_note(kind: type[Event]) -> None:
+    """L8: by identity; the note names hook, priority and event."""
+    planted = KeyError("planted")
+
+    @on(kind, priority=77)
+    def breaks(event: Any) -> None:
+        raise planted
+
+    async def main() -> None:
+        agent = Agent("a", ScriptedModel([ToolUseBlock("t", "submit", {}), "ok"]), tools=[submit], hooks=[breaks])
+        with pytest.raises(KeyError) as caught:
+            await agent.call("hi")
+        assert caught.value is planted
+
+    run(main)
+    assert any("breaks" in n and "77" in n and kind.__name__ in n for n in planted.__notes__)
+
+
+# ---- L9
+
+
+@given(st.booleans(), st.sampled_from(["ok", "model fails", "hook fails"]))
+def test_a_sub_agent_has_its_own_source_and_bills_its_caller(children: bool, how: str) -> None:
+    """L9: not in the caller's stream unless asked for; hooks of scope `tree` see it; its cost is the caller's."""
+    spent = Msg.assistant("inner", usage=Usage(input_tokens=5, model_calls=1))
+    inner = Agent("inner", ScriptedModel([RuntimeError("down") if how == "model fails" else spent]))
+    tree: list[Any] = []
+    own: list[Any] = []
+    read: list[Any] = []
+    said = [ToolUseBlock("t", "inner", {"message": "go"}), Msg.assistant("outer", usage=Usage(input_tokens=2, model_calls=1))]
+
+    @on(PreReasoning, scope="tree")
+    def breaks(event: PreReasoning) -> None:
+        if event.source and how == "hook fails":
+            raise KeyError("in the tree")
+
+    async def main() -> None:
+        hooks = [breaks, seeing(tree, scope="tree"), seeing(own)]
+        outer = Agent("outer", ScriptedModel(said), tools=[inner], hooks=hooks)
+        async with outer.stream("hi", children=children) as events:
+            read.extend([event async for event in events])
+
+    run(main)
+    assert {e.source for e in own} == {""}
+    assert {e.source for e in tree} == {"", "inner"}
+    assert {e.source for e in read} == ({"", "inner"} if children else {""})
+    assert [e.source for e in tree if isinstance(e, CallEnded)] == ["inner", ""]
+    billed = tree[-1].usage
+    assert billed.input_tokens == (7 if how == "ok" else 2)
+    assert fold_events(own)[-1].text == "outer"
+
+
+# ---- found by random programs
+
+
+@pytest.mark.parametrize("session", [None, "s"])
+def test_after_a_bare_break_the_next_call_waits_for_the_cleanup(session: str | None) -> None:
+    """L1: no garbage collector is needed, and a kept event does not keep the stream open."""
+
+    async def main() -> str:
+        agent = Agent("a", ScriptedModel(["one", "two"]))
+        async for _event in agent.stream("x", session=session):
+            break
+        return (await asyncio.wait_for(agent.call("y", session=session), 10)).text
+
+    gc.disable()
+    try:
+        assert run(main) == "two"
+    finally:
+        gc.enable()
+
+
+class SlowLoad(MemoryStore):
+    """Takes a second to load, and fails the first time if told so."""
+
+    def __init__(self, fails: int = 0) -> None:
+        super().__init__()
+        self.fails = fails
+
+    async def load(self, session_id: str) -> Any:  # type: ignore[override]
+        await asyncio.sleep(1)
+        if self.fails:
+            self.fails -= 1
+            raise OSError("the disk")
+        return super().load(session_id)
+
+
+def test_a_session_is_free_after_its_loading_was_cancelled_or_failed() -> None:
+    """The next call works."""
+
+    async def main() -> None:
+        cancelled = Agent("a", ScriptedModel(["one"]), store=SlowLoad())
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(cancelled.call("x", session="s"), 0.5)
+        assert (await asyncio.wait_for(cancelled.call("y", session="s"), 10)).text == "one"
+        failing = Agent("a", ScriptedModel(["one"]), store=SlowLoad(1))
+        with pytest.raises(OSError, match="disk"):
+            await failing.call("x", session="s")
+        assert (await asyncio.wait_for(failing.call("y", session="s"), 10)).text == "one"
+
+    run(main)
+
+
+@pytest.mark.parametrize("kind", [PreCall, PostReasoning, PreToolRound])
+def test_what_the_reader_saw_last_is_what_history_holds(kind: type[Event]) -> None:
+    """L4: a stream closed at a decision leaves a history that its events tell."""
+    events: list[Any] = []
+
+    async def main() -> None:
+        agent = Agent("a", ScriptedModel([ToolUseBlock("t", "submit", {})]), tools=[submit], hooks=[seeing(events)])
+        async with agent.stream("hi") as stream:
+            async for event in stream:
+                if isinstance(event, kind):
+                    break
+        assert fold_events(events) == tuple(agent.session().messages)
+        assert agent.session().messages[0].text == "hi", "the user's words are kept"
+
+    run(main)
+
+
+def test_post_reasoning_tells_the_calls_that_are_run() -> None:
+    """L4: ids that a hook repeats are made unique before anybody sees the sealed event."""
+    events: list[Any] = []
+
+    @on(PostReasoning)
+    def doubles(event: PostReasoning) -> None:
+        if event.reasoning_result.tool_uses:
+            event.reasoning_result = Msg.assistant([*event.reasoning_result.content, *event.reasoning_result.content])
+
+    async def main() -> None:
+        model = ScriptedModel([ToolUseBlock("t", "submit", {}), "ok"])
+        agent = Agent("a", model, tools=[submit], hooks=[doubles, seeing(events)])
+        await agent.call("hi")
+        told = next(e for e in events if isinstance(e, PostReasoning)).reasoning_result.tool_uses
+        asked = next(e for e in events if isinstance(e, PreToolRound)).tool_uses
+        assert told == asked
+        assert fold_events(events) == tuple(agent.session().messages)
+
+    run(main)
+
+
+def test_a_veto_around_the_model_is_told_in_chunks() -> None:
+    """L4: what stands in for the reply reaches the reader as a chunk."""
+    events: list[Any] = []
+
+    class Vetoes(Hook):
+        def around(self, event: Any, source: Any) -> Any:
+            if isinstance(event, PreReasoning):
+                raise Veto("not that")
+            return source
+
+    run(lambda: Agent("a", ScriptedModel([]), hooks=[Vetoes(), seeing(events)]).call("hi").resolve())
+    assert "".join(e.incremental_chunk.text for e in events if isinstance(e, ReasoningChunk)) or any(
+        b.type == "text" for e in events if isinstance(e, ReasoningChunk) for b in e.incremental_chunk.blocks
+    )
+
+
+@pytest.mark.parametrize("kind", [ReasoningChunk, CallEnded])
+@pytest.mark.parametrize("on_failure", [None, "skip"])
+def test_a_veto_raised_on_a_notification_is_a_failing_hook(kind: type[Event], on_failure: Any) -> None:
+    """A notification cannot steer: raising Veto there is logged and skipped, as returning Deny is."""
+
+    @on(kind, on_failure=on_failure)
+    def vetoes(event: Any) -> None:
+        raise Veto("no")
+
+    reply = run(lambda: Agent("a", ScriptedModel(["ok"]), hooks=[vetoes]).call("hi").resolve())
+    assert reply.text == "ok"
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_an_interrupt_at_the_last_event_comes_too_late(fails: bool) -> None:
+    """L8: the call is over; its reply or its own error is what the caller gets."""
+
+    @on(CallEnded)
+    def late(event: CallEnded) -> None:
+        event.context.interrupt("too late")
+
+    async def main() -> str:
+        agent = Agent("a", ScriptedModel([RuntimeError("down") if fails else "ok"]), hooks=[late])
+        try:
+            return (await agent.call("hi")).text
+        except RuntimeError as error:
+            return str(error)
+
+    assert run(main) == ("down" if fails else "ok")
+
+
+def test_a_failing_observer_does_not_hide_the_event_from_the_next() -> None:
+    """Observers run always."""
+    events: list[Any] = []
+
+    @on(PreReasoning, observer=True, on_failure="abort", priority=1)
+    def breaks(event: PreReasoning) -> None:
+        raise KeyError("observer")
+
+    async def main() -> None:
+        with pytest.raises(KeyError):
+            await Agent("a", ScriptedModel(["ok"]), hooks=[breaks, seeing(events)]).call("hi")
+
+    run(main)
+    assert any(isinstance(e, PreReasoning) for e in events)
+
+
+@pytest.mark.parametrize("schedule", [ToolSchedule.BY_TYPE, ToolSchedule.PARALLEL, ToolSchedule.SEQUENTIAL])
+def test_a_round_whose_calls_all_ended_before_the_crash_is_closed(schedule: ToolSchedule) -> None:
+    """Resuming behind the last `ToolFinished` works under every schedule."""
+    store = MemoryStore()
+
+    async def main() -> None:
+        agent = Agent("a", ScriptedModel([ToolUseBlock("t", "submit", {}), "ok"]), tools=[submit], store=store)
+        await agent.call("hi", session="s")
+        facts: list[Fact] = list(store.load("s"))
+        cut = next(n for n, f in enumerate(facts) if type(f).__name__ == "ToolFinished") + 1
+        crashed = MemoryStore()
+        crashed.append("s", facts[:cut])
+        again = Agent("a", ScriptedModel(["ok"]), tools=[submit], store=crashed, schedule=schedule)
+        assert (await again.resume("s")).text == "ok"
+        assert fold_facts(crashed.load("s")) == tuple(again.session("s").messages)
+
+    run(main)

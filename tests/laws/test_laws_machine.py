@@ -1,0 +1,129 @@
+"""The machine: a run's facts, cut anywhere as by a crash, are a state that the run goes on from."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import given, note
+from laws_checks import check_history, check_request, check_wires
+from laws_harness import World, run
+from laws_programs import Path, Program, journals
+
+from agentflow.events import PreActing
+from agentflow.facts import CallOpened, Fact, Reasoned, RoundClosed, RoundSuspended, ToolDecided, ToolFinished, ToolStarted
+from agentflow.loop.history import fold_facts
+from agentflow.loop.machine import Machine
+from agentflow.messages import ToolUseBlock
+from agentflow.ports.store import MemoryStore
+
+CALL = Path("call")
+
+
+class Crash:
+    """What a prefix says of the round that was open when the process ended, read from the facts alone."""
+
+    def __init__(self, facts: Sequence[Fact]) -> None:
+        self.decided: dict[str, ToolDecided] = {}
+        self.started: set[str] = set()
+        self.finished: dict[str, Any] = {}
+        self.iterations = 0
+        self.limit = 0
+        for fact in facts:
+            match fact:
+                case CallOpened():
+                    self.iterations, self.limit = 0, fact.max_iterations
+                case Reasoned():
+                    self.iterations = fact.iteration
+                case ToolDecided():
+                    self.decided[fact.tool_use_id] = fact
+                case ToolStarted():
+                    self.started.add(fact.tool_use_id)
+                case ToolFinished():
+                    self.finished[fact.tool_use_id] = fact.result
+                case RoundClosed():
+                    self.decided, self.started, self.finished = {}, set(), {}
+                case RoundSuspended() | _:
+                    pass
+
+    @property
+    def uncertain(self) -> dict[str, ToolUseBlock]:
+        """Calls that had begun and not ended."""
+        return {i: self.decided[i].tool_use for i in self.started if i not in self.finished and i in self.decided}
+
+
+async def _recorded(program: Program) -> list[Fact]:
+    world = World(program)
+    await world.call()
+    world.armed = False
+    for _ in range(5):
+        if world.session.machine.suspended:
+            await world.call(resume=world.decisions(), path=CALL)
+    return list(world.store.load("s"))
+
+
+async def _resumed(program: Program, facts: list[Fact]) -> None:
+    store = MemoryStore()
+    store.append("s", facts)
+    world = World(replace(program, hooks=(), replies=()), store)
+    crash = Crash(facts)
+    machine = Machine.from_facts(facts)
+    assert machine.iteration == crash.iterations or not crash.limit
+    before = tuple(machine.transcript.messages)
+    action = machine.next()
+    if action == "input":
+        seen = await world.call(path=CALL)
+    else:
+        await world.session.acquire("test")  # what is pending is known when the session is loaded
+        world.session.release()
+        seen = await world.call(resume=world.decisions(), path=CALL)
+    assert seen.error is None, f"{action}: {seen.error!r}"
+    if action != "input":
+        _check_vetting(crash, seen.observed)
+        _check_results(crash, world)
+        asked = len(world.model.requests)
+        assert asked <= max(crash.limit - crash.iterations, 0) + 1, f"{asked} requests on a budget of {crash.limit}"
+    for _ in range(5):  # each approval may lead to the next call that needs one
+        if world.session.machine.suspended:
+            seen = await world.call(resume=world.decisions(), path=CALL)
+            assert seen.error is None, repr(seen.error)
+    check_history(world.history)
+    assert world.history[: len(before)] == before, "what was stored has changed"
+    assert fold_facts(store.load("s")) == world.history
+    for request in world.model.requests:
+        check_request(request.messages)
+        check_wires(request.messages, request.tools)
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+def _check_vetting(crash: Crash, events: Sequence[Any]) -> None:
+    vetted = {e.tool_use.id for e in events if isinstance(e, PreActing)}
+    twice = vetted & set(crash.decided)
+    assert not twice, f"decided, and vetted again: {twice}"
+
+
+def _check_results(crash: Crash, world: World) -> None:
+    results = {r.tool_use_id: r for m in world.history for r in m.tool_results}
+    for done, result in crash.finished.items():
+        assert results.get(done, result) == result, f"the result of {done} has changed"
+    for started, use in crash.uncertain.items():
+        if started in results:
+            unknown = results[started].text.startswith("Outcome unknown")
+            assert unknown == (use.name != "again"), f"{use}: {results[started]}"
+    ran = {use.name for use in crash.uncertain.values()} - {"again"}
+    others = {d.tool_use.name for i, d in crash.decided.items() if i not in crash.started}
+    undecided = {u.name for m in world.history for u in m.tool_uses if u.id not in crash.decided}
+    for name in ran - others - undecided:
+        assert world.ran[name] == 0, f"{name} ran again although nobody knows whether it did"
+
+
+@given(journals())
+def test_facts_cut_at_every_prefix_are_resumed(program: Program) -> None:
+    """Transcript, budget and vetting hold: nothing decided is decided again, nothing unsafe runs twice."""
+    note(repr(program))
+    facts = run(lambda: _recorded(program))
+    for cut in range(len(facts) + 1):
+        note(f"cut at {cut}: {[type(f).__name__ for f in facts[:cut]]}")
+        run(lambda cut=cut: _resumed(program, facts[:cut]))

@@ -1,0 +1,67 @@
+"""L3: one program, called in every way, gives one log of events and the same facts."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from hypothesis import given, note
+from laws_harness import Seen, World, run
+from laws_programs import Path, Program, steady_programs
+
+from agentflow.events import Event
+from agentflow.messages import Msg
+
+_OWN_ID = re.compile(r"\b(msg|call|run|session)_\w+")
+_SKIPPED = {"_frame", "time", "duration_ms", "_chunks", "_stop", "writable", "verdicts", "draft", "open_form", "sealed_form"}
+
+
+def normal(values: list[Any]) -> list[str]:
+    """As text, without times, with ids numbered by first appearance."""
+    names: dict[str, str] = {}
+    return [_OWN_ID.sub(lambda m: names.setdefault(m[0], f"#{len(names)}"), _text(value)) for value in values]
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, Event):
+        fields = [n for c in type(value).__mro__ for n in getattr(c, "__annotations__", {}) if n not in _SKIPPED]
+        shown = {n: _text(getattr(value, n)) for n in sorted(set(fields)) if hasattr(type(value), n)}
+        return f"{type(value).__name__} {shown}"
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        shown = {n: _text(v) for n, v in zip(value._fields, value, strict=True) if n != "duration_ms"}
+        return f"{type(value).__name__} {shown}"
+    if isinstance(value, Msg):
+        return f"{value.role} {value.id} {value.content!r} {dict(value.metadata)} {value.usage} {value.finish_reason}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(_text(v) for v in value)}]"
+    if not isinstance(value, str) and hasattr(value, "__iter__"):
+        return f"[{', '.join(_text(v) for v in value)}]"
+    return repr(value)
+
+
+async def _called(program: Program, kind: str, record: bool = True) -> tuple[World, Seen]:
+    world = World(program, record=record)
+    return world, await world.call(path=Path("stream" if kind == "stream" else "call"))
+
+
+def _pair(program: Program) -> None:
+    called, by_call = run(lambda: _called(program, "call"))
+    streamed, by_stream = run(lambda: _called(program, "stream"))
+    assert normal(by_call.observed) == normal(by_stream.observed)
+    assert type(by_call.error) is type(by_stream.error)
+    assert called.ran == streamed.ran
+    assert normal(list(called.history)) == normal(list(streamed.history))
+    bare, unseen = run(lambda: _called(program, "call", record=False))
+    assert normal(list(bare.history)) == normal(list(called.history))
+    assert type(unseen.error) is type(by_call.error)
+    if unseen.reply is not None and by_call.reply is not None:
+        assert _text(unseen.reply.text) == _text(by_call.reply.text)
+        assert unseen.reply.outcome == by_call.reply.outcome
+    assert bare.ran == called.ran
+
+
+@given(steady_programs())
+def test_call_and_stream_give_the_same_events_in_the_same_order(program: Program) -> None:
+    """L3: an observer sees one log, read or not; without anybody looking, history and reply are the same."""
+    note(repr(program))
+    _pair(program)

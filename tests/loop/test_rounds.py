@@ -1,0 +1,191 @@
+"""Rounds: lanes, order of results, the cap on concurrency, and the schedules."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from eventlog import history, streamed, use
+
+from agentflow import Agent, Hook, PostActing, PreActing, Tool, ToolSchedule, UsageError, tool
+from agentflow.testing import ScriptedModel
+from agentflow.testing.clock import VirtualClockLoop
+
+
+class Lab:
+    """Tools of each lane that take virtual seconds and note when they ran."""
+
+    def __init__(self) -> None:
+        self.intervals: dict[str, tuple[float, float]] = {}
+
+    def tools(self) -> list[Tool[..., Any]]:
+        async def work(at: str, seconds: float = 1) -> str:
+            """Work."""
+            loop = asyncio.get_running_loop()
+            start = loop.time()
+            await asyncio.sleep(seconds)
+            self.intervals[at] = (round(start, 3), round(loop.time(), 3))
+            return at
+
+        kinds = ("research", "read", "write")
+        return [tool(name=kind, type=kind)(work) for kind in kinds] + [tool(name="plain")(work)]
+
+    @property
+    def most(self) -> int:
+        """How many ran at once."""
+        times = [(start, 1) for start, _ in self.intervals.values()] + [(end, -1) for _, end in self.intervals.values()]
+        now = most = 0
+        for _, change in sorted(times):
+            now += change
+            most = max(most, now)
+        return most
+
+
+def run(calls: list[Any], **options: Any) -> tuple[Lab, list[str], Agent]:
+    lab = Lab()
+    agent = Agent("a", ScriptedModel([calls, "end"]), tools=lab.tools(), **options)
+    with asyncio.Runner(loop_factory=VirtualClockLoop) as runner:
+        lines = runner.run(streamed(agent))
+    return lab, lines, agent
+
+
+MIXED = [
+    use("w1", "write", at="w1"),
+    use("r1", "read", at="r1"),
+    use("s1", "research", at="s1"),
+    use("w2", "plain", at="w2"),
+    use("r2", "read", at="r2"),
+    use("s2", "research", at="s2"),
+]
+
+
+def test_lanes_by_type() -> None:
+    """Research tools in parallel, then read tools in parallel, then write (and unmarked) tools one by one."""
+    lab, _, _ = run(MIXED)
+    assert lab.intervals == {
+        "s1": (0, 1),
+        "s2": (0, 1),
+        "r1": (1, 2),
+        "r2": (1, 2),
+        "w1": (2, 3),
+        "w2": (3, 4),
+    }
+
+
+def test_in_call_order() -> None:
+    """IN_CALL_ORDER: the model's order; neighbours of one parallel lane run together."""
+    calls = [use("r1", "read", at="r1"), use("r2", "read", at="r2"), use("w1", "write", at="w1"), use("r3", "read", at="r3")]
+    lab, _, _ = run(calls, schedule=ToolSchedule.IN_CALL_ORDER)
+    assert lab.intervals == {"r1": (0, 1), "r2": (0, 1), "w1": (1, 2), "r3": (2, 3)}
+
+
+def test_sequential() -> None:
+    """SEQUENTIAL: the model's order, one by one, whatever the lanes."""
+    lab, _, _ = run(MIXED[1:4], schedule=ToolSchedule.SEQUENTIAL)
+    assert lab.intervals == {"r1": (0, 1), "s1": (1, 2), "w2": (2, 3)}
+
+
+def test_parallel() -> None:
+    """PARALLEL: all at once, writes included."""
+    lab, _, _ = run(MIXED, schedule=ToolSchedule.PARALLEL)
+    assert set(lab.intervals.values()) == {(0, 1)}
+
+
+@pytest.mark.parametrize("cap", [1, 2, 3, 7])
+def test_the_cap_on_concurrency(cap: int) -> None:
+    """Never more tools at a time than the cap, and never fewer while calls wait."""
+    calls = [use(f"t{i}", "read", at=f"t{i}") for i in range(6)]
+    lab, _, _ = run(calls, schedule=ToolSchedule.BY_TYPE.limit(cap))
+    assert lab.most == min(cap, 6)
+    assert max(end for _, end in lab.intervals.values()) == -(-6 // cap)
+
+
+def test_a_cap_of_nothing_is_refused() -> None:
+    """A cap below one is a UsageError."""
+    with pytest.raises(UsageError, match="max_concurrency=0"):
+        ToolSchedule.BY_TYPE.limit(0)
+
+
+def test_results_in_call_order_delivered_as_they_finish() -> None:
+    """PostActing events come in finishing order; the round and the history have the results in call order."""
+    calls = [use("t1", "read", at="slow", seconds=3), use("t2", "read", at="fast", seconds=1), use("t3", "read", at="mid", seconds=2)]
+    _, lines, agent = run(calls)
+    assert [text for text in lines if text.startswith("PostActing")] == [
+        "PostActing t2 success 'fast'",
+        "PostActing t3 success 'mid'",
+        "PostActing t1 success 'slow'",
+    ]
+    assert "PostToolRound t1 success 'slow'; t2 success 'fast'; t3 success 'mid'" in lines
+    assert history(agent.session())[2] == "tool: t1 success 'slow'; t2 success 'fast'; t3 success 'mid'"
+
+
+def test_results_are_delivered_while_siblings_run() -> None:
+    """The reader has a result at the moment it is there, not at the end of the round."""
+    times: dict[str, float] = {}
+
+    async def read(agent: Agent) -> None:
+        async for event in agent.stream("go"):
+            if isinstance(event, PostActing):
+                times[event.tool_use.id] = round(asyncio.get_running_loop().time(), 3)
+
+    calls = [use("t1", "read", at="slow", seconds=3), use("t2", "read", at="fast", seconds=1)]
+    agent = Agent("a", ScriptedModel([calls, "end"]), tools=Lab().tools())
+    with asyncio.Runner(loop_factory=VirtualClockLoop) as runner:
+        runner.run(read(agent))
+    assert times == {"t2": 1, "t1": 3}
+
+
+class Rename(Hook):
+    """Renames calls."""
+
+    def __init__(self, **names: str) -> None:
+        self.names = names
+
+    def on_event(self, event: Any) -> Any:
+        if isinstance(event, PreActing) and event.tool_use.id in self.names:
+            event.tool_use = event.tool_use.replace(name=self.names[event.tool_use.id])
+        return event
+
+
+def test_a_renamed_call_takes_its_new_lane() -> None:
+    """A read that a hook makes a write waits for the write lane, one by one with the others."""
+    calls = [use("t1", "read", at="t1"), use("t2", "read", at="t2"), use("t3", "read", at="t3"), use("t4", "write", at="t4")]
+    lab, lines, _ = run(calls, hooks=[Rename(t1="write", t2="write")])
+    assert lab.intervals["t3"] == (0, 1)
+    writes = sorted(lab.intervals[name] for name in ("t1", "t2", "t4"))
+    assert writes == [(1, 2), (2, 3), (3, 4)]
+    assert sum(text.startswith("PreActing") for text in lines) == 4
+    assert sum(text.startswith("PostActing") for text in lines) == 4
+
+
+def test_an_unknown_tool_counts_as_a_write() -> None:
+    """A call of an unknown tool is vetted in the write lane, behind the reads."""
+    _, lines, _ = run([use("t1", "nothing"), use("t2", "read", at="t2")])
+    assert [text.split("(")[0] for text in lines if text.startswith("PreActing")] == ["PreActing t2:read", "PreActing t1:nothing"]
+
+
+def test_a_slow_reader_slows_parallel_tools() -> None:
+    """Tools that emit in parallel wait for the reader: at most a few pieces are on their way."""
+    from agentflow import ActingChunk, ToolEmitter
+
+    emitted: list[int] = []
+
+    @tool(type="read")
+    async def emits(emitter: ToolEmitter) -> str:
+        """Emit."""
+        for number in range(100):
+            await emitter.emit(number)
+            emitted.append(number)
+        return "done"
+
+    async def read() -> int:
+        agent = Agent("a", ScriptedModel([[use("t1", "emits"), use("t2", "emits")], "end"]), tools=[emits])
+        async with agent.stream("go") as events:
+            async for event in events:
+                if isinstance(event, ActingChunk):
+                    for _ in range(50):
+                        await asyncio.sleep(0)
+                    return len(emitted)
+        return -1
+
+    with asyncio.Runner() as runner:
+        assert runner.run(read()) <= 16

@@ -1,0 +1,66 @@
+"""The benchmarks run; what they measure is not asserted, since a busy machine would decide it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+
+def benchmarks(*arguments: str) -> str:
+    command = [sys.executable, "-W", "error", "-m", "benchmarks", *arguments]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
+
+
+@pytest.fixture(scope="module")
+def report() -> dict[str, object]:
+    return json.loads(benchmarks("--quick", "--json"))
+
+
+def test_every_row_gives_its_figures(report: dict[str, object]) -> None:
+    """A quick run goes through all rows of the budget table and names the machine and versions it ran on."""
+    figures = report["figures"]
+    assert isinstance(figures, list)
+    rows = dict.fromkeys(figure["row"] for figure in figures)
+    assert list(rows) == [
+        "hooks", "unheard", "call", "round", "streamed", "chunk", "history", "at-once", "parallel", "build", "import",
+    ]  # fmt: skip
+    assert {"python", "cpus", "packages"} <= report.keys()
+
+
+def test_each_figure_says_whether_its_budget_is_kept(report: dict[str, object]) -> None:
+    """A figure with a budget is ok or not; one without is only printed."""
+    figures = report["figures"]
+    assert isinstance(figures, list)
+    assert {figure["ok"] is None for figure in figures if figure["budget"] is None} == {True}
+    assert {figure["ok"] is None for figure in figures if figure["budget"] is not None} == {False}
+
+
+def test_importing_the_package_does_not_load_litellm(report: dict[str, object]) -> None:
+    """`import agentflow` leaves the heavy packages alone."""
+    figures = report["figures"]
+    assert isinstance(figures, list)
+    loaded = [figure["value"] for figure in figures if "litellm loaded" in figure["what"]]
+    assert loaded == [0.0]
+
+
+def test_one_row_can_be_asked_for() -> None:
+    """`--only` prints the heading and the lines of that row."""
+    lines = benchmarks("--quick", "--only", "build").splitlines()
+    assert "CPython" in lines[0] or "Python" in lines[0]
+    assert [line[5:10].strip() for line in lines[3:]] == ["build", "build"]
+
+
+def test_an_unknown_row_is_refused() -> None:
+    """A misspelt row ends with an error that lists the rows."""
+    command = [sys.executable, "-m", "benchmarks", "--only", "rounds"]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    assert ended.returncode == 2
+    assert "'round'" in ended.stderr

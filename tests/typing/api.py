@@ -1,0 +1,281 @@
+"""What the checker must infer for the public names (pyright strict; never run). Its counterpart is `wrong.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, assert_never, assert_type
+
+from reactivex import operators as ops
+
+from agentflow import (
+    ActingChunk,
+    ActingEvent,
+    Again,
+    Agent,
+    AgentBuilder,
+    AgentFlux,
+    AgentView,
+    Answer,
+    Approve,
+    CallEnded,
+    Decided,
+    Deny,
+    Dep,
+    Error,
+    Flux,
+    FunctionHook,
+    Hook,
+    HookEvent,
+    HookResult,
+    MemoryStore,
+    MessagesAdded,
+    Model,
+    ModelChunk,
+    ModelOptions,
+    ModelRequest,
+    Mono,
+    Msg,
+    Outcome,
+    Paused,
+    Pending,
+    PostActing,
+    PostCall,
+    PostPut,
+    PostReasoning,
+    PostToolRound,
+    PostTurn,
+    PreActing,
+    PreCall,
+    PrePut,
+    PreReasoning,
+    PreToolRound,
+    PreTurn,
+    ReasoningChunk,
+    Recover,
+    Reply,
+    Resumed,
+    RunContext,
+    Session,
+    Stop,
+    Store,
+    Subscription,
+    Suspend,
+    Tool,
+    ToolContext,
+    ToolResultBlock,
+    ToolSpec,
+    ToolUseBlock,
+    TurnValue,
+    Usage,
+    fold,
+    on,
+    tool,
+)
+from agentflow.testing import ScriptedModel
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Coroutine
+
+
+@dataclass
+class Counter:
+    count: int = 0
+
+
+@tool
+async def add(a: int, b: int) -> int:
+    """Add."""
+    return a + b
+
+
+@tool(type="read", timeout=5)
+async def pages(count: int) -> AsyncIterator[str]:
+    """Read."""
+    for number in range(count):
+        yield f"page {number}"
+
+
+@tool(in_thread=True)
+def blocking(path: str) -> bytes:
+    """Read a file."""
+    return path.encode()
+
+
+async def tools_keep_their_function_types() -> None:
+    assert_type(await add(1, 2), int)
+    async for page in pages(3):
+        assert_type(page, str)
+    assert_type(await blocking("x"), bytes)
+    assert_type(add.name, str)
+    assert_type(add.spec, ToolSpec)
+    both: Sequence[Tool[..., Any]] = (add, pages, blocking)
+    Agent("a", "openai/gpt-5", tools=both)
+
+
+async def calls(agent: Agent, session: Session) -> None:
+    assert_type(await agent.call("hi"), Reply)
+    assert_type(agent.call("hi").block(), Reply)
+    assert_type(agent.call(Msg.user("hi")).subscribe(print, on_error=print), Subscription)
+    assert_type(agent.call([Msg.user("hi")], session=session).map(lambda reply: reply.text), Mono[str])
+    assert_type(await agent.resume(session, {"t1": Approve(), "t2": Deny("no"), "t3": Answer(1)}), Reply)
+    assert_type(agent.stream("hi"), AgentFlux)
+    assert_type(agent.resume_stream("s", {}), AgentFlux)
+    async with agent.stream("hi") as events:
+        async for event in events:
+            assert_type(event, HookEvent)
+    async for event in agent.stream("hi", children=True):
+        assert_type(event, HookEvent)
+    texts = agent.stream("hi").filter(lambda event: isinstance(event, ReasoningChunk)).map(str)
+    assert_type(texts, Flux[str])
+    assert_type(agent.stream("hi").pipe(ops.map(str)), Flux[str])
+    assert_type(agent.session("s").messages, Sequence[Msg])
+    assert_type(agent.session().pending, tuple[Pending, ...])
+    assert_type(agent.interrupt("s", "enough"), bool)
+
+
+def building() -> None:
+    assert_type(Agent.builder(), AgentBuilder[Agent])
+    built = Agent.builder().name("a").model("openai/gpt-5").tools([add]).hook(Everything()).max_iterations(3).build()
+    assert_type(built, Agent)
+
+
+def replies(reply: Reply) -> None:
+    assert_type(reply.text, str)
+    assert_type(reply.outcome, Outcome)
+    assert_type(reply.usage, Usage | None)
+    assert_type(reply.pending, tuple[Pending, ...])
+    assert_type(reply.tool_uses, tuple[ToolUseBlock, ...])
+    message: Msg = reply
+    assert_type(message.to_json(), str)
+
+
+class Everything(Hook):
+    """A match over all events is complete without a default."""
+
+    priority = 10
+
+    def on_event(self, event: HookEvent) -> HookResult:
+        match event:
+            case PreCall(input_messages=messages):
+                assert_type(messages, Sequence[Msg])
+                event.input_messages = [*messages, Msg.user("more")]
+            case PreReasoning():
+                event.input_messages = [Msg.system("short"), *event.input_messages]
+                event.tools = ()
+                event.model = "openai/gpt-5-mini"
+                event.options = ModelOptions(temperature=0.0)
+                return Answer("cached")
+            case ReasoningChunk(incremental_chunk=chunk):
+                assert_type(chunk, ModelChunk)
+                assert_type(event.accumulated_message, Msg)
+            case PostReasoning(reasoning_result=result):
+                event.reasoning_result = result
+                return Again("once more")
+            case PreToolRound(tool_uses=uses):
+                assert_type(uses, tuple[ToolUseBlock, ...])
+                return Stop("enough")
+            case PreActing(tool_use=ToolUseBlock(name="add", input={"a": 1})):
+                return Suspend({"why": "one"})
+            case PreActing(tool_use=use):
+                event.tool_use = use.replace(input={"a": 2})
+                return event.replace(tool_use=use)
+            case ActingChunk():
+                assert_type(event.tool_use, ToolUseBlock)
+            case PostActing(tool_result=answer):
+                assert_type(answer, ToolResultBlock)
+                event.tool_result = answer
+            case PostToolRound(tool_results=results):
+                assert_type(results, tuple[ToolResultBlock, ...])
+            case PostCall():
+                event.final_message = Msg.assistant("done")
+                assert_type(event.outcome, Outcome)
+            case Error(error=error):
+                assert_type(error, BaseException)
+                return Recover("sorry")
+            case CallEnded():
+                assert_type(event.usage, Usage)
+            case MessagesAdded(messages=added):
+                assert_type(added, tuple[Msg, ...])
+            case PrePut() | PostPut() | PreTurn() | TurnValue() | PostTurn() | Paused() | Resumed():
+                pass
+            case _:
+                assert_never(event)
+        return event
+
+
+class Later(Hook):
+    """The answer may come later, in any of the ways that reactive code has."""
+
+    async def on_event(self, event: HookEvent) -> HookEvent | None:
+        return event
+
+
+class Reactive(Hook):
+    def on_event(self, event: HookEvent) -> HookResult:
+        return Mono.just(event).delay(0.1)
+
+
+@on(PreActing, priority=5, on_failure="deny")
+def careful(event: PreActing) -> Deny | None:
+    return Deny("no") if event.tool_use.name == "delete" else None
+
+
+@on
+def log(event: PostReasoning | PostActing) -> None:
+    print(event)
+
+
+def hooks_from_functions() -> None:
+    same: FunctionHook[Callable[[PreActing], Deny | None]] = careful
+    Agent("a", "openai/gpt-5", hooks=[same, log, [Everything(), Later()]])
+    Agent("a", "openai/gpt-5", hooks={"before_llm": print})
+
+
+def what_every_event_knows(event: ActingEvent) -> None:
+    assert_type(event.run_id, str)
+    assert_type(event.seq, int)
+    assert_type(event.agent, AgentView)
+    assert_type(event.context, RunContext)
+    assert_type(event.decision, Decided | None)
+    assert_type(event.context.state[Counter].count, int)
+    assert_type(event.context.session_state[Counter], Counter)
+    assert_type(event.context.deps(Counter), Counter)
+    assert_type(event.context.usage, Usage)
+
+
+async def contexts(context: RunContext) -> None:
+    assert_type(await context.complete("a side question"), Msg)
+    assert_type(context.trace.turns[0].arguments, Mapping[str, Any])
+
+
+@tool
+async def charge(cents: int, book: Dep[Counter], context: ToolContext) -> str:
+    """Charge."""
+    assert_type(book, Counter)
+    assert_type(context.run, RunContext)
+    return f"{cents} under {context.idempotency_key}"
+
+
+class Parrot:
+    """A model of one's own needs no base class."""
+
+    name = "parrot"
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[ModelChunk]:
+        yield ModelChunk(request.messages[-1].text)
+
+
+def ports() -> None:
+    model: Model = Parrot()
+    scripted: Model = ScriptedModel(["hi"])
+    store: Store = MemoryStore()
+    Agent("a", model, store=store)
+    Agent("b", scripted)
+    assert_type(fold([ModelChunk("a")]), Msg)
+
+
+def a_mono_is_a_coroutine(agent: Agent) -> None:
+    work: Awaitable[Reply] = agent.call("hi")
+    task: Coroutine[Any, Any, Reply] = agent.call("hi")
+    print(work, task)
