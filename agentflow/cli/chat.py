@@ -49,7 +49,7 @@ class Chat:
     def talk(self) -> None:
         """Read and answer until the user ends it."""
         if self._asks:
-            self._screen.say(f"{self._agent.name}: {_HELP}", "dim")
+            self._screen.say(f"You talk with {self._agent.name}. {_HELP}", "dim")
         with call_loop() as runner, contextlib.suppress(EOFError):
             while True:
                 if self._session.pending:
@@ -105,12 +105,21 @@ class Chat:
 
     def _decisions(self) -> Mapping[str, Resolution]:
         """Ask the user what a suspended call waits for."""
-        return {wait.id: self._decide(wait) for wait in self._session.pending if wait.kind != "parked"}
+        decisions: dict[str, Resolution] = {}
+        for wait in self._session.pending:
+            if wait.kind == "parked":  # nothing to decide, but it must not go on unasked: it may park again
+                self._read(f"the call waits{_why(wait)}; Enter lets it go on ")
+            else:
+                decisions[wait.id] = self._decide(wait)
+        return decisions
 
     def _decide(self, wait: Pending) -> Resolution:
         what = call_text(wait.tool_use, 100) if wait.tool_use is not None else wait.id
-        why = f" ({shorten(str(wait.request), 100)})" if wait.request is not None else ""
         if wait.kind == "external":
-            return Answer(self._read(f"result of {what}{why}: "))
-        answer = self._read(f"may it run {what}?{why} [y/N] ").strip().lower()
+            return Answer(self._read(f"result of {what}{_why(wait)}: "))
+        answer = self._read(f"may it run {what}?{_why(wait)} [y/N] ").strip().lower()
         return Approve() if answer in ("y", "yes") else Deny("the user said no")
+
+
+def _why(wait: Pending) -> str:
+    return f" ({shorten(str(wait.request), 100)})" if wait.request is not None else ""

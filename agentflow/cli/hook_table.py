@@ -67,10 +67,10 @@ def _options(hook: Hook) -> str:
 def print_hooks(console: Console, name: str, hooks: HookSet) -> None:
     """Print the table; an event's name stands in its first row."""
     table = Table(box=box.SIMPLE_HEAD if console.is_terminal else None, pad_edge=False, header_style="bold")
-    table.add_column("event", style="cyan")
+    table.add_column("event", style="cyan", overflow="fold")
     table.add_column("role")
     table.add_column("priority", justify="right")
-    table.add_column("hook")
+    table.add_column("hook", overflow="fold")
     table.add_column("options", style="dim")
     before = ""
     for row in hook_rows(hooks):

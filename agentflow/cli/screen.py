@@ -45,7 +45,7 @@ from agentflow.events import (
     TurnValue,
 )
 from agentflow.messages import TextBlock, ThinkingBlock, ToolState
-from agentflow.verdicts import Again, Answer, Deny, Recover, Stop, Suspend, Verdict
+from agentflow.verdicts import Again, Answer, Approve, Deny, Recover, Stop, Suspend, Verdict
 
 __all__ = ["Screen", "make_console"]
 
@@ -62,6 +62,9 @@ _STATES: Final = MappingProxyType[ToolState, tuple[str, str]](
         "interrupted": ("■", "magenta"),
         "suspended": ("‖", "yellow"),
     }
+)
+_APPROVALS: Final = MappingProxyType(
+    {Approve: "approved", Answer: "answered from outside", Deny: "refused from outside"}
 )
 _ASCII: Final = str.maketrans(
     {"→": ">", "✓": "+", "✗": "x", "⊘": "!", "■": "#", "‖": "=", "·": "-", "…": "~", "─": "-"}
@@ -95,7 +98,7 @@ class Screen:
         self._open = ""  # what the line in progress shows: words or thoughts, and whose
         self._fresh = True  # the cursor stands at the start of a line
         self._said = ""  # the words of the reply in progress, or of the last one
-        self._vetoes: dict[str, str] = {}
+        self._deciders: dict[str, str] = {}  # tool-use id → the hook that decided instead of the tool
         encoding = (getattr(console.file, "encoding", None) or "ascii").lower()
         self._plain_ascii = not encoding.startswith(("utf", "cp65001"))
 
@@ -182,22 +185,24 @@ class Screen:
         self._event(event, f"{asks}; {tokens_text(event.usage)}; {duration_text(event.duration_ms / 1000)}")
 
     def _pre_acting(self, event: PreActing) -> None:
-        decided = event.decision
-        if decided is not None and decided.verdict is not None:
-            self._vetoes[event.tool_use.id] = decided.hook
-        note = (
-            f"  ⊘ vetoed by {decided.hook}" if decided and isinstance(decided.verdict, Deny) else self._verdict(event)
-        )
+        verdict = event.decision.verdict if event.decision is not None else None
+        note = self._verdict(event)
+        if event.approval is not None and isinstance(verdict, Suspend):
+            verdict, note = None, f"  {_APPROVALS[type(event.approval)]}"  # decided already: the hook's wish is history
+        elif event.decision is not None and isinstance(verdict, Deny):
+            note = f"  ⊘ vetoed by {event.decision.hook}"
+        if event.decision is not None and verdict is not None:
+            self._deciders[event.tool_use.id] = event.decision.hook
         self._line(event, f"  → {call_text(event.tool_use, self._room)}", "cyan", note)
         self.waiting(f"{event.tool_use.name} is running")
 
     def _post_acting(self, event: PostActing) -> None:
         result = event.tool_result
         marker, style = _STATES[result.state]
-        hook = self._vetoes.pop(result.tool_use_id, None)
-        by = f" by {hook}" if hook is not None else ""
-        how = "" if result.state == "success" and not by else f" ({result.state.replace('_', ' ')}{by})"
-        took = f"  {duration_text(event.duration_ms / 1000)}" if result.state == "success" else ""
+        hook = self._deciders.pop(result.tool_use_id, None)
+        state = "answered" if result.state == "success" else result.state.replace("_", " ")
+        how = f" ({state} by {hook})" if hook is not None else "" if result.state == "success" else f" ({state})"
+        took = f"  {duration_text(event.duration_ms / 1000)}" if not how else ""
         said = result.text.removeprefix("Denied: ") if result.state == "denied" else result.text
         text = shorten(said, max(30, self._room - len(result.name) - len(how) - len(took)))
         self._line(event, f"  {marker} {result.name}{how}: {text}", style, took)
@@ -344,7 +349,7 @@ class Screen:
     def next_call(self) -> None:
         """Begin to count anew."""
         self.tally = Tally()
-        self._vetoes.clear()
+        self._deciders.clear()
         self._said = ""
 
 

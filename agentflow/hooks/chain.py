@@ -27,7 +27,7 @@ from agentflow.errors import HookContractError, HookError, Veto
 from agentflow.events import EVENT_TYPES, Decision, Error, Event, PreActing, PreCall, PreReasoning, PreToolRound
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.options import Call, call_of, listens_to
-from agentflow.reactive import EMPTY, Just, first_value
+from agentflow.reactive import EMPTY, Just, Mono, first_value
 from agentflow.verdicts import Again, Decided, Deny, Stop, Suspend, Verdict
 
 __all__ = ["Chain", "Entry", "Faults", "HookSet", "run_chain"]
@@ -314,7 +314,11 @@ async def _observe(chain: Chain, event: Event, faults: Faults) -> None:
 async def _settle(chain: Chain, entry: Entry, event: Event, result: Any) -> Verdict | None:
     """Bring what a hook returned down to a verdict or None (the event goes on, changed in place if need be)."""
     while True:
-        if isinstance(result, Observable):
+        if isinstance(result, Mono):
+            result = await cast("Mono[Any]", result).resolve()
+            if result is EMPTY:
+                return None
+        elif isinstance(result, Observable):
             result = await first_value(cast("Observable[Any]", result))
             if result is EMPTY:
                 return None

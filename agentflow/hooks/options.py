@@ -15,7 +15,7 @@ from agentflow.context import Shadow
 from agentflow.errors import HookTimeoutError, UsageError
 from agentflow.events import Event
 from agentflow.hooks.hook import Hook
-from agentflow.reactive import EMPTY, first_value
+from agentflow.reactive import EMPTY, Mono, first_value
 from agentflow.verdicts import Deny
 
 __all__ = ["Call", "call_of", "check_options", "listens_to"]
@@ -85,6 +85,9 @@ def call_of(hook: Hook, kind: type[Event]) -> Call:
 
 
 async def _resolve(result: Any) -> Any:
+    if isinstance(result, Mono):
+        value = await cast("Mono[Any]", result).resolve()
+        return None if value is EMPTY else value
     if isinstance(result, Observable):
         value = await first_value(cast("Observable[Any]", result))
         return None if value is EMPTY else value

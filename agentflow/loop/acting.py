@@ -25,15 +25,16 @@ from agentflow.errors import (
 )
 from agentflow.events import ActingChunk, ErrorPhase, PostActing, PreActing
 from agentflow.facts import ToolDecided, ToolFinished, ToolStarted
-from agentflow.loop.drive import TimeLimit, drive
+from agentflow.loop.drive import LimitPassed, TimeLimit, drive
 from agentflow.loop.reasoning import sealed, wrap
-from agentflow.loop.run import RunBase, TurnPlace, current_turn
+from agentflow.loop.run import RunBase, current_turn
 from agentflow.loop.stream import Port
 from agentflow.messages import Pending, ToolResultBlock, ToolState, ToolUseBlock, tool_result
 from agentflow.reactive import EMPTY, Flux, Mono
 from agentflow.specs import Lane
 from agentflow.tools.context import ToolContext, ToolEmitter
 from agentflow.tools.results import failure_text, render
+from agentflow.tools.tool import Tool
 from agentflow.verdicts import Answer, Approve, Deny, Stop, Suspend, Verdict
 
 __all__ = ["Acting", "ToolMono"]
@@ -120,9 +121,14 @@ class Acting:
         self.stop: str | None = None
 
     @property
+    def tool(self) -> Tool[..., Any] | None:
+        """The tool that the call names, as hooks left it."""
+        return self.run.config.tools.get(self.use.name)
+
+    @property
     def lane(self) -> Lane:
         """The lane of the call as hooks left it; an unknown tool is a write."""
-        tool = self.run.config.tools.get(self.use.name)
+        tool = self.tool
         return "write" if tool is None else tool.lane
 
     async def whole(self, waits: Callable[[Lane], bool] | None = None) -> bool:
@@ -137,9 +143,12 @@ class Acting:
         try:
             if not self.vetted:
                 await self.vet()
-                if waits is not None and self.verdict is None and waits(self.lane):
+                if waits is not None and self.use is not self.original and self.verdict is None and waits(self.lane):
                     return False
-            await self.perform()
+            if self.verdict is None and not self.run.machine.started:
+                self.result = await self._run()
+            else:
+                await self.perform()
         except GeneratorExit:
             raise
         except BaseException as error:
@@ -150,20 +159,20 @@ class Acting:
 
     async def vet(self) -> None:
         """Pass the call through its Pre chain; a committed decision is not taken again."""
-        run, use = self.run, self.use
+        run, use, approval = self.run, self.use, self.approval
         self.began = run.monotonic()
-        committed = run.machine.decided.get(use.id)
-        if committed is not None:
+        decided = run.machine.decided
+        if decided and use.id in decided:
+            committed = decided[use.id]
             self.use = committed.tool_use
             self.verdict = cast("Verdict | None", committed.verdict)
             self.opened = self.vetted = True
             return
-        approval = self.approval
         if isinstance(approval, Approve) and approval.input is not None:
             self.use = use = use.replace(input=approval.input)
         self.opened = True
         hook = ""
-        if run.chains[PreActing] is None and (self.port is None or self.port.closed):
+        if run.chains[PreActing] is None and self.port is None:
             run.seq += 1
         else:
             event = cast("PreActing | None", await run.fire(PreActing, self.port, use, approval))
@@ -172,7 +181,9 @@ class Acting:
                 self.use = use = event.tool_use
                 if event.decision is not None:
                     self.verdict, hook = event.decision.verdict, event.decision.hook
-        self._take_approval(approval, hook)
+        tool = self.tool
+        if approval is not None or self.verdict is not None or (tool is not None and tool.requires_approval):
+            self._take_approval(approval, hook)
         self.vetted = True
         if self.pending is None:
             kept = run.note(ToolDecided(run.run_id, use.id, use, self.verdict))
@@ -186,10 +197,8 @@ class Acting:
                 self.verdict = approval if isinstance(approval, Deny | Answer) else None
             return
         if verdict is None:
-            tool = self.run.config.tools.get(self.use.name)
-            if tool is not None and tool.requires_approval:
-                self.verdict = verdict = Suspend({"tool": self.use.name, "input": dict(self.use.input)})
-                hook = "requires_approval"
+            self.verdict = verdict = Suspend({"tool": self.use.name, "input": dict(self.use.input)})
+            hook = "requires_approval"
         if isinstance(verdict, Suspend):
             self.pending = Pending(self.use.id, "approval", verdict.request, self.use, hook)
 
@@ -209,7 +218,7 @@ class Acting:
             self.result = self._result("Suspended: waits for a decision.", "suspended")
 
     def _repeatable(self) -> bool:
-        tool = self.run.config.tools.get(self.use.name)
+        tool = self.tool
         return tool is None or tool.idempotent
 
     def _result(self, text: Any, state: ToolState = "success") -> ToolResultBlock:
@@ -264,41 +273,34 @@ class Acting:
 
     async def work(self, transform: Transform | None) -> ToolResultBlock:
         """Run the tool once; its failures are raised, so that a wrapping hook can retry."""
-        run, use = self.run, self.use
-        tool = run.config.tools.get(use.name)
+        run, use, tool = self.run, self.use, self.tool
         if tool is None:
             raise ToolNotFoundError(use.name, tuple(run.config.tools))
         self.attempt += 1
-        limit = TimeLimit(tool.timeout)
-        pieces = _Pieces(self, limit, transform)
-        context = None
-        if tool.wants_context:
+        pieces: _Pieces | None = None
+        context: ToolContext | None = None
+        if tool.wants_context or tool.streaming:
+            pieces = _Pieces(self, TimeLimit(tool.timeout), transform)
             key = f"{run.run_id}:{use.id}"
             context = ToolContext(use, run.context, self.attempt, key, ToolEmitter(pieces.emit))
-        work = tool.start(use, context)
+        work: Any = tool.start(use, context)
         try:
             kept = run.note(ToolStarted(run.run_id, use.id, self.attempt))
             if kept is not None:
                 await kept
         except BaseException:
             if not tool.streaming:
-                cast("Any", work).close()
+                work.close()
             raise
         place = copy_context()
-        place.run(current_turn.set, TurnPlace(run, self.index, self.port))
+        place.run(current_turn.set, self)
         try:
-            if tool.streaming:
-                value = await pieces.of(cast("AsyncIterator[object]", work), place)
+            if pieces is None:
+                value = await drive(work, place, tool.timeout)
             else:
-                value = await drive(cast("Any", work), place, limit)
-        except asyncio.CancelledError:
-            if limit.expired and limit.absorb():
-                raise TurnTimeoutError(tool.name, limit.seconds or 0.0) from None
-            raise
-        finally:
-            await pieces.end()
-        if limit.expired:
-            limit.absorb()
+                value = await pieces.of(work, place, tool.streaming)
+        except LimitPassed:
+            raise TurnTimeoutError(tool.name, tool.timeout or 0.0) from None
         return tool_result(self.original.id, use.name, render(value))
 
     async def _failed(self, error: Exception) -> ToolResultBlock:
@@ -316,7 +318,7 @@ class Acting:
         run, result = self.run, self.result
         assert result is not None
         duration = (run.monotonic() - self.began) * 1000
-        if run.chains[PostActing] is None and (self.port is None or self.port.closed):
+        if run.chains[PostActing] is None and self.port is None:
             run.seq += 1
         else:
             values = (self.use, self.original, result, duration)
@@ -399,13 +401,18 @@ class _Pieces:
         async for piece in transform(Flux(emitted)):
             await self.fire(piece)
 
-    async def end(self) -> None:
-        """Let what was emitted through a transform arrive."""
-        if self._pump is not None and self._queue is not None:
-            await self._queue.put(())  # pyright: ignore[reportArgumentType] - the empty tuple ends the stream
-            await self._pump
+    async def of(self, work: Any, place: Context, streaming: bool) -> object:
+        """Run a tool that hands out pieces, and return what it makes."""
+        try:
+            if streaming:
+                return await self._stream(work, place)
+            return await drive(work, place, None, self._limit)
+        finally:
+            if self._pump is not None and self._queue is not None:
+                await self._queue.put(())  # pyright: ignore[reportArgumentType] - the empty tuple ends the stream
+                await self._pump
 
-    async def of(self, values: AsyncIterator[object], place: Context) -> object:
+    async def _stream(self, values: AsyncIterator[object], place: Context) -> object:
         """Pass a streaming tool's values on; the result is their text joined, or their list."""
         driven = _driven(values, place, self._limit)
         stream: Any = driven
@@ -428,11 +435,11 @@ async def _driven(values: Any, place: Context, limit: TimeLimit) -> AsyncGenerat
     try:
         while True:
             try:
-                value = await drive(values.__anext__(), place, limit)
+                value = await drive(values.__anext__(), place, None, limit)
             except StopAsyncIteration:
                 return
             yield value
     finally:
         aclose = getattr(values, "aclose", None)
         if aclose is not None:
-            await drive(aclose(), place, TimeLimit(None))
+            await drive(aclose(), place, None)

@@ -17,7 +17,7 @@ from collections.abc import Coroutine, Generator
 from contextvars import Context
 from typing import Any
 
-__all__ = ["TimeLimit", "drive"]
+__all__ = ["LimitPassed", "TimeLimit", "drive"]
 
 
 class TimeLimit:
@@ -71,13 +71,27 @@ class TimeLimit:
 
 
 @types.coroutine
-def drive(coro: Coroutine[Any, Any, Any], context: Context, limit: TimeLimit) -> Generator[Any, Any, Any]:
-    """Run a coroutine to its end in a context, under a limit; the caller's task does the waiting."""
+def drive(
+    coro: Coroutine[Any, Any, Any], context: Context, seconds: float | None, limit: TimeLimit | None = None
+) -> Generator[Any, Any, Any]:
+    """Run a coroutine to its end in a context, under a limit; the caller's task does the waiting.
+
+    Args:
+        coro: The tool's work, not begun.
+        context: Where it runs.
+        seconds: The limit; None: none.
+        limit: The limit as an object, where somebody else pauses it or several steps share it.
+
+    Raises:
+        LimitPassed: The limit passed, and nobody else cancelled.
+    """
     run = context.run
     try:
         yielded = run(coro.send, None)
     except StopIteration as stop:
         return stop.value
+    if limit is None:
+        limit = TimeLimit(seconds)
     limit.start()
     try:
         while True:
@@ -88,6 +102,16 @@ def drive(coro: Coroutine[Any, Any, Any], context: Context, limit: TimeLimit) ->
             else:
                 yielded = run(coro.send, sent)
     except StopIteration as stop:
+        if limit.expired:  # it finished all the same, against its cancellation
+            limit.absorb()
         return stop.value
+    except asyncio.CancelledError:
+        if limit.expired and limit.absorb():
+            raise LimitPassed from None
+        raise
     finally:
         limit.pause()
+
+
+class LimitPassed(Exception):  # noqa: N818 - a signal between this module and its caller
+    """A tool passed its time limit."""

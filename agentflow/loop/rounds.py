@@ -14,16 +14,16 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, cast
 
-from agentflow.events import PostToolRound, PreActing, PreToolRound
+from agentflow.events import PostToolRound, PreToolRound
 from agentflow.facts import RoundClosed, RoundSuspended
 from agentflow.loop.acting import Acting
 from agentflow.loop.reasoning import sealed, wrap
-from agentflow.loop.run import RunBase, TurnPlace, current_turn
+from agentflow.loop.run import RunBase, current_turn
 from agentflow.loop.stream import Channel, ChannelPort, Port
 from agentflow.messages import Pending, ToolResultBlock, ToolState, ToolUseBlock, tool_result
 from agentflow.reactive import EMPTY, Mono
 from agentflow.specs import Lane
-from agentflow.verdicts import Deny, Stop, Suspend
+from agentflow.verdicts import Deny, Stop, Suspend, Verdict
 
 __all__ = ["act", "in_tasks"]
 
@@ -110,6 +110,8 @@ class _Round:
 
     def answer_rest(self, text: str, state: ToolState) -> None:
         """Give every call without a result this one."""
+        if len(self.results) == len(self.run.machine.transcript.open_round):
+            return
         for call in self.run.machine.transcript.open_round:
             if call.id not in self.results:
                 self.results[call.id] = tool_result(call.id, call.name, text, state)
@@ -117,6 +119,8 @@ class _Round:
     def ordered(self) -> tuple[ToolResultBlock, ...]:
         """The results in call order; calls without one are suspended."""
         results = self.results
+        if len(results) == 1 and len(self.calls) == 1 and not self.run.machine.finished:
+            return tuple(results.values())
         return tuple(
             [
                 results.get(call.id) or tool_result(call.id, call.name, "Suspended: waits for a decision.", "suspended")
@@ -130,31 +134,28 @@ class _Round:
 
     async def run_calls(self) -> None:
         """Run what has no result yet, batch by batch."""
-        run = self.run
-        calls = [call for call in self.calls if call.id not in self.results]
+        run, calls = self.run, self.calls
+        if len(calls) == 1 and not self._needs_task(calls[0]):
+            await self.one(calls[0], 0, run.port, None)
+            return
         schedule = run.config.schedule
-        batches = [calls] if len(calls) == 1 else schedule.batches(calls, self.lane_of)
+        batches = schedule.batches(calls, self.lane_of)
         deferred: list[ToolUseBlock] = []
-        while batches or deferred:
+        while (batches or deferred) and self.stop is None and not self.suspended:
             if not batches:
-                batches = [[call] for call in deferred]
-                deferred = []
+                batches, deferred = [[call] for call in deferred], []
             batch = batches.pop(0)
-            if self.stop is not None or self.suspended:
-                break
             lane = self.lane_of(batch[0])
 
             def waits(vetted: Lane, planned: Lane = lane) -> bool:
                 return schedule.waits(vetted, planned)
 
             if len(batch) == 1 and not self._needs_task(batch[0]):
-                if not await self.one(batch[0], run.port, waits):
+                if not await self.one(batch[0], calls.index(batch[0]), run.port, waits):
                     deferred.append(batch[0])
-                continue
-            works = [self._work(call, waits, deferred) for call in batch]
-            await in_tasks(run, works, schedule.max_concurrency)
-        if self.stop is not None:
-            self.answer_rest("Not run: the call was stopped.", "denied")
+            else:
+                works = [self._work(call, waits, deferred) for call in batch]
+                await in_tasks(run, works, schedule.max_concurrency)
 
     def _needs_task(self, call: ToolUseBlock) -> bool:
         """Whether the call may emit from a task that is not the reader's: then its events need the channel."""
@@ -162,34 +163,40 @@ class _Round:
         if run.port is None or run.port.closed:
             return False
         tool = run.config.tools.get(call.name)
-        return bool(run.hooks.arounds(PreActing)) or (tool is not None and tool.wants_context)
+        return run.hooks.wraps or (tool is not None and tool.wants_context)
 
     def _work(self, call: ToolUseBlock, waits: Callable[[Lane], bool], deferred: list[ToolUseBlock]) -> Work:
         async def work(port: Port | None) -> None:
-            if self.stop is not None:
-                return
-            current_turn.set(TurnPlace(self.run, self.calls.index(call), port))
-            if not await self.one(call, port, waits):
-                deferred.append(call)
+            if self.stop is None:
+                index = self.calls.index(call)
+                current_turn.set(self.acting(call, index, port))
+                if not await self.one(call, index, port, waits):
+                    deferred.append(call)
 
         return work
 
-    async def one(self, call: ToolUseBlock, port: Port | None, waits: Callable[[Lane], bool] | None) -> bool:
+    def acting(self, call: ToolUseBlock, index: int, port: Port | None) -> Acting:
+        """The execution of a call; the same one for a call that had to wait for its lane."""
         acting = self.actings.get(call.id)
         if acting is None:
-            acting = self.actings[call.id] = Acting(self.run, call, self.calls.index(call), port)
-        else:
-            acting.port = port
+            acting = self.actings[call.id] = Acting(self.run, call, index, port)
+        acting.port = port
+        return acting
+
+    async def one(
+        self, call: ToolUseBlock, index: int, port: Port | None, waits: Callable[[Lane], bool] | None
+    ) -> bool:
+        """Execute a call; False: it has to wait for the lane that hooks have put it in."""
+        acting = self.acting(call, index, port)
         try:
-            over = await acting.whole(None if acting.vetted else waits)
+            if not await acting.whole(waits):
+                return False
         except GeneratorExit:
             raise
         except BaseException:
             if acting.result is not None:
                 self.results[call.id] = acting.result
             raise
-        if not over:
-            return False
         if acting.pending is not None:
             self.suspended[call.id] = acting.pending
         elif acting.result is not None:
@@ -218,8 +225,21 @@ async def act(run: RunBase) -> None:
     opened = False
     try:
         opened = True
-        verdict, hook, event = await _open(run, round_)
-        if isinstance(verdict, Deny):
+        event: PreToolRound | None = None
+        verdict: Verdict | None = None
+        hook = ""
+        if run.chains[PreToolRound] is None and run.port is None:
+            run.seq += 1
+        else:
+            event = cast("PreToolRound | None", await run.fire(PreToolRound, run.port, round_.calls))
+            if event is not None and event.decision is not None:
+                verdict, hook = event.decision.verdict, event.decision.hook
+        if verdict is None:
+            if run.hooks.wraps:
+                await _through_arounds(run, round_, event)
+            else:
+                await round_.run_calls()
+        elif isinstance(verdict, Deny):
             round_.answer_rest(f"Denied: {verdict.reason}", "denied")
         elif isinstance(verdict, Stop):
             round_.stop = verdict.reason
@@ -227,7 +247,7 @@ async def act(run: RunBase) -> None:
         elif isinstance(verdict, Suspend) and not run.resuming:
             for call in round_.calls:
                 round_.suspended[call.id] = Pending(call.id, "approval", verdict.request, call, hook)
-        elif run.hooks.wraps:
+        elif run.hooks.wraps:  # a Suspend that was answered by resuming
             await _through_arounds(run, round_, event)
         else:
             await round_.run_calls()
@@ -237,16 +257,6 @@ async def act(run: RunBase) -> None:
         await _cut(run, round_, error, opened)
         raise
     await _finish(run, round_)
-
-
-async def _open(run: RunBase, round_: _Round) -> tuple[object, str, PreToolRound | None]:
-    if run.chains[PreToolRound] is None and run.port is None:
-        run.seq += 1
-        return None, "", None
-    event = cast("PreToolRound | None", await run.fire(PreToolRound, run.port, round_.calls))
-    if event is None or event.decision is None:
-        return None, "", event
-    return event.decision.verdict, event.decision.hook, event
 
 
 async def _through_arounds(run: RunBase, round_: _Round, event: PreToolRound | None) -> None:

@@ -14,7 +14,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from loguru import logger
 
@@ -40,8 +40,7 @@ from agentflow.verdicts import Recover, Resolution
 __all__ = ["LoopConfig", "RunBase", "TurnPlace", "current_turn"]
 
 
-@dataclass(slots=True, frozen=True)
-class TurnPlace:
+class TurnPlace(Protocol):
     """Where in a run some code is running: set in the context of each tool, and of each call's hooks in parallel rounds."""
 
     run: RunBase

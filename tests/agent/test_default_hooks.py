@@ -22,7 +22,9 @@ async def test_an_empty_answer_is_asked_for_once_more() -> None:
     assert history(agent.session()) == ["user: go", reminder, "assistant: words"]
 
 
-@pytest.mark.parametrize("empty", ["", "  \n", [ModelChunk(finish_reason="stop")], Msg.assistant([ThinkingBlock("hm")])])
+@pytest.mark.parametrize(
+    "empty", ["", "  \n", [ModelChunk(finish_reason="stop")], Msg.assistant([ThinkingBlock("hm")])]
+)
 async def test_two_empty_answers_are_an_error(empty: Any) -> None:
     """The second empty answer is a ModelError that says so."""
     agent = Agent("a", ScriptedModel([empty, empty]))

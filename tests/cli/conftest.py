@@ -15,7 +15,7 @@ ROOT = Path(__file__).parent.parent.parent
 SHOP = '''
 import asyncio
 
-from agentflow import Agent, Deny, ModelError, PostReasoning, PreActing, PreCall, Suspend, ToolUseBlock, on, tool
+from agentflow import Agent, Answer, Deny, ModelError, PostReasoning, PreActing, PreCall, Suspend, ToolUseBlock, on, tool
 from agentflow.testing import ScriptedModel
 
 
@@ -23,6 +23,16 @@ from agentflow.testing import ScriptedModel
 async def add(a: int, b: int) -> int:
     """Add."""
     return a + b
+
+
+@tool
+async def stubborn() -> str:
+    """Does not let itself be cancelled, once."""
+    try:
+        await asyncio.Event().wait()
+    except asyncio.CancelledError:
+        print("not yet")
+        await asyncio.Event().wait()
 
 
 def brain(request):
@@ -33,6 +43,8 @@ def brain(request):
         return ["let me think", lambda: asyncio.Event().wait(), "never said"]
     if last.text == "down":
         return ModelError("the provider is down\\n(second line)")
+    if last.text == "stubborn":
+        return ToolUseBlock("s1", "stubborn")
     if "add" in last.text:
         return [f"({last.text}) ", ToolUseBlock("t1", "add", {"a": 1, "b": 2})]
     return ["You said: ", last.text]
@@ -54,19 +66,31 @@ def broken(event):
 
 
 @on(PostReasoning)
+def park(event):
+    return Suspend("until tomorrow")
+
+
+@on(PreActing, priority=50)
+def cached(event):
+    return Answer(3)
+
+
+@on(PostReasoning)
 def polite(event):
     reply = event.reasoning_result
     event.reasoning_result = type(reply).assistant(reply.text + ", please")
 
 
 def agent_with(*hooks, **more):
-    return Agent("clerk", ScriptedModel(brain), tools=[add], hooks=hooks, **more)
+    return Agent("clerk", ScriptedModel(brain), tools=[add, stubborn], hooks=hooks, **more)
 
 
 clerk = agent_with()
 careful = agent_with(ask_first)
 shut = agent_with(closed)
 faulty = agent_with(broken)
+parked = agent_with(park)
+quick = agent_with(cached)
 friendly = agent_with(polite)
 bare = agent_with(default_hooks=())
 keyless = Agent("keyless", "openai/gpt-4o-mini")

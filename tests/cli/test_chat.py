@@ -134,6 +134,8 @@ def test_a_suspended_call_asks_the_user(terminal: Any) -> None:
     chat.type("add\n")
     chat.wait_for("may it run add(a=1, b=2)? (money) [y/N] ")
     chat.type("y\n")
+    chat.wait_for("→ add(a=1, b=2)  approved")
+    chat.wait_for("✓ add: 3")
     chat.wait_for("The sum is 3.")
     chat.wait_for("you> ")
     chat.type("add again\n")
@@ -143,6 +145,32 @@ def test_a_suspended_call_asks_the_user(terminal: Any) -> None:
     chat.wait_for("you> ")
     chat.type("\x04")
     assert chat.end() == 0
+
+
+def test_a_parked_call_does_not_go_on_unasked(terminal: Any) -> None:
+    """A hook that parks every reply parks it once per Enter."""
+    chat = terminal("chat", "shop:parked")
+    chat.wait_for("you> ")
+    chat.type("hi\n")
+    chat.wait_for("the call waits (until tomorrow); Enter lets it go on ")
+    chat.type("\n")
+    chat.wait_for("── completed")
+    chat.wait_for("you> ")
+    chat.type("\x04")
+    assert chat.end() == 0
+
+
+def test_a_second_ctrl_c_ends_the_program(terminal: Any) -> None:
+    """A tool that does not let itself be cancelled cannot hold the terminal."""
+    chat = terminal("chat", "shop:clerk")
+    chat.wait_for("you> ")
+    chat.type("stubborn\n")
+    chat.wait_for("→ stubborn()")
+    chat.type("\x03")
+    chat.wait_for("not yet")
+    chat.type("\x03")
+    assert chat.end() == 130
+    assert "Traceback" not in chat.raw
 
 
 def test_a_terminal_has_colours(terminal: Any) -> None:

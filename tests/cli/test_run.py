@@ -77,6 +77,11 @@ def test_what_a_hook_changed_is_said(shop: Any) -> None:
     assert "a hook changed the reply: You said: hi, please" in shop("run", "shop:friendly", "hi").stdout
 
 
+def test_a_hooks_answer_is_named(shop: Any) -> None:
+    """A result that a hook gave in the tool's place says whose it is."""
+    assert "✓ add (answered by cached): 3\n" in shop("run", "shop:quick", "add").stdout
+
+
 def test_the_model_cannot_steer_the_terminal(shop: Any) -> None:
     """Control characters in what a model says are not printed."""
     assert "  red [31m alert\n" in shop("run", "shop:evil", "hi").stdout
@@ -152,26 +157,24 @@ def test_bad_options_are_exit_code_2(shop: Any) -> None:
 
 def test_ctrl_c_interrupts_the_call(shop: Any) -> None:
     """SIGINT ends the call as `agent.interrupt` does, with its last event, and exit code 130."""
-    process = subprocess.Popen(
+    lines: list[str] = []
+    with subprocess.Popen(
         shop.command("run", "shop:clerk", "hang", "--json"),
         cwd=shop.folder,
         env=shop.environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-    )
-    assert process.stdout is not None
-    lines: list[str] = []
-    for line in process.stdout:
-        lines.append(line)
-        if '"ReasoningChunk"' in line:  # the only piece that comes
-            process.send_signal(signal.SIGINT)
-    assert process.wait(timeout=30) == 130
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        for line in process.stdout:
+            lines.append(line)
+            if '"ReasoningChunk"' in line:  # the only piece that comes
+                process.send_signal(signal.SIGINT)
+        assert process.stderr.read() == ""
+        assert process.wait(timeout=30) == 130
     assert json.loads(lines[-1])["outcome"] == "interrupted"
-    assert process.stderr is not None
-    assert process.stderr.read() == ""
-    process.stdout.close()
-    process.stderr.close()
 
 
 def test_hooks_is_the_chain_as_a_table(shop: Any) -> None:

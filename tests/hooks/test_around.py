@@ -43,7 +43,10 @@ async def test_source_itself_changes_nothing() -> None:
     """A hook that returns the source leaves the log as it is without the hook."""
     plain = await streamed(agent_of([ONE, ["e", "nd"]]))
     kinds = (PreCall, PreReasoning, PreToolRound, PreActing)
-    assert await streamed(agent_of([ONE, ["e", "nd"]], *(Around(kind, lambda _, source: source) for kind in kinds))) == plain
+    assert (
+        await streamed(agent_of([ONE, ["e", "nd"]], *(Around(kind, lambda _, source: source) for kind in kinds)))
+        == plain
+    )
     mapped = [Around(kind, lambda _, source: source.map(lambda value: value)) for kind in kinds]
     assert await streamed(agent_of([ONE, ["e", "nd"]], *mapped)) == plain
 
@@ -130,7 +133,9 @@ def test_a_slow_hook_does_not_count_for_the_deadline() -> None:
 async def test_catch_with_another_model() -> None:
     """`source.catch(lambda e, _: source.using(model=...))` asks another model with the same request."""
     spare = ScriptedModel(["spare answer"], name="spare")
-    agent = agent_of([["half", DOWN]], Around(PreReasoning, lambda _, s: s.catch(lambda error, _: s.using(model=spare))))
+    agent = agent_of(
+        [["half", DOWN]], Around(PreReasoning, lambda _, s: s.catch(lambda error, _: s.using(model=spare)))
+    )
     lines = await streamed(agent)
     assert lines[2:4] == ["ReasoningChunk half", "ReasoningChunk attempt 2 spare answer"]
     assert spare.requests[0].model == "spare"

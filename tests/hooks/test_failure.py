@@ -50,7 +50,7 @@ class Bad(Hook):
     def on_event(self, event: Any) -> Any:
         if isinstance(event, self.kind):
             self.calls += 1
-            raise ValueError("hook broke")
+            raise ValueError("hook broke")  # noqa: TRY004 - what a broken hook raises
         return event
 
 
@@ -121,7 +121,7 @@ class Half(Hook):
     def on_event(self, event: Any) -> Any:
         if isinstance(event, self.kind):
             setattr(event, self.field, self.value(event))
-            raise ValueError("half way")
+            raise ValueError("half way")  # noqa: TRY004 - what a broken hook raises
         return event
 
 
@@ -167,7 +167,7 @@ async def test_deny_fails_closed(kind: type) -> None:
     """`on_failure="deny"`: a guard that crashes denies."""
     agent = agent_of(Bad(kind, on_failure="deny", guard=True), script=[[use("t1", "work")], "end"])
     lines = await streamed(agent)
-    assert [text for text in lines if text.startswith(kind.__name__)][0].endswith("-> Deny(Bad)")
+    assert next(text for text in lines if text.startswith(kind.__name__)).endswith("-> Deny(Bad)")
     assert not any("worked" in text for text in lines)
 
 
@@ -408,11 +408,15 @@ async def test_shadow_records_and_applies_nothing() -> None:
 
 async def test_a_failed_event_is_handed_out_with_its_error() -> None:
     """An event whose chain failed still reaches observers and reader, once, with the failure in its decision."""
-    with pytest.raises(ValueError, match="hook broke"):
+    seen: list[Any] = []
+
+    async def read() -> None:
         async with agent_of(Bad(PreReasoning)).stream("go") as events:
-            seen = []
             async for event in events:
                 seen.append(event)  # noqa: PERF401 - the stream ends with an error, what came before counts
+
+    with pytest.raises(ValueError, match="hook broke"):
+        await read()
     assert sorted(log(seen)) == [
         "CallEnded failed ValueError: hook broke",
         "Error hook fatal ValueError: hook broke",

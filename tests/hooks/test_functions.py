@@ -38,7 +38,7 @@ async def test_on_with_classes() -> None:
     seen: list[str] = []
 
     @on(PreCall, PostReasoning)
-    def both(event):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    def both(event):  # type: ignore[no-untyped-def]
         seen.append(type(event).__name__)
 
     await Agent("a", ScriptedModel(["x"]), hooks=[both]).call("go")

@@ -160,7 +160,12 @@ async def test_describe_prints_the_order() -> None:
 
     agent = Agent("a", "openai/gpt-5", hooks=[Watch(), Judge(), Edit()], default_hooks=())
     text = agent.hooks.describe()
-    assert text.splitlines()[:4] == ["PreCall", "  edit        10  Edit", "  around      10  Edit", "  around      10  Judge"]
+    assert text.splitlines()[:4] == [
+        "PreCall",
+        "  edit        10  Edit",
+        "  around      10  Edit",
+        "  around      10  Judge",
+    ]
     block = text[text.index("PreActing") :].split("\nActingChunk")[0]
     assert block.splitlines() == [
         "PreActing",
@@ -202,10 +207,11 @@ async def test_guards_judge_what_editors_made() -> None:
     agent = Agent("a", ScriptedModel([[use("t1", "work")], "end"]), tools=[work], hooks=[Judge(), Edit()])
     await agent.call("go")
     assert agent.session().messages[2].tool_results[0].state == "denied"
-    assert caught == [
+    text = (
         "PreActing.tool_use cannot be assigned: the event is sealed, its chain of hooks is over. Change it in a hook's "
         "on_event, or make a changed copy with event.replace(...)."
-    ]
+    )
+    assert caught == [text]
 
 
 async def test_observers_run_always() -> None:
@@ -217,7 +223,7 @@ async def test_observers_run_always() -> None:
             if isinstance(event, PreCall):
                 return Deny("no")
             if isinstance(event, PostCall):
-                raise ValueError("bad")
+                raise ValueError("bad")  # noqa: TRY004 - what a broken hook raises
             return event
 
     class Watch(Hook):

@@ -8,7 +8,20 @@ import pytest
 import reactivex
 from eventlog import streamed, use
 
-from agentflow import Agent, Deny, Flux, Hook, HookContractError, Mono, Msg, PreActing, PreCall, PreReasoning, Veto, tool
+from agentflow import (
+    Agent,
+    Deny,
+    Flux,
+    Hook,
+    HookContractError,
+    Mono,
+    Msg,
+    PreActing,
+    PreCall,
+    PreReasoning,
+    Veto,
+    tool,
+)
 from agentflow.testing import ScriptedModel
 
 
@@ -58,17 +71,17 @@ def _assign_and(answer: Any) -> Callable[[PreActing], Any]:
 PASS: dict[str, Callable[[PreActing], Any]] = {
     "the event": lambda event: event,
     "None": lambda event: None,
-    "coroutine of the event": lambda event: _later(event),
+    "coroutine of the event": _later,
     "coroutine of None": lambda event: _later(None),
-    "Mono.just": lambda event: Mono.just(event),
+    "Mono.just": Mono.just,
     "Mono.just(None)": lambda event: Mono.just(None),
     "Mono.defer": lambda event: Mono.defer(lambda: Mono.just(event)),
     "empty Mono": lambda event: Mono.empty(),
     "Mono over time": lambda event: Mono.just(event).delay(0),
-    "Flux": lambda event: Flux.just(event),
-    "foreign Observable": lambda event: reactivex.just(event),
+    "Flux": Flux.just,
+    "foreign Observable": reactivex.just,
     "empty foreign Observable": lambda event: reactivex.empty(),
-    "Future": lambda event: _future(event),
+    "Future": _future,
     "coroutine of a Mono": lambda event: _later(Mono.just(event)),
 }
 EDIT: dict[str, Callable[[PreActing], Any]] = {

@@ -185,7 +185,9 @@ def check_error(seen: Seen, ended: CallEnded) -> None:
     raised = seen.error
     if ended.outcome == "failed":
         if seen.left is None and raised is not None and not seen.hooked_cancel:
-            same = raised is ended.error or (isinstance(ended.error, asyncio.CancelledError) and type(raised) is type(ended.error))
+            same = raised is ended.error or (
+                isinstance(ended.error, asyncio.CancelledError) and type(raised) is type(ended.error)
+            )
             assert same, f"raised {raised!r}, CallEnded says {ended.error!r}"
         if isinstance(ended.error, Exception):
             told = [e for e in seen.observed if isinstance(e, Error) and e.error is ended.error]
@@ -193,7 +195,9 @@ def check_error(seen: Seen, ended: CallEnded) -> None:
     elif ended.outcome == "interrupted":
         if raised is not None and seen.left is None:
             assert isinstance(raised, asyncio.CancelledError | CallTimeoutError), repr(raised)
-    elif seen.left is None and not seen.hooked_cancel and not isinstance(raised, Bang):  # a signal out of the last event passes
+    elif (
+        seen.left is None and not seen.hooked_cancel and not isinstance(raised, Bang)
+    ):  # a signal out of the last event passes
         assert raised is None or seen.read, f"{ended.outcome}, and raised {raised!r}"
 
 
@@ -286,7 +290,7 @@ def check_folds(world: World, start: Sequence[Msg]) -> None:
     folded = fold_events(events, start)
     assert folded == history, f"fold_events\n{_lines(folded)}\nhistory\n{_lines(history)}"
     if world.program.session == "named":
-        facts = list(world.store._facts.get("s", ()))  # type: ignore[attr-defined] # noqa: SLF001
+        facts = list(world.store._facts.get("s", ()))  # type: ignore[attr-defined]
         stored = fold_facts(facts, start)
         assert stored == history, f"fold_facts\n{_lines(stored)}\nhistory\n{_lines(history)}"
 

@@ -7,9 +7,8 @@ import gc
 import os
 import signal
 import sys
-import traceback
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 from laws_programs import AroundPlan, HookPlan, Path, Piece, Program
@@ -46,11 +45,11 @@ class Bang(BaseException):
     """A signal: no Exception, no cancellation."""
 
 
-class Planted(Exception):
+class Planted(Exception):  # noqa: N818 - a planted fault, named as one
     """What hooks, tools and models of a program raise."""
 
 
-class Stuck(AssertionError):
+class Stuck(AssertionError):  # noqa: N818 - a state of the run
     """The run waits for something that never comes."""
 
 
@@ -312,9 +311,7 @@ class World:
                 return await self.agent.call(words, **where)
             return await self.agent.resume(decisions=resume, **where)
         flux = (
-            self.agent.stream(words, **where)
-            if resume is None
-            else self.agent.resume_stream(decisions=resume, **where)
+            self.agent.stream(words, **where) if resume is None else self.agent.resume_stream(decisions=resume, **where)
         )
         if path.kind == "break":
             events = flux.__aiter__()
@@ -399,7 +396,9 @@ def make_tools(world: World) -> list[Any]:
     """One tool of each kind; all take `x`."""
     ran = world.ran
 
-    def plain(name: str, kind: str, nap: float = 0.0, error: Callable[[], BaseException] | None = None, **more: Any) -> Any:
+    def plain(
+        name: str, kind: str, nap: float = 0.0, error: Callable[[], BaseException] | None = None, **more: Any
+    ) -> Any:
         async def work(x: int = 0) -> str:
             ran[name] += 1
             if nap:
@@ -736,6 +735,3 @@ def _stand_in(event: Any, flux: bool) -> Any:
     if isinstance(event, PreToolRound):
         return Mono.just(tuple(ToolResultBlock(u.id, u.name, "stand-in") for u in event.tool_uses))
     return Mono.just(Msg.assistant("stand-in"))
-
-
-Made = Awaitable[Any]

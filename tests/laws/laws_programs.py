@@ -134,7 +134,15 @@ EDITS = {
         "tools:none",
         "options",
     ),
-    "PostReasoning": ("calls:drop", "calls:dup", "calls:add", "calls:reuse", "reply:text", "reply:blank", "reply:think"),
+    "PostReasoning": (
+        "calls:drop",
+        "calls:dup",
+        "calls:add",
+        "calls:reuse",
+        "reply:text",
+        "reply:blank",
+        "reply:think",
+    ),
     "PreActing": ("use:rename", "use:unknown", "use:input", "use:id"),
     "PostActing": ("result:text", "result:empty", "result:foreign"),
     "PostCall": ("final:text", "final:blank", "final:calls"),
@@ -158,7 +166,20 @@ ACTS = (
     "half-edit-raise",
 )
 AROUND_ACTS = {
-    "*": ("raise", "veto", "error", "empty", "retry", "catch", "timeout", "deadline", "junk", "tap", "cancelled", "twice"),
+    "*": (
+        "raise",
+        "veto",
+        "error",
+        "empty",
+        "retry",
+        "catch",
+        "timeout",
+        "deadline",
+        "junk",
+        "tap",
+        "cancelled",
+        "twice",
+    ),
     "PreReasoning": ("using", "map", "take1", "merge", "just"),
     "PreActing": ("map", "just", "chunks"),
     "PreToolRound": ("drop", "dup", "reverse", "just"),
@@ -220,7 +241,17 @@ def paths(draw: st.DrawFn) -> Path:
     """One way to call."""
     kind = draw(
         st.sampled_from(
-            ["call", "stream", "close", "break", "cancel-call", "cancel-stream", "close-elsewhere", "interrupt", "throw"]
+            [
+                "call",
+                "stream",
+                "close",
+                "break",
+                "cancel-call",
+                "cancel-stream",
+                "close-elsewhere",
+                "interrupt",
+                "throw",
+            ]
         )
     )
     at = draw(st.integers(0, 30)) if kind not in ("call", "stream") else 0

@@ -16,6 +16,8 @@ from agentflow.errors import Veto
 from agentflow.events import (
     CallEnded,
     Event,
+    PostActing,
+    PostCall,
     PostReasoning,
     PreActing,
     PreCall,
@@ -27,6 +29,7 @@ from agentflow.facts import Fact
 from agentflow.loop.history import fold_events, fold_facts
 from agentflow.loop.schedule import ToolSchedule
 from agentflow.ports.store import MemoryStore
+from agentflow.reactive import Mono
 from agentflow.specs import Usage
 from agentflow.testing import ScriptedModel
 from agentflow.verdicts import Again
@@ -36,6 +39,12 @@ from agentflow.verdicts import Again
 async def submit(answer: str = "") -> str:
     """Hand in the work."""
     return "submitted"
+
+
+@tool(type="read")
+async def read() -> str:
+    """Look something up."""
+    return "read"
 
 
 def seeing(events: list[Any], **options: Any) -> Any:
@@ -129,7 +138,10 @@ def test_a_sub_agent_has_its_own_source_and_bills_its_caller(children: bool, how
     tree: list[Any] = []
     own: list[Any] = []
     read: list[Any] = []
-    said = [ToolUseBlock("t", "inner", {"message": "go"}), Msg.assistant("outer", usage=Usage(input_tokens=2, model_calls=1))]
+    said = [
+        ToolUseBlock("t", "inner", {"message": "go"}),
+        Msg.assistant("outer", usage=Usage(input_tokens=2, model_calls=1)),
+    ]
 
     @on(PreReasoning, scope="tree")
     def breaks(event: PreReasoning) -> None:
@@ -321,3 +333,101 @@ def test_a_round_whose_calls_all_ended_before_the_crash_is_closed(schedule: Tool
         assert fold_facts(crashed.load("s")) == tuple(again.session("s").messages)
 
     run(main)
+
+
+@pytest.mark.parametrize("kind", [PreActing, PostActing])
+@pytest.mark.parametrize("on_failure", [None, "skip"])
+def test_a_hook_that_fails_in_a_parallel_round_fails_alike_with_and_without_a_reader(
+    kind: type[Event], on_failure: Any
+) -> None:
+    """L3, L8: the reader's presence changes neither the events nor the error."""
+    planted = KeyError("planted")
+    logs: list[list[str]] = []
+    raised: list[BaseException | None] = []
+
+    async def main(watched: bool) -> None:
+        events: list[Any] = []
+
+        @on(kind, on_failure=on_failure)
+        def breaks(event: Any) -> None:
+            if event.tool_use.id == "t1":
+                raise planted
+
+        model = ScriptedModel([[ToolUseBlock("t1", "read", {}), ToolUseBlock("t2", "read", {})], "ok"])
+        agent = Agent("a", model, tools=[read], hooks=[breaks, seeing(events)])
+        raised.append(None)
+        try:
+            if watched:
+                async with agent.stream("hi") as stream:
+                    _ = [event async for event in stream]
+            else:
+                await agent.call("hi")
+        except Exception as error:
+            raised[-1] = error
+        logs.append([type(event).__name__ for event in events])
+
+    run(lambda: main(False))
+    run(lambda: main(True))
+    assert raised == [None if on_failure else planted] * 2
+    assert logs[0] == logs[1]
+
+
+@pytest.mark.parametrize("kind", [PostCall, CallEnded])
+def test_what_is_injected_at_the_end_is_told_in_its_place(kind: type[Event]) -> None:
+    """L4: the reply first, then what came behind it."""
+    events: list[Any] = []
+
+    @on(kind)
+    def injects(event: Any) -> None:
+        event.context.inject("late")
+
+    async def main() -> None:
+        agent = Agent("a", ScriptedModel(["ok"]), hooks=[injects, seeing(events)])
+        await agent.call("hi")
+        assert fold_events(events) == tuple(agent.session().messages)
+
+    run(main)
+
+
+def test_an_error_that_looks_like_the_end_of_an_iteration_reaches_the_reader() -> None:
+    """L8: a StopAsyncIteration out of a hook does not end the stream as if all were well."""
+
+    @on(PostCall)
+    async def breaks(event: PostCall) -> None:
+        raise StopAsyncIteration
+
+    async def main() -> None:
+        async with Agent("a", ScriptedModel(["ok"]), hooks=[breaks]).stream("hi") as stream:
+            _ = [event async for event in stream]
+
+    with pytest.raises((StopAsyncIteration, RuntimeError)):
+        run(main)
+
+
+@pytest.mark.parametrize("stage", [PreCall, PreToolRound])
+def test_a_wrapper_s_own_cancelled_error_fails_alike_with_and_without_a_reader(stage: type[Event]) -> None:
+    """L3: what a wrapper raises is not lost in the task that a reader makes necessary."""
+    outcomes: list[Any] = []
+
+    class Raises(Hook):
+        def around(self, event: Any, source: Any) -> Any:
+            return Mono.error(asyncio.CancelledError("own")) if isinstance(event, stage) else source
+
+    async def main(watched: bool) -> None:
+        events: list[Any] = []
+        model = ScriptedModel([ToolUseBlock("t1", "read", {}), "ok"])
+        agent = Agent("a", model, tools=[read], hooks=[Raises(), seeing(events)])
+        error: BaseException | None = None
+        try:
+            if watched:
+                async with agent.stream("hi") as stream:
+                    _ = [event async for event in stream]
+            else:
+                await agent.call("hi")
+        except BaseException as caught:
+            error = caught
+        outcomes.append(([type(e).__name__ for e in events], type(error)))
+
+    run(lambda: main(False))
+    run(lambda: main(True))
+    assert outcomes[0] == outcomes[1]

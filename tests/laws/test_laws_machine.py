@@ -13,7 +13,16 @@ from laws_harness import World, run
 from laws_programs import Path, Program, journals
 
 from agentflow.events import PreActing
-from agentflow.facts import CallOpened, Fact, Reasoned, RoundClosed, RoundSuspended, ToolDecided, ToolFinished, ToolStarted
+from agentflow.facts import (
+    CallOpened,
+    Fact,
+    Reasoned,
+    RoundClosed,
+    RoundSuspended,
+    ToolDecided,
+    ToolFinished,
+    ToolStarted,
+)
 from agentflow.loop.history import fold_facts
 from agentflow.loop.machine import Machine
 from agentflow.messages import ToolUseBlock

@@ -13,7 +13,18 @@ from agentflow.events import Event
 from agentflow.messages import Msg
 
 _OWN_ID = re.compile(r"\b(msg|call|run|session)_\w+")
-_SKIPPED = {"_frame", "time", "duration_ms", "_chunks", "_stop", "writable", "verdicts", "draft", "open_form", "sealed_form"}
+_SKIPPED = {
+    "_frame",
+    "time",
+    "duration_ms",
+    "_chunks",
+    "_stop",
+    "writable",
+    "verdicts",
+    "draft",
+    "open_form",
+    "sealed_form",
+}
 
 
 def normal(values: list[Any]) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from hypothesis import given, note, settings
+from hypothesis import given, note
 from laws_checks import (
     check_brackets,
     check_budget,
@@ -93,7 +93,6 @@ async def check_program(program: Program) -> None:
     check_folds(world, start)
 
 
-@settings(max_examples=settings.get_profile("laws").max_examples)
 @given(programs())
 def test_the_laws_hold_whatever_model_hooks_and_callers_do(program: Program) -> None:
     """L1, L2, L4, L5, L7, L8 on every path; nothing leaks; the next call works."""

@@ -73,7 +73,12 @@ def test_lanes_by_type() -> None:
 
 def test_in_call_order() -> None:
     """IN_CALL_ORDER: the model's order; neighbours of one parallel lane run together."""
-    calls = [use("r1", "read", at="r1"), use("r2", "read", at="r2"), use("w1", "write", at="w1"), use("r3", "read", at="r3")]
+    calls = [
+        use("r1", "read", at="r1"),
+        use("r2", "read", at="r2"),
+        use("w1", "write", at="w1"),
+        use("r3", "read", at="r3"),
+    ]
     lab, _, _ = run(calls, schedule=ToolSchedule.IN_CALL_ORDER)
     assert lab.intervals == {"r1": (0, 1), "r2": (0, 1), "w1": (1, 2), "r3": (2, 3)}
 
@@ -107,7 +112,11 @@ def test_a_cap_of_nothing_is_refused() -> None:
 
 def test_results_in_call_order_delivered_as_they_finish() -> None:
     """PostActing events come in finishing order; the round and the history have the results in call order."""
-    calls = [use("t1", "read", at="slow", seconds=3), use("t2", "read", at="fast", seconds=1), use("t3", "read", at="mid", seconds=2)]
+    calls = [
+        use("t1", "read", at="slow", seconds=3),
+        use("t2", "read", at="fast", seconds=1),
+        use("t3", "read", at="mid", seconds=2),
+    ]
     _, lines, agent = run(calls)
     assert [text for text in lines if text.startswith("PostActing")] == [
         "PostActing t2 success 'fast'",
@@ -148,7 +157,12 @@ class Rename(Hook):
 
 def test_a_renamed_call_takes_its_new_lane() -> None:
     """A read that a hook makes a write waits for the write lane, one by one with the others."""
-    calls = [use("t1", "read", at="t1"), use("t2", "read", at="t2"), use("t3", "read", at="t3"), use("t4", "write", at="t4")]
+    calls = [
+        use("t1", "read", at="t1"),
+        use("t2", "read", at="t2"),
+        use("t3", "read", at="t3"),
+        use("t4", "write", at="t4"),
+    ]
     lab, lines, _ = run(calls, hooks=[Rename(t1="write", t2="write")])
     assert lab.intervals["t3"] == (0, 1)
     writes = sorted(lab.intervals[name] for name in ("t1", "t2", "t4"))
@@ -160,7 +174,10 @@ def test_a_renamed_call_takes_its_new_lane() -> None:
 def test_an_unknown_tool_counts_as_a_write() -> None:
     """A call of an unknown tool is vetted in the write lane, behind the reads."""
     _, lines, _ = run([use("t1", "nothing"), use("t2", "read", at="t2")])
-    assert [text.split("(")[0] for text in lines if text.startswith("PreActing")] == ["PreActing t2:read", "PreActing t1:nothing"]
+    assert [text.split("(")[0] for text in lines if text.startswith("PreActing")] == [
+        "PreActing t2:read",
+        "PreActing t1:nothing",
+    ]
 
 
 def test_a_slow_reader_slows_parallel_tools() -> None:

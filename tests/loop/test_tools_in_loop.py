@@ -113,7 +113,9 @@ async def test_a_streaming_tool(values: list[Any], text: str) -> None:
             yield value
 
     lines = await streamed(agent_of(use("t1", "stream"), stream))
-    assert [line for line in lines if line.startswith("ActingChunk")] == [f"ActingChunk t1 {value!r}" for value in values]
+    assert [line for line in lines if line.startswith("ActingChunk")] == [
+        f"ActingChunk t1 {value!r}" for value in values
+    ]
     assert f"PostActing t1 success {text!r}" in lines
 
 

@@ -1,0 +1,190 @@
+"""Events as values: what may be written, when, and with which words it is refused."""
+
+import pickle
+from typing import Any
+
+import pytest
+from eventlog import use
+
+from agentflow import Agent, Hook, ModelOptions, Msg, ToolResultBlock, ToolSpec
+from agentflow.events import (
+    EVENT_TYPES,
+    Decision,
+    Event,
+    Notification,
+    PostActing,
+    PostCall,
+    PostReasoning,
+    PreActing,
+    PreCall,
+    PreReasoning,
+)
+from agentflow.testing import ScriptedModel
+
+USE = use("t1", "add", a=1)
+RESULT = ToolResultBlock("t1", "add", "1")
+BUILT: list[Event] = [
+    PreCall(input_messages=[Msg.user("hi")]),
+    PreReasoning(input_messages=[Msg.user("hi")], model="m"),
+    PostReasoning(reasoning_result=Msg.assistant("x")),
+    PreActing(tool_use=USE),
+    PostActing(tool_use=USE, original_tool_use=USE, tool_result=RESULT),
+    PostCall(final_message=Msg.assistant("x")),
+]
+WRITABLE = {
+    "PreCall": {"input_messages"},
+    "PreReasoning": {"input_messages", "tools", "model", "options"},
+    "PostReasoning": {"reasoning_result"},
+    "PreActing": {"tool_use"},
+    "PostActing": {"tool_result"},
+    "PostCall": {"final_message"},
+}
+
+
+def test_the_writable_fields() -> None:
+    """Each class names its writable fields, as the contract's table does."""
+    assert {kind.__name__: set(kind.writable) for kind in EVENT_TYPES if kind.writable} == WRITABLE
+
+
+def test_decisions_and_notifications() -> None:
+    """Notifications are the chunks, Error, MessagesAdded, CallEnded, PostPut, TurnValue, Paused and Resumed."""
+    assert {kind.__name__ for kind in EVENT_TYPES if issubclass(kind, Notification)} == {
+        "ReasoningChunk",
+        "ActingChunk",
+        "Error",
+        "MessagesAdded",
+        "CallEnded",
+        "PostPut",
+        "TurnValue",
+        "Paused",
+        "Resumed",
+    }
+    assert all(issubclass(kind, Decision) != issubclass(kind, Notification) for kind in EVENT_TYPES)
+
+
+@pytest.mark.parametrize("event", BUILT, ids=lambda event: type(event).__name__)
+def test_a_built_event_is_sealed(event: Event) -> None:
+    """Outside its chain nothing can be assigned: the error names event and field, and says what to do."""
+    name = next(iter(event.writable))
+    with pytest.raises(AttributeError) as caught:
+        setattr(event, name, getattr(event, name))
+    assert str(caught.value) == (
+        f"{type(event).__name__}.{name} cannot be assigned: the event is sealed, its chain of hooks is over. Change it in "
+        "a hook's on_event, or make a changed copy with event.replace(...)."
+    )
+
+
+@pytest.mark.parametrize("event", BUILT, ids=lambda event: type(event).__name__)
+@pytest.mark.parametrize("name", ["iteration", "seq", "time", "decision", "unknown"])
+def test_read_only_fields(event: Event, name: str) -> None:
+    """Read-only and unknown fields name the writable ones, on the sealed event and on its open form."""
+    text = f"{type(event).__name__}.{name} is read-only. Writable fields of {type(event).__name__}: "
+    for form in (event, event.replace()):
+        with pytest.raises(AttributeError) as caught:
+            setattr(form, name, 1)
+        assert str(caught.value) == f"{text}{', '.join(event.writable)}."
+
+
+@pytest.mark.parametrize(
+    ("event", "field", "value", "text"),
+    [
+        (BUILT[0], "input_messages", "hi", "PreCall.input_messages takes a sequence of Msg, not str ('hi')."),
+        (BUILT[0], "input_messages", [1], "PreCall.input_messages takes a sequence of Msg, not int (1)."),
+        (BUILT[1], "input_messages", Msg.user("x"), "PreReasoning.input_messages takes a sequence of Msg, not Msg ("),
+        (BUILT[1], "tools", [1], "PreReasoning.tools takes a sequence of ToolSpec, not int (1)."),
+        (BUILT[1], "model", 3, "PreReasoning.model takes a model's name (str), not int (3)."),
+        (BUILT[1], "options", {}, "PreReasoning.options takes ModelOptions, not dict ({})."),
+        (BUILT[2], "reasoning_result", "x", "PostReasoning.reasoning_result takes an assistant's Msg, not str ('x')."),
+        (
+            BUILT[2],
+            "reasoning_result",
+            Msg.user("x"),
+            "PostReasoning.reasoning_result takes an assistant's Msg, not Msg",
+        ),
+        (BUILT[3], "tool_use", {}, "PreActing.tool_use takes a ToolUseBlock, not dict ({})."),
+        (BUILT[3], "tool_use", use("t2", "add"), "PreActing.tool_use keeps its id 't1'"),
+        (BUILT[4], "tool_result", "x", "PostActing.tool_result takes a ToolResultBlock, not str ('x')."),
+        (BUILT[4], "tool_result", ToolResultBlock("t2", "add"), "PostActing.tool_result answers call 't1'"),
+        (BUILT[5], "final_message", "x", "PostCall.final_message takes an assistant's Msg, not str ('x')."),
+        (BUILT[5], "final_message", Msg.assistant([USE]), "PostCall.final_message cannot change its tool calls"),
+    ],
+)
+def test_wrong_values(event: Event, field: str, value: Any, text: str) -> None:
+    """A wrong value is refused at assignment, and in replace and building: the error names event, field and type."""
+    with pytest.raises(TypeError) as caught:
+        setattr(event.replace(), field, value)
+    assert str(caught.value).startswith(text)
+    with pytest.raises(TypeError):
+        event.replace(**{field: value})
+
+
+@pytest.mark.parametrize("role", ["system", "tool"])
+def test_input_is_what_can_be_stored(role: Any) -> None:
+    """PreCall.input_messages takes no system and no tool messages: they could not be stored."""
+    with pytest.raises(TypeError, match=r"PreCall\.input_messages takes user and assistant messages"):
+        PreCall(input_messages=[Msg(role, ())])
+
+
+def test_replace_leaves_the_original() -> None:
+    """`replace` gives a changed copy that is open; the original stays as it is."""
+    event = BUILT[3]
+    changed = event.replace(tool_use=use("t1", "sub"))
+    assert (event.tool_use.name, changed.tool_use.name) == ("add", "sub")  # type: ignore[attr-defined]
+    assert (event.sealed, changed.sealed) == (True, False)
+    assert isinstance(changed, PreActing)
+
+
+def test_options_merge_over_what_was_there() -> None:
+    """Assigned options are merged over the effective ones."""
+    event = PreReasoning(options=ModelOptions(seed=1, temperature=0.5)).replace()
+    event.options = ModelOptions(seed=2)
+    assert event.options == ModelOptions(seed=2, temperature=0.5)
+
+
+def test_match_sees_all_forms() -> None:
+    """`match` and isinstance see the sealed and the open form alike."""
+    for form in (BUILT[3], BUILT[3].replace()):
+        match form:
+            case PreActing(tool_use=found):
+                assert found == USE
+            case _:
+                raise AssertionError
+
+
+def test_an_event_built_by_hand_has_no_run() -> None:
+    """What belongs to a run is refused on an event that was built by hand."""
+    with pytest.raises(AttributeError, match="was built by hand and belongs to no run"):
+        _ = BUILT[0].run_id
+
+
+def test_tools_are_frozen_into_a_tuple() -> None:
+    """Assigned sequences become the event's own copy."""
+    specs = [ToolSpec("x")]
+    event = PreReasoning(tools=specs)
+    specs.append(ToolSpec("y"))
+    assert len(event.tools) == 1
+
+
+async def test_a_consumer_cannot_steer() -> None:
+    """Every event that a reader gets is sealed, and so is every event that a hook kept."""
+    kept: list[Event] = []
+
+    class Keeps(Hook):
+        def on_event(self, event: Any) -> Any:
+            assert event.sealed is not bool(event.writable)
+            kept.append(event)
+            return event
+
+    agent = Agent("a", ScriptedModel(["x"]), hooks=[Keeps()])
+    handed = [event async for event in agent.stream("go")]
+    assert all(event.sealed for event in [*kept, *handed])
+    for event in handed:
+        for name in (*event.writable, "seq"):
+            with pytest.raises(AttributeError):
+                setattr(event, name, getattr(event, name))
+
+
+def test_verdict_words_can_be_pickled() -> None:
+    """Messages and blocks survive pickling."""
+    msg = Msg.assistant(["x", USE])
+    assert pickle.loads(pickle.dumps(msg)) == msg

@@ -1,0 +1,110 @@
+"""Messages and blocks: frozen, JSON in and out, and calls whose arguments cannot be read."""
+
+from typing import Any
+
+import pytest
+from eventlog import use
+
+from agentflow import (
+    DataBlock,
+    MissingOutputError,
+    Msg,
+    Reply,
+    TextBlock,
+    ThinkingBlock,
+    ToolResultBlock,
+    ToolUseBlock,
+    Usage,
+    UsageError,
+)
+
+FULL = Msg.assistant(
+    [
+        ThinkingBlock("hm", signature="s"),
+        TextBlock("words"),
+        use("t1", "add", a=1, b=[1, {"c": None}]),
+        ToolUseBlock.from_json("t2", "add", '{"a": '),
+        DataBlock("image/png", data="aGk="),
+    ],
+    usage=Usage(input_tokens=3),
+    finish_reason="stop",
+    metadata={"synthetic": "x"},
+)
+
+
+def test_json_there_and_back() -> None:
+    """A message survives JSON and dict, a call with malformed text included."""
+    assert Msg.from_json(FULL.to_json()) == FULL
+    assert Msg.from_dict(FULL.to_dict()) == FULL
+    results = Msg.tool([ToolResultBlock("t1", "add", "x", "denied"), ToolResultBlock("t2", "add", (TextBlock("y"),))])
+    assert Msg.from_json(results.to_json()) == results
+
+
+@pytest.mark.parametrize("data", [{}, {"role": "robot"}, {"role": "user", "content": [{"type": "video"}]}])
+def test_what_is_no_message(data: Any) -> None:
+    """Data that is no message is a UsageError that names the field."""
+    with pytest.raises(UsageError, match="This is not a message"):
+        Msg.from_dict(data)
+
+
+def test_readers() -> None:
+    """text, thinking, tool_uses and tool_results read the blocks in order."""
+    assert (FULL.text, FULL.thinking, [block.id for block in FULL.tool_uses]) == ("words", "hm", ["t1", "t2"])
+    assert Msg.user("hi").text == str(Msg.user("hi")) == "hi"
+    assert Msg.user("").content == ()
+
+
+@pytest.mark.parametrize(
+    ("raw", "value", "error"),
+    [
+        ('{"a": 1}', {"a": 1}, None),
+        ("", {}, None),
+        ("  ", {}, None),
+        ('{"a": ', {}, "not valid JSON"),
+        ("[1]", {}, "a JSON list, and must be an object"),
+        ("null", {}, "a JSON NoneType, and must be an object"),
+        ("\ud800", {}, "not valid JSON"),
+    ],
+)
+def test_arguments_never_raise_on_reading(raw: str, value: Any, error: str | None) -> None:
+    """`input` never raises: what is no JSON object gives an empty mapping, and input_error says why; raw is kept."""
+    block = ToolUseBlock.from_json("t1", "add", raw)
+    assert dict(block.input) == value
+    assert block.raw == raw
+    assert (block.input_error is None) if error is None else (error in str(block.input_error))
+
+
+def test_blocks_are_frozen() -> None:
+    """Neither a block nor what is in its arguments can be changed."""
+    block = use("t1", "add", a={"b": [1]})
+    with pytest.raises(AttributeError, match=r"ToolUseBlock\.name is read-only"):
+        block.name = "x"  # type: ignore[misc]
+    with pytest.raises(TypeError):
+        block.input["a"] = 1  # type: ignore[index]
+    with pytest.raises(TypeError):
+        block.input["a"]["b"] = 1
+    with pytest.raises(AttributeError):
+        FULL.role = "user"  # type: ignore[misc]
+
+
+def test_replace() -> None:
+    """`replace` keeps the model's text unless the input is replaced."""
+    block = ToolUseBlock.from_json("t1", "add", '{"a":  1}')
+    assert block.replace(name="sub").raw == '{"a":  1}'
+    assert block.replace(input={"a": 2}).raw == '{"a":2}'
+    assert block == use("t1", "add", a=1)
+
+
+def test_data_is_inline_or_linked() -> None:
+    """A DataBlock has exactly one of data and url."""
+    for fields in ({}, {"data": "x", "url": "y"}):
+        with pytest.raises(UsageError, match="exactly one"):
+            DataBlock("image/png", **fields)
+
+
+def test_a_reply_without_typed_output() -> None:
+    """Reading output where there is none says so."""
+    reply = Reply("assistant", (TextBlock("x"),), run_id="r")
+    with pytest.raises(MissingOutputError, match="carries no typed output"):
+        _ = reply.output
+    assert type(reply.to_message()) is Msg

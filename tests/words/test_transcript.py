@@ -1,0 +1,103 @@
+"""The transcript and `legalise`: orders that every strict provider accepts."""
+
+import itertools
+import random
+
+import pytest
+from eventlog import history, use
+
+from agentflow import Msg, ToolResultBlock, Transcript, TranscriptError, legalise
+
+CALLS = Msg.assistant([use("t1", "a"), use("t2", "b")])
+
+
+def results(*ids: str) -> list[ToolResultBlock]:
+    return [ToolResultBlock(i, "x", i) for i in ids]
+
+
+def test_results_stand_in_call_order_behind_their_calls() -> None:
+    """A round closes with one tool message in call order; what was injected meanwhile lands behind it, by call index."""
+    transcript = Transcript([Msg.user("go"), CALLS])
+    assert not transcript.inject(Msg.user("late"))
+    assert not transcript.inject(Msg.user("second"), 1)
+    assert not transcript.inject(Msg.user("first"), 0)
+    transcript.close_round(results("t2", "t1"))
+    assert history(transcript.messages)[2:] == [
+        "tool: t1 success 't1'; t2 success 't2'",
+        "user: first",
+        "user: second",
+        "user: late",
+    ]
+
+
+@pytest.mark.parametrize("ids", [["t1"], ["t1", "t1"], ["t1", "t2", "t3"], []])
+def test_a_round_closes_with_exactly_its_results(ids: list[str]) -> None:
+    """Missing, repeated and unknown results are refused, and change nothing."""
+    transcript = Transcript([Msg.user("go"), CALLS])
+    with pytest.raises(TranscriptError, match="exactly one result for each of"):
+        transcript.close_round(results(*ids))
+    assert len(transcript) == 2
+    assert [block.id for block in transcript.open_round] == ["t1", "t2"]
+
+
+def test_what_cannot_be_stored() -> None:
+    """System messages, repeated ids, calls in an open round, results without a round."""
+    transcript = Transcript([Msg.user("go"), CALLS])
+    for msg in (Msg.system("s"), Msg.tool(results("t1")), Msg.assistant([use("t3", "a")])):
+        with pytest.raises(TranscriptError):
+            transcript.append(msg)
+    transcript.close_round(results("t1", "t2"))
+    with pytest.raises(TranscriptError, match="unique"):
+        transcript.append(CALLS)
+    with pytest.raises(TranscriptError, match="answer no open call"):
+        transcript.close_round(results("t1"))
+    with pytest.raises(TranscriptError, match="stands between"):
+        Transcript([Msg.user("go"), CALLS, Msg.user("x")])
+
+
+def test_a_view_does_not_change() -> None:
+    """A view taken before an append stays as it was."""
+    transcript = Transcript([Msg.user("1")])
+    view = transcript.messages
+    transcript.append(Msg.assistant("2"))
+    assert (history(view), len(transcript)) == (["user: 1"], 2)
+
+
+def _legal(messages: tuple[Msg, ...]) -> bool:
+    body = [msg for msg in messages if msg.role != "system"]
+    head = [msg for msg in messages[: len(messages) - len(body)] if msg.role == "system"]
+    if len(head) + len(body) != len(messages) or body[0].role != "user" or body[-1].role == "assistant":
+        return False
+    for before, after in itertools.pairwise([*body, Msg.user("end")]):
+        uses = [block.id for block in before.tool_uses]
+        if uses != [block.tool_use_id for block in after.tool_results]:
+            return False
+    return all(msg.content for msg in body)
+
+
+def test_legalise_any_order() -> None:
+    """Whatever hooks make of a request, what is sent is legal; a second pass changes nothing."""
+    pool = [
+        Msg.system("s"),
+        Msg.user("u"),
+        Msg.assistant("a"),
+        CALLS,
+        Msg.tool(results("t1", "t2")),
+        Msg.tool(results("t2")),
+        Msg.tool(results("t9")),
+        Msg.assistant([use("t1", "a")]),
+        Msg.user(""),
+        Msg.assistant(""),
+    ]
+    dice = random.Random(7)
+    for _ in range(500):
+        given = [dice.choice(pool) for _ in range(dice.randrange(7))]
+        legal = legalise(given)
+        assert _legal(legal), history(given)
+        assert history(legalise(legal)) == history(legal)
+
+
+def test_legalise_keeps_what_is_legal() -> None:
+    """Messages that were right already are the same objects."""
+    given = (Msg.system("s"), Msg.user("go"), CALLS, Msg.tool(results("t1", "t2")))
+    assert [msg.id for msg in legalise(given)][:3] == [msg.id for msg in given][:3]
