@@ -70,6 +70,10 @@ class CallPort(Protocol):
         """End the call."""
         ...
 
+    def legal_reply(self, msg: Msg) -> Msg:
+        """The reply with tool-use ids that are unique in the conversation."""
+        ...
+
 
 class Shadow(NamedTuple):
     """What a hook with `shadow=True` would have done."""
@@ -271,6 +275,11 @@ class RunContext:
             UsageError: The cut lies within a round or outside the history.
         """
         self._port.compact(until, as_messages(messages))
+
+    def legal_reply(self, msg: Msg) -> Msg:
+        """The reply with tool-use ids that are unique in the conversation; what is assigned to
+        `PostReasoning.reasoning_result` goes through here."""
+        return self._port.legal_reply(msg)
 
     def interrupt(self, reason: str = "interrupted") -> None:
         """End this call at once: what runs is cancelled, open calls are answered, the reply's outcome is `interrupted`."""

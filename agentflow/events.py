@@ -297,7 +297,8 @@ def _specs(event: Event, value: object) -> object:
 def _assistant(event: Event, value: object) -> object:
     if not isinstance(value, Msg) or value.role != "assistant":
         raise _wrong(event, "reasoning_result", "an assistant's Msg", value)
-    return value
+    frame = event._frame  # pyright: ignore[reportPrivateUsage] - a check of this module's events
+    return value if frame is None else frame.context.legal_reply(value)
 
 
 def _final(event: Event, value: object) -> object:

@@ -31,7 +31,7 @@ from agentflow.loop.machine import State
 from agentflow.loop.run import LoopConfig, RunBase, current_turn
 from agentflow.loop.schedule import ToolSchedule
 from agentflow.loop.session import Session
-from agentflow.loop.stream import EventStream
+from agentflow.loop.stream import EventStream, Port
 from agentflow.messages import Msg, Reply, message, text_block
 from agentflow.ports.clock import SystemClock
 from agentflow.ports.model import Model
@@ -207,9 +207,10 @@ class Agent:
             A Flux of events; `async with` it, or iterate it. A slow reader slows the model down.
         """
 
-        async def start(stream: EventStream) -> Reply:
-            run = await self._open(input, session, options, timeout, deps, hooks, stream, children)
-            return await _streamed(run, stream)
+        async def start(port: Port) -> Reply:
+            run = await self._open(input, session, options, timeout, deps, hooks, port, children)
+            port.run = run
+            return await run.execute()
 
         return AgentFlux(lambda: EventStream(start))
 
@@ -254,9 +255,10 @@ class Agent:
         """Like `resume`, with the events handed out like `stream`."""
         given = decisions or {}
 
-        async def start(stream: EventStream) -> Reply:
-            run = await self._reopen(session, given, options, timeout, deps, hooks, stream, children)
-            return await _streamed(run, stream)
+        async def start(port: Port) -> Reply:
+            run = await self._reopen(session, given, options, timeout, deps, hooks, port, children)
+            port.run = run
+            return await run.execute()
 
         return AgentFlux(lambda: EventStream(start))
 
@@ -269,7 +271,7 @@ class Agent:
         deps: object,
         hooks: Any,
     ) -> Reply:
-        messages = _input(given)
+        messages = _input(given, self.config.new_id)
         chosen = self._session_of(session)
         extra = hooks_of(hooks) if hooks else ()
         if timeout is not None:
@@ -286,17 +288,17 @@ class Agent:
         timeout: float | None,
         deps: object,
         hooks: Any,
-        stream: EventStream | None,
+        reader: Port | None,
         children: bool = False,
     ) -> Run:
-        messages = _input(given)
+        messages = _input(given, self.config.new_id)
         chosen = self._session_of(session)
         extra = hooks_of(hooks) if hooks else ()
         if timeout is not None:
             _check_timeout(timeout)
         if not chosen.try_acquire():
             await chosen.acquire(self.name)
-        return self._opened(chosen, messages, options, timeout, deps, extra, stream, children)
+        return self._opened(chosen, messages, options, timeout, deps, extra, reader, children)
 
     def _opened(
         self,
@@ -306,7 +308,7 @@ class Agent:
         timeout: float | None,
         deps: object,
         extra: tuple[Hook, ...],
-        stream: EventStream | None,
+        reader: Port | None,
         children: bool,
     ) -> Run:
         """A run on a session that was acquired; if it cannot be, the session is released."""
@@ -314,7 +316,7 @@ class Agent:
             machine = session.machine
             if machine.state is not State.USER_INPUT or machine.suspended:
                 raise _not_open(session)
-            run = self._run(session, self.config.new_id("run_"), options, timeout, deps, extra, stream, children)
+            run = self._run(session, self.config.new_id("run_"), options, timeout, deps, extra, reader, children)
         except BaseException:
             session.release()
             raise
@@ -329,7 +331,7 @@ class Agent:
         timeout: float | None,
         deps: object,
         hooks: Any,
-        stream: EventStream | None,
+        reader: Port | None,
         children: bool = False,
     ) -> Run:
         chosen = self._session_of(session)
@@ -341,7 +343,7 @@ class Agent:
             if machine.next() == "input":
                 raise UsageError(f"Session {chosen.id!r} is not suspended: there is nothing to resume. Call the agent.")
             _check_decisions(chosen, decisions)
-            run = self._run(chosen, machine.run_id, options, timeout, deps, extra, stream, children)
+            run = self._run(chosen, machine.run_id, options, timeout, deps, extra, reader, children)
         except BaseException:
             chosen.release()
             raise
@@ -355,7 +357,7 @@ class Agent:
         timeout: float | None,
         deps: object,
         extra: tuple[Hook, ...],
-        stream: EventStream | None,
+        reader: Port | None,
         children: bool,
     ) -> Run:
         if not self._prepared:
@@ -373,7 +375,7 @@ class Agent:
         if deps is None and parent is not None:
             deps = parent.deps
         merged = config.options if options is None else config.options.merge(options)
-        return Run(config, hooks, session, run_id, merged, deps, timeout, source, parent, stream, children)
+        return Run(config, hooks, session, run_id, merged, deps, timeout, source, parent, reader, children)
 
     def _prepare(self) -> None:
         """Build what tools need (schemas, validators), once, at the first call."""
@@ -501,12 +503,6 @@ def _not_open(session: Session) -> Exception:
     )
 
 
-async def _streamed(run: Run, stream: EventStream) -> Reply:
-    stream.run = run
-    run.port = stream.port
-    return await run.execute()
-
-
 class _Registered(DisposableBase):
     """Takes a hook off its agent when disposed."""
 
@@ -523,11 +519,11 @@ def _is_handler(hook: Hook, function: Callable[[Any], Any], kind: type) -> bool:
     return getattr(hook, "handler", None) is function and hook.events == (kind,)
 
 
-def _input(given: Any) -> tuple[Msg, ...]:
+def _input(given: Any, new_id: Callable[[str], str]) -> tuple[Msg, ...]:
     if isinstance(given, str):
         if not given.strip():
             raise UsageError("The input is empty; say something to the agent, or resume(...) a suspended session.")
-        return (message("user", (text_block(given),), fresh_id("msg_")),)
+        return (message("user", (text_block(given),), new_id("msg_")),)
     messages = as_messages(given)
     if not messages:
         raise UsageError("The input is empty; say something to the agent, or resume(...) a suspended session.")

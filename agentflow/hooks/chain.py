@@ -24,7 +24,17 @@ from typing import Any, NamedTuple, Protocol, TypeAlias, cast
 from reactivex import Observable
 
 from agentflow.errors import HookContractError, HookError, Veto
-from agentflow.events import EVENT_TYPES, Decision, Error, Event, PreActing, PreCall, PreReasoning, PreToolRound
+from agentflow.events import (
+    EVENT_TYPES,
+    Decision,
+    Error,
+    Event,
+    PostReasoning,
+    PreActing,
+    PreCall,
+    PreReasoning,
+    PreToolRound,
+)
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.options import Call, call_of, listens_to
 from agentflow.reactive import EMPTY, Just, Mono, first_value
@@ -241,7 +251,13 @@ async def run_chain(chain: Chain, event: Event, faults: Faults) -> Event:
                             break
                 break
             except Veto as veto:
-                decided = _stronger(decided, _denied(chain, _current(chain, editing), veto), _current(chain, editing))
+                entry = _current(chain, editing)
+                if Deny not in chain.kind.verdicts:
+                    error = _contract(chain, entry, f"Veto({veto.reason!r})")
+                    if not await _tolerated(chain, entry, event, error, faults):
+                        raise error from veto
+                    continue
+                decided = _stronger(decided, Deny(veto.reason), entry)
                 if chain.pre:
                     break
             except asyncio.CancelledError as error:
@@ -273,12 +289,7 @@ def _current(chain: Chain, editing: Iterator[Call]) -> Entry:
 async def _judge(chain: Chain, event: Event, decided: Decided | None, faults: Faults) -> Decided | None:
     for entry in chain.guards:
         try:
-            result: Any = entry.call(event)
-            if result is event or result is None:
-                continue
-            verdict = await _settle(chain, entry, event, result)
-        except Veto as veto:
-            verdict = _denied(chain, entry, veto)
+            verdict = await _verdict_of_guard(chain, entry, event)
         except asyncio.CancelledError as error:
             await _stray(chain, entry, error, faults)
             continue
@@ -287,28 +298,49 @@ async def _judge(chain: Chain, event: Event, decided: Decided | None, faults: Fa
                 continue
             raise
         if verdict is not None:
-            if type(verdict) not in _GUARD_MAY:
-                raise _contract(chain, entry, f"{type(verdict).__name__} although it is a guard")
             decided = _stronger(decided, verdict, entry)
             if chain.pre:
                 break
     return decided
 
 
+async def _verdict_of_guard(chain: Chain, entry: Entry, event: Event) -> Verdict | None:
+    try:
+        result: Any = entry.call(event)
+        if result is event or result is None:
+            return None
+        verdict = await _settle(chain, entry, event, result)
+    except Veto as veto:
+        if Deny not in chain.kind.verdicts:
+            raise _contract(chain, entry, f"Veto({veto.reason!r})") from veto
+        return Deny(veto.reason)
+    if verdict is not None and type(verdict) not in _GUARD_MAY:
+        raise _contract(chain, entry, f"{type(verdict).__name__} although it is a guard")
+    return verdict
+
+
 async def _observe(chain: Chain, event: Event, faults: Faults) -> None:
+    """Show the sealed event to all observers; the first failure that counts is raised when all have seen it."""
+    first: BaseException | None = None
     for entry in chain.observers:
         try:
             result: Any = entry.call(event)
             if result is not event and result is not None:
-                if isinstance(result, Observable):
-                    await first_value(cast("Observable[object]", result))
-                elif isinstance(result, Awaitable):
-                    await cast("Awaitable[object]", result)
+                await _settle(chain, entry, event, result)
+        except GeneratorExit:
+            raise
         except asyncio.CancelledError as error:
-            await _stray(chain, entry, error, faults)
+            try:
+                await _stray(chain, entry, error, faults)
+            except BaseException as stray:
+                first = first or stray
         except Exception as error:
             if not await _tolerated(chain, entry, event, error, faults):
-                raise
+                first = first or error
+        except BaseException as error:
+            first = first or error
+    if first is not None:
+        raise first
 
 
 async def _settle(chain: Chain, entry: Entry, event: Event, result: Any) -> Verdict | None:
@@ -329,19 +361,23 @@ async def _settle(chain: Chain, entry: Entry, event: Event, result: Any) -> Verd
         if isinstance(result, chain.kind):
             _take_over(chain, entry, event, result)
             return None
-        if isinstance(result, chain.kind.verdicts) and _may(event):
+        if isinstance(result, chain.kind.verdicts) and _may(event, result):
             return cast("Verdict", result)
         if not isinstance(result, Observable | Awaitable):
             raise _contract(chain, entry, f"{type(result).__name__} ({result!r:.60})")
 
 
-def _may(event: Event) -> bool:
-    return not isinstance(event, Error) or event.fatal
+def _may(event: Event, verdict: object) -> bool:
+    """Whether a verdict that is legal for the event's type is legal for this one."""
+    if isinstance(event, Error):
+        return event.fatal
+    return not (isinstance(verdict, Again) and isinstance(event, PostReasoning) and event.purpose == "summary")
 
 
 def _take_over(chain: Chain, entry: Entry, event: Event, changed: Event) -> None:
     if event.sealed:
-        raise _contract(chain, entry, f"a changed {chain.kind.__name__} although it is a guard")
+        role = "an observer" if entry.hook.observer else "a guard"
+        raise _contract(chain, entry, f"a changed {chain.kind.__name__} although it is {role}")
     for name in chain.kind.writable:
         value = getattr(changed, name)
         if value is not getattr(event, name):
@@ -353,14 +389,9 @@ def _contract(chain: Chain, entry: Entry, got: str) -> HookContractError:
     legal = f"the event, a changed {chain.kind.__name__}, None" if chain.kind.writable else "the event, None"
     if verdicts:
         only = " (only while event.fatal)" if chain.kind is Error else ""
+        only = " (Again not on the summary)" if chain.kind is PostReasoning else only
         legal += f", or a verdict: {verdicts}{only}"
     return HookContractError(entry.label, chain.kind.__name__, got, legal)
-
-
-def _denied(chain: Chain, entry: Entry, veto: Veto) -> Deny:
-    if Deny not in chain.kind.verdicts:
-        raise _contract(chain, entry, f"Veto({veto.reason!r})") from veto
-    return Deny(veto.reason)
 
 
 def _stronger(before: Decided | None, verdict: Verdict, entry: Entry) -> Decided:

@@ -314,36 +314,38 @@ class Acting:
         return self._result(str(error) if ours else failure_text(error), state)
 
     async def close(self) -> None:
-        """Pass the result through its Post chain and make it a fact."""
+        """Pass the result through its Post chain, make it a fact, and show it."""
         run, result = self.run, self.result
         assert result is not None
         duration = (run.monotonic() - self.began) * 1000
         if run.chains[PostActing] is None and self.port is None:
             run.seq += 1
-        else:
-            values = (self.use, self.original, result, duration)
-            event = await self._fire_post(values)
-            if event is not None:
-                self.result = result = event.tool_result
-                if event.decision is not None and isinstance(event.decision.verdict, Stop):
-                    self.stop = event.decision.verdict.reason
+            self.opened = False
+            await self._finished(result, duration)
+            return
         self.opened = False
-        if self.pending is None:
-            kept = run.note(ToolFinished(run.run_id, self.original.id, self.use, result, duration, self.stop))
-            if kept is not None:
-                await kept
-
-    async def _fire_post(self, values: tuple[object, ...]) -> PostActing | None:
         try:
-            return cast("PostActing | None", await self.run.fire(PostActing, self.port, *values))
+            values = (self.use, self.original, result, duration)
+            event = cast("PostActing | None", await run.decide(PostActing, self.port, *values))
         except GeneratorExit:
             raise
         except BaseException:
-            self.opened = False
-            result = cast("ToolResultBlock", values[2])
-            if self.pending is None:
-                await self.run.record(ToolFinished(self.run.run_id, self.original.id, self.use, result, 0.0))
+            await self._finished(result, duration)
             raise
+        if event is not None:
+            self.result = result = event.tool_result
+            if event.decision is not None and isinstance(event.decision.verdict, Stop):
+                self.stop = event.decision.verdict.reason
+        await self._finished(result, duration)
+        if event is not None:
+            await run.hand_over(event, self.port)
+
+    async def _finished(self, result: ToolResultBlock, duration: float) -> None:
+        if self.pending is None:
+            run = self.run
+            kept = run.note(ToolFinished(run.run_id, self.original.id, self.use, result, duration, self.stop))
+            if kept is not None:
+                await kept
 
     async def abort(self, error: BaseException) -> None:
         """The call is being cut: give it its result and its `PostActing`."""

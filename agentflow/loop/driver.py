@@ -54,7 +54,7 @@ class Run(RunBase):
             Exception: What the call failed with, after `CallEnded`.
         """
         self.task = task = asyncio.current_task()
-        if self.stream is None and task is not None:
+        if self.reader is None and task is not None:
             self.base = task.cancelling()
         self.session.run = self
         timer = None
@@ -88,9 +88,9 @@ class Run(RunBase):
                 await self._end(reply.outcome, None)
             return reply
         finally:
+            self.over = True
             if timer is not None:
                 timer.cancel()
-            self.over = True
             self.session.release()
 
     # ---- the beginning
@@ -110,16 +110,19 @@ class Run(RunBase):
             self.seq += 1
         else:
             history = self.machine.transcript.messages
-            event = cast("PreCall | None", await self.fire(PreCall, self.port, messages, history))
+            event = cast("PreCall | None", await self.decide(PreCall, self.port, messages, history))
             if event is not None:
                 messages = tuple(event.input_messages)
                 decided = event.decision
                 if decided is not None and isinstance(decided.verdict, Deny):
                     self.outcome = "denied"
+                    await self.hand_over(event, self.port)
                     return with_metadata(Msg.assistant(decided.verdict.reason), synthetic="denied")
         kept = self.note(CallOpened(self.run_id, self.call_id, messages, self.config.max_iterations))
         if kept is not None:
             await kept
+        if event is not None:
+            await self.hand_over(event, self.port)
         if event is not None and event.decision is not None and isinstance(event.decision.verdict, Answer):
             return as_reply(event.decision.verdict.value, event.decision.hook, "PreCall")
         return await self._through_arounds(event) if self.hooks.wraps else None
@@ -215,13 +218,17 @@ class Run(RunBase):
     async def _respond(self, final: Msg, started: float) -> Reply:
         """Pass the final message through the Post chain, and close the call."""
         duration = (self.monotonic() - started) * 1000
-        event = cast("PostCall | None", await self.fire(PostCall, self.port, final, self.outcome, self.usage, duration))
+        event = cast(
+            "PostCall | None", await self.decide(PostCall, self.port, final, self.outcome, self.usage, duration)
+        )
         if event is not None:
             final = event.final_message
         if self.machine.state is not State.USER_INPUT:  # a denied call never opened
             await self.record(CallClosed(self.run_id, self.call_id, self.outcome, final))
-            if self.landed:
-                await self.fire_landed()
+        if event is not None:
+            await self.hand_over(event, self.port)
+        if self.landed:
+            await self.fire_landed()
         return self._reply(final)
 
     def _replied(self, final: Msg) -> Reply:
@@ -235,10 +242,11 @@ class Run(RunBase):
         return Reply.of(final, self.outcome, self.run_id, self.usage, pending)
 
     async def _end(self, outcome: Outcome, error: BaseException | None) -> None:
-        """Fire the last event; nothing that happens there takes it back."""
+        """Fire the last event; nothing that happens there takes it back, and nothing can be injected any more."""
         if self.pending_work:
             await asyncio.gather(*self.pending_work)
         self.outcome = outcome
+        self.over = True
         if self.chains[CallEnded] is None and self.port is None:
             self.seq += 1
         else:
@@ -312,6 +320,7 @@ class Run(RunBase):
             return
         if machine.transcript.open_round:
             await self.record(self._closing_round())
+            self.tell_results("interrupted")
         if final is None and machine.final is not None and outcome == "failed" and machine.state is State.RESPONSE:
             final = machine.final  # the reply was accepted; a hook failed behind it
         await self.record(CallClosed(self.run_id, self.call_id, outcome, final))
@@ -329,9 +338,8 @@ class Run(RunBase):
     def cut(self) -> None:
         """End without a chance to wait: the loop is gone. The history is made legal; hooks are not called."""
         machine = self.machine
-        if self.over or machine.state is State.USER_INPUT or machine.run_id != self.run_id:
-            return
-        if machine.suspended:
+        self.over = True
+        if machine.state is State.USER_INPUT or machine.run_id != self.run_id or machine.suspended:
             return
         if machine.transcript.open_round:
             self._record_now(self._closing_round())

@@ -54,7 +54,7 @@ class _Fold:
         self.transcript = Transcript(messages)
         self.results: dict[str, ToolResultBlock] = {}
         self.final: Msg | None = None
-        self.late: list[Msg] = []
+        self.replied = False
         self.opened = False
 
     def take(self, event: Event) -> None:
@@ -75,6 +75,7 @@ class _Fold:
         elif isinstance(event, PostCall):
             if event.outcome != "suspended" and not _failed(event):
                 self.final = event.final_message
+                self.replied = True
         elif isinstance(event, CallEnded):
             self._ended(event)
 
@@ -96,6 +97,10 @@ class _Fold:
             self.transcript.close_round(results)
 
     def _added(self, event: MessagesAdded) -> None:
+        if self.replied and self.final is not None:  # what waited for the reply landed behind it
+            if not is_blank(self.final):
+                self.transcript.append(self.final)
+            self.final = None
         for msg in event.messages:
             if msg.role == "tool":
                 if self.transcript.open_round:
@@ -109,6 +114,7 @@ class _Fold:
         if self.opened and self.final is not None and event.outcome != "interrupted" and not is_blank(self.final):
             self.transcript.append(self.final)
         self.final = None
+        self.replied = False
         self.opened = True
 
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
-from typing import Any, Literal, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from agentflow.chunks import ModelChunk, fold
 from agentflow.context import as_messages
 from agentflow.errors import HookContractError, Veto
-from agentflow.events import ErrorPhase, Event, PostReasoning, PreReasoning, ReasoningChunk
+from agentflow.events import ErrorPhase, Event, PostReasoning, PreReasoning, Purpose, ReasoningChunk
 from agentflow.facts import Injected, Reasoned, RoundSuspended
 from agentflow.loop.run import RunBase
-from agentflow.messages import ContentBlock, Msg, Pending, ToolUseBlock, message, with_metadata
+from agentflow.messages import Msg, Pending, ToolUseBlock, message, with_metadata
 from agentflow.ports.model import Model, ModelRequest, resolve_model
 from agentflow.reactive import Flux
 from agentflow.specs import ModelOptions, Usage
@@ -109,7 +109,7 @@ async def _aclose(stream: AsyncIterator[Any]) -> None:
         await aclose()
 
 
-async def reason(run: RunBase, purpose: Literal["reason", "summary"]) -> None:
+async def reason(run: RunBase, purpose: Purpose) -> None:
     """Get one reply and make it a fact (or what a verdict puts in its place)."""
     machine, config, chains = run.machine, run.config, run.chains
     run.iteration = machine.iteration + 1
@@ -177,7 +177,7 @@ def summary_prompt(run: RunBase) -> Msg:
     return with_metadata(Msg.user(text, id=run.config.new_id("msg_")), synthetic="summary")
 
 
-async def _decided(run: RunBase, decided: Decided, purpose: str) -> bool:
+async def _decided(run: RunBase, decided: Decided, purpose: Purpose) -> bool:
     verdict = decided.verdict
     if isinstance(verdict, Answer):
         chunk = ModelChunk.of(as_reply(verdict.value, decided.hook, "PreReasoning"))
@@ -289,7 +289,9 @@ async def _through_arounds(
         flux = cast("Flux[ModelChunk]", source if isinstance(source, Flux) else Flux.from_observable(source))
         return await _pull(run, flux.open(), [], attempts)
     except Veto as veto:  # equals Deny: the reply is the reason
-        return [ModelChunk(veto.reason, finish_reason="stop")]
+        chunk = ModelChunk(veto.reason, finish_reason="stop")
+        await _stream_one(run, chunk)
+        return [chunk]
 
 
 def sealed(run: RunBase, kind: type[E], *values: object) -> E:
@@ -339,69 +341,54 @@ async def keep_partial(run: RunBase, chunks: Sequence[ModelChunk]) -> None:
     await run.record(Injected(run.run_id, (kept,)), "interrupted")
 
 
-async def _judge(
-    run: RunBase,
-    reply: Msg,
-    purpose: Literal["reason", "summary"] | str,
-    duration_ms: float,
-    usage: Usage | None = None,
-) -> None:
-    """Pass the reply through the Post chain and make it a fact."""
-    verdict: Verdict | None = None
-    result = reply
+async def _judge(run: RunBase, reply: Msg, purpose: Purpose, duration_ms: float, usage: Usage | None = None) -> None:
+    """Pass the reply through the Post chain, make it a fact, and show it."""
+    if purpose == "summary":
+        reply = _without_calls(reply)
     used = usage if usage is not None else _one_call(reply.usage)
-    if run.chains[PostReasoning] is None and run.port is None:
-        run.seq += 1
-    else:
-        event = cast("PostReasoning | None", await run.fire(PostReasoning, run.port, reply, used, duration_ms, purpose))
-        if event is not None:
-            result = event.reasoning_result
-            if event.decision is not None:
-                verdict = event.decision.verdict
-                hook = event.decision.hook
-            else:
-                hook = ""
-            if result is not reply:
-                result = _legal_calls(result, run.machine.transcript.used_ids, run.config.new_id)
-            if purpose == "summary" and isinstance(verdict, Again):
-                raise HookContractError(hook, "PostReasoning", "Again", "the event, Stop or Suspend: it is the summary")
-            if isinstance(verdict, Suspend):
-                await _park(run, result, used, duration_ms, verdict, hook, purpose)
-                return
-    if purpose == "summary" and result.tool_uses:
-        content = tuple(b for b in result.content if not isinstance(b, ToolUseBlock))
-        result = message("assistant", content, result.id, result.metadata, result.usage, result.finish_reason)
-    base = (run.run_id, run.iteration, result, used, duration_ms)
-    if verdict is None:
-        await run.record(Reasoned(*base, summary=purpose == "summary"))
-    elif isinstance(verdict, Again):
-        follow_up = _follow_up(run, verdict)
-        await run.record(Reasoned(*base, accepted=False, follow_up=follow_up), "superseded")
+    event = cast("PostReasoning | None", await run.decide(PostReasoning, run.port, reply, used, duration_ms, purpose))
+    result = reply if event is None else event.reasoning_result
+    if purpose == "summary":
+        result = _without_calls(result)
+    verdict: Verdict | None = None
+    hook = ""
+    if event is not None and event.decision is not None:
+        verdict, hook = event.decision.verdict, event.decision.hook
+    reasoned = Reasoned(run.run_id, run.iteration, result, used, duration_ms, summary=purpose == "summary")
+    if isinstance(verdict, Again):
+        follow_up = _follow_up(verdict, hook)
+        await run.record(reasoned._replace(accepted=False, follow_up=follow_up), "superseded")
         if follow_up:
             run.landed = (*run.landed, (follow_up, "again"))
-    else:
-        assert isinstance(verdict, Stop)
+    elif isinstance(verdict, Stop):
         run.outcome = "stopped"
-        await run.record(Reasoned(*base, stop=verdict.reason, summary=purpose == "summary"))
+        await run.record(reasoned._replace(stop=verdict.reason))
+    else:
+        await run.record(reasoned)
+        if isinstance(verdict, Suspend):
+            await _park(run, verdict, hook)
+    if event is not None:
+        await run.hand_over(event, run.port)
 
 
-async def _park(
-    run: RunBase, result: Msg, usage: Usage, duration_ms: float, verdict: Suspend, hook: str, purpose: str
-) -> None:
-    await run.record(Reasoned(run.run_id, run.iteration, result, usage, duration_ms, summary=purpose == "summary"))
-    uses = run.machine.open_calls
-    pending = tuple(Pending(use.id, "approval", verdict.request, use, hook) for use in uses)
+def _without_calls(msg: Msg) -> Msg:
+    if not msg.tool_uses:
+        return msg
+    content = tuple(b for b in msg.content if not isinstance(b, ToolUseBlock))
+    return message("assistant", content, msg.id, msg.metadata, msg.usage, msg.finish_reason)
+
+
+async def _park(run: RunBase, verdict: Suspend, hook: str) -> None:
+    pending = tuple(Pending(use.id, "approval", verdict.request, use, hook) for use in run.machine.open_calls)
     parked = pending or (Pending("call", "parked", verdict.request, None, hook),)
     await run.record(RoundSuspended(run.run_id, parked))
 
 
-def _follow_up(run: RunBase, verdict: Again) -> tuple[Msg, ...]:
+def _follow_up(verdict: Again, hook: str) -> tuple[Msg, ...]:
     messages = as_messages(verdict.messages)
+    for msg in messages:
+        if msg.role not in ("user", "assistant") or msg.tool_uses:
+            raise HookContractError(
+                hook, "PostReasoning", f"Again with a {msg.role} message", "Again with user messages, which are stored"
+            )
     return tuple([m if "synthetic" in m.metadata else with_metadata(m, synthetic="again") for m in messages])
-
-
-def _legal_calls(msg: Msg, used_ids: set[str], new_id: Callable[[str], str]) -> Msg:
-    """What hooks made of a reply may repeat ids or hold results: fold it again."""
-    content: list[ContentBlock] = [b for b in msg.content if getattr(b, "type", "") != "tool_result"]
-    folded = fold((ModelChunk(blocks=tuple(content)),), id=msg.id, used_ids=used_ids, new_id=new_id)
-    return message("assistant", folded.content, msg.id, msg.metadata, msg.usage, msg.finish_reason)

@@ -45,8 +45,10 @@ async def in_tasks(run: RunBase, works: Sequence[Work], limit: int) -> None:
     async def one(work: Work) -> None:
         try:
             await work(ChannelPort(channel) if port is not None else None)
-        except asyncio.CancelledError:
-            pass
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is None or not task.cancelling():  # nobody cancelled it: it failed
+                failures.append(error)
         except BaseException as error:  # a signal must not escape through the loop: it is raised in the driver
             failures.append(error)
 
@@ -221,6 +223,7 @@ async def act(run: RunBase) -> None:
     if round_.stop is not None and not machine.finished:  # the reply itself was stopped: nothing begins
         round_.answer_rest("Not run: the call was stopped.", "denied")
         await _close(run, round_)
+        run.tell_results("stopped")
         return
     opened = False
     try:
@@ -292,15 +295,17 @@ async def _through_arounds(run: RunBase, round_: _Round, event: PreToolRound | N
 
 
 async def _finish(run: RunBase, round_: _Round) -> None:
-    """All calls are answered or suspended: the Post chain, then the facts."""
-    results = round_.ordered()
+    """All calls are answered or suspended: the Post chain, then the facts, then the event for the reader."""
+    if round_.stop is not None:
+        round_.answer_rest("Not run: the call was stopped.", "denied")
+    event: PostToolRound | None = None
     park: tuple[Pending, ...] = ()
     if run.chains[PostToolRound] is None and run.port is None:
         run.seq += 1
     else:
         calls = run.machine.transcript.open_round
         try:
-            event = cast("PostToolRound | None", await run.fire(PostToolRound, run.port, calls, results))
+            event = cast("PostToolRound | None", await run.decide(PostToolRound, run.port, calls, round_.ordered()))
         except GeneratorExit:
             raise
         except BaseException as error:
@@ -316,11 +321,17 @@ async def _finish(run: RunBase, round_: _Round) -> None:
                 park = (Pending("call", "parked", verdict.request, None, event.decision.hook),)
     if round_.suspended and round_.stop is None:
         await run.record(RoundSuspended(run.run_id, tuple(round_.suspended.values())))
-        return
-    round_.answer_rest("Not run: the call was stopped.", "denied")
-    await _close(run, round_)
-    if park:
-        await run.record(RoundSuspended(run.run_id, park))
+    else:
+        if round_.suspended:  # a Stop on a round with suspended calls: they are answered, and somebody has to tell
+            round_.answer_rest("Not run: the call was stopped.", "denied")
+            await _close(run, round_)
+            run.tell_results("stopped")
+        else:
+            await _close(run, round_)
+        if park:
+            await run.record(RoundSuspended(run.run_id, park))
+    if event is not None:
+        await run.hand_over(event, run.port)
 
 
 async def _close(run: RunBase, round_: _Round) -> None:

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 from loguru import logger
 
-from agentflow.chunks import fold
+from agentflow.chunks import ModelChunk, fold
 from agentflow.context import AgentView, RunContext
 from agentflow.errors import CallTimeoutError, UsageError
 from agentflow.events import CallEnded, Error, ErrorPhase, Event, Frame, MessagesAdded, Origin
@@ -29,8 +29,8 @@ from agentflow.hooks.hook import Hook
 from agentflow.loop.machine import Machine
 from agentflow.loop.schedule import ToolSchedule
 from agentflow.loop.session import Session
-from agentflow.loop.stream import READING, EventStream, ForwardPort, Port
-from agentflow.messages import Msg, Outcome, ToolUseBlock, with_metadata
+from agentflow.loop.stream import READING, ForwardPort, Port
+from agentflow.messages import Msg, Outcome, ToolResultBlock, ToolUseBlock, message, with_metadata
 from agentflow.ports.model import Model, ModelRequest, resolve_model
 from agentflow.specs import Clock, ModelOptions, ToolSpec, Usage
 from agentflow.tools.tool import Tool
@@ -76,7 +76,6 @@ class RunBase:
     """One call, as the parts of the driver see it."""
 
     # What most calls never change stands here, once, and not in each call's dict.
-    port: Port | None = None
     usage = NOTHING
     seq = 0
     iteration = 0
@@ -111,7 +110,7 @@ class RunBase:
         timeout: float | None,
         source: str,
         parent: RunBase | None,
-        stream: EventStream | None,
+        reader: Port | None,
         children: bool,
     ) -> None:
         self.config = config
@@ -124,7 +123,7 @@ class RunBase:
         self.timeout = timeout
         self.source = source
         self.parent = parent
-        self.stream = stream
+        self.reader = self.port = reader
         self.children = children
         self.run_id = run_id
         self.call_id = config.new_id("call_")
@@ -170,33 +169,45 @@ class RunBase:
         Returns:
             The sealed event; None where nobody listens (it was counted, not built).
         """
+        event = await self.decide(kind, port, *values)
+        if event is not None:
+            await self.hand_over(event, port)
+        return event
+
+    async def decide(self, kind: type[Event], port: Port | None, *values: object) -> Event | None:
+        """Build an event and pass it through its chain; the caller makes what it decided a fact, and hands it over then.
+
+        So nobody is shown a decision that a crash or a closed stream could take back.
+        """
         self.seq += 1
         chain = self.chains[kind]
-        reader = None if port is None or port.closed else port
-        if chain is None and reader is None:
+        if chain is None and (port is None or port.closed):
             return None
         frame = self._frame or self.frame
         event: Event = kind.draft(frame, self.iteration, self.seq, self.now(), None, *values)
         if chain is None:
             event.__class__ = kind
-        else:
-            event.__class__ = kind.open_form
-            try:
-                await run_chain(chain, event, self)
-            except GeneratorExit:
-                raise
-            except BaseException as error:
-                self.absorb(error)
-                if reader is not None and not reader.closed:
-                    reader.event = event
-                    await reader
-                raise
-        if reader is not None:
-            reader.event = event
-            await reader
-        if self.interrupting is not None and not self._absorbed:
-            raise asyncio.CancelledError(self.interrupting)
+            return event
+        event.__class__ = kind.open_form
+        try:
+            await run_chain(chain, event, self)
+        except GeneratorExit:
+            raise
+        except BaseException as error:
+            self.absorb(error)
+            if port is not None and not port.closed:
+                port.event = event
+                await port
+            raise
         return event
+
+    async def hand_over(self, event: Event, port: Port | None) -> None:
+        """Give an event to the reader, and notice an interrupt."""
+        if port is not None and not port.closed:
+            port.event = event
+            await port
+        if self.interrupting is not None and not self._absorbed and not self.over:
+            raise asyncio.CancelledError(self.interrupting)
 
     async def fire_landed(self) -> None:
         """Tell of stored messages that no other event carries."""
@@ -205,7 +216,18 @@ class RunBase:
             self.landed = tuple(rest)
             await self.fire(MessagesAdded, self.port, messages, origin)
 
+    def here(self) -> Port | None:
+        """The port for code that may run in a task of a parallel round."""
+        turn = current_turn.get()
+        return self.port if turn is None or turn.run is not self else turn.port
+
     # ---- facts
+
+    def tell_results(self, origin: Origin) -> None:
+        """The results of the round that was just closed are carried by no event: tell of them."""
+        stored = self.machine.transcript.messages
+        results = next(msg for msg in reversed(stored) if msg.role == "tool")
+        self.landed = (((results,), origin), *self.landed)
 
     def note(self, fact: Fact, origin: Origin = "injected") -> Awaitable[None] | None:
         """Make a fact true: into the store, then into the machine; messages that landed are told of later.
@@ -289,7 +311,7 @@ class RunBase:
         if fatal and any(error is reported for reported in self._reported):
             return None
         self._reported = (*self._reported, error)
-        event = await self.fire(Error, port or self.port, error, phase, fatal, hook, tool_use)
+        event = await self.fire(Error, port or self.here(), error, phase, fatal, hook, tool_use)
         if event is None or event.decision is None:
             return None
         verdict = event.decision.verdict
@@ -319,7 +341,7 @@ class RunBase:
     def _cancel_driver(self) -> None:
         if self.over or self._absorbed:
             return
-        task = self.task if self.stream is None else self.stream.reader
+        task = self.task if self.reader is None else self.reader.reader
         if isinstance(task, asyncio.Task) and not task.done():
             self._cancelled = task
             task.cancel()
@@ -337,7 +359,7 @@ class RunBase:
             base = self.base if task is self.task else 0
             if task is None or task.cancelling() <= base:
                 return
-        reader = task if self.stream is None else self.stream.reader
+        reader = task if self.reader is None else self.reader.reader
         if self.is_cancelled() and (reader is task or reader is READING or self._closing):
             self._closing = True
             if self.port is not None:
@@ -373,6 +395,13 @@ class RunBase:
     def facts(self) -> Sequence[Fact]:
         """This call's facts so far."""
         return tuple(self.fact_list)
+
+    def legal_reply(self, msg: Msg) -> Msg:
+        """What hooks make of a reply may repeat ids of calls, or hold results: fold it again."""
+        content = tuple([block for block in msg.content if not isinstance(block, ToolResultBlock)])
+        chunk = ModelChunk(blocks=content)
+        folded = fold((chunk,), id=msg.id, used_ids=self.machine.transcript.used_ids, new_id=self.config.new_id)
+        return message("assistant", folded.content, msg.id, msg.metadata, msg.usage, msg.finish_reason)
 
     def add_usage(self, usage: Usage) -> None:
         """Bill this run, and those that caused it."""

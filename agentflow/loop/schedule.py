@@ -56,7 +56,7 @@ class ToolSchedule:
             lane_of: The lane of a call; unknown tools are writes.
         """
         if self.policy == "parallel":
-            return [list(calls)]
+            return [list(calls)] if calls else []
         if self.policy == "sequential":
             return [[call] for call in calls]
         ordered = calls

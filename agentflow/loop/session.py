@@ -146,7 +146,11 @@ class Session:
                 raise
             break  # the session was handed over, still marked busy
         if not self._loaded:
-            await self._load()
+            try:
+                await self._load()
+            except BaseException:
+                self.release()
+                raise
 
     async def _load(self) -> None:
         assert self.store is not None

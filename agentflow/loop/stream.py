@@ -29,14 +29,51 @@ from agentflow.reactive import StreamIterator
 __all__ = ["ChannelPort", "EventStream", "ForwardPort", "Port"]
 
 
-class Port:
-    """Where a driver leaves an event for its reader: set `event`, then await the port."""
+class Streamed(Protocol):
+    """What a stream drives."""
 
-    __slots__ = ("closed", "event")
+    def close_reader(self) -> None:
+        """The reader has gone: drop events, and take the cancellation that follows as real."""
+        ...
+
+    def abandon(self) -> None:
+        """The stream was dropped; it is being closed in a task."""
+        ...
+
+    def cut(self) -> None:
+        """Nothing can be awaited any more: leave the session legal, at once."""
+        ...
+
+
+class Reading(Enum):
+    """Marks a stream whose reader is inside `__anext__` and has not had to wait yet."""
+
+    READING = "reading"
+
+
+READING = Reading.READING
+
+
+class Port:
+    """Where a driver leaves an event for its reader: set `event`, then await the port.
+
+    It is also all that a run knows of its reader: were it the stream itself, a dropped stream would be kept alive by the
+    run that it has to end.
+
+    Attributes:
+        event: The event on its way.
+        closed: The reader has gone.
+        reader: The task inside the stream's `__anext__`, if there is one.
+        run: The run, once there is one.
+    """
+
+    __slots__ = ("closed", "event", "reader", "run")
 
     def __init__(self) -> None:
         self.event: Event | None = None
         self.closed = False
+        self.reader: asyncio.Task[Any] | Literal[Reading.READING] | None = None
+        self.run: Streamed | None = None
 
     def __await__(self) -> Generator[Any, Any, None]:
         yield self
@@ -126,31 +163,6 @@ class ChannelPort(Port):
         return self.channel.put(self.event).__await__()
 
 
-class Streamed(Protocol):
-    """What a stream drives."""
-
-    def close_reader(self) -> None:
-        """The reader has gone: drop events, and take the cancellation that follows as real."""
-        ...
-
-    def abandon(self) -> None:
-        """The stream was dropped; it is being closed in a task."""
-        ...
-
-    def cut(self) -> None:
-        """Nothing can be awaited any more: leave the session legal, at once."""
-        ...
-
-
-class Reading(Enum):
-    """Marks a stream whose reader is inside `__anext__` and has not had to wait yet."""
-
-    READING = "reading"
-
-
-READING = Reading.READING
-
-
 class _Rest:
     """The driver's way to its end after the reader has gone."""
 
@@ -186,7 +198,7 @@ class EventStream(StreamIterator[HookEvent]):
     """The events of one run, as its reader holds them.
 
     Args:
-        start: The run as a coroutine function; called when the first event is asked for. It sets `run` when it has a run.
+        start: The run as a coroutine function of its port; called when the first event is asked for.
 
     Example:
         >>> async with agent.stream("Hello") as events:
@@ -194,22 +206,21 @@ class EventStream(StreamIterator[HookEvent]):
         ...         print(event)
     """
 
-    __slots__ = ("_closed", "_loop", "_start", "driver", "port", "reader", "run")
+    __slots__ = ("_closed", "_loop", "_read_over", "_start", "driver", "port")
 
-    def __init__(self, start: Callable[[EventStream], Coroutine[Any, Any, Any]]) -> None:
+    def __init__(self, start: Callable[[Port], Coroutine[Any, Any, Any]]) -> None:
         # Not the base's: this is a source and its iterator in one.
         self._start = start
         self._closed = False
         self._loop: asyncio.AbstractEventLoop | None = None
-        self.run: Streamed | None = None
+        self._read_over: asyncio.Future[None] | None = None
         self.port = Port()
         self.driver: Coroutine[Any, Any, Any] | None = None
-        self.reader: asyncio.Task[Any] | Literal[Reading.READING] | None = None
 
     def begin(self) -> Coroutine[Any, Any, Any]:
         """Begin the run."""
         self._loop = asyncio.get_running_loop()
-        self.driver = driver = self._start(self)
+        self.driver = driver = self._start(self.port)
         return driver
 
     def finish(self) -> None:
@@ -219,26 +230,26 @@ class EventStream(StreamIterator[HookEvent]):
 
     def cut(self) -> None:
         """Nothing can be awaited any more."""
-        if self.run is not None:
-            self.run.cut()
+        if self.port.run is not None:
+            self.port.run.cut()
 
     @types.coroutine
     def _advance(self) -> Generator[Any, Any, HookEvent]:
         """Let the driver run up to its next event."""
-        if self.reader is not None:
+        port = self.port
+        if port.reader is not None:
             raise self._second_reader()
         driver = self.driver
         if driver is None:
             if self._closed:
                 raise StopAsyncIteration
             driver = self.begin()
-        port = self.port
-        self.reader = READING
+        port.reader = READING
         try:
             yielded = driver.send(None)
             while yielded is not port:
-                if self.reader is READING:  # it really waits now: note who, for interrupts and for a second reader
-                    self.reader = asyncio.current_task()
+                if port.reader is READING:  # it really waits now: note who, for interrupts and for a second reader
+                    port.reader = asyncio.current_task()
                 try:
                     sent = yield yielded
                 except GeneratorExit:
@@ -253,11 +264,16 @@ class EventStream(StreamIterator[HookEvent]):
         except StopIteration:
             self.finish()
             raise StopAsyncIteration from None
+        except StopAsyncIteration as error:  # the run's own: it would read as a good end
+            self.finish()
+            raise RuntimeError("the call failed with StopAsyncIteration") from error
         except BaseException:
             self.finish()
             raise
         finally:
-            self.reader = None
+            port.reader = None
+            if self._read_over is not None and not self._read_over.done():
+                self._read_over.set_result(None)
         return port.event  # pyright: ignore[reportReturnType] - the driver sets it before it awaits the port
 
     if TYPE_CHECKING or sys.version_info >= (3, 12):
@@ -271,7 +287,8 @@ class EventStream(StreamIterator[HookEvent]):
         __anext__ = _advance
 
     def _second_reader(self) -> UsageError:
-        task = self.reader.get_name() if isinstance(self.reader, asyncio.Task) else "?"
+        reader = self.port.reader
+        task = reader.get_name() if isinstance(reader, asyncio.Task) else "?"
         return UsageError(
             f"anext() on an agent's stream while task {task!r} already waits for its next event; a stream has one reader "
             "at a time. Await that read first, or make two calls for two runs."
@@ -280,18 +297,20 @@ class EventStream(StreamIterator[HookEvent]):
     async def aclose(self) -> None:
         """End the run and wait for its cleanup; a read still in flight in another task is cancelled first."""
         self._closed = True
-        reader = self.reader
+        port = self.port
+        reader = port.reader
         if isinstance(reader, asyncio.Task) and reader is not asyncio.current_task():
-            if self.run is not None:
-                self.run.close_reader()
+            if port.run is not None:
+                port.run.close_reader()
+            self._read_over = asyncio.get_running_loop().create_future()
             reader.cancel()
-            await asyncio.wait([reader])
+            await self._read_over
         driver = self.driver
         if driver is None:
             return
         self.driver = None
-        if self.run is not None:
-            self.run.close_reader()
+        if port.run is not None:
+            port.run.close_reader()
         await _Rest(driver, self.port, asyncio.CancelledError("the stream was closed"))
 
     def __del__(self) -> None:
@@ -299,8 +318,8 @@ class EventStream(StreamIterator[HookEvent]):
         if driver is None or loop is None:
             return
         if loop.is_running():
-            if self.run is not None:
-                self.run.abandon()
+            if self.port.run is not None:
+                self.port.run.abandon()
             # The task keeps the stream alive until its cleanup is done.
             loop.call_soon_threadsafe(_close_later, loop, self.aclose())
         else:

@@ -179,7 +179,7 @@ def test_after_a_bare_break_the_next_call_waits_for_the_cleanup(session: str | N
 
     gc.disable()
     try:
-        assert run(main) == "two"
+        assert run(main) == "one"
     finally:
         gc.enable()
 
