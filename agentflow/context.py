@@ -5,7 +5,7 @@ The context belongs to one call. What it does to the run goes through `CallPort`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 from agentflow.errors import UsageError
@@ -318,6 +318,8 @@ def as_messages(messages: str | Msg | Sequence[Msg | str]) -> tuple[Msg, ...]:
         return (Msg.user(messages),)
     if isinstance(messages, Msg):
         return (messages,)
+    if not isinstance(messages, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance] - input from outside
+        raise UsageError(f"Messages are a str, a Msg or a sequence of them, not {type(messages).__name__}.")
     result: list[Msg] = []
     for item in messages:
         if isinstance(item, str):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar, cast
 
-__all__ = ["EMPTY", "FrozenDict", "freeze"]
+__all__ = ["EMPTY", "FrozenDict", "FrozenList", "deep_freeze", "freeze"]
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -42,6 +42,24 @@ class FrozenDict(dict[K, V]):
         return (FrozenDict, (dict(self),))
 
 
+class FrozenList(list[V]):
+    """A read-only list, equal to the list it was made of."""
+
+    __slots__ = ()
+
+    def _refuse(self, *_args: object, **_kwargs: object) -> NoReturn:
+        raise TypeError("this list is read-only; build a new one from it: [*values, value]")
+
+    __setitem__ = __delitem__ = append = extend = insert = pop = remove = clear = sort = reverse = _refuse  # pyright: ignore[reportAssignmentType] - refusing is the point
+    __iadd__ = __imul__ = _refuse  # pyright: ignore[reportAssignmentType]
+
+    def __deepcopy__(self, memo: object) -> FrozenList[V]:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (FrozenList, (list(self),))
+
+
 EMPTY: FrozenDict[str, Any] = FrozenDict()
 """The empty mapping, shared."""
 
@@ -51,3 +69,14 @@ def freeze(mapping: Mapping[K, V]) -> FrozenDict[K, V]:
     if type(mapping) is FrozenDict:
         return mapping  # pyright: ignore[reportUnknownVariableType] - `type(x) is` does not carry the parameters
     return FrozenDict(mapping)
+
+
+def deep_freeze(value: Any) -> Any:
+    """Return JSON-like data with every mapping and list in it frozen."""
+    if isinstance(value, FrozenDict | FrozenList):
+        return value  # pyright: ignore[reportUnknownVariableType] - frozen things are made here, all the way down
+    if isinstance(value, Mapping):
+        return FrozenDict({key: deep_freeze(item) for key, item in cast("Mapping[Any, Any]", value).items()})
+    if isinstance(value, list):
+        return FrozenList([deep_freeze(item) for item in cast("list[Any]", value)])
+    return value

@@ -19,7 +19,7 @@ from pydantic_core import CoreSchema, core_schema, from_json, to_json
 
 from agentflow._slotted import draft_class
 from agentflow.errors import MissingOutputError, UsageError
-from agentflow.frozen import EMPTY, FrozenDict, freeze
+from agentflow.frozen import EMPTY, FrozenDict, deep_freeze
 from agentflow.ids import new_id
 from agentflow.specs import Usage
 
@@ -135,7 +135,7 @@ class ToolUseBlock:
         _set(self, "id", id)
         _set(self, "name", name)
         _set(self, "_raw", None)
-        _set(self, "_input", freeze(input))
+        _set(self, "_input", deep_freeze(input))
         _set(self, "_error", None)
 
     @classmethod
@@ -192,7 +192,7 @@ class ToolUseBlock:
                 error = f"the arguments are not valid JSON: {problem}"
             else:
                 if isinstance(value, dict):
-                    parsed = FrozenDict(cast("dict[str, Any]", value))
+                    parsed = deep_freeze(value)
                 else:
                     error = f"the arguments are a JSON {type(value).__name__}, and must be an object"
         _set(self, "_error", error)

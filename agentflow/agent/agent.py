@@ -18,7 +18,7 @@ from reactivex.abc import DisposableBase
 from agentflow.agent.builder import AgentBuilder
 from agentflow.agent.registration import hooks_of, tools_of
 from agentflow.agent.view import View
-from agentflow.context import RunContext, as_messages
+from agentflow.context import RunContext, as_messages, find_dep
 from agentflow.errors import SuspendedError, UsageError
 from agentflow.events import HookEvent
 from agentflow.hooks.chain import HookSet
@@ -374,6 +374,8 @@ class Agent:
         config = self.config
         if deps is None and parent is not None:
             deps = parent.deps
+        for kind in config.dep_types:
+            find_dep(deps, kind)
         merged = config.options if options is None else config.options.merge(options)
         return Run(config, hooks, session, run_id, merged, deps, timeout, source, parent, reader, children)
 

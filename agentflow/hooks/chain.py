@@ -79,6 +79,10 @@ class Faults(Protocol):
         """
         ...
 
+    def passes_suspend(self, event: Event) -> bool:
+        """Whether a `Suspend` on this event has been answered by resuming, so that it counts as pass."""
+        ...
+
     def is_cancelled(self) -> bool:
         """Whether somebody has cancelled the run: only then is a `CancelledError` a cancellation."""
         ...
@@ -244,7 +248,7 @@ async def run_chain(chain: Chain, event: Event, faults: Faults) -> Event:
                         if result is event or result is None:
                             continue
                     entry = _current(chain, editing)
-                    verdict = await _settle(chain, entry, event, result)
+                    verdict = await _settle(chain, entry, event, result, faults)
                     if verdict is not None:
                         decided = _stronger(decided, verdict, entry)
                         if chain.pre:
@@ -261,7 +265,7 @@ async def run_chain(chain: Chain, event: Event, faults: Faults) -> Event:
                 if chain.pre:
                     break
             except asyncio.CancelledError as error:
-                await _stray(chain, _current(chain, editing), error, faults)
+                await _stray(chain, _current(chain, editing), event, error, faults)
             except Exception as error:
                 if not await _tolerated(chain, _current(chain, editing), event, error, faults):
                     raise
@@ -289,9 +293,9 @@ def _current(chain: Chain, editing: Iterator[Call]) -> Entry:
 async def _judge(chain: Chain, event: Event, decided: Decided | None, faults: Faults) -> Decided | None:
     for entry in chain.guards:
         try:
-            verdict = await _verdict_of_guard(chain, entry, event)
+            verdict = await _verdict_of_guard(chain, entry, event, faults)
         except asyncio.CancelledError as error:
-            await _stray(chain, entry, error, faults)
+            await _stray(chain, entry, event, error, faults)
             continue
         except Exception as error:
             if await _tolerated(chain, entry, event, error, faults):
@@ -304,12 +308,12 @@ async def _judge(chain: Chain, event: Event, decided: Decided | None, faults: Fa
     return decided
 
 
-async def _verdict_of_guard(chain: Chain, entry: Entry, event: Event) -> Verdict | None:
+async def _verdict_of_guard(chain: Chain, entry: Entry, event: Event, faults: Faults) -> Verdict | None:
     try:
         result: Any = entry.call(event)
         if result is event or result is None:
             return None
-        verdict = await _settle(chain, entry, event, result)
+        verdict = await _settle(chain, entry, event, result, faults)
     except Veto as veto:
         if Deny not in chain.kind.verdicts:
             raise _contract(chain, entry, f"Veto({veto.reason!r})") from veto
@@ -326,12 +330,12 @@ async def _observe(chain: Chain, event: Event, faults: Faults) -> None:
         try:
             result: Any = entry.call(event)
             if result is not event and result is not None:
-                await _settle(chain, entry, event, result)
+                await _settle(chain, entry, event, result, faults)
         except GeneratorExit:
             raise
         except asyncio.CancelledError as error:
             try:
-                await _stray(chain, entry, error, faults)
+                await _stray(chain, entry, event, error, faults)
             except BaseException as stray:
                 first = first or stray
         except Exception as error:
@@ -343,7 +347,7 @@ async def _observe(chain: Chain, event: Event, faults: Faults) -> None:
         raise first
 
 
-async def _settle(chain: Chain, entry: Entry, event: Event, result: Any) -> Verdict | None:
+async def _settle(chain: Chain, entry: Entry, event: Event, result: Any, faults: Faults) -> Verdict | None:
     """Bring what a hook returned down to a verdict or None (the event goes on, changed in place if need be)."""
     while True:
         if isinstance(result, Mono):
@@ -362,6 +366,8 @@ async def _settle(chain: Chain, entry: Entry, event: Event, result: Any) -> Verd
             _take_over(chain, entry, event, result)
             return None
         if isinstance(result, chain.kind.verdicts) and _may(event, result):
+            if isinstance(result, Suspend) and faults.passes_suspend(event):
+                return None
             return cast("Verdict", result)
         if not isinstance(result, Observable | Awaitable):
             raise _contract(chain, entry, f"{type(result).__name__} ({result!r:.60})")
@@ -409,12 +415,12 @@ async def _tolerated(chain: Chain, entry: Entry, event: Event, error: Exception,
     return await faults.hook_failed(chain.kind, hook, error, policy != "skip")
 
 
-async def _stray(chain: Chain, entry: Entry, error: asyncio.CancelledError, faults: Faults) -> None:
+async def _stray(chain: Chain, entry: Entry, event: Event, error: asyncio.CancelledError, faults: Faults) -> None:
     """Tell a cancellation of the run from a hook that raises `CancelledError` itself, which is a failing hook."""
     if faults.is_cancelled():
         raise error
     failure = HookError(
         f"Hook {entry.label!r} raised CancelledError on {chain.kind.__name__}, although nobody cancelled the run."
     )
-    if not await faults.hook_failed(chain.kind, entry.hook, failure, True):
+    if not await _tolerated(chain, entry, event, failure, faults):
         raise failure from error

@@ -52,6 +52,22 @@ EVENT_NAMES: dict[str, type[Event]] = {
 }
 """The names of function hooks and the events they stand for; there are no others and no aliases."""
 
+_OPTIONS = frozenset(
+    [
+        "priority",
+        "timeout",
+        "on_failure",
+        "guard",
+        "observer",
+        "scope",
+        "serial",
+        "shadow",
+        "in_thread",
+        "tags",
+        "tools",
+    ]
+)
+
 F = TypeVar("F", bound="Callable[..., Any]")
 
 
@@ -102,6 +118,7 @@ def on(
     shadow: bool = False,
     in_thread: bool = False,
     tags: Iterable[str] = (),
+    tools: Iterable[str] = (),
 ) -> Callable[[F], FunctionHook[F]]: ...
 def on(*targets: Any, **options: Any) -> Any:
     """Make a hook of a function of one event.
@@ -111,7 +128,7 @@ def on(*targets: Any, **options: Any) -> Any:
         the
             annotation of the function's argument says it, unions too.
         options: `priority`, `timeout`, `on_failure`, `guard`, `observer`, `scope`, `serial`, `shadow`, `in_thread`,
-            `tags`, as in `Hook`.
+            `tags`, as in `Hook`, and `tools`: patterns such as `"delete_*"`; events about other tools pass by.
 
     Raises:
         UsageError: An unknown name, a missing annotation, a function that does not take exactly one argument.
@@ -125,9 +142,15 @@ def on(*targets: Any, **options: Any) -> Any:
         ... async def log(event: PostReasoning | PostActing) -> None:
         ...     print(event)
     """
+    unknown = options.keys() - _OPTIONS
+    if unknown:
+        raise UsageError(f"@on has no option {sorted(unknown)}; options: {', '.join(sorted(_OPTIONS))}.")
     if "tags" in options:
         options["tags"] = frozenset(options["tags"])
-    if len(targets) == 1 and not options and not isinstance(targets[0], str | type):
+    if "tools" in options:
+        patterns = options.pop("tools")
+        options["only_tools"] = (patterns,) if isinstance(patterns, str) else tuple(patterns)
+    if len(targets) == 1 and not options and callable(targets[0]) and not isinstance(targets[0], type):
         return FunctionHook(targets[0], _annotated(targets[0]))
     events = tuple(kind for target in targets for kind in _kinds(target))
 

@@ -42,6 +42,7 @@ class Hook:
         shadow: Runs on a copy; what it would have changed is recorded in `event.context.shadows`, and nothing applied.
         in_thread: `on_event` is an ordinary blocking function and runs in a thread.
         tags: Free labels, for filters.
+        only_tools: Patterns such as `"delete_*"`: events about other tools are not shown to the hook.
         events: The event classes (or base classes) that it listens to; None: all. What nobody listens to is not built.
 
     Example:
@@ -65,6 +66,7 @@ class Hook:
     shadow: bool = False
     in_thread: bool = False
     tags: frozenset[str] = frozenset()
+    only_tools: tuple[str, ...] = ()
     events: ClassVar[tuple[type[Event], ...] | None] = None
 
     @property

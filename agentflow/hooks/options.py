@@ -6,6 +6,8 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
 from contextvars import copy_context
+from dataclasses import fields
+from fnmatch import fnmatchcase
 from typing import Any, TypeAlias, cast
 from weakref import WeakKeyDictionary
 
@@ -36,6 +38,19 @@ def check_options(hook: Hook) -> None:
     Raises:
         UsageError: The text names the hook, the option and the fix.
     """
+    kinds: object = hook.events
+    if kinds is not None and not (
+        isinstance(kinds, tuple)
+        and all(isinstance(kind, type) and issubclass(kind, Event) for kind in cast("tuple[object, ...]", kinds))
+    ):
+        raise UsageError(
+            f"Hook {hook.name!r}: events={kinds!r:.60}; it names the event classes that the hook listens to (a tuple), or is "
+            "None for all. Call what you collect something else."
+        )
+    if type(hook.priority) is not int and type(hook.priority) is not float:
+        raise UsageError(f"Hook {hook.name!r}: priority={hook.priority!r}; it is a number, lower runs earlier.")
+    if hook.scope not in ("own", "tree"):
+        raise UsageError(f"Hook {hook.name!r}: scope={hook.scope!r}; legal are 'own' and 'tree'.")
     if hook.guard and hook.observer:
         raise UsageError(f"Hook {hook.name!r} is guard=True and observer=True; a guard may veto, an observer may not.")
     if hook.on_failure not in (None, "abort", "skip", "deny"):
@@ -69,6 +84,8 @@ def _may_suspend(function: Call) -> bool:
 def call_of(hook: Hook, kind: type[Event]) -> Call:
     """The hook's call for one event class, its options around it."""
     call = handler_of(hook)
+    if hook.only_tools and "tool_use" in {f.name for f in fields(kind)}:
+        call = _filtered(call, hook.only_tools)
     if hook.in_thread:
         call = _threaded(call)
     if hook.timeout is not None:
@@ -92,6 +109,16 @@ async def _resolve(result: Any) -> Any:
         value = await first_value(cast("Observable[Any]", result))
         return None if value is EMPTY else value
     return await cast("Awaitable[Any]", result) if isinstance(result, Awaitable) else result
+
+
+def _filtered(call: Call, patterns: tuple[str, ...]) -> Call:
+    def filtered(event: Any) -> Any:
+        use = event.tool_use
+        if use is not None and any(fnmatchcase(use.name, pattern) for pattern in patterns):
+            return call(event)
+        return None
+
+    return filtered
 
 
 def _threaded(call: Call) -> Call:
@@ -150,7 +177,8 @@ def _withholding(call: Call, hook: Hook) -> Call:
         except Exception as error:
             result = event.tool_result
             text = f"(withheld: {hook.name} failed with {type(error).__name__})"
-            event.tool_result = type(result)(result.tool_use_id, result.name, text, "denied")
+            withheld = type(result)(result.tool_use_id, result.name, text, "denied")
+            object.__setattr__(event, "tool_result", withheld)  # a guard sees the sealed event
             return event
 
     return withholding

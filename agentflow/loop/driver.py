@@ -14,8 +14,7 @@ import asyncio
 from collections.abc import Awaitable, Coroutine, Mapping
 from typing import Any, cast
 
-from agentflow.context import find_dep
-from agentflow.errors import UsageError
+from agentflow.errors import UsageError, Veto
 from agentflow.events import CallEnded, ErrorPhase, PostCall, PreCall
 from agentflow.facts import CallClosed, CallOpened, CallResumed, Fact, RoundClosed
 from agentflow.loop.machine import State
@@ -97,12 +96,11 @@ class Run(RunBase):
 
     async def _begin(self) -> Msg | None:
         """Open or resume the call; returns the final message where a verdict gave it at once."""
-        for kind in self.config.dep_types:
-            find_dep(self.deps, kind)
         if self.config.system is not None:
             self.head = await self._system()
         if self.is_resume:
             await self.record(CallResumed(self.run_id, self.call_id))
+            self.holding = False
             return None
         messages = self.input_messages
         event: PreCall | None = None
@@ -121,8 +119,11 @@ class Run(RunBase):
         kept = self.note(CallOpened(self.run_id, self.call_id, messages, self.config.max_iterations))
         if kept is not None:
             await kept
+        self.holding = False
         if event is not None:
             await self.hand_over(event, self.port)
+        if self.held:
+            await self.let_in()
         if event is not None and event.decision is not None and isinstance(event.decision.verdict, Answer):
             return as_reply(event.decision.verdict.value, event.decision.hook, "PreCall")
         return await self._through_arounds(event) if self.hooks.wraps else None
@@ -165,6 +166,9 @@ class Run(RunBase):
             outer, self.port = self.port, port
             try:
                 found.append(await mono.resolve())
+            except Veto as veto:  # equals Deny, as far as the input is not stored already
+                self.outcome = "denied"
+                found.append(with_metadata(Msg.assistant(veto.reason), synthetic="denied"))
             finally:
                 self.port = outer
 
@@ -269,6 +273,8 @@ class Run(RunBase):
         timed_out = self.timed_out() if reason is not None else None
         shown = timed_out or (None if reason is not None else error)
         try:
+            if self.held and self.machine.run_id == self.run_id:
+                await self.let_in()
             await self._close_history(outcome)
         except GeneratorExit:
             raise

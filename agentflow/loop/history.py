@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from agentflow.events import (
     CallEnded,
@@ -90,7 +91,8 @@ class _Fold:
         elif msg.tool_uses and event.purpose != "summary":
             self.transcript.append(msg)
         else:
-            self.final = msg
+            calls = msg.tool_uses  # a summary's calls are dropped
+            self.final = replace(msg, content=tuple(b for b in msg.content if b not in calls)) if calls else msg
 
     def _round(self, results: Sequence[ToolResultBlock]) -> None:
         if all(result.state != "suspended" for result in results) and self.transcript.open_round:

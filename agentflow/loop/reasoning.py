@@ -132,6 +132,8 @@ async def reason(run: RunBase, purpose: Purpose) -> None:
         event = cast(
             "PreReasoning | None", await run.fire(PreReasoning, run.port, messages, specs, name, options, purpose)
         )
+        if run.landed:
+            await run.fire_landed()
         if event is not None:
             if event.decision is not None and await _decided(run, event.decision, purpose):
                 return
@@ -144,6 +146,7 @@ async def reason(run: RunBase, purpose: Purpose) -> None:
         legal = legal and messages is given
     if not legal:
         messages = legalise(messages, config.new_id)
+    run.holding = True
     started = run.monotonic()
     request = ModelRequest(messages, specs, options, name)
     try:
@@ -153,6 +156,9 @@ async def reason(run: RunBase, purpose: Purpose) -> None:
             chunks = await _pull(run, resolve_model(model).stream(request), [], None)
     except GeneratorExit:
         raise
+    except Veto as veto:  # in a wrapping hook: equals Deny
+        await _decided(run, Decided(Deny(veto.reason), "around"), purpose)
+        return
     except Exception as error:
         reply = await _failed(run, error)
     except BaseException as error:
@@ -167,6 +173,9 @@ async def reason(run: RunBase, purpose: Purpose) -> None:
         kept = run.note(Reasoned(run.run_id, run.iteration, reply, _one_call(reply.usage), duration_ms))
         if kept is not None:
             await kept
+        run.holding = False
+        if run.held:
+            await run.let_in()
     else:
         await _judge(run, reply, purpose, duration_ms)
 
@@ -192,6 +201,7 @@ async def _decided(run: RunBase, decided: Decided, purpose: Purpose) -> bool:
         )
         run.outcome = outcome
         await run.record(Reasoned(run.run_id, run.iteration, closing, Usage(), 0.0, stop=verdict.reason))
+        await run.let_in()
         return True
     return False
 
@@ -233,10 +243,13 @@ async def _pull(
         async for chunk in stream:
             restart = chunk.restart
             if attempts is not None and attempts.count > runs_seen:
+                attempt += attempts.count - runs_seen
                 runs_seen = attempts.count
-                restart = restart or bool(chunks)
-            if restart:
+                if chunks:
+                    restart = True
+            elif restart:
                 attempt += 1
+            if restart:
                 chunks = []
             chunks.append(chunk)
             if chain is not None:
@@ -282,16 +295,11 @@ async def _through_arounds(
     bare = source
     values = (request.messages, request.tools, request.model, request.options, "reason")
     shown = event if event is not None else sealed(run, PreReasoning, *values)
-    try:
-        source = wrap(run, PreReasoning, shown, source)
-        if source is bare:
-            return await _pull(run, resolve_model(model).stream(request), [], None)
-        flux = cast("Flux[ModelChunk]", source if isinstance(source, Flux) else Flux.from_observable(source))
-        return await _pull(run, flux.open(), [], attempts)
-    except Veto as veto:  # equals Deny: the reply is the reason
-        chunk = ModelChunk(veto.reason, finish_reason="stop")
-        await _stream_one(run, chunk)
-        return [chunk]
+    source = wrap(run, PreReasoning, shown, source)
+    if source is bare:
+        return await _pull(run, resolve_model(model).stream(request), [], None)
+    flux = cast("Flux[ModelChunk]", source if isinstance(source, Flux) else Flux.from_observable(source))
+    return await _pull(run, flux.open(), [], attempts)
 
 
 def sealed(run: RunBase, kind: type[E], *values: object) -> E:
@@ -304,7 +312,11 @@ def sealed(run: RunBase, kind: type[E], *values: object) -> E:
 def wrap(run: RunBase, kind: type[Any], event: Any, source: Any) -> Any:
     """Put the onion of `around` around a stage's work; the lowest priority is outermost."""
     for around, hook in reversed(run.hooks.arounds(kind)):
-        wrapped = around(event, source)
+        try:
+            wrapped = around(event, source)
+        except Exception as error:
+            error.add_note(f"raised by hook {hook.name}.around (priority {hook.priority}) on {kind.__name__}")
+            raise
         if wrapped is None:
             continue
         if not hasattr(wrapped, "subscribe"):
@@ -343,8 +355,6 @@ async def keep_partial(run: RunBase, chunks: Sequence[ModelChunk]) -> None:
 
 async def _judge(run: RunBase, reply: Msg, purpose: Purpose, duration_ms: float, usage: Usage | None = None) -> None:
     """Pass the reply through the Post chain, make it a fact, and show it."""
-    if purpose == "summary":
-        reply = _without_calls(reply)
     used = usage if usage is not None else _one_call(reply.usage)
     event = cast("PostReasoning | None", await run.decide(PostReasoning, run.port, reply, used, duration_ms, purpose))
     result = reply if event is None else event.reasoning_result
@@ -367,6 +377,7 @@ async def _judge(run: RunBase, reply: Msg, purpose: Purpose, duration_ms: float,
         await run.record(reasoned)
         if isinstance(verdict, Suspend):
             await _park(run, verdict, hook)
+    await run.let_in()
     if event is not None:
         await run.hand_over(event, run.port)
 

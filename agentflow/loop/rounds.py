@@ -14,6 +14,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, cast
 
+from agentflow.errors import Veto
 from agentflow.events import PostToolRound, PreToolRound
 from agentflow.facts import RoundClosed, RoundSuspended
 from agentflow.loop.acting import Acting
@@ -136,9 +137,10 @@ class _Round:
 
     async def run_calls(self) -> None:
         """Run what has no result yet, batch by batch."""
-        run, calls = self.run, self.calls
+        run = self.run
+        calls = [call for call in self.calls if call.id not in self.results] if self.results else self.calls
         if len(calls) == 1 and not self._needs_task(calls[0]):
-            await self.one(calls[0], 0, run.port, None)
+            await self.one(calls[0], self.calls.index(calls[0]), run.port, None)
             return
         schedule = run.config.schedule
         batches = schedule.batches(calls, self.lane_of)
@@ -153,7 +155,7 @@ class _Round:
                 return schedule.waits(vetted, planned)
 
             if len(batch) == 1 and not self._needs_task(batch[0]):
-                if not await self.one(batch[0], calls.index(batch[0]), run.port, waits):
+                if not await self.one(batch[0], self.calls.index(batch[0]), run.port, waits):
                     deferred.append(batch[0])
             else:
                 works = [self._work(call, waits, deferred) for call in batch]
@@ -281,6 +283,9 @@ async def _through_arounds(run: RunBase, round_: _Round, event: PreToolRound | N
         outer, run.port = run.port, port
         try:
             results = await mono.resolve()
+        except Veto as veto:  # equals Deny
+            round_.answer_rest(f"Denied: {veto.reason}", "denied")
+            return
         finally:
             run.port = outer
         if results is not EMPTY:

@@ -21,7 +21,7 @@ from loguru import logger
 from agentflow.chunks import ModelChunk, fold
 from agentflow.context import AgentView, RunContext
 from agentflow.errors import CallTimeoutError, UsageError
-from agentflow.events import CallEnded, Error, ErrorPhase, Event, Frame, MessagesAdded, Origin
+from agentflow.events import CallEnded, Error, ErrorPhase, Event, Frame, MessagesAdded, Origin, PreActing, PreToolRound
 from agentflow.facts import Compacted, Fact, Injected
 from agentflow.frozen import EMPTY, FrozenDict
 from agentflow.hooks.chain import Chain, HookSet, run_chain
@@ -83,6 +83,9 @@ class RunBase:
     transient: tuple[Msg, ...] = ()
     decisions: Mapping[str, Resolution] = EMPTY
     resuming = False
+    holding = True
+    """Whether what is injected has to wait: for the call's input, or for the reply that is being made."""
+    held: tuple[Injected, ...] = ()
     landed: tuple[tuple[tuple[Msg, ...], Origin], ...] = ()
     outcome: Outcome = "completed"
     partial: Msg | None = None
@@ -249,10 +252,20 @@ class RunBase:
         return None
 
     async def _noted(self, fact: Fact, kept: Awaitable[tuple[Msg, ...]], origin: Origin) -> None:
-        landed = await kept
+        """Wait for the store; a cancellation waits with it, since what was decided and shown must not be lost."""
+        writing = asyncio.ensure_future(kept)
+        cut: asyncio.CancelledError | None = None
+        while not writing.done():
+            try:
+                await asyncio.wait([writing])
+            except asyncio.CancelledError as error:
+                cut = error
+        landed = writing.result()
         self.fact_list.append(fact)
         if landed:
             self.landed = (*self.landed, (landed, origin))
+        if cut is not None:
+            raise cut
 
     async def record(self, fact: Fact, origin: Origin = "injected") -> None:
         """`note`, and wait for it."""
@@ -289,6 +302,12 @@ class RunBase:
         chain = self.chains[kind]
         if chain is not None:
             self.chains = {**self.chains, kind: chain.without(hook)}
+
+    def passes_suspend(self, event: Event) -> bool:
+        """Whether a `Suspend` has been answered by resuming, so that the chain goes on past it."""
+        if not self.resuming:
+            return False
+        return isinstance(event, PreToolRound) or (isinstance(event, PreActing) and event.approval is not None)
 
     def is_cancelled(self) -> bool:
         """Whether a `CancelledError` is a cancellation of this run, and not somebody's own."""
@@ -347,23 +366,24 @@ class RunBase:
             task.cancel()
 
     def absorb(self, error: BaseException) -> None:
-        """Take in what ends the run: our own cancellation is taken back, a real one means that the reader is gone."""
-        if not isinstance(error, asyncio.CancelledError):
+        """Take in what ends the run: our own cancellation is taken back, a real one means that the reader is gone.
+
+        Only the task that drives the run tells which it is; tasks of a parallel round are cancelled by their round.
+        """
+        if not isinstance(error, asyncio.CancelledError) or self._closing:
             return
         task = asyncio.current_task()
-        if self.interrupting is not None and not self._closing:
-            if not self._absorbed:
-                self._absorbed = True
-                if task is not None and self._cancelled is task:
-                    task.uncancel()
-            base = self.base if task is self.task else 0
-            if task is None or task.cancelling() <= base:
-                return
-        reader = task if self.reader is None else self.reader.reader
-        if self.is_cancelled() and (reader is task or reader is READING or self._closing):
+        driving = self.task if self.reader is None else self.reader.reader
+        if task is None or (driving is not task and driving is not READING):
+            return
+        if self.interrupting is not None and not self._absorbed:
+            self._absorbed = True
+            if self._cancelled is task:
+                task.uncancel()
+        if task.cancelling() > self.base:
             self._closing = True
-            if self.port is not None:
-                self.port.closed = True
+            if self.reader is not None:
+                self.reader.closed = True
 
     def interrupted(self) -> str | None:
         """The reason, if the run was interrupted and nobody else cancelled it."""
@@ -383,8 +403,8 @@ class RunBase:
     def close_reader(self) -> None:
         """The reader has closed the stream."""
         self._closing = True
-        if self.port is not None:
-            self.port.closed = True
+        if self.reader is not None:
+            self.reader.closed = True
 
     def abandon(self) -> None:
         """The stream was dropped: calls on the session wait for the cleanup."""
@@ -423,7 +443,19 @@ class RunBase:
             self.transient = (*self.transient, *marked)
             return
         turn = current_turn.get()
-        self._note_later(Injected(self.run_id, marked, turn.index if turn is not None and turn.run is self else None))
+        fact = Injected(self.run_id, marked, turn.index if turn is not None and turn.run is self else None)
+        if self.holding:
+            self.held = (*self.held, fact)
+        else:
+            self._note_later(fact)
+
+    async def let_in(self) -> None:
+        """Store what was injected while there was no place for it yet."""
+        self.holding = False
+        while self.held:
+            fact, *rest = self.held
+            self.held = tuple(rest)
+            await self.record(fact)
 
     def _note_later(self, fact: Fact) -> None:
         kept = self.note(fact)

@@ -175,6 +175,7 @@ class _Rest:
 
     def __await__(self) -> Generator[Any, Any, None]:
         driver, port = self._driver, self._port
+        disturbed = False
         try:
             yielded = driver.throw(self._error)
             while True:
@@ -184,13 +185,14 @@ class _Rest:
                 try:
                     sent = yield yielded
                 except BaseException as error:
+                    disturbed = True
                     yielded = driver.throw(error)
                 else:
                     yielded = driver.send(sent)
         except StopIteration:
             return
-        except asyncio.CancelledError as error:
-            if error is not self._error and error.args != self._error.args:
+        except asyncio.CancelledError:
+            if disturbed:  # the closer itself was cancelled
                 raise
 
 

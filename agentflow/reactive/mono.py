@@ -28,7 +28,7 @@ from agentflow.reactive.piping import Piping
 from agentflow.reactive.publisher import Source, not_a_source, refuse_running_loop, resolve_source
 from agentflow.reactive.sched import Threads
 from agentflow.reactive.signals import EMPTY, Empty, plain_function, seconds_of
-from agentflow.reactive.subscription import running_loop
+from agentflow.reactive.subscription import Subscription, running_loop
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -508,6 +508,18 @@ class CallMono(Mono[T_co], Generic[T_co]):
         """Start a run; a call always gives a value, so nothing stands between it and whoever awaits it."""
         self._used = True
         return cast("Generator[Any, None, T_co]", self._source().__await__())
+
+    def subscribe(
+        self,
+        on_next: abc.ObserverBase[T_co] | Callable[[T_co], object] | None = None,
+        on_error: Callable[[Exception], object] | None = None,
+        on_completed: Callable[[], object] | None = None,
+        *,
+        scheduler: abc.SchedulerBase | None = None,
+    ) -> Subscription:
+        """Start a run that pushes into callbacks or an observer; see `Mono.subscribe`."""
+        self._used = True
+        return super().subscribe(on_next, on_error, on_completed, scheduler=scheduler)
 
     def __del__(self) -> None:
         if not getattr(self, "_used", True):

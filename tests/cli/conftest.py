@@ -28,6 +28,7 @@ async def add(a: int, b: int) -> int:
 @tool
 async def stubborn() -> str:
     """Does not let itself be cancelled, once."""
+    print("stuck", flush=True)
     try:
         await asyncio.Event().wait()
     except asyncio.CancelledError:

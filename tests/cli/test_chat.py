@@ -17,7 +17,7 @@ pty = pytest.importorskip("pty")
 if sys.platform == "win32":
     pytest.skip("needs a pty", allow_module_level=True)
 
-LIMIT = 30.0
+LIMIT = 20.0
 ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")
 
 
@@ -54,12 +54,23 @@ class Terminal:
         """Press keys; "\\x03" is Ctrl-C, which the terminal turns into a signal."""
         os.write(self._fd, text.encode())
 
-    def end(self) -> int:
-        """Wait for the exit code; what is still printed is read."""
+    def end(self, again: str = "") -> int:
+        """Wait for the exit code; what is still printed is read.
+
+        `again` is pressed each second until then: Python's `input()` misses a Ctrl-C that comes in the microseconds between
+        its prompt and its wait for a key.
+        """
+        end = time.monotonic() + LIMIT
         while True:
+            left = max(0.0, end - time.monotonic())
+            ready, _, _ = select.select([self._fd], [], [], min(left, 1.0) if again else left)
+            if not ready and again and left:
+                self.type(again)
+                continue
+            assert ready, f"the program did not end within {LIMIT:g} s; it printed: {ANSI.sub('', self.raw)!r}"
             try:
                 piece = os.read(self._fd, 65536)
-            except OSError:
+            except OSError:  # Linux's way to say that the other side is gone
                 break
             if not piece:
                 break
@@ -123,7 +134,7 @@ def test_at_the_prompt_it_ends_the_program(terminal: Any, key: str) -> None:
     chat = terminal("chat", "shop:clerk")
     chat.wait_for("you> ")
     chat.type(key)
-    assert chat.end() == 0
+    assert chat.end(again=key) == 0
     assert "Traceback" not in chat.raw
 
 
@@ -165,7 +176,7 @@ def test_a_second_ctrl_c_ends_the_program(terminal: Any) -> None:
     chat = terminal("chat", "shop:clerk")
     chat.wait_for("you> ")
     chat.type("stubborn\n")
-    chat.wait_for("→ stubborn()")
+    chat.wait_for("stuck")
     chat.type("\x03")
     chat.wait_for("not yet")
     chat.type("\x03")
