@@ -37,7 +37,7 @@ from agentflow.events import (
 )
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.options import Call, call_of, listens_to
-from agentflow.reactive import EMPTY, Just, Mono, first_value
+from agentflow.reactive import EMPTY, Flux, Just, Mono, first_value
 from agentflow.verdicts import Again, Decided, Deny, Stop, Suspend, Verdict
 
 __all__ = ["Chain", "Entry", "Faults", "HookSet", "run_chain"]
@@ -350,8 +350,9 @@ async def _observe(chain: Chain, event: Event, faults: Faults) -> None:
 async def _settle(chain: Chain, entry: Entry, event: Event, result: Any, faults: Faults) -> Verdict | None:
     """Bring what a hook returned down to a verdict or None (the event goes on, changed in place if need be)."""
     while True:
-        if isinstance(result, Mono):
-            result = await cast("Mono[Any]", result).resolve()
+        if isinstance(result, Mono | Flux):
+            first = result if isinstance(result, Mono) else cast("Flux[Any]", result).first()
+            result = await cast("Mono[Any]", first).resolve()
             if result is EMPTY:
                 return None
         elif isinstance(result, Observable):
@@ -370,7 +371,7 @@ async def _settle(chain: Chain, entry: Entry, event: Event, result: Any, faults:
                 return None
             return cast("Verdict", result)
         if not isinstance(result, Observable | Awaitable):
-            raise _contract(chain, entry, f"{type(result).__name__} ({result!r:.60})")
+            raise _contract(chain, entry, f"{type(result).__name__} ({result!r:.60})", event)
 
 
 def _may(event: Event, verdict: object) -> bool:
@@ -390,13 +391,13 @@ def _take_over(chain: Chain, entry: Entry, event: Event, changed: Event) -> None
             setattr(event, name, value)
 
 
-def _contract(chain: Chain, entry: Entry, got: str) -> HookContractError:
-    verdicts = ", ".join(kind.__name__ for kind in chain.kind.verdicts)
+def _contract(chain: Chain, entry: Entry, got: str, event: Event | None = None) -> HookContractError:
+    summary = isinstance(event, PostReasoning) and event.purpose == "summary"
+    verdicts = ", ".join(kind.__name__ for kind in chain.kind.verdicts if not (summary and kind is Again))
     legal = f"the event, a changed {chain.kind.__name__}, None" if chain.kind.writable else "the event, None"
     if verdicts:
         only = " (only while event.fatal)" if chain.kind is Error else ""
-        only = " (Again not on the summary)" if chain.kind is PostReasoning else only
-        legal += f", or a verdict: {verdicts}{only}"
+        legal += f", or a verdict: {verdicts}{only}" + (" (this is the summary)" if summary else "")
     return HookContractError(entry.label, chain.kind.__name__, got, legal)
 
 

@@ -40,7 +40,7 @@ def check_options(hook: Hook) -> None:
     """
     kinds: object = hook.events
     if kinds is not None and not (
-        isinstance(kinds, tuple)
+        type(kinds) is tuple
         and all(isinstance(kind, type) and issubclass(kind, Event) for kind in cast("tuple[object, ...]", kinds))
     ):
         raise UsageError(

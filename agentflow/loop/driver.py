@@ -156,7 +156,11 @@ class Run(RunBase):
             return self._final()
 
         bare = Mono(rest)
-        source: Any = wrap(self, PreCall, event, bare)
+        try:
+            source: Any = wrap(self, PreCall, event, bare)
+        except Veto as veto:
+            self.outcome = "denied"
+            return with_metadata(Msg.assistant(veto.reason), synthetic="denied")
         if source is bare:
             return None
         mono = cast("Mono[Any]", source if isinstance(source, Mono) else Mono.from_observable(source))
@@ -327,9 +331,13 @@ class Run(RunBase):
         if machine.transcript.open_round:
             await self.record(self._closing_round())
             self.tell_results("interrupted")
-        if final is None and machine.final is not None and outcome == "failed" and machine.state is State.RESPONSE:
-            final = machine.final  # the reply was accepted; a hook failed behind it
+        told = final is not None
+        if final is None and machine.state is State.RESPONSE:
+            final = machine.final  # the reply was accepted before the call was cut
+            told = final is not None and "synthetic" not in final.metadata
         await self.record(CallClosed(self.run_id, self.call_id, outcome, final))
+        if final is not None and not told:
+            self.landed = (((final,), "closing"), *self.landed)
         if self.landed:
             await self.fire_landed()
 

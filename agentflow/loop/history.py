@@ -113,7 +113,7 @@ class _Fold:
     def _ended(self, event: CallEnded) -> None:
         if event.outcome == "suspended":
             return
-        if self.opened and self.final is not None and event.outcome != "interrupted" and not is_blank(self.final):
+        if self.opened and self.final is not None and not is_blank(self.final):
             self.transcript.append(self.final)
         self.final = None
         self.replied = False

@@ -315,7 +315,7 @@ def wrap(run: RunBase, kind: type[Any], event: Any, source: Any) -> Any:
         try:
             wrapped = around(event, source)
         except Exception as error:
-            error.add_note(f"raised by hook {hook.name}.around (priority {hook.priority}) on {kind.__name__}")
+            error.add_note(f"raised by hook {hook.name} (priority {hook.priority}) on {kind.__name__}")
             raise
         if wrapped is None:
             continue

@@ -273,7 +273,11 @@ async def _through_arounds(run: RunBase, round_: _Round, event: PreToolRound | N
         return round_.ordered()
 
     bare = Mono(work)
-    source: Any = wrap(run, PreToolRound, event, bare)
+    try:
+        source: Any = wrap(run, PreToolRound, event, bare)
+    except Veto as veto:
+        round_.answer_rest(f"Denied: {veto.reason}", "denied")
+        return
     if source is bare:
         await round_.run_calls()
         return

@@ -253,20 +253,25 @@ def test_post_reasoning_tells_the_calls_that_are_run() -> None:
     run(main)
 
 
-def test_a_veto_around_the_model_is_told_in_chunks() -> None:
-    """L4: what stands in for the reply reaches the reader as a chunk."""
-    events: list[Any] = []
+def test_a_veto_around_the_model_equals_deny() -> None:
+    """A `Veto` raised behind PreReasoning ends the call like `Deny`: no reply, so no chunks and no PostReasoning."""
 
-    class Vetoes(Hook):
-        def around(self, event: Any, source: Any) -> Any:
-            if isinstance(event, PreReasoning):
-                raise Veto("not that")
-            return source
+    class Blocked(Hook):
+        def around(self, event: HookEvent, source: Any) -> Any:
+            return Mono.error(Veto("no")) if isinstance(event, PreReasoning) else source
 
-    run(lambda: Agent("a", ScriptedModel([]), hooks=[Vetoes(), seeing(events)]).call("hi").resolve())
-    assert "".join(e.incremental_chunk.text for e in events if isinstance(e, ReasoningChunk)) or any(
-        b.type == "text" for e in events if isinstance(e, ReasoningChunk) for b in e.incremental_chunk.blocks
-    )
+    async def main() -> tuple[list[Any], Reply]:
+        recorder: list[Any] = []
+        agent = Agent("a", ScriptedModel(["one"]), hooks=[Blocked()])
+        async with agent.stream("x") as events:
+            async for event in events:
+                recorder.append(event)
+        return recorder, agent.session().messages[-1]
+
+    events, last = run(main)
+    assert [type(e).__name__ for e in events] == ["PreCall", "PreReasoning", "PostCall", "CallEnded"]
+    assert last.text == "no"
+    assert events[-1].outcome == "denied"
 
 
 @pytest.mark.parametrize("kind", [ReasoningChunk, CallEnded])

@@ -317,6 +317,7 @@ async def check(program: Program, where: str) -> None:
     """What holds after any cut."""
     agent, session = program.agent, program.agent.session()
     if session.busy:  # a bare break: the next call waits for the cleanup
+        VISITOR.set("visitor")
         await agent.call("wait")
         program.seen = _first_call(program.seen)
     seen = program.seen

@@ -544,7 +544,8 @@ async def test_again_on_the_summary_is_illegal() -> None:
     with pytest.raises(HookContractError) as caught:
         await agent.call("go")
     assert str(caught.value) == (
-        "Hook 'Nag' answered PostReasoning with Again. Legal here: the event, Stop or Suspend: it is the summary."
+        "Hook 'Nag (priority 100)' answered PostReasoning with Again (Again(messages='more')). Legal here: the event, "
+        "a changed PostReasoning, None, or a verdict: Stop, Suspend (this is the summary)."
     )
     assert history(agent.session())[:3] == ["user: go", "assistant: [t1:add(a=1, b=2)]", "tool: t1 success '3'"]
 
