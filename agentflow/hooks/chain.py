@@ -351,8 +351,8 @@ async def _settle(chain: Chain, entry: Entry, event: Event, result: Any, faults:
     """Bring what a hook returned down to a verdict or None (the event goes on, changed in place if need be)."""
     while True:
         if isinstance(result, Mono | Flux):
-            first = result if isinstance(result, Mono) else cast("Flux[Any]", result).first()
-            result = await cast("Mono[Any]", first).resolve()
+            first = cast("Mono[Any]", result if isinstance(result, Mono) else cast("Flux[Any]", result).first())
+            result = await first.resolve()
             if result is EMPTY:
                 return None
         elif isinstance(result, Observable):

@@ -225,6 +225,8 @@ class Run(RunBase):
 
     async def _respond(self, final: Msg, started: float) -> Reply:
         """Pass the final message through the Post chain, and close the call."""
+        if self.landed:
+            await self.fire_landed()
         duration = (self.monotonic() - started) * 1000
         event = cast(
             "PostCall | None", await self.decide(PostCall, self.port, final, self.outcome, self.usage, duration)
