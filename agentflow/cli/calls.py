@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from agentflow.agent.agent import Agent, AgentFlux
 from agentflow.events import HookEvent
@@ -37,6 +37,12 @@ async def read_events(events: AgentFlux, show: Callable[[HookEvent], object]) ->
 def call_loop() -> Generator[asyncio.Runner]:
     """One event loop for all calls; models' connections are closed when it ends."""
     with asyncio.Runner() as runner:
+        before = signal.getsignal(signal.SIGINT)
+        with suppress(NotImplementedError):  # Windows has none, and no such race
+            # Gives the loop a wake-up pipe: without one, a signal that comes just before the loop begins to wait is not
+            # noticed until something else wakes it.
+            runner.get_loop().add_signal_handler(signal.SIGINT, lambda: None)
+            signal.signal(signal.SIGINT, before)
         try:
             yield runner
         finally:

@@ -187,8 +187,8 @@ class Screen:
     def _pre_acting(self, event: PreActing) -> None:
         verdict = event.decision.verdict if event.decision is not None else None
         note = self._verdict(event)
-        if event.approval is not None and isinstance(verdict, Suspend):
-            verdict, note = None, f"  {_APPROVALS[type(event.approval)]}"  # decided already: the hook's wish is history
+        if event.approval is not None and verdict is None:
+            note = f"  {_APPROVALS[type(event.approval)]}"
         elif event.decision is not None and isinstance(verdict, Deny):
             note = f"  ⊘ vetoed by {event.decision.hook}"
         if event.decision is not None and verdict is not None:

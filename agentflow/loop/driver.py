@@ -193,6 +193,8 @@ class Run(RunBase):
         while True:
             if self.landed:
                 await self.fire_landed()
+            if self.interrupting is not None:  # a tool may have swallowed the cancellation
+                self.check_interrupt()
             action = machine.next()
             if action == "reason" or action == "summary":
                 await reason(self, action)

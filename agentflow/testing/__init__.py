@@ -1,4 +1,4 @@
-"""The testing kit: scripted models, step-by-step verification, virtual time, and (in `agentflow.testing.wire`) strict servers."""
+"""The testing kit: scripted models, step-by-step verification, virtual time; `agentflow.testing.wire` has strict servers."""
 
 from agentflow.testing.clock import VirtualClockLoop, run_virtual
 from agentflow.testing.scripted import Line, ScriptedModel

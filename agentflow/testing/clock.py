@@ -76,7 +76,7 @@ class VirtualClockLoop(asyncio.SelectorEventLoop):
         future.add_done_callback(self._thread_done)
         return future
 
-    async def shutdown_default_executor(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - inherited
+    async def shutdown_default_executor(self, timeout: float | None = None) -> None:
         """Wait for the threads, however long; the time limit of Python 3.12 would be over at once in virtual time."""
         await super().shutdown_default_executor()
 
