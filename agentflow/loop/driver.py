@@ -194,7 +194,7 @@ class Run(RunBase):
             if self.landed:
                 await self.fire_landed()
             if self.interrupting is not None:  # a tool may have swallowed the cancellation
-                self.check_interrupt()
+                self.notice_interrupt()
             action = machine.next()
             if action == "reason" or action == "summary":
                 await reason(self, action)

@@ -265,7 +265,7 @@ async def _pull(
                 reader.event = event
                 await reader
             if run.interrupting is not None:
-                run.check_interrupt()
+                run.notice_interrupt()
     except GeneratorExit:
         raise
     except BaseException as error:

@@ -169,12 +169,31 @@ class RunBase:
     async def fire(self, kind: type[Event], port: Port | None, *values: object) -> Event | None:
         """Build an event, pass it through its chain, hand it to the reader.
 
+        The body repeats `decide` and `hand_over`: a streamed round passes here eight times, and each frame costs 0.15 µs.
+
         Returns:
             The sealed event; None where nobody listens (it was counted, not built).
         """
-        event = await self.decide(kind, port, *values)
-        if event is not None:
-            await self.hand_over(event, port)
+        self.seq += 1
+        chain = self.chains[kind]
+        reader = None if port is None or port.closed else port
+        if chain is None and reader is None:
+            return None
+        event: Event = kind.draft(self._frame or self.frame, self.iteration, self.seq, self.now(), None, *values)
+        if chain is None:
+            event.__class__ = kind
+        else:
+            event.__class__ = kind.open_form
+            try:
+                await run_chain(chain, event, self)
+            except BaseException as error:
+                await self._chain_failed(event, reader, error)
+                raise
+        if reader is not None:
+            reader.event = event
+            await reader
+        if self.interrupting is not None:
+            self.notice_interrupt()
         return event
 
     async def decide(self, kind: type[Event], port: Port | None, *values: object) -> Event | None:
@@ -186,30 +205,38 @@ class RunBase:
         chain = self.chains[kind]
         if chain is None and (port is None or port.closed):
             return None
-        frame = self._frame or self.frame
-        event: Event = kind.draft(frame, self.iteration, self.seq, self.now(), None, *values)
+        event: Event = kind.draft(self._frame or self.frame, self.iteration, self.seq, self.now(), None, *values)
         if chain is None:
             event.__class__ = kind
             return event
         event.__class__ = kind.open_form
         try:
             await run_chain(chain, event, self)
-        except GeneratorExit:
-            raise
         except BaseException as error:
-            self.absorb(error)
-            if port is not None and not port.closed:
-                port.event = event
-                await port
+            await self._chain_failed(event, port, error)
             raise
         return event
+
+    async def _chain_failed(self, event: Event, port: Port | None, error: BaseException) -> None:
+        """Show the event all the same: whoever saw its Pre event waits for it."""
+        if isinstance(error, GeneratorExit):
+            return
+        self.absorb(error)
+        if port is not None and not port.closed:
+            port.event = event
+            await port
 
     async def hand_over(self, event: Event, port: Port | None) -> None:
         """Give an event to the reader, and notice an interrupt."""
         if port is not None and not port.closed:
             port.event = event
             await port
-        if self.interrupting is not None and not self._absorbed and not self.over:
+        if self.interrupting is not None:
+            self.notice_interrupt()
+
+    def notice_interrupt(self) -> None:
+        """Raise if the call was interrupted and has not taken that in."""
+        if not self._absorbed and not self.over:
             raise asyncio.CancelledError(self.interrupting)
 
     async def fire_landed(self) -> None:
@@ -394,11 +421,6 @@ class RunBase:
         if self._deadline and self.timeout is not None:
             return CallTimeoutError(self.timeout, self.config.view.name)
         return None
-
-    def check_interrupt(self) -> None:
-        """Raise at a safe point if the call was interrupted meanwhile."""
-        if self.interrupting is not None and not self._absorbed:
-            raise asyncio.CancelledError(self.interrupting)
 
     def close_reader(self) -> None:
         """The reader has closed the stream."""

@@ -1,0 +1,96 @@
+"""One agent, either wire: servers, models that ask them, and the normal form in which runs over both are compared.
+
+The normal form is that of `eventlog`, and neighbouring chunks of one attempt are one line that holds their fold: what was
+thought, said and called does not depend on how a wire cuts its pieces.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from eventlog import line, said
+
+from agentflow.chunks import ModelChunk, fold
+from agentflow.events import Event, PostReasoning, ReasoningChunk
+from agentflow.messages import Msg
+from agentflow.models.litellm import LiteLLMModel
+from agentflow.testing.wire import Script, WireServer
+
+__all__ = ["WIRES", "Wired", "normal", "normal_history", "tokens"]
+
+WIRES = ("openai", "anthropic")
+_NAMES = {"openai": "openai/gpt-5", "anthropic": "anthropic/claude-sonnet-4-5"}
+
+
+async def _no_wait(seconds: float) -> None:
+    del seconds
+
+
+class Wired:
+    """A wire: its servers and the models that speak to them."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    @asynccontextmanager
+    async def serve(self, script: Script, *, strict: bool = True) -> AsyncIterator[WireServer]:
+        """A server that, when it is left in peace, has refused nothing, has no open connection and a used-up script."""
+        build = WireServer.openai if self.name == "openai" else WireServer.anthropic
+        async with build(script) as server:
+            yield server
+            async with asyncio.timeout(5):
+                await server.wait_closed_connections()
+            assert [request.refused for request in server.requests] == [None] * len(server.requests)
+            if strict:
+                server.assert_done()
+
+    def model(self, server: WireServer, *, retries: int = 2) -> LiteLLMModel:
+        """A model on that server; it does not wait between attempts."""
+        return LiteLLMModel(
+            _NAMES[self.name], api_base=server.base_url, api_key="k", retries=retries, sleep=_no_wait
+        )
+
+
+def normal(events: Iterable[Event]) -> list[str]:
+    """Events in the normal form."""
+    lines: list[str] = []
+    chunks: list[ModelChunk] = []
+
+    def end() -> None:
+        if chunks:
+            mark = " restart" if chunks[0].restart else ""
+            lines.append(f"ReasoningChunk{mark} {_said(fold(chunks))}".rstrip())
+            chunks.clear()
+
+    for event in events:
+        if isinstance(event, ReasoningChunk):
+            if event.restart:
+                end()
+            chunks.append(event.incremental_chunk)
+            continue
+        end()
+        thoughts = f" <{event.reasoning_result.thinking}>" if isinstance(event, PostReasoning) else ""
+        lines.append(line(event) + thoughts)
+    end()
+    return lines
+
+
+def _said(msg: Msg) -> str:
+    thoughts = f"<{msg.thinking}> " if msg.thinking else ""
+    finish = f" ({msg.finish_reason})" if msg.finish_reason else ""
+    return f"{thoughts}{said(msg)}{finish}"
+
+
+def normal_history(messages: Sequence[Msg]) -> list[str]:
+    """Messages in the normal form, thoughts and finish reasons included."""
+    return [_said(msg) for msg in messages]
+
+
+def tokens(events: Iterable[Any]) -> list[tuple[int, int]]:
+    """What each reply cost, in tokens."""
+    return [
+        (event.usage.input_tokens, event.usage.output_tokens) for event in events if isinstance(event, PostReasoning)
+    ]
