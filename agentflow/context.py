@@ -257,7 +257,7 @@ class RunContext:
         Args:
             messages: What to ask.
             model: A model or its name; the agent's own by default.
-            source: What the call is for; it shows in the trace.
+            source: What the call is for; noted on the returned message (`name`, and `metadata["side"]`).
 
         Raises:
             ModelError: The model failed.

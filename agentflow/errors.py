@@ -92,11 +92,12 @@ class SuspendedError(AgentFlowError):
     """
 
     def __init__(self, session: str, pending: tuple[str, ...]) -> None:
-        waits = ", ".join(pending) or "a decision of no particular tool"
-        super().__init__(
-            f"Session {session!r} is suspended and waits for {waits}. Answer with agent.resume({session!r}, "
-            "{id: Approve() | Deny(reason) | Answer(value)}) before the next plain call."
-        )
+        if pending:
+            what = f"waits for {', '.join(pending)}. Answer with agent.resume({session!r}, "
+            what += "{id: Approve() | Deny(reason) | Answer(value)})"
+        else:
+            what = f"is parked. Continue it with agent.resume({session!r})"
+        super().__init__(f"Session {session!r} is suspended and {what} before the next plain call.")
         self.session = session
         self.pending = pending
 

@@ -395,7 +395,7 @@ class Agent:
         """The session of an id; the implicit one without. It is made when first asked for."""
         if id is None:
             if self._implicit is None:
-                self._implicit = Session(f"{self.name}", store=None, implicit=True, new_id=self.config.new_id)
+                self._implicit = Session(self.name, store=self._store, implicit=True, new_id=self.config.new_id)
             return self._implicit
         found = self._sessions.get(id)
         if found is None:
@@ -498,7 +498,7 @@ class Agent:
 def _not_open(session: Session) -> Exception:
     machine = session.machine
     if machine.suspended:
-        return SuspendedError(session.id, tuple(p.id for p in machine.pending))
+        return SuspendedError(session.id, tuple(p.id for p in machine.pending if p.kind != "parked"))
     return UsageError(
         f"Session {session.id!r} holds an unfinished call (state {machine.state.name}); continue it with "
         "agent.resume(session) before the next one."

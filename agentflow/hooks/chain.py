@@ -393,8 +393,14 @@ def _take_over(chain: Chain, entry: Entry, event: Event, changed: Event) -> None
 
 def _contract(chain: Chain, entry: Entry, got: str, event: Event | None = None) -> HookContractError:
     summary = isinstance(event, PostReasoning) and event.purpose == "summary"
-    verdicts = ", ".join(kind.__name__ for kind in chain.kind.verdicts if not (summary and kind is Again))
-    legal = f"the event, a changed {chain.kind.__name__}, None" if chain.kind.writable else "the event, None"
+    judges = entry.hook.guard or entry.hook.observer
+    verdicts = ", ".join(
+        kind.__name__
+        for kind in chain.kind.verdicts
+        if not (summary and kind is Again) and not (entry.hook.guard and kind not in _GUARD_MAY)
+    )
+    edits = chain.kind.writable and not judges
+    legal = f"the event, a changed {chain.kind.__name__}, None" if edits else "the event, None"
     if verdicts:
         only = " (only while event.fatal)" if chain.kind is Error else ""
         legal += f", or a verdict: {verdicts}{only}" + (" (this is the summary)" if summary else "")

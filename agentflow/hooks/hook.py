@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["FailurePolicy", "Hook", "HookResult", "HookValue"]
 
 HookValue: TypeAlias = HookEvent | Verdict | None
-HookResult: TypeAlias = HookValue | Awaitable[HookValue] | Awaitable[None] | Observable[Any]
+HookResult: TypeAlias = "HookValue | Awaitable[HookResult] | Observable[Any]"
 """What `on_event` may return: the event (the same or a changed one), a verdict, None, or any of these later."""
 
 FailurePolicy: TypeAlias = Literal["abort", "skip", "deny"]
@@ -83,10 +83,9 @@ class Hook:
 
         Args:
             event: `PreCall`, `PreReasoning`, `PreToolRound` or `PreActing`; its chain is over.
-            source: The work, cold: a `Flux[ModelChunk]` for `PreReasoning`, a `Mono[ToolResultBlock]` for `PreActing`,
-            a
-                `Mono[tuple[ToolResultBlock, ...]]` for `PreToolRound`, a `Mono[Msg]` for `PreCall`. Subscribing again
-                runs it again.
+            source: The work, cold: a `Flux[ModelChunk]` for `PreReasoning`, a `Mono[ToolResultBlock]` for
+                `PreActing`, a `Mono[tuple[ToolResultBlock, ...]]` for `PreToolRound`, a `Mono[Msg]` for `PreCall`.
+                Subscribing again runs it again.
 
         Returns:
             `source` itself, or what takes its place.

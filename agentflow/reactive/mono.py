@@ -521,6 +521,11 @@ class CallMono(Mono[T_co], Generic[T_co]):
         self._used = True
         return super().subscribe(on_next, on_error, on_completed, scheduler=scheduler)
 
+    def block(self, timeout: float | timedelta | None = None) -> T_co:
+        """Run to the end from synchronous code; see `Mono.block`."""
+        self._used = True
+        return super().block(timeout)
+
     def __del__(self) -> None:
         if not getattr(self, "_used", True):
             warnings.warn(

@@ -10,7 +10,8 @@ from wired import WIRES, Wired, normal, normal_history, tokens
 from agentflow import Agent, Deny, Hook, ModelOptions, fold_events, tool
 from agentflow.events import PostActing, PostToolRound, PreActing
 from agentflow.messages import ToolResultBlock
-from agentflow.testing.wire import Reply, ToolCall, WireUsage
+from agentflow.testing.wire import Reply, ToolCall, WireRequest, WireUsage
+from agentflow.testing.wire.request import answers_in
 
 SCRIPT = [
     Reply(
@@ -83,12 +84,79 @@ def tools() -> list[Any]:
     return [look, note, delete]
 
 
-LOG = [
-    "PreCall user: Look around.",
-    "PreReasoning 1 reason",
-    'ReasoningChunk <Two rooms, then a note.> assistant: Let me look around. '
-    "[t1:look(at='attic')] [t2:look(at='cellar')] [t3:note(text='rooms seen')] (tool_calls)",
-]
+CALLS_1 = "[t1:look(at='attic')] [t2:look(at='cellar')] [t3:note(text='rooms seen')]"
+CALLS_2 = "[t4:delete(path='/')] [t5:fly(to='moon')] [t6:look(at=[1])] [t7:look()]"
+UNKNOWN = "There is no tool named 'fly'. Known tools: look, note, delete."
+UNFIT = "Tool 'look' was not run: its arguments do not fit.\n- at: should be a valid string; got [1]"
+TORN = (
+    "Tool 'look' was not run: its arguments are not valid JSON (EOF while parsing a string at line 1 column 11). The "
+    "arguments must be a JSON object with the keys at."
+)
+RESULTS_1 = "t1 success 'saw attic'; t2 success 'saw dust in cellar'; t3 success 'writing rooms seen'"
+RESULTS_2 = f"t4 denied 'Denied: not here'; t5 not_found {UNKNOWN!r}; t6 error {UNFIT!r}; t7 error {TORN!r}"
+SAID_1 = f"<Two rooms, then a note.> assistant: Let me look around. {CALLS_1} (tool_calls)"
+SAID_2 = f"<Now something foolish.> assistant: {CALLS_2} (tool_calls)"
+SAID_3 = "<That will do.> assistant: Nothing in the cellar. (stop)"
+ANSWERS_1 = [("t1", "saw attic"), ("t2", "saw dust in cellar"), ("t3", "writing rooms seen")]
+ANSWERS_2 = [("t4", "Denied: not here"), ("t5", UNKNOWN), ("t6", UNFIT), ("t7", TORN)]
+
+SAME = {
+    "log": [
+        "PreCall user: Look around.",
+        "PreReasoning 1 reason",
+        f"ReasoningChunk {SAID_1}",
+        f"PostReasoning Let me look around. {CALLS_1} <Two rooms, then a note.>",
+        f"PreToolRound {CALLS_1.replace('] [', ', ').strip('[]')}",
+        "PreActing t1:look(at='attic')",
+        "PreActing t2:look(at='cellar')",
+        "PostActing t2 success 'saw dust in cellar'",
+        "PostActing t1 success 'saw attic'",
+        "PreActing t3:note(text='rooms seen')",
+        "ActingChunk t3 'writing '",
+        "ActingChunk t3 'rooms seen'",
+        "PostActing t3 success 'writing rooms seen'",
+        f"PostToolRound {RESULTS_1}",
+        "MessagesAdded injected user: Mind the time.",
+        "PreReasoning 2 reason",
+        f"ReasoningChunk {SAID_2}",
+        f"PostReasoning {CALLS_2} <Now something foolish.>",
+        "PreToolRound t4:delete(path='/'), t5:fly(to='moon'), t6:look(at=[1]), t7:look()",
+        "PreActing t6:look(at=[1])",
+        f"Error acting ToolArgumentError: {UNFIT}",
+        f"PostActing t6 error {UNFIT!r}",
+        "PreActing t7:look()",
+        f"Error acting ToolArgumentError: {TORN}",
+        f"PostActing t7 error {TORN!r}",
+        "PreActing t4:delete(path='/') -> Deny(Guard)",
+        "PostActing t4 denied 'Denied: not here'",
+        "PreActing t5:fly(to='moon')",
+        f"Error acting ToolNotFoundError: {UNKNOWN}",
+        f"PostActing t5 not_found {UNKNOWN!r}",
+        f"PostToolRound {RESULTS_2}",
+        "PreReasoning 3 reason",
+        f"ReasoningChunk {SAID_3}",
+        "PostReasoning Nothing in the cellar. <That will do.>",
+        "PostCall completed 'Nothing in the cellar.'",
+        "CallEnded completed",
+    ],
+    "history": [
+        "user: Look around.",
+        SAID_1,
+        f"tool: {RESULTS_1}",
+        "user: Mind the time.",
+        SAID_2,
+        f"tool: {RESULTS_2}",
+        SAID_3,
+    ],
+    "tokens": [(100, 20), (150, 30), (200, 10)],
+    "answers": [[], ANSWERS_1, ANSWERS_1 + ANSWERS_2],
+    "said": ["Look around.", "Mind the time.", "Mind the time."],
+}
+
+
+def answers(request: WireRequest) -> list[tuple[str, str]]:
+    """All tool results that a request carries, in order."""
+    return [(answer.id, answer.text) for message in request.messages for answer in answers_in(message)]
 
 
 async def run(wire: str, how: str) -> dict[str, Any]:
@@ -117,7 +185,7 @@ async def run(wire: str, how: str) -> dict[str, Any]:
         "log": normal(events),
         "history": normal_history(messages),
         "tokens": tokens(events),
-        "results": [[(r.id, r.text) for r in request.results] for request in server.requests],
+        "answers": [answers(request) for request in server.requests],
         "said": [request.user_text for request in server.requests],
     }
 
@@ -127,4 +195,4 @@ async def run(wire: str, how: str) -> dict[str, Any]:
 async def test_one_program_over_both_wires(wire: str, how: str) -> None:
     """Thinking, parallel reads, a write, a veto, a rewrite, an unknown tool, bad arguments and an injection: the log, the
     history and what the server was told are the same on both wires, called and streamed."""
-    assert await run(wire, how) == {}
+    assert await run(wire, how) == SAME

@@ -1,0 +1,89 @@
+"""Suspended and resumed, and cut short at the limit: conversations that strict providers accept."""
+
+from typing import Any
+
+import pytest
+from eventlog import Recorder, history
+from wired import Wired
+
+from agentflow import Agent, Answer, Approve, Deny, ModelOptions, tool
+from agentflow.testing.wire import Call, Reply, Say, ToolCall
+
+
+@tool(requires_approval=True)
+async def pay(cents: int) -> str:
+    """Pay."""
+    return f"paid {cents}"
+
+
+@tool(type="read")
+async def balance() -> str:
+    """The balance."""
+    return "900"
+
+
+ASKED = Reply(
+    "Let me see.",
+    thinking="Look, then pay.",
+    calls=(ToolCall("pay", {"cents": 500}, "t1"), ToolCall("balance", {}, "t2")),
+)
+
+
+@pytest.mark.parametrize(
+    ("decision", "result"),
+    [
+        (Approve(), "t1 success 'paid 500'"),
+        (Approve(input={"cents": 400}), "t1 success 'paid 400'"),
+        (Deny("too much"), "t1 denied 'Denied: too much'"),
+        (Answer("paid by hand"), "t1 success 'paid by hand'"),
+    ],
+    ids=["approve", "edit", "deny", "answer"],
+)
+@pytest.mark.parametrize("how", ["call", "stream"])
+async def test_resume(wired: Wired, decision: Any, result: str, how: str) -> None:
+    """A suspended round, thinking on, is resumed with each decision; the provider accepts it, and the call after it."""
+    async with wired.serve([ASKED, Say("Done.", thinking="Done."), Say("Welcome.")]) as server:
+        options = ModelOptions(thinking=True)
+        agent = Agent("a", wired.model(server), tools=[pay, balance], options=options)
+        reply = await agent.call("Pay.", session="till")
+        assert (reply.outcome, [p.id for p in reply.pending]) == ("suspended", ["t1"])
+        assert len(server.requests) == 1
+        if how == "stream":
+            async with agent.resume_stream("till", {"t1": decision}) as events:
+                last = [event async for event in events][-1]
+            assert last.outcome == "completed"
+        else:
+            assert (await agent.resume("till", {"t1": decision})).text == "Done."
+        assert (await agent.call("Thanks.", session="till")).text == "Welcome."
+    assert history(agent.session("till")) == [
+        "user: Pay.",
+        "assistant: Let me see. [t1:pay(cents=500)] [t2:balance()]",
+        f"tool: {result}; t2 success '900'",
+        "assistant: Done.",
+        "user: Thanks.",
+        "assistant: Welcome.",
+    ]
+
+
+@pytest.mark.parametrize("thinking", [None, True], ids=["plain", "thinking"])
+async def test_the_summary(wired: Wired, thinking: bool | None) -> None:
+    """At the limit the provider is asked once more, over the tool history, without a tool that it could call; it accepts,
+    and so it does for the next call."""
+    recorder = Recorder()
+    rounds = [Call("balance", thinking="Hm.") if thinking else Call("balance") for _ in range(2)]
+    async with wired.serve([*rounds, Say("So far: 900."), Say("Next.")]) as server:
+        agent = Agent(
+            "a",
+            wired.model(server),
+            system="Count.",
+            tools=[balance],
+            max_iterations=2,
+            hooks=[recorder],
+            options=ModelOptions(thinking=thinking),
+        )
+        reply = await agent.call("go")
+        assert (reply.text, reply.outcome) == ("So far: 900.", "limited")
+        assert (await agent.call("next")).text == "Next."
+    summary = server.requests[2].body
+    assert "tools" not in summary or summary["tool_choice"] in ("none", {"type": "none"})
+    assert "PreReasoning 3 summary" in recorder.log
