@@ -83,7 +83,9 @@ async def first_chunk(recorder: Recorder) -> None:
         await recorder.begun.wait()
 
 
-@pytest.mark.parametrize("leave", [_aclose, _cancel, _dispose, _dispose_stream, _interrupt], ids=lambda f: f.__name__[1:])
+@pytest.mark.parametrize(
+    "leave", [_aclose, _cancel, _dispose, _dispose_stream, _interrupt], ids=lambda f: f.__name__[1:]
+)
 async def test_leaving_closes_the_connection(wired: Wired, leave: Any) -> None:
     """Closing the stream, cancelling the task, disposing and interrupting close the connection, and the next call works."""
     recorder = Watch()

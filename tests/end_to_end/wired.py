@@ -49,9 +49,7 @@ class Wired:
 
     def model(self, server: WireServer, *, retries: int = 2) -> LiteLLMModel:
         """A model on that server; it does not wait between attempts."""
-        return LiteLLMModel(
-            _NAMES[self.name], api_base=server.base_url, api_key="k", retries=retries, sleep=_no_wait
-        )
+        return LiteLLMModel(_NAMES[self.name], api_base=server.base_url, api_key="k", retries=retries, sleep=_no_wait)
 
 
 def normal(events: Iterable[Event]) -> list[str]:

@@ -16,6 +16,7 @@ from agentflow.errors import Veto
 from agentflow.events import (
     CallEnded,
     Event,
+    HookEvent,
     PostActing,
     PostCall,
     PostReasoning,
@@ -28,6 +29,7 @@ from agentflow.events import (
 from agentflow.facts import Fact
 from agentflow.loop.history import fold_events, fold_facts
 from agentflow.loop.schedule import ToolSchedule
+from agentflow.messages import Reply
 from agentflow.ports.store import MemoryStore
 from agentflow.reactive import Mono
 from agentflow.specs import Usage
@@ -264,8 +266,7 @@ def test_a_veto_around_the_model_equals_deny() -> None:
         recorder: list[Any] = []
         agent = Agent("a", ScriptedModel(["one"]), hooks=[Blocked()])
         async with agent.stream("x") as events:
-            async for event in events:
-                recorder.append(event)
+            recorder.extend([event async for event in events])
         return recorder, agent.session().messages[-1]
 
     events, last = run(main)
