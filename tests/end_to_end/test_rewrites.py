@@ -63,11 +63,8 @@ async def test_a_rewritten_chunk(wired: Wired) -> None:
     script = [Say("The secret is 42.", chunk=11), Say("The secret is safe.", chunk=0), Say("Bye.")]
     async with wired.serve(script) as server:
         agent = Agent("a", wired.model(server), hooks=[Masks()])
-        texts: list[str] = []
         async with agent.stream("Tell.") as events:
-            async for event in events:
-                if isinstance(event, ReasoningChunk):
-                    texts.append(event.incremental_chunk.text)
+            texts = [event.incremental_chunk.text async for event in events if isinstance(event, ReasoningChunk)]
         reply = await agent.call("More.")
         await agent.call("Bye.")
     assert "".join(texts) == "The ****** is 42."

@@ -1,13 +1,16 @@
 """A slow reader slows the model, and a long reply costs no memory but its own."""
 
+import asyncio
 import gc
 import tracemalloc
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 from eventlog import Recorder
 from wired import Wired
 
+import agentflow
 from agentflow import Agent
 from agentflow.chunks import ModelChunk
 from agentflow.events import ReasoningChunk
@@ -61,26 +64,80 @@ async def test_piped_through_operators_it_still_waits() -> None:
     assert held == 100
 
 
-async def test_memory_stays_flat_over_http(wired: Wired) -> None:
-    """Over a stream of thousands of pieces whose events are dropped, what is held grows with the text, not the events."""
-    pieces = 6_000
-    async with wired.serve([Say("warm"), Say("ab" * pieces, chunk=2)]) as server:
+async def test_over_http_a_held_event_holds_the_server(wired: Wired) -> None:
+    """While the reader holds the first words of a reply of 30 MB, the server stands still with most of it unsent."""
+    size, pieces = 100_000, 300
+    async with wired.serve([Say("x" * (size * pieces), chunk=size)]) as server:
         agent = Agent("a", wired.model(server))
-        await agent.call("warm up")
-        seen, low = 0, 0
+        async with agent.stream("go") as events:
+            async for event in events:
+                if isinstance(event, ReasoningChunk) and event.incremental_chunk.text:
+                    break
+            written, quiet = -1, 0
+            while quiet < 500:  # turns of the loop in which nothing was written: the buffers of the sockets are full
+                await asyncio.sleep(0)
+                now = server.requests[0].writes
+                written, quiet = now, quiet + 1 if now == written else 0
+    assert 0 < written < pieces / 2
+    assert server.requests[0].ending == "client left"
+
+
+def live_events() -> int:
+    """How many chunk events are in memory; what earlier tests left is swept away by a `gc.collect()` at a test's start."""
+    return sum(isinstance(thing, ReasoningChunk) for thing in gc.get_objects())
+
+
+async def test_memory_stays_flat() -> None:
+    """Over 20,000 chunks whose events are dropped, what is held grows with the reply's own pieces, not with events."""
+    gc.collect()
+    chunks = 20_000
+    agent = Agent("a", Counts(chunks))
+    seen, low, high, living = 0, 0, 0, 0
+    async with agent.stream("go") as events:
+        try:
+            async for event in events:
+                if isinstance(event, ReasoningChunk):
+                    seen += 1
+                    if seen == 1_000:
+                        tracemalloc.start()
+                        low = tracemalloc.get_traced_memory()[0]
+                    elif seen == chunks:
+                        high = tracemalloc.get_traced_memory()[0]
+                        living = live_events()
+        finally:
+            tracemalloc.stop()
+    assert seen == chunks
+    assert living <= 2
+    assert high - low < 200 * chunks  # a `ModelChunk` and its place in a list
+
+
+async def test_memory_stays_flat_over_http(wired: Wired) -> None:
+    """Over HTTP too: no event is kept, and our own share of what is held stays that of the reply's pieces.
+
+    LiteLLM keeps its own chunks, some kilobytes each, until the reply is there; they are not counted here.
+    """
+    gc.collect()
+    pieces, begin, end = 1_500, 300, 1_400
+    ours = tracemalloc.Filter(True, str(Path(agentflow.__file__).parent / "*"))
+    async with wired.serve([Say("ab" * pieces, chunk=2)]) as server:
+        agent = Agent("a", wired.model(server))
+        seen, living, grown = 0, 0, 0
+        before: tracemalloc.Snapshot | None = None
         async with agent.stream("go") as events:
             try:
                 async for event in events:
                     if isinstance(event, ReasoningChunk):
                         seen += 1
-                        if seen == 1_000:
+                        if seen == begin:
                             tracemalloc.start()
-                            gc.collect()
-                            low = tracemalloc.get_traced_memory()[0]
-                        elif seen == pieces - 500:
-                            gc.collect()
-                            grown = tracemalloc.get_traced_memory()[0] - low
+                            before = tracemalloc.take_snapshot().filter_traces([ours])
+                        elif seen == end:
+                            assert before is not None
+                            living = live_events()
+                            after = tracemalloc.take_snapshot().filter_traces([ours])
+                            grown = sum(change.size_diff for change in after.compare_to(before, "filename"))
             finally:
                 tracemalloc.stop()
     assert seen >= pieces
-    assert grown == 0
+    assert living <= 2
+    assert grown < 400 * (end - begin)
