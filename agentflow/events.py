@@ -3,10 +3,9 @@
 Rules:
 
 1. An event is valid once built. *Writable* fields may be assigned while its chain runs, and are checked then; all
-others
-   never. After its chain an event is sealed: nothing can be assigned any more.
-2. Events never hold the agent, a tool object or a task: `event.agent` is a view, `event.context` the call's
-`RunContext`.
+   others never. After its chain an event is sealed: nothing can be assigned any more.
+2. Events never hold the agent, a tool object or a task: `event.agent` is a view, `event.context` the
+   call's `RunContext`.
 3. What is common to a call is held once, in a `Frame`, and read through the event.
 4. Decisions are waited for and may steer; notifications cannot.
 
@@ -26,6 +25,7 @@ from agentflow._slotted import draft_class
 from agentflow.chunks import ModelChunk, fold
 from agentflow.messages import Msg, Outcome, ToolResultBlock, ToolUseBlock
 from agentflow.specs import ModelOptions, ToolSpec, Usage
+from agentflow.transcript import MessageView
 from agentflow.verdicts import Again, Answer, Decided, Deny, Recover, Resolution, Stop, Suspend
 
 if TYPE_CHECKING:
@@ -255,7 +255,7 @@ def _messages(field: str) -> _Check:
         if isinstance(value, Msg) or not isinstance(value, Sequence) or isinstance(value, str):
             raise _wrong(event, field, "a sequence of Msg", value)
         items = cast("Sequence[object]", value)
-        if type(items).__name__ == "MessageView":
+        if isinstance(items, MessageView):
             return items
         for item in items:
             if not isinstance(item, Msg):

@@ -53,7 +53,7 @@ class Reasoned(NamedTuple):
     """A model's reply was accepted (after the `PostReasoning` chain).
 
     `accepted=False`: the chain said `Again`; `follow_up` holds its messages.
-    `final=True`: no tools run, the reply (or `follow_up`) closes the call.
+    `stop`: the call ends with this reason; `summary`: it is the tool-less reply at the limit.
     """
 
     run_id: str

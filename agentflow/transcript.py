@@ -2,8 +2,8 @@
 
 Rules (the union of what OpenAI, Anthropic, Gemini, Mistral and Bedrock refuse):
 
-1. Every tool call of an assistant message is answered exactly once, by one tool message directly after it, in call
-order.
+1. Every tool call of an assistant message is answered exactly once, by one tool message directly after it, in
+   call order.
 2. Between a call and its results nothing can be stored: what comes in meanwhile waits and lands behind the results.
 3. Tool-use ids are unique in the whole conversation.
 4. No system message is stored: the system prompt is laid in front of a request.

@@ -38,8 +38,7 @@ class Answer:
 
     Args:
         value: On `PreCall` and `PreReasoning` a `Msg` (or its text); on `PreActing` a `ToolResultBlock` or what the
-        tool
-            would have returned.
+            tool would have returned.
     """
 
     value: Any

@@ -19,7 +19,7 @@ from agentflow.agent.builder import AgentBuilder
 from agentflow.agent.registration import hooks_of, tools_of
 from agentflow.agent.view import View
 from agentflow.context import RunContext, as_messages, find_dep
-from agentflow.errors import SuspendedError, UsageError
+from agentflow.errors import SuspendedError, ToolError, UsageError
 from agentflow.events import HookEvent
 from agentflow.hooks.chain import HookSet
 from agentflow.hooks.defaults import default_hooks
@@ -377,7 +377,11 @@ class Agent:
         for kind in config.dep_types:
             find_dep(deps, kind)
         merged = config.options if options is None else config.options.merge(options)
-        return Run(config, hooks, session, run_id, merged, deps, timeout, source, parent, reader, children)
+        run = Run(config, hooks, session, run_id, merged, deps, timeout, source, parent, reader, children)
+        if place is not None and parent is not None and reader is None:
+            run.port = parent.child_port(place.port)
+            run.children = parent.children
+        return run
 
     def _prepare(self) -> None:
         """Build what tools need (schemas, validators), once, at the first call."""
@@ -398,8 +402,9 @@ class Agent:
                 self._implicit = Session(self.name, store=self._store, implicit=True, new_id=self.config.new_id)
             return self._implicit
         found = self._sessions.get(id)
-        if found is None:
-            found = self._sessions[id] = Session(id, store=self._store, new_id=self.config.new_id)
+        if found is None:  # `setdefault`: two threads that ask at once get one session
+            made = Session(id, store=self._store, new_id=self.config.new_id)
+            found = self._sessions.setdefault(id, made)
         return found
 
     def _session_of(self, session: str | Session | None) -> Session:
@@ -474,20 +479,24 @@ class Agent:
         """
         agent = self
 
-        async def ask(message: str, context: RunContext) -> str:
+        async def ask(message: str, context: RunContext) -> str:  # the context: so that its events may come from a task
             return await agent.answer(message)
 
         about = description or self.description or f"Ask the agent {self.name}."
         return tool(name=name or self.name, description=about, timeout=None)(ask)
 
     async def answer(self, message: str) -> str:
-        """What `as_tool` does: a call in a fresh session; its events go to the caller's reader, if that asked for them."""
-        place = current_turn.get()
-        run = await self._open(message, Session.fresh(), None, None, None, (), None, False)
-        if place is not None:
-            run.port = place.run.child_port(place.port)
-            run.children = place.run.children
-        return (await run.execute()).text
+        """What `as_tool` does: a call in a fresh session.
+
+        Raises:
+            ToolError: The call did not end with an answer that the asking model can use.
+        """
+        reply = await self.call(message, session=Session.fresh())
+        if reply.outcome in ("suspended", "interrupted", "denied"):
+            waits = ", ".join(p.tool_use.name for p in reply.pending if p.tool_use is not None)
+            why = f"it waits for the approval of {waits}" if waits else reply.text or reply.outcome
+            raise ToolError(f"Agent {self.name!r} did not answer (outcome {reply.outcome!r}): {why}")
+        return reply.text
 
     def __repr__(self) -> str:
         return (
@@ -518,7 +527,7 @@ class _Registered(DisposableBase):
 
 
 def _is_handler(hook: Hook, function: Callable[[Any], Any], kind: type) -> bool:
-    return getattr(hook, "handler", None) is function and hook.events == (kind,)
+    return getattr(hook, "handler", None) == function and hook.events == (kind,)
 
 
 def _input(given: Any, new_id: Callable[[str], str]) -> tuple[Msg, ...]:

@@ -134,7 +134,7 @@ class HookSet:
     def __init__(self, hooks: Iterable[Hook] = ()) -> None:
         given = tuple(hooks)
         self.hooks: tuple[Hook, ...] = tuple(sorted(given, key=lambda hook: (_class_of(hook), hook.priority)))
-        self.wraps = any(type(hook).around is not Hook.around for hook in given)
+        self.wraps = any(_wraps(hook) for hook in given)
         self._all: dict[type[Event], Chain | None] | None = None
         self._chains: dict[type[Event], Chain | None] = {}
         self._arounds: dict[type[Event], tuple[tuple[Around, Hook], ...]] = {}
@@ -177,7 +177,8 @@ class HookSet:
         """The hooks that wrap the work behind a Pre event, outermost first."""
         found = self._arounds.get(kind)
         if found is None:
-            wrapping = [hook for hook in self.hooks if type(hook).around is not Hook.around and kind in _STAGES]
+            once = {id(hook): hook for hook in self.hooks if _wraps(hook) and kind in _STAGES}
+            wrapping = list(once.values())
             wrapping.sort(key=lambda hook: hook.priority)
             found = self._arounds[kind] = tuple((cast("Around", hook.around), hook) for hook in wrapping)
         return found
@@ -203,6 +204,11 @@ class HookSet:
         return iter(self.hooks)
 
 
+def _wraps(hook: Hook) -> bool:
+    """Whether a hook wraps work; one that runs in the shadow applies nothing."""
+    return type(hook).around is not Hook.around and not hook.shadow
+
+
 def _parts(chain: Chain | None) -> tuple[tuple[str, tuple[Entry, ...]], ...]:
     if chain is None:
         return ()
@@ -226,8 +232,7 @@ async def run_chain(chain: Chain, event: Event, faults: Faults) -> Event:
 
     Raises:
         Exception: What a hook raised, where its policy is to abort; the event is sealed then too,
-        `event.decision.error`
-            is the exception, and observers have seen it.
+            `event.decision.error` is the exception, and observers have seen it.
     """
     decided: Decided | None = None
     editing = iter(chain.calls)
@@ -273,7 +278,9 @@ async def run_chain(chain: Chain, event: Event, faults: Faults) -> Event:
             _put(event, "__class__", chain.kind)
             decided = await _judge(chain, event, decided, faults)
     except BaseException as error:
-        decided = Decided(None, _current(chain, editing).hook.name if chain.editors else "", error)
+        decided = event.decision  # a guard's, if it was one
+        if decided is None or decided.error is not error:
+            decided = Decided(None, _current(chain, editing).hook.name if chain.editors else "", error)
         raise
     finally:
         _put(event, "__class__", chain.kind)
@@ -300,6 +307,7 @@ async def _judge(chain: Chain, event: Event, decided: Decided | None, faults: Fa
         except Exception as error:
             if await _tolerated(chain, entry, event, error, faults):
                 continue
+            _put(event, "decision", Decided(None, entry.hook.name, error))
             raise
         if verdict is not None:
             decided = _stronger(decided, verdict, entry)

@@ -81,6 +81,7 @@ class FunctionHook(Hook, Generic[F]):
     """
 
     def __init__(self, function: F, events: tuple[type[Event], ...], **options: Any) -> None:
+        _one_argument(function)
         self.handler = function
         self.events = events  # pyright: ignore[reportAttributeAccessIssue] - per function here, per class in Hook
         self.__doc__ = function.__doc__
@@ -125,8 +126,7 @@ def on(*targets: Any, **options: Any) -> Any:
 
     Args:
         targets: Event classes (or base classes, such as `ActingEvent`), or names such as `"before_llm"`. None at all:
-        the
-            annotation of the function's argument says it, unions too.
+            the annotation of the function's argument says it, unions too.
         options: `priority`, `timeout`, `on_failure`, `guard`, `observer`, `scope`, `serial`, `shadow`, `in_thread`,
             `tags`, as in `Hook`, and `tools`: patterns such as `"delete_*"`; events about other tools pass by.
 

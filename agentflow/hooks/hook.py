@@ -29,11 +29,9 @@ class Hook:
 
     Attributes:
         priority: Ascending order within a class of hooks; bands: 0-49 system, 50-99 checks, 100-499 behaviour, 500 and
-        up
-            output.
+            up output.
         on_failure: What an exception of this hook does: `"abort"` ends the call, `"skip"` undoes the hook's edits and
-        goes
-            on, `"deny"` refuses the work. None: abort on a decision, skip on a notification and for observers.
+            goes on, `"deny"` refuses the work. None: abort on a decision, skip on a notification and for observers.
         timeout: Seconds that one event may take; a synchronous hook needs `in_thread=True` for it.
         guard: Runs after all editing hooks of its event, on the sealed event; may veto, stop or suspend, never edit.
         observer: Runs after the chain on the sealed event, always; changes nothing, and its failure harms nothing.

@@ -15,7 +15,7 @@ from reactivex import Observable
 
 from agentflow.context import Shadow
 from agentflow.errors import HookTimeoutError, UsageError
-from agentflow.events import Event
+from agentflow.events import Event, PostActing
 from agentflow.hooks.hook import Hook
 from agentflow.reactive import EMPTY, Mono, first_value
 from agentflow.verdicts import Deny
@@ -91,10 +91,10 @@ def call_of(hook: Hook, kind: type[Event]) -> Call:
     if hook.timeout is not None:
         call = _timed(call, hook, kind)
     if hook.serial:
-        call = _serial(call)
+        call = _serial(call, hook)
     if hook.on_failure == "deny" and Deny in kind.verdicts:
         call = _denying(call, hook)
-    elif hook.on_failure == "deny" and kind.__name__ == "PostActing":
+    elif hook.on_failure == "deny" and kind is PostActing:
         call = _withholding(call, hook)
     elif hook.on_failure == "skip" and kind.writable:
         call = _undoing(call)
@@ -146,15 +146,14 @@ def _timed(call: Call, hook: Hook, kind: type[Event]) -> Call:
     return timed
 
 
-def _serial(call: Call) -> Call:
-    locks: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
+_locks: WeakKeyDictionary[Hook, WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock]] = WeakKeyDictionary()
+
+
+def _serial(call: Call, hook: Hook) -> Call:
+    locks = _locks.setdefault(hook, WeakKeyDictionary())
 
     async def serial(event: Any) -> Any:
-        loop = asyncio.get_running_loop()
-        lock = locks.get(loop)
-        if lock is None:
-            lock = locks[loop] = asyncio.Lock()
-        async with lock:
+        async with locks.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
             return await _resolve(call(event))
 
     return serial

@@ -97,6 +97,7 @@ class Acting:
         "port",
         "result",
         "run",
+        "shelved",
         "stop",
         "use",
         "verdict",
@@ -114,6 +115,7 @@ class Acting:
         self.began = 0.0
         self.opened = False
         self.vetted = False
+        self.shelved = False
         self.event: PreActing | None = None
         self.verdict: Verdict | None = None
         self.result: ToolResultBlock | None = None
@@ -341,11 +343,20 @@ class Acting:
             await run.hand_over(event, self.port)
 
     async def _finished(self, result: ToolResultBlock, duration: float) -> None:
-        if self.pending is None:
+        if self.pending is None and not self.shelved:
             run = self.run
             kept = run.note(ToolFinished(run.run_id, self.original.id, self.use, result, duration, self.stop))
             if kept is not None:
                 await kept
+
+    async def dismiss(self, stop: str | None) -> None:
+        """Close a call that was vetted for a later lane, which a Stop or a Suspend keeps from coming."""
+        if stop is not None:
+            self.result = self._result("Not run: the call was stopped.", "denied")
+        else:
+            self.result = self._result("Suspended: waits for a decision.", "suspended")
+            self.shelved = True
+        await self.close()
 
     async def abort(self, error: BaseException) -> None:
         """The call is being cut: give it its result and its `PostActing`."""
@@ -383,7 +394,7 @@ class _Pieces:
             await run.fire(ActingChunk, acting.port, acting.use, piece)
         finally:
             if counting:
-                self._limit.start()
+                self._limit.resume()
 
     async def emit(self, piece: object) -> None:
         """What `ToolEmitter.emit` does."""
@@ -396,12 +407,20 @@ class _Pieces:
         await self._queue.put((piece,))
 
     async def _run_pump(self, queue: asyncio.Queue[tuple[object]], transform: Transform) -> None:
+        ended = False
+
         async def emitted() -> AsyncIterator[object]:
+            nonlocal ended
             while piece := await queue.get():
                 yield piece[0]
+            ended = True
 
-        async for piece in transform(Flux(emitted)):
-            await self.fire(piece)
+        try:
+            async for piece in transform(Flux(emitted)):
+                await self.fire(piece)
+        finally:
+            while not ended and await queue.get():  # the transform ended early: the tool must not wait for it
+                pass
 
     async def of(self, work: Any, place: Context, streaming: bool) -> object:
         """Run a tool that hands out pieces, and return what it makes."""

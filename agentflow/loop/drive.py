@@ -4,8 +4,7 @@ Rules:
 
 1. The tool sees a copy of the context: what it sets does not leak, inline or parallel.
 2. The timer is armed when the tool first suspends; a tool that never does costs no timer. It stands still while an
-event
-   is handed to a reader.
+   event is handed to a reader.
 3. The limit cancels the task and takes the cancellation back; a cancellation from outside at the same time wins.
 """
 
@@ -39,12 +38,18 @@ class TimeLimit:
         self.expired = False
 
     def start(self) -> None:
-        """Count, if there is a limit and it is not counting."""
+        """Count against the current task, if there is a limit and it is not counting."""
         if self.seconds is None or self._handle is not None or self.expired:
             return
-        loop = asyncio.get_running_loop()
         self._task = task = asyncio.current_task()
         self._base = 0 if task is None else task.cancelling()
+        self.resume()
+
+    def resume(self) -> None:
+        """Count on, against the task that began."""
+        if self._handle is not None or self.expired or self._task is None:
+            return
+        loop = asyncio.get_running_loop()
         self._since = loop.time()
         self._handle = loop.call_at(self._since + max(self._left, 0.0), self._expire)
 

@@ -11,8 +11,10 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Coroutine, Mapping
+from collections.abc import Awaitable, Mapping
 from typing import Any, cast
+
+from loguru import logger
 
 from agentflow.errors import UsageError, Veto
 from agentflow.events import CallEnded, ErrorPhase, PostCall, PreCall
@@ -81,7 +83,7 @@ class Run(RunBase):
                 raise
             except BaseException as error:
                 return await self._wind_up(error)
-            if self.chains[CallEnded] is None and self.port is None and not self.pending_work:
+            if self.chains[CallEnded] is None and self.port is None:
                 self.seq += 1
             else:
                 await self._end(reply.outcome, None)
@@ -90,6 +92,11 @@ class Run(RunBase):
             self.over = True
             if timer is not None:
                 timer.cancel()
+            if self.reader is not None:
+                self.reader.run = None
+            self._context = self._frame = (
+                None  # the run and its context would keep each other until the collector comes
+            )
             self.session.release()
 
     # ---- the beginning
@@ -191,7 +198,7 @@ class Run(RunBase):
     async def _work(self) -> None:
         machine = self.machine
         while True:
-            if self.landed:
+            if self.landed or self.unwritten:
                 await self.fire_landed()
             if self.interrupting is not None:  # a tool may have swallowed the cancellation
                 self.notice_interrupt()
@@ -227,7 +234,7 @@ class Run(RunBase):
 
     async def _respond(self, final: Msg, started: float) -> Reply:
         """Pass the final message through the Post chain, and close the call."""
-        if self.landed:
+        if self.landed or self.unwritten:
             await self.fire_landed()
         duration = (self.monotonic() - started) * 1000
         event = cast(
@@ -255,8 +262,6 @@ class Run(RunBase):
 
     async def _end(self, outcome: Outcome, error: BaseException | None) -> None:
         """Fire the last event; nothing that happens there takes it back, and nothing can be injected any more."""
-        if self.pending_work:
-            await asyncio.gather(*self.pending_work)
         self.outcome = outcome
         self.over = True
         if self.chains[CallEnded] is None and self.port is None:
@@ -274,7 +279,8 @@ class Run(RunBase):
         recovered = await self._recovered(error)
         if recovered is not None:
             return recovered
-        reason = self.interrupted()
+        # A signal that comes on top of an interrupt is not answered with a reply.
+        reason = self.interrupted() if isinstance(error, Exception | asyncio.CancelledError) else None
         cut = reason is not None or (isinstance(error, asyncio.CancelledError) and self.is_cancelled())
         cut = cut or isinstance(error, KeyboardInterrupt | SystemExit)
         outcome: Outcome = "interrupted" if cut else "failed"
@@ -283,6 +289,7 @@ class Run(RunBase):
         try:
             if self.held and self.machine.run_id == self.run_id:
                 await self.let_in()
+            await self.settle()
             await self._close_history(outcome)
         except GeneratorExit:
             raise
@@ -364,7 +371,14 @@ class Run(RunBase):
         self._record_now(CallClosed(self.run_id, self.call_id, "interrupted", None))
 
     def _record_now(self, fact: Fact) -> None:
-        kept = self.session.record(fact)
-        if not isinstance(kept, tuple):  # a store that needs time gets none here; a later load finds the run unfinished
-            cast("Coroutine[Any, Any, Any]", kept).close()
-            self.machine.apply(fact)
+        store = self.session.store
+        if store is not None:
+            try:
+                kept = store.append(self.session.id, (fact,))
+            except Exception as error:
+                logger.opt(exception=error).error("the end of call {} could not be stored", self.call_id)
+            else:
+                close = getattr(kept, "close", None)
+                if close is not None:  # a store that needs time gets none here; a later load finds the run unfinished
+                    close()
+        self.machine.apply(fact)

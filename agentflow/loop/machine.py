@@ -270,7 +270,7 @@ class Machine:
         return ()
 
     def on_injected(self, fact: Injected) -> tuple[Msg, ...]:
-        """Fold a `Injected`."""
+        """Fold an `Injected`."""
         if self.state is State.RESPONSE:
             self._late.extend(fact.messages)
             return ()

@@ -6,12 +6,14 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar, cast
 
+from loguru import logger
+
 from agentflow.chunks import ModelChunk, fold
 from agentflow.context import as_messages
 from agentflow.errors import HookContractError, Veto
 from agentflow.events import ErrorPhase, Event, PostReasoning, PreReasoning, Purpose, ReasoningChunk
 from agentflow.facts import Injected, Reasoned, RoundSuspended
-from agentflow.loop.run import RunBase
+from agentflow.loop.run import RunBase, one_call
 from agentflow.messages import Msg, Pending, ToolUseBlock, message, with_metadata
 from agentflow.ports.model import Model, ModelRequest, resolve_model
 from agentflow.reactive import Flux
@@ -26,7 +28,6 @@ SUMMARY_PROMPT = (
     "missing."
 )
 E = TypeVar("E", bound=Event)
-ONE_CALL = Usage(model_calls=1)
 
 
 class ModelFlux(Flux[ModelChunk]):
@@ -132,7 +133,7 @@ async def reason(run: RunBase, purpose: Purpose) -> None:
         event = cast(
             "PreReasoning | None", await run.fire(PreReasoning, run.port, messages, specs, name, options, purpose)
         )
-        if run.landed:
+        if run.landed or run.unwritten:
             await run.fire_landed()
         if event is not None:
             if event.decision is not None and await _decided(run, event.decision, purpose):
@@ -151,7 +152,7 @@ async def reason(run: RunBase, purpose: Purpose) -> None:
     request = ModelRequest(messages, specs, options, name)
     try:
         if run.hooks.wraps:
-            chunks = await _through_arounds(run, model, request, event)
+            chunks = await _through_arounds(run, model, request, event, purpose)
         else:
             chunks = await _pull(run, resolve_model(model).stream(request), [], None)
     except GeneratorExit:
@@ -166,11 +167,11 @@ async def reason(run: RunBase, purpose: Purpose) -> None:
         raise
     else:
         reply = fold(chunks, used_ids=transcript.used_ids, new_id=config.new_id)
-    run.add_usage(ONE_CALL if reply.usage is None else _one_call(reply.usage))
+    run.add_usage(one_call(reply.usage))
     duration_ms = (run.monotonic() - started) * 1000
     if chains[PostReasoning] is None and run.port is None and purpose == "reason":
         run.seq += 1
-        kept = run.note(Reasoned(run.run_id, run.iteration, reply, _one_call(reply.usage), duration_ms))
+        kept = run.note(Reasoned(run.run_id, run.iteration, reply, one_call(reply.usage), duration_ms))
         if kept is not None:
             await kept
         run.holding = False
@@ -225,12 +226,6 @@ async def _stream_one(run: RunBase, chunk: ModelChunk) -> None:
     await run.fire(ReasoningChunk, run.port, chunk, 1, False, [chunk], 1)
 
 
-def _one_call(usage: Usage | None) -> Usage:
-    if usage is None:
-        return ONE_CALL
-    return usage if usage.model_calls else usage + ONE_CALL
-
-
 async def _pull(
     run: RunBase, stream: AsyncIterator[ModelChunk], chunks: list[ModelChunk], attempts: Attempts | None
 ) -> list[ModelChunk]:
@@ -282,18 +277,16 @@ async def _close_quietly(stream: AsyncIterator[Any]) -> None:
     try:
         await _aclose(stream)
     except Exception as error:
-        from loguru import logger
-
         logger.opt(exception=error).debug("closing a model's stream failed")
 
 
 async def _through_arounds(
-    run: RunBase, model: str | Model, request: ModelRequest, event: PreReasoning | None
+    run: RunBase, model: str | Model, request: ModelRequest, event: PreReasoning | None, purpose: Purpose
 ) -> list[ModelChunk]:
     attempts = Attempts()
     source: Any = ModelFlux(model, request, attempts)
     bare = source
-    values = (request.messages, request.tools, request.model, request.options, "reason")
+    values = (request.messages, request.tools, request.model, request.options, purpose)
     shown = event if event is not None else sealed(run, PreReasoning, *values)
     source = wrap(run, PreReasoning, shown, source)
     if source is bare:
@@ -335,8 +328,6 @@ async def _failed(run: RunBase, error: Exception) -> Msg:
     recovered = await run.report(error, ErrorPhase.REASONING, fatal=True)
     if recovered is None:
         raise error
-    if not isinstance(recovered.value, Msg | str):
-        return Msg.assistant("(the model failed)", id=run.config.new_id("msg_"))
     return as_reply(recovered.value, "Recover", "Error")
 
 
@@ -355,7 +346,7 @@ async def keep_partial(run: RunBase, chunks: Sequence[ModelChunk]) -> None:
 
 async def _judge(run: RunBase, reply: Msg, purpose: Purpose, duration_ms: float, usage: Usage | None = None) -> None:
     """Pass the reply through the Post chain, make it a fact, and show it."""
-    used = usage if usage is not None else _one_call(reply.usage)
+    used = usage if usage is not None else one_call(reply.usage)
     event = cast("PostReasoning | None", await run.decide(PostReasoning, run.port, reply, used, duration_ms, purpose))
     result = reply if event is None else event.reasoning_result
     if purpose == "summary":

@@ -160,6 +160,11 @@ class _Round:
             else:
                 works = [self._work(call, waits, deferred) for call in batch]
                 await in_tasks(run, works, schedule.max_concurrency)
+        for call in deferred:  # its PreActing has been shown, and its lane does not come any more
+            acting = self.actings[call.id]
+            await acting.dismiss(self.stop)
+            if self.stop is not None and acting.result is not None:
+                self.results[call.id] = acting.result
 
     def _needs_task(self, call: ToolUseBlock) -> bool:
         """Whether the call may emit from a task that is not the reader's: then its events need the channel."""

@@ -4,8 +4,8 @@ Rules:
 
 1. `fire` is the only place where events are built, chained and handed over; it costs nothing where nobody listens.
 2. `record` is the only place where facts are made true.
-3. An interrupt, a deadline, a cancelled task and a closed stream arrive as `CancelledError`; `absorb` says which it
-was.
+3. An interrupt, a deadline, a cancelled task and a closed stream arrive as `CancelledError`; `absorb` says
+   which it was.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from agentflow.loop.session import Session
 from agentflow.loop.stream import READING, ForwardPort, Port
 from agentflow.messages import Msg, Outcome, ToolResultBlock, ToolUseBlock, message, with_metadata
 from agentflow.ports.model import Model, ModelRequest, resolve_model
+from agentflow.ports.store import MemoryStore
 from agentflow.specs import Clock, ModelOptions, ToolSpec, Usage
 from agentflow.tools.tool import Tool
 from agentflow.transcript import legalise
@@ -49,6 +50,16 @@ class TurnPlace(Protocol):
 
 
 NOTHING = Usage()
+
+ONE_CALL = Usage(model_calls=1)
+
+
+def one_call(usage: Usage | None) -> Usage:
+    """The usage of one model call, whatever the model reported."""
+    if usage is None:
+        return ONE_CALL
+    return usage if usage.model_calls else usage + ONE_CALL
+
 
 current_turn: ContextVar[TurnPlace | None] = ContextVar("agentflow_turn", default=None)
 
@@ -92,7 +103,7 @@ class RunBase:
     task: asyncio.Task[Any] | None = None
     base = 0
     over = False
-    pending_work: tuple[asyncio.Task[None], ...] = ()
+    unwritten: tuple[Fact, ...] = ()
     _context: RunContext | None = None
     _frame: Frame | None = None
     interrupting: str | None = None
@@ -241,6 +252,8 @@ class RunBase:
 
     async def fire_landed(self) -> None:
         """Tell of stored messages that no other event carries."""
+        if self.unwritten:
+            await self.settle()
         while self.landed:
             (messages, origin), *rest = self.landed
             self.landed = tuple(rest)
@@ -480,10 +493,18 @@ class RunBase:
             await self.record(fact)
 
     def _note_later(self, fact: Fact) -> None:
-        kept = self.note(fact)
-        if kept is not None:  # a slow store, asked from a plain function: the call's end waits for it
-            task = asyncio.ensure_future(kept)
-            self.pending_work = (*self.pending_work, task)
+        """Make a fact true from a plain function: at once, or, where the store needs time, at the next safe point."""
+        if self.session.store is None or isinstance(self.session.store, MemoryStore):
+            self.note(fact)
+        else:
+            self.unwritten = (*self.unwritten, fact)
+
+    async def settle(self) -> None:
+        """Write what plain functions have asked for, in their order."""
+        while self.unwritten:
+            fact, *rest = self.unwritten
+            self.unwritten = tuple(rest)
+            await self.record(fact)
 
     async def complete(self, messages: tuple[Msg, ...], model: Any, source: str) -> Msg:
         """See `RunContext.complete`."""
@@ -492,7 +513,7 @@ class RunBase:
         stream = asked.stream(request)
         chunks = [chunk async for chunk in stream]
         reply = fold(chunks, new_id=self.config.new_id)
-        self.add_usage(reply.usage or Usage(model_calls=1))
+        self.add_usage(one_call(reply.usage))
         return Msg(
             reply.role, reply.content, source, reply.id, FrozenDict(side=source), reply.usage, reply.finish_reason
         )
@@ -502,12 +523,17 @@ class RunBase:
         stored = self.machine.transcript.messages
         if not 0 <= until <= len(stored):
             raise UsageError(f"compact(until={until}): the history has {len(stored)} messages.")
-        if until < len(stored) and stored[until].role == "tool":
-            raise UsageError(
-                f"compact(until={until}) cuts between tool calls and their results: message {until} holds the results."
-            )
+        open_round = until == len(stored) and bool(self.machine.transcript.open_round)
+        if open_round or (until < len(stored) and stored[until].role == "tool"):
+            raise UsageError(f"compact(until={until}) cuts between tool calls and their results.")
         self._note_later(Compacted(self.run_id, until, messages))
 
     def child_port(self, port: Port | None) -> Port | None:
-        """Where a sub-agent's events go: to this call's reader, if it asked for them."""
-        return ForwardPort(port) if self.children and port is not None and not port.closed else None
+        """Where a sub-agent's events go: to this call's reader, if it asked for them and can be reached from here."""
+        if not self.children or port is None or port.closed:
+            return None
+        if type(port) is Port:  # the reader's own port: only the task that drives the run may await it
+            driving = port.reader
+            if driving is not READING and driving is not asyncio.current_task():
+                return None
+        return ForwardPort(port)

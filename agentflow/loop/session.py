@@ -75,7 +75,7 @@ class Session:
         self.store = store
         self._loaded = store is None
         self._busy = False
-        self._guard = threading.Lock()
+        self._guard = threading.RLock()  # a dropped stream may release it from within a garbage collection
         self._waiters: deque[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = deque()
 
     @staticmethod

@@ -23,8 +23,7 @@ class ScriptedModel:
 
     Args:
         script: The replies. A list is one reply, chunk by chunk: `["Hel", "lo"]` is two chunks, a `ToolUseBlock` in it
-        a
-            call, an exception is raised there, an awaitable (made by a function without arguments) is awaited there. A
+            a call, an exception is raised there, an awaitable (made by a function without arguments) is awaited there. A
             function of the request alone (not in a list) answers every request.
         name: The model's name.
 

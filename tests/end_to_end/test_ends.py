@@ -98,9 +98,9 @@ async def test_leaving_closes_the_connection(wired: Wired, leave: Any) -> None:
         assert server.requests[0].ending == "client left"
         assert (await agent.call("next")).text == "Next."
     assert ends(recorder) == ["interrupted", "completed"]
-    messages = history(agent.session())
-    assert messages[0] == "user: go"
-    assert messages[-2:] == ["user: next", "assistant: Next."]
+    assert history(agent.session()) == ["user: go", "assistant: Once ", "user: next", "assistant: Next."]
+    assert agent.session().messages[1].metadata["interrupted"] is True
+    assert [message["role"] for message in server.requests[1].messages] == ["user", "assistant", "user"]
 
 
 async def test_a_torn_reply_starts_over(wired: Wired) -> None:
@@ -136,5 +136,5 @@ async def test_a_reply_torn_for_good(wired: Wired) -> None:
         assert (recorder.seen[-1].outcome, recorder.seen[-2].fatal) == ("failed", True)
         assert caught.value.retryable
         assert (await agent.call("next")).text == "Next."
-    assert history(agent.session())[-2:] == ["user: next", "assistant: Next."]
+    assert history(agent.session()) == ["user: go", "user: next", "assistant: Next."]
     assert "Half" not in repr(server.requests[2].body)

@@ -7,7 +7,7 @@ from eventlog import Recorder, history
 from wired import Wired
 
 from agentflow import Agent, Answer, Approve, Deny, ModelOptions, tool
-from agentflow.testing.wire import Call, Reply, Say, ToolCall
+from agentflow.testing.wire import Call, Reply, Say, ToolCall, WireRequest
 
 
 @tool(requires_approval=True)
@@ -20,6 +20,14 @@ async def pay(cents: int) -> str:
 async def balance() -> str:
     """The balance."""
     return "900"
+
+
+def thinking_sent(request: WireRequest) -> list[Any]:
+    """The signed thoughts that a request gives back (Anthropic's blocks; OpenAI takes none)."""
+    blocks = [
+        block for message in request.messages if isinstance(message["content"], list) for block in message["content"]
+    ]
+    return [block["thinking"] for block in blocks if isinstance(block, dict) and block["type"] == "thinking"]
 
 
 ASKED = Reply(
@@ -55,6 +63,8 @@ async def test_resume(wired: Wired, decision: Any, result: str, how: str) -> Non
         else:
             assert (await agent.resume("till", {"t1": decision})).text == "Done."
         assert (await agent.call("Thanks.", session="till")).text == "Welcome."
+    thoughts = [block for request in server.requests[1:] for block in thinking_sent(request)]
+    assert thoughts == (["Look, then pay."] * 2 + ["Done."] if wired.name == "anthropic" else [])
     assert history(agent.session("till")) == [
         "user: Pay.",
         "assistant: Let me see. [t1:pay(cents=500)] [t2:balance()]",

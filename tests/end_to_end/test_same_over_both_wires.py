@@ -180,6 +180,8 @@ async def run(wire: str, how: str) -> dict[str, Any]:
             await agent.call("Look around.")
     messages = agent.session().messages
     assert fold_events(recorder.seen) == messages
+    if wire == "anthropic":
+        assert all(request.thinking_on for request in server.requests)
     assert [request.system for request in server.requests] == ["You look around."] * 3
     return {
         "log": normal(events),
