@@ -408,9 +408,11 @@ class RunBase:
     def absorb(self, error: BaseException) -> None:
         """Take in what ends the run: our own cancellation is taken back, a real one means that the reader is gone.
 
+        A signal (`KeyboardInterrupt`) on top of an interrupt takes its place: nothing raises for the interrupt any more.
+
         Only the task that drives the run tells which it is; tasks of a parallel round are cancelled by their round.
         """
-        if not isinstance(error, asyncio.CancelledError) or self._closing:
+        if isinstance(error, Exception) or self._closing:
             return
         task = asyncio.current_task()
         driving = self.task if self.reader is None else self.reader.reader
@@ -420,7 +422,7 @@ class RunBase:
             self._absorbed = True
             if self._cancelled is task:
                 task.uncancel()
-        if task.cancelling() > self.base:
+        if isinstance(error, asyncio.CancelledError) and task.cancelling() > self.base:
             self._closing = True
             if self.reader is not None:
                 self.reader.closed = True

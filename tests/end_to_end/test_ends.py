@@ -8,7 +8,7 @@ from eventlog import Recorder, history
 from wired import Wired, normal
 
 from agentflow import Agent, ModelError
-from agentflow.events import CallEnded, ReasoningChunk
+from agentflow.events import CallEnded, Error, ReasoningChunk
 from agentflow.testing.wire import Fault, Say
 
 
@@ -132,8 +132,11 @@ async def test_a_reply_torn_for_good(wired: Wired) -> None:
             await agent.call("go")
         kinds = [type(event).__name__ for event in recorder.seen if not isinstance(event, ReasoningChunk)]
         assert kinds == ["PreCall", "PreReasoning", "Error", "CallEnded"]
-        assert [event.error for event in recorder.seen[-2:]] == [caught.value] * 2
-        assert (recorder.seen[-1].outcome, recorder.seen[-2].fatal) == ("failed", True)
+        error, ended = recorder.seen[-2:]
+        assert isinstance(error, Error)
+        assert isinstance(ended, CallEnded)
+        assert (error.fatal, ended.outcome) == (True, "failed")
+        assert error.error is ended.error is caught.value
         assert caught.value.retryable
         assert (await agent.call("next")).text == "Next."
     assert history(agent.session()) == ["user: go", "user: next", "assistant: Next."]

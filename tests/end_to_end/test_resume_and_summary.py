@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from eventlog import Recorder, history
+from eventlog import Recorder, history, line
 from wired import Wired
 
 from agentflow import Agent, Answer, Approve, Deny, ModelOptions, tool
@@ -59,7 +59,7 @@ async def test_resume(wired: Wired, decision: Any, result: str, how: str) -> Non
         if how == "stream":
             async with agent.resume_stream("till", {"t1": decision}) as events:
                 last = [event async for event in events][-1]
-            assert last.outcome == "completed"
+            assert line(last) == "CallEnded completed"
         else:
             assert (await agent.resume("till", {"t1": decision})).text == "Done."
         assert (await agent.call("Thanks.", session="till")).text == "Welcome."
