@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 from agentflow.errors import UsageError
 from agentflow.facts import Fact, ModelRecord, TurnRecord, model_calls_of, turns_of
+from agentflow.ids import new_id as fresh_id
 from agentflow.messages import Msg
 from agentflow.specs import Clock, ToolSpec, Usage
 
@@ -249,7 +250,7 @@ class RunContext:
             keep: Store them; False: they are part of the next request only.
             source: Noted on each as `metadata["synthetic"]`.
         """
-        self._port.inject(as_messages(messages), keep, source)
+        self._port.inject(as_messages(messages, self.new_id), keep, source)
 
     async def complete(self, messages: str | Msg | Sequence[Msg], *, model: Any = None, source: str = "side") -> Msg:
         """Ask a model on the side: no tools, no events, nothing stored; the cost is added to this run.
@@ -262,7 +263,7 @@ class RunContext:
         Raises:
             ModelError: The model failed.
         """
-        return await self._port.complete(as_messages(messages), model, source)
+        return await self._port.complete(as_messages(messages, self.new_id), model, source)
 
     def compact(self, until: int, messages: str | Msg | Sequence[Msg]) -> None:
         """Let later requests start with `messages` in place of the first `until` messages; history keeps the originals.
@@ -274,7 +275,7 @@ class RunContext:
         Raises:
             UsageError: The cut lies within a round or outside the history.
         """
-        self._port.compact(until, as_messages(messages))
+        self._port.compact(until, as_messages(messages, self.new_id))
 
     def legal_reply(self, msg: Msg) -> Msg:
         """The reply with tool-use ids that are unique in the conversation; what is assigned to
@@ -308,14 +309,14 @@ def find_dep(deps: object, kind: type[T]) -> T:
     )
 
 
-def as_messages(messages: str | Msg | Sequence[Msg | str]) -> tuple[Msg, ...]:
+def as_messages(messages: str | Msg | Sequence[Msg | str], new_id: Callable[[str], str] = fresh_id) -> tuple[Msg, ...]:
     """Make a tuple of messages of a text (a user's), a message, or several of either.
 
     Raises:
         UsageError: Something else is among them.
     """
     if isinstance(messages, str):
-        return (Msg.user(messages),)
+        return (Msg.user(messages, id=new_id("msg_")),)
     if isinstance(messages, Msg):
         return (messages,)
     if not isinstance(messages, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance] - input from outside
@@ -323,7 +324,7 @@ def as_messages(messages: str | Msg | Sequence[Msg | str]) -> tuple[Msg, ...]:
     result: list[Msg] = []
     for item in messages:
         if isinstance(item, str):
-            result.append(Msg.user(item))
+            result.append(Msg.user(item, id=new_id("msg_")))
         elif isinstance(item, Msg):  # pyright: ignore[reportUnnecessaryIsInstance] - input from outside
             result.append(item)
         else:

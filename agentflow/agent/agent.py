@@ -407,6 +407,22 @@ class Agent:
             found = self._sessions.setdefault(id, made)
         return found
 
+    def forget(self, id: str) -> bool:  # noqa: A002
+        """Let go of a session's place in memory; what a store keeps of it stays, and is loaded when it is asked for again.
+
+        Returns:
+            Whether it was there.
+
+        Raises:
+            UsageError: A call is running on it.
+        """
+        found = self._sessions.get(id)
+        if found is not None and found.busy:
+            raise UsageError(
+                f"Session {id!r} of agent {self.name!r} is running a call; it can be forgotten when that has ended."
+            )
+        return self._sessions.pop(id, None) is not None
+
     def _session_of(self, session: str | Session | None) -> Session:
         if session is None or isinstance(session, str):
             return self.session(session)
@@ -420,10 +436,10 @@ class Agent:
         Returns:
             Whether a call was running.
         """
-        run = self._session_of(session).run
-        if run is None:
+        found = self._sessions.get(session) if isinstance(session, str) else self._session_of(session)
+        if found is None or found.run is None:
             return False
-        run.interrupt(reason)
+        found.run.interrupt(reason)
         return True
 
     # ---- hooks at run time
@@ -535,7 +551,7 @@ def _input(given: Any, new_id: Callable[[str], str]) -> tuple[Msg, ...]:
         if not given.strip():
             raise UsageError("The input is empty; say something to the agent, or resume(...) a suspended session.")
         return (message("user", (text_block(given),), new_id("msg_")),)
-    messages = as_messages(given)
+    messages = as_messages(given, new_id)
     if not messages:
         raise UsageError("The input is empty; say something to the agent, or resume(...) a suspended session.")
     for msg in messages:

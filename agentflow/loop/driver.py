@@ -23,8 +23,9 @@ from agentflow.loop.machine import State
 from agentflow.loop.reasoning import as_reply, reason, sealed, wrap
 from agentflow.loop.rounds import act, in_tasks
 from agentflow.loop.run import RunBase
+from agentflow.loop.session import Carried
 from agentflow.loop.stream import Port
-from agentflow.messages import Msg, Outcome, Reply, tool_result, with_metadata
+from agentflow.messages import Msg, Outcome, Reply, tool_result
 from agentflow.reactive import EMPTY, Mono
 from agentflow.verdicts import Answer, Deny, Resolution
 
@@ -43,6 +44,10 @@ class Run(RunBase):
         self.resuming = True
         self.decisions = decisions
         self.iteration = self.machine.iteration
+        carried = self.session.carried
+        if carried is not None and carried.run_id == self.run_id:
+            self.seq, self.fact_list, self._state = carried.seq, carried.facts, carried.state
+        self.session.carried = None
         return self
 
     async def execute(self) -> Reply:
@@ -94,9 +99,11 @@ class Run(RunBase):
                 timer.cancel()
             if self.reader is not None:
                 self.reader.run = None
-            self._context = self._frame = (
-                None  # the run and its context would keep each other until the collector comes
-            )
+            if self.machine.suspended:
+                state = self._state if self._context is None else self._context.state
+                self.session.carried = Carried(self.run_id, self.seq, self.fact_list, state)
+            # The run and its context would keep each other until the collector comes.
+            self._context = self._frame = None
             self.session.release()
 
     # ---- the beginning
@@ -122,7 +129,7 @@ class Run(RunBase):
                 if decided is not None and isinstance(decided.verdict, Deny):
                     self.outcome = "denied"
                     await self.hand_over(event, self.port)
-                    return with_metadata(Msg.assistant(decided.verdict.reason), synthetic="denied")
+                    return self.say(decided.verdict.reason, "denied")
         kept = self.note(CallOpened(self.run_id, self.call_id, messages, self.config.max_iterations))
         if kept is not None:
             await kept
@@ -132,7 +139,7 @@ class Run(RunBase):
         if self.held:
             await self.let_in()
         if event is not None and event.decision is not None and isinstance(event.decision.verdict, Answer):
-            return as_reply(event.decision.verdict.value, event.decision.hook, "PreCall")
+            return as_reply(event.decision.verdict.value, event.decision.hook, "PreCall", self.config.new_id)
         return await self._through_arounds(event) if self.hooks.wraps else None
 
     async def _system(self) -> tuple[Msg, ...]:
@@ -167,7 +174,7 @@ class Run(RunBase):
             source: Any = wrap(self, PreCall, event, bare)
         except Veto as veto:
             self.outcome = "denied"
-            return with_metadata(Msg.assistant(veto.reason), synthetic="denied")
+            return self.say(veto.reason, "denied")
         if source is bare:
             return None
         mono = cast("Mono[Any]", source if isinstance(source, Mono) else Mono.from_observable(source))
@@ -179,7 +186,7 @@ class Run(RunBase):
                 found.append(await mono.resolve())
             except Veto as veto:  # equals Deny, as far as the input is not stored already
                 self.outcome = "denied"
-                found.append(with_metadata(Msg.assistant(veto.reason), synthetic="denied"))
+                found.append(self.say(veto.reason, "denied"))
             finally:
                 self.port = outer
 
@@ -188,10 +195,10 @@ class Run(RunBase):
         else:
             await in_tasks(self, [wrapped], 1)
         if found[0] is EMPTY:
-            return None if ran else with_metadata(Msg.assistant("(no answer)"), synthetic="closing")
+            return None if ran else self.say("(no answer)", "closing")
         if self.machine.suspended:
             return None
-        return as_reply(found[0], "around", "PreCall")
+        return as_reply(found[0], "around", "PreCall", self.config.new_id)
 
     # ---- the loop
 
@@ -222,12 +229,12 @@ class Run(RunBase):
                 return machine.final
             if len(stored) and stored[-1].role == "assistant":
                 return stored[-1]
-            return with_metadata(Msg.assistant("(waits for a decision)"), synthetic="suspended")
+            return self.say("(waits for a decision)", "suspended")
         if machine.limited and self.outcome == "completed":
             self.outcome = "limited"
         final = machine.final
         if final is None:
-            final = with_metadata(Msg.assistant("(no answer)"), synthetic="closing")
+            final = self.say("(no answer)", "closing")
         return final
 
     # ---- the end
@@ -307,7 +314,7 @@ class Run(RunBase):
         if timed_out is not None:
             raise timed_out
         if reason is not None:
-            final = self.partial or with_metadata(Msg.assistant(f"(interrupted: {reason})"), synthetic="interrupted")
+            final = self.partial or self.say(f"(interrupted: {reason})", "interrupted")
             return Reply.of(final, "interrupted", self.run_id, self.usage, ())
         raise error
 
@@ -319,7 +326,7 @@ class Run(RunBase):
             verdict = await self.report(error, ErrorPhase.CALL, fatal=True)
             if verdict is None:
                 return None
-            final = as_reply(verdict.value, "Recover", "Error")
+            final = as_reply(verdict.value, "Recover", "Error", self.config.new_id)
             await self._close_history("completed", final)
         except GeneratorExit:
             raise

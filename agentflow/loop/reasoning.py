@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar, cast
 
@@ -190,16 +190,14 @@ def summary_prompt(run: RunBase) -> Msg:
 async def _decided(run: RunBase, decided: Decided, purpose: Purpose) -> bool:
     verdict = decided.verdict
     if isinstance(verdict, Answer):
-        chunk = ModelChunk.of(as_reply(verdict.value, decided.hook, "PreReasoning"))
+        chunk = ModelChunk.of(as_reply(verdict.value, decided.hook, "PreReasoning", run.config.new_id))
         await _stream_one(run, chunk)
         reply = fold((chunk,), used_ids=run.machine.transcript.used_ids, new_id=run.config.new_id)
         await _judge(run, message(*_parts(reply), Usage(), reply.finish_reason), purpose, 0.0, Usage())
         return True
     if isinstance(verdict, Deny | Stop):
         outcome = "denied" if isinstance(verdict, Deny) else "stopped"
-        closing = with_metadata(
-            Msg.assistant(verdict.reason or outcome, id=run.config.new_id("msg_")), synthetic=outcome
-        )
+        closing = run.say(verdict.reason or outcome, outcome)
         run.outcome = outcome
         await run.record(Reasoned(run.run_id, run.iteration, closing, Usage(), 0.0, stop=verdict.reason))
         await run.let_in()
@@ -211,14 +209,14 @@ def _parts(msg: Msg) -> tuple[Any, Any, str, Any]:
     return msg.role, msg.content, msg.id, msg.metadata
 
 
-def as_reply(value: object, hook: str, event: str) -> Msg:
+def as_reply(value: object, hook: str, event: str, new_id: Callable[[str], str]) -> Msg:
     """Make the assistant's message of what a verdict carries: a `Msg` or a text."""
     if isinstance(value, Msg) and value.role == "assistant":
         return value
     if isinstance(value, Msg):
         return message("assistant", value.content, value.id, value.metadata)
     if isinstance(value, str):
-        return Msg.assistant(value)
+        return Msg.assistant(value, id=new_id("msg_"))
     raise HookContractError(hook, event, f"a verdict with {type(value).__name__}", "a verdict with a Msg or a str")
 
 
@@ -328,7 +326,7 @@ async def _failed(run: RunBase, error: Exception) -> Msg:
     recovered = await run.report(error, ErrorPhase.REASONING, fatal=True)
     if recovered is None:
         raise error
-    return as_reply(recovered.value, "Recover", "Error")
+    return as_reply(recovered.value, "Recover", "Error", run.config.new_id)
 
 
 async def keep_partial(run: RunBase, chunks: Sequence[ModelChunk]) -> None:
@@ -357,7 +355,7 @@ async def _judge(run: RunBase, reply: Msg, purpose: Purpose, duration_ms: float,
         verdict, hook = event.decision.verdict, event.decision.hook
     reasoned = Reasoned(run.run_id, run.iteration, result, used, duration_ms, summary=purpose == "summary")
     if isinstance(verdict, Again):
-        follow_up = _follow_up(verdict, hook)
+        follow_up = _follow_up(verdict, hook, run.config.new_id)
         await run.record(reasoned._replace(accepted=False, follow_up=follow_up), "superseded")
         if follow_up:
             run.landed = (*run.landed, (follow_up, "again"))
@@ -386,8 +384,8 @@ async def _park(run: RunBase, verdict: Suspend, hook: str) -> None:
     await run.record(RoundSuspended(run.run_id, parked))
 
 
-def _follow_up(verdict: Again, hook: str) -> tuple[Msg, ...]:
-    messages = as_messages(verdict.messages)
+def _follow_up(verdict: Again, hook: str, new_id: Callable[[str], str]) -> tuple[Msg, ...]:
+    messages = as_messages(verdict.messages, new_id)
     for msg in messages:
         if msg.role not in ("user", "assistant") or msg.tool_uses:
             raise HookContractError(

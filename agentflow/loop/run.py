@@ -19,7 +19,7 @@ from typing import Any, Protocol
 from loguru import logger
 
 from agentflow.chunks import ModelChunk, fold
-from agentflow.context import AgentView, RunContext
+from agentflow.context import AgentView, RunContext, StateMap
 from agentflow.errors import CallTimeoutError, UsageError
 from agentflow.events import CallEnded, Error, ErrorPhase, Event, Frame, MessagesAdded, Origin, PreActing, PreToolRound
 from agentflow.facts import Compacted, Fact, Injected
@@ -105,6 +105,7 @@ class RunBase:
     over = False
     unwritten: tuple[Fact, ...] = ()
     _context: RunContext | None = None
+    _state: StateMap | None = None
     _frame: Frame | None = None
     interrupting: str | None = None
     _deadline = False
@@ -162,6 +163,7 @@ class RunBase:
                 config.new_id,
                 self.deps,
                 session.state,
+                self._state,
             )
         return context
 
@@ -450,7 +452,7 @@ class RunBase:
     # ---- what contexts may ask (`CallPort`)
 
     def facts(self) -> Sequence[Fact]:
-        """This call's facts so far."""
+        """The run's facts so far, those of the calls that were suspended included."""
         return tuple(self.fact_list)
 
     def legal_reply(self, msg: Msg) -> Msg:
@@ -459,6 +461,10 @@ class RunBase:
         chunk = ModelChunk(blocks=content)
         folded = fold((chunk,), id=msg.id, used_ids=self.machine.transcript.used_ids, new_id=self.config.new_id)
         return message("assistant", folded.content, msg.id, msg.metadata, msg.usage, msg.finish_reason)
+
+    def say(self, text: str, source: str) -> Msg:
+        """A message of the assistant that nobody said, marked with where it comes from."""
+        return with_metadata(Msg.assistant(text, id=self.config.new_id("msg_")), synthetic=source)
 
     def add_usage(self, usage: Usage) -> None:
         """Bill this run, and those that caused it."""

@@ -13,7 +13,7 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from agentflow.context import StateMap
 from agentflow.errors import UsageError
@@ -35,6 +35,15 @@ class Interruptible(Protocol):
 __all__ = ["Session"]
 
 
+class Carried(NamedTuple):
+    """What a suspended run hands to the call that resumes it, beside what the facts say."""
+
+    run_id: str
+    seq: int
+    facts: list[Fact]
+    state: StateMap | None
+
+
 class Session:
     """One conversation.
 
@@ -48,6 +57,7 @@ class Session:
         "_guard",
         "_loaded",
         "_waiters",
+        "carried",
         "closing",
         "id",
         "implicit",
@@ -72,6 +82,7 @@ class Session:
         self.implicit = implicit
         self.run: Interruptible | None = None
         self.closing = False
+        self.carried: Carried | None = None
         self.store = store
         self._loaded = store is None
         self._busy = False

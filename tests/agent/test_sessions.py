@@ -204,3 +204,17 @@ async def test_what_is_no_session(bad: Any) -> None:
     """session= takes an id or a Session."""
     with pytest.raises(UsageError, match="an id or a Session"):
         await Agent("a", ScriptedModel([])).call("go", session=bad)
+
+
+async def test_a_forgotten_session_begins_anew() -> None:
+    """`forget` lets go of a session's memory; a store's sessions are loaded again."""
+    agent = Agent("a", ScriptedModel(["one", "two", "three"]))
+    await agent.call("hi", session="s")
+    assert agent.forget("s")
+    assert not agent.forget("s")
+    assert list(agent.session("s").messages) == []
+    kept = Agent("a", ScriptedModel(["one"]), store=MemoryStore())
+    await kept.call("hi", session="s")
+    kept.forget("s")
+    await kept.session("s").acquire("a")
+    assert [m.text for m in kept.session("s").messages] == ["hi", "one"]

@@ -11,6 +11,7 @@ from agentflow import (
     Approve,
     Deny,
     Hook,
+    PostCall,
     PostReasoning,
     PostToolRound,
     PreActing,
@@ -19,6 +20,7 @@ from agentflow import (
     Suspend,
     SuspendedError,
     UsageError,
+    on,
     tool,
 )
 from agentflow.testing import ScriptedModel
@@ -318,3 +320,36 @@ async def test_a_cancelled_resume_leaves_a_legal_history() -> None:
     states = [result.state for result in session.messages[2].tool_results]
     assert states == ["success", "interrupted", "interrupted"]
     assert (await agent.call("more", session=session)).text == "next"
+
+
+async def test_state_trace_and_seq_go_on_over_a_resume() -> None:
+    """A run is a call and its resumes: typed state, the trace and the numbering of events belong to the run."""
+
+    class Count:
+        n = 0
+
+    @tool
+    async def add(a: int, b: int) -> int:
+        """Add."""
+        return a + b
+
+    seen: list[tuple[str, int, int, int]] = []
+
+    @on(PreActing, PostCall)
+    def count(event: Any) -> Any:
+        state = event.context.state[Count]
+        state.n += 1
+        seen.append((type(event).__name__, event.seq, state.n, len(event.context.trace.model_calls)))
+        return Suspend("ask") if isinstance(event, PreActing) and event.approval is None else event
+
+    agent = Agent("a", ScriptedModel([use("t1", "add", a=1, b=2), "3"]), tools=[add], hooks=[count])
+    await agent.call("go")
+    await agent.resume(decisions={"t1": Approve()})
+    numbers = [row[1] for row in seen]
+    assert numbers == sorted(set(numbers))
+    assert [(name, n, calls) for name, _, n, calls in seen] == [
+        ("PreActing", 1, 1),
+        ("PostCall", 2, 1),
+        ("PreActing", 3, 1),
+        ("PostCall", 4, 2),
+    ]
