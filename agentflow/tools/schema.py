@@ -12,14 +12,13 @@ from __future__ import annotations
 
 import inspect
 import re
+from functools import cache
 from typing import TYPE_CHECKING, Any, cast
-
-from pydantic.json_schema import GenerateJsonSchema
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pydantic.json_schema import JsonSchemaWarningKind
+    from pydantic.json_schema import GenerateJsonSchema, JsonSchemaWarningKind
     from pydantic_core import CoreSchema
 
 __all__ = ["json_schema", "read_docstring"]
@@ -35,9 +34,15 @@ _NUMPY = r"^[ \t]*[A-Z][\w ]*\n[ \t]*-{3,}[ \t]*$"
 _GOOGLE = r"^[ \t]*[A-Z][\w ]*:[ \t]*$"
 
 
-class _Generator(GenerateJsonSchema):
-    def emit_warning(self, kind: JsonSchemaWarningKind, detail: str) -> None:
-        """Say nothing: a default that JSON cannot hold is simply not shown."""
+@cache
+def _generator() -> type[GenerateJsonSchema]:
+    from pydantic.json_schema import GenerateJsonSchema  # 6 ms that only the first schema has to pay
+
+    class Generator(GenerateJsonSchema):
+        def emit_warning(self, kind: JsonSchemaWarningKind, detail: str) -> None:
+            """Say nothing: a default that JSON cannot hold is simply not shown."""
+
+    return Generator
 
 
 def json_schema(core: CoreSchema, descriptions: Mapping[str, str]) -> dict[str, Any]:
@@ -47,7 +52,7 @@ def json_schema(core: CoreSchema, descriptions: Mapping[str, str]) -> dict[str, 
         core: Pydantic's schema of them.
         descriptions: What the docstring says of each.
     """
-    schema = _Generator(by_alias=True).generate(core)
+    schema = _generator()(by_alias=True).generate(core)
     properties: dict[str, Any] = schema.setdefault("properties", {})
     for name, text in descriptions.items():
         if text and name in properties:
