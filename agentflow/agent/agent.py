@@ -170,7 +170,7 @@ class Agent:
             input: What the user says.
             session: An id or a session; the agent's implicit conversation by default.
             options: Laid over the agent's.
-            timeout: Seconds for the whole call.
+            timeout: Seconds for the whole call, the reader's time included; waiting for the session does not count.
             deps: What tools and hooks may ask for by type: an object, a list of objects, or a mapping by type.
             hooks: Added for this call, behind the agent's of the same priority.
 

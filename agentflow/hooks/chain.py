@@ -37,6 +37,7 @@ from agentflow.events import (
 )
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.options import Call, call_of, listens_to
+from agentflow.messages import Msg
 from agentflow.reactive import EMPTY, Flux, Just, Mono, first_value
 from agentflow.verdicts import Again, Decided, Deny, Stop, Suspend, Verdict
 
@@ -98,7 +99,7 @@ class Chain:
         observers: Those that see the sealed result.
     """
 
-    __slots__ = ("calls", "editors", "guards", "kind", "observers", "pre")
+    __slots__ = ("calls", "choosy", "editors", "guards", "kind", "observers", "pre")
 
     def __init__(
         self, kind: type[Event], editors: tuple[Entry, ...], guards: tuple[Entry, ...], observers: tuple[Entry, ...]
@@ -110,6 +111,17 @@ class Chain:
         # What the hot loop walks; the entry behind a call is looked up only when it is needed.
         self.calls = tuple(entry.call for entry in editors)
         self.pre = kind.__name__.startswith("Pre")
+        hooks = [entry.hook for entry in (*editors, *guards, *observers)]
+        self.choosy: tuple[Callable[[Msg], bool], ...] = ()
+        if kind is PostReasoning and all(type(hook).concerns is not Hook.concerns for hook in hooks):
+            self.choosy = tuple(hook.concerns for hook in hooks)
+
+    def passes(self, reply: Msg) -> bool:
+        """Whether a reply concerns none of the hooks."""
+        for concerns in self.choosy:
+            if concerns(reply):
+                return False
+        return bool(self.choosy)
 
     def without(self, hook: Hook) -> Chain | None:
         """The chain without one hook; None if nobody is left."""

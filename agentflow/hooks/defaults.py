@@ -35,11 +35,15 @@ class RetryEmptyAnswers(Hook):
     def __init__(self, times: int = 1) -> None:
         self.times = times
 
-    def on_event(self, event: PostReasoning) -> PostReasoning | Again:  # pyright: ignore[reportIncompatibleMethodOverride] - it listens to one event
-        for block in event.reasoning_result.content:
+    def concerns(self, reply: Msg) -> bool:
+        """Replies without words and calls; a reply that was cut off before its first word is the other hook's."""
+        for block in reply.content:
             if block.type != "thinking" and (type(block) is not TextBlock or block.text.strip()):
-                return event
-        if event.purpose == "summary" or event.reasoning_result.finish_reason == "length":
+                return False
+        return reply.finish_reason != "length"
+
+    def on_event(self, event: PostReasoning) -> PostReasoning | Again:  # pyright: ignore[reportIncompatibleMethodOverride] - it listens to one event
+        if event.purpose == "summary" or not self.concerns(event.reasoning_result):
             return event
         state = event.context.state[_Retries]
         if state.empty >= self.times:
@@ -68,8 +72,12 @@ class RetryTruncatedAnswers(Hook):
     def __init__(self, times: int = 2) -> None:
         self.times = times
 
+    def concerns(self, reply: Msg) -> bool:
+        """Replies that were cut off."""
+        return reply.finish_reason == "length"
+
     def on_event(self, event: PostReasoning) -> PostReasoning | Again:  # pyright: ignore[reportIncompatibleMethodOverride] - it listens to one event
-        if event.reasoning_result.finish_reason != "length" or event.purpose == "summary":
+        if event.purpose == "summary" or not self.concerns(event.reasoning_result):
             return event
         state = event.context.state[_Retries]
         if state.truncated >= self.times:

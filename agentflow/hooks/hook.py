@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeVar
 from reactivex import Observable
 
 from agentflow.events import Event, HookEvent
+from agentflow.messages import Msg
 from agentflow.verdicts import Verdict
 
 if TYPE_CHECKING:
@@ -89,6 +90,14 @@ class Hook:
             `source` itself, or what takes its place.
         """
         return source
+
+    def concerns(self, reply: Msg) -> bool:
+        """Whether a reply of the model concerns this hook.
+
+        Where all hooks of `PostReasoning` say no, and nobody reads the stream, the event is not built. Where it is built,
+        every hook gets it: check again in `on_event`.
+        """
+        return True
 
     def tools(self) -> Iterable[Tool[..., Any]]:
         """Tools that come with the hook."""

@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 from reactivex import Observable
 
 from agentflow.context import Shadow
-from agentflow.errors import HookTimeoutError, UsageError
+from agentflow.errors import HookTimeoutError, UsageError, Veto
 from agentflow.events import Event, PostActing
 from agentflow.hooks.hook import Hook
 from agentflow.reactive import EMPTY, Mono, first_value
@@ -93,11 +93,11 @@ def call_of(hook: Hook, kind: type[Event]) -> Call:
     if hook.serial:
         call = _serial(call, hook)
     if hook.on_failure == "deny" and Deny in kind.verdicts:
-        call = _denying(call, hook)
+        call = _denying(call, hook, kind)
     elif hook.on_failure == "deny" and kind is PostActing:
         call = _withholding(call, hook)
     elif hook.on_failure == "skip" and kind.writable:
-        call = _undoing(call)
+        call = _undoing(call, kind)
     return _shadowed(call, hook) if hook.shadow else call
 
 
@@ -159,12 +159,21 @@ def _serial(call: Call, hook: Hook) -> Call:
     return serial
 
 
-def _denying(call: Call, hook: Hook) -> Call:
+def _legal(result: object, event: Event, kind: type[Event]) -> bool:
+    return result is None or result is event or isinstance(result, (kind, *kind.verdicts))
+
+
+def _denying(call: Call, hook: Hook, kind: type[Event]) -> Call:
     async def denying(event: Any) -> Any:
         try:
-            return await _resolve(call(event))
+            result = await _resolve(call(event))
+        except Veto:
+            raise
         except Exception as error:
             return Deny(f"{hook.name} failed ({type(error).__name__}), so this is refused")
+        if not _legal(result, event, kind):
+            return Deny(f"{hook.name} failed (it answered with {type(result).__name__}), so this is refused")
+        return result
 
     return denying
 
@@ -183,16 +192,24 @@ def _withholding(call: Call, hook: Hook) -> Call:
     return withholding
 
 
-def _undoing(call: Call) -> Call:
+def _undoing(call: Call, kind: type[Event]) -> Call:
+    def undo(event: Event, before: dict[str, Any]) -> None:
+        if not event.sealed:
+            for name, value in before.items():
+                object.__setattr__(event, name, value)
+
     async def undoing(event: Any) -> Any:
         before = {name: getattr(event, name) for name in event.writable}
         try:
-            return await _resolve(call(event))
-        except Exception:
-            if not event.sealed:
-                for name, value in before.items():
-                    object.__setattr__(event, name, value)
+            result = await _resolve(call(event))
+        except Veto:
             raise
+        except Exception:
+            undo(event, before)
+            raise
+        if not _legal(result, event, kind):  # the chain will say so; the edits go with it
+            undo(event, before)
+        return result
 
     return undoing
 

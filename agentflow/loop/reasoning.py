@@ -169,7 +169,8 @@ async def reason(run: RunBase, purpose: Purpose) -> None:
         reply = fold(chunks, used_ids=transcript.used_ids, new_id=config.new_id)
     run.add_usage(one_call(reply.usage))
     duration_ms = (run.monotonic() - started) * 1000
-    if chains[PostReasoning] is None and run.port is None and purpose == "reason":
+    chain = chains[PostReasoning]
+    if run.port is None and purpose == "reason" and (chain is None or chain.passes(reply)):
         run.seq += 1
         kept = run.note(Reasoned(run.run_id, run.iteration, reply, one_call(reply.usage), duration_ms))
         if kept is not None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from eventlog import history, use
 
-from agentflow import Agent, ModelChunk, ModelError, ThinkingBlock, tool
+from agentflow import Agent, Hook, ModelChunk, ModelError, PostReasoning, ThinkingBlock, tool
 from agentflow.messages import Msg
 from agentflow.testing import ScriptedModel
 
@@ -77,3 +77,29 @@ async def test_left_out() -> None:
     assert (reply.text, reply.outcome) == ("", "completed")
     built = Agent.builder().name("a").model(ScriptedModel([cut("cut of")])).default_hooks().build()
     assert (await built.call("go")).text == "cut of"
+
+
+async def test_a_reply_that_concerns_nobody_is_not_made_an_event() -> None:
+    """`concerns` says which replies a hook of PostReasoning looks at; the others are counted, and not built."""
+
+    class Shouting(Hook):
+        events = (PostReasoning,)
+
+        def __init__(self) -> None:
+            self.seen: list[str] = []
+
+        def concerns(self, reply: Msg) -> bool:
+            return reply.text.isupper()
+
+        def on_event(self, event: Any) -> Any:
+            self.seen.append(event.reasoning_result.text)
+            return event
+
+    hook = Shouting()
+    agent = Agent("a", ScriptedModel(["quiet", "LOUD", "quiet"]), hooks=[hook])
+    await agent.call("one")
+    await agent.call("two")
+    assert hook.seen == ["LOUD"]
+    async for _ in agent.stream("three"):
+        pass
+    assert hook.seen == ["LOUD", "quiet"]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from eventlog import Recorder, history, log, streamed, use
 
-from agentflow import Agent, Deny, Hook, HookTimeoutError, ToolEmitter, UsageError, tool
+from agentflow import Agent, Deny, Hook, HookTimeoutError, Msg, ToolEmitter, UsageError, tool
 from agentflow.errors import HookError
 from agentflow.events import (
     ActingChunk,
@@ -423,3 +423,26 @@ async def test_a_failed_event_is_handed_out_with_its_error() -> None:
         "PreCall user: go",
         "PreReasoning 1 reason !! ValueError(Bad)",
     ]
+
+
+async def test_an_illegal_answer_is_a_failure_like_any_other() -> None:
+    """`skip` undoes the edits of a hook that answers nonsense; `deny` refuses the work."""
+
+    class Nonsense(Hook):
+        def __init__(self, on_failure: Any) -> None:
+            self.on_failure = on_failure
+
+        def on_event(self, event: Any) -> Any:
+            if isinstance(event, PreCall):
+                event.input_messages = [Msg.user("changed")]
+                return 5
+            return event
+
+    agent = Agent("a", ScriptedModel(["done"]), hooks=[Nonsense("skip")])
+    assert (await agent.call("go")).text == "done"
+    assert agent.session().messages[0].text == "go"
+    refused = await Agent("b", ScriptedModel([]), hooks=[Nonsense("deny")]).call("go")
+    assert (refused.outcome, refused.text) == (
+        "denied",
+        "Nonsense failed (it answered with int), so this is refused",
+    )
