@@ -190,8 +190,7 @@ class HookSet:
         found = self._arounds.get(kind)
         if found is None:
             once = {id(hook): hook for hook in self.hooks if _wraps(hook) and kind in _STAGES}
-            wrapping = list(once.values())
-            wrapping.sort(key=lambda hook: hook.priority)
+            wrapping = list(once.values())  # in the chain's order: editing hooks, guards, observers, each by priority
             found = self._arounds[kind] = tuple((cast("Around", hook.around), hook) for hook in wrapping)
         return found
 

@@ -123,38 +123,33 @@ async def reason(run: RunBase, purpose: Purpose) -> None:
         specs = ()
     if run.transient:
         messages, run.transient, legal = (*messages, *run.transient), (), False
-    model, options = config.model, run.options
-    name = model if isinstance(model, str) else model.name
+    model = config.model
+    asked = ModelRequest(messages, specs, run.options, model if isinstance(model, str) else model.name)
     event: PreReasoning | None = None
     if chains[PreReasoning] is None and run.port is None:
         run.seq += 1
     else:
-        stored, given = len(transcript), messages
-        event = cast(
-            "PreReasoning | None", await run.fire(PreReasoning, run.port, messages, specs, name, options, purpose)
-        )
-        if run.landed or run.unwritten:
-            await run.fire_landed()
+        stored = len(transcript)
+        event = cast("PreReasoning | None", await _show(run, asked, purpose))
         if event is not None:
             if event.decision is not None and await _decided(run, event.decision, purpose):
                 return
-            messages, specs, options = event.input_messages, tuple(event.tools), event.options
-            if event.model != name:
-                model = name = event.model
+            if event.model != asked.model:
+                model = event.model
+            asked = ModelRequest(event.input_messages, tuple(event.tools), event.options, event.model)
         if len(transcript) > stored or run.transient:  # injected by the chain: part of this request
-            messages = (*messages, *transcript.since(stored), *run.transient)
+            asked.messages = (*asked.messages, *transcript.since(stored), *run.transient)
             run.transient = ()
-        legal = legal and messages is given
+        legal = legal and asked.messages is messages
     if not legal:
-        messages = legalise(messages, config.new_id)
+        asked.messages = legalise(asked.messages, config.new_id)
     run.holding = True
     started = run.monotonic()
-    request = ModelRequest(messages, specs, options, name)
     try:
         if run.hooks.wraps:
-            chunks = await _through_arounds(run, model, request, event, purpose)
+            chunks = await _through_arounds(run, model, asked, event, purpose)
         else:
-            chunks = await _pull(run, resolve_model(model).stream(request), [], None)
+            chunks = await _pull(run, resolve_model(model).stream(asked), [], None)
     except GeneratorExit:
         raise
     except Veto as veto:  # in a wrapping hook: equals Deny
@@ -180,6 +175,15 @@ async def reason(run: RunBase, purpose: Purpose) -> None:
             await run.let_in()
     else:
         await _judge(run, reply, purpose, duration_ms)
+
+
+async def _show(run: RunBase, asked: ModelRequest, purpose: Purpose) -> Event | None:
+    """Fire `PreReasoning`, and tell of what its hooks have injected before anything else happens."""
+    values = (asked.messages, asked.tools, asked.model, asked.options, purpose)
+    event = await run.fire(PreReasoning, run.port, *values)
+    if run.landed or run.unwritten:
+        await run.fire_landed()
+    return event
 
 
 def summary_prompt(run: RunBase) -> Msg:

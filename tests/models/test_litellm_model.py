@@ -458,10 +458,10 @@ def test_loading_is_quiet_and_offline() -> None:
     """Loading LiteLLM touches no network (its price list is the one it ships with) and says nothing."""
     code = (
         "import asyncio, os, sys\n"
-        "from agentflow.models import litellm_library\n"
+        "from agentflow.models.litellm_library import library\n"
         "seen = []\n"
         "sys.addaudithook(lambda event, args: seen.append(event) if event.startswith('socket.') else None)\n"
-        "litellm = asyncio.run(litellm_library.library())\n"
+        "litellm = asyncio.run(library())\n"
         "assert os.environ['LITELLM_LOCAL_MODEL_COST_MAP'] == 'True'\n"
         "assert not {'socket.connect', 'socket.getaddrinfo'} & set(seen)\n"
         "assert litellm.modify_params is False and litellm.drop_params is False and litellm.telemetry is False\n"
