@@ -248,6 +248,7 @@ async def _pull(
             elif restart:
                 attempt += 1
             if restart:
+                _bill(run, chunks)
                 chunks = []
             chunks.append(chunk)
             if chain is not None:
@@ -268,11 +269,20 @@ async def _pull(
         raise
     except BaseException as error:
         run.absorb(error)
+        _bill(run, chunks)
         if not isinstance(error, Exception):
             await keep_partial(run, chunks)
         await _close_quietly(stream)
         raise
     return chunks
+
+
+def _bill(run: RunBase, chunks: Sequence[ModelChunk]) -> None:
+    """Bill an attempt that came to nothing, as far as the provider said what it cost."""
+    for chunk in reversed(chunks):
+        if chunk.usage is not None:
+            run.add_usage(one_call(chunk.usage))
+            return
 
 
 async def _close_quietly(stream: AsyncIterator[Any]) -> None:

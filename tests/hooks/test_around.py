@@ -8,7 +8,21 @@ from typing import Any
 import pytest
 from eventlog import Recorder, history, streamed, use
 
-from agentflow import Agent, Flux, Hook, HookContractError, ModelOptions, Mono, Msg, ToolEmitter, UsageError, Veto, tool
+from agentflow import (
+    Agent,
+    Flux,
+    Hook,
+    HookContractError,
+    ModelChunk,
+    ModelOptions,
+    Mono,
+    Msg,
+    ToolEmitter,
+    Usage,
+    UsageError,
+    Veto,
+    tool,
+)
 from agentflow.events import PreActing, PreCall, PreReasoning, PreToolRound, ReasoningChunk
 from agentflow.testing import ScriptedModel
 from agentflow.testing.clock import run_virtual
@@ -368,3 +382,17 @@ async def test_a_failing_around_names_its_hook() -> None:
     with pytest.raises(ValueError, match="around broke") as caught:
         await agent_of(["x"], Around(PreReasoning, broken)).call("go")
     assert caught.value.__notes__ == ["raised by hook Around (priority 100) on PreReasoning"]
+
+
+async def test_an_attempt_that_came_to_nothing_is_billed() -> None:
+    """What a provider reported for a broken attempt is part of the call's usage."""
+
+    class Retry(Hook):
+        def around(self, event: Any, source: Any) -> Any:
+            return source.retry(2) if isinstance(event, PreReasoning) else source
+
+    broken = [ModelChunk("half"), ModelChunk(usage=Usage(input_tokens=7, output_tokens=1)), OSError("cut")]
+    whole = [ModelChunk("whole"), ModelChunk(usage=Usage(input_tokens=7, output_tokens=2))]
+    reply = await Agent("a", ScriptedModel([broken, whole]), hooks=[Retry()]).call("go")
+    assert reply.text == "whole"
+    assert (reply.usage.input_tokens, reply.usage.output_tokens, reply.usage.model_calls) == (14, 3, 2)
