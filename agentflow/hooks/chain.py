@@ -252,13 +252,15 @@ async def run_chain(chain: Chain, event: Event, faults: Faults) -> Event:
             try:
                 for call in editing:
                     result = call(event)
-                    if result is event or result is None:
+                    if result is event:
                         continue
                     kind = result.__class__
                     if kind is CoroutineType:
                         result = await result
                         if result is event or result is None:
                             continue
+                    elif result is None:
+                        continue
                     elif kind is Just:
                         result = result.value
                         if result is event or result is None:
