@@ -502,7 +502,7 @@ class RunBase:
 
     def _note_later(self, fact: Fact) -> None:
         """Make a fact true from a plain function: at once, or, where the store needs time, at the next safe point."""
-        if self.session.store is None or isinstance(self.session.store, MemoryStore):
+        if self.session.store is None or type(self.session.store) is MemoryStore:  # a subclass may take its time
             self.note(fact)
         else:
             self.unwritten = (*self.unwritten, fact)
