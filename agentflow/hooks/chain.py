@@ -347,6 +347,7 @@ async def _verdict_of_guard(chain: Chain, entry: Entry, event: Event, faults: Fa
 async def _observe(chain: Chain, event: Event, faults: Faults) -> None:
     """Show the sealed event to all observers; the first failure that counts is raised when all have seen it."""
     first: BaseException | None = None
+    by = ""
     for entry in chain.observers:
         try:
             result: Any = entry.call(event)
@@ -358,13 +359,15 @@ async def _observe(chain: Chain, event: Event, faults: Faults) -> None:
             try:
                 await _stray(chain, entry, event, error, faults)
             except BaseException as stray:
-                first = first or stray
+                first, by = (first, by) if first else (stray, entry.hook.name)
         except Exception as error:
             if not await _tolerated(chain, entry, event, error, faults):
-                first = first or error
+                first, by = (first, by) if first else (error, entry.hook.name)
         except BaseException as error:
-            first = first or error
+            first, by = (first, by) if first else (error, entry.hook.name)
     if first is not None:
+        if event.decision is None or event.decision.error is None:
+            _put(event, "decision", Decided(None, by, first))
         raise first
 
 

@@ -338,9 +338,11 @@ class Acting:
             self.result = result = event.tool_result
             if event.decision is not None and isinstance(event.decision.verdict, Stop):
                 self.stop = event.decision.verdict.reason
-        await self._finished(result, duration)
+        cut = await run.keep(self._finished(result, duration))
         if event is not None:
             await run.hand_over(event, self.port)
+        if cut is not None:
+            raise cut
 
     async def _finished(self, result: ToolResultBlock, duration: float) -> None:
         if self.pending is None and not self.shelved:

@@ -131,11 +131,12 @@ class Run(RunBase):
                     await self.hand_over(event, self.port)
                     return self.say(decided.verdict.reason, "denied")
         kept = self.note(CallOpened(self.run_id, self.call_id, messages, self.config.max_iterations))
-        if kept is not None:
-            await kept
+        cut = None if kept is None else await self.keep(kept)
         self.holding = False
         if event is not None:
             await self.hand_over(event, self.port)
+        if cut is not None:
+            raise cut
         if self.held:
             await self.let_in()
         if event is not None and event.decision is not None and isinstance(event.decision.verdict, Answer):
@@ -249,10 +250,13 @@ class Run(RunBase):
         )
         if event is not None:
             final = event.final_message
+        cut = None
         if self.machine.state is not State.USER_INPUT:  # a denied call never opened
-            await self.record(CallClosed(self.run_id, self.call_id, self.outcome, final))
+            cut = await self.keep(self.record(CallClosed(self.run_id, self.call_id, self.outcome, final)))
         if event is not None:
             await self.hand_over(event, self.port)
+        if cut is not None:
+            raise cut
         if self.landed:
             await self.fire_landed()
         return self._reply(final)

@@ -369,6 +369,15 @@ async def _judge(run: RunBase, reply: Msg, purpose: Purpose, duration_ms: float,
     if event is not None and event.decision is not None:
         verdict, hook = event.decision.verdict, event.decision.hook
     reasoned = Reasoned(run.run_id, run.iteration, result, used, duration_ms, summary=purpose == "summary")
+    cut = await run.keep(_store(run, reasoned, verdict, hook))
+    if event is not None:
+        await run.hand_over(event, run.port)
+    if cut is not None:
+        raise cut
+
+
+async def _store(run: RunBase, reasoned: Reasoned, verdict: Verdict | None, hook: str) -> None:
+    """Make a judged reply a fact."""
     if isinstance(verdict, Again):
         follow_up = _follow_up(verdict, hook, run.config.new_id)
         await run.record(reasoned._replace(accepted=False, follow_up=follow_up), "superseded")
@@ -382,8 +391,6 @@ async def _judge(run: RunBase, reply: Msg, purpose: Purpose, duration_ms: float,
         if isinstance(verdict, Suspend):
             await _park(run, verdict, hook)
     await run.let_in()
-    if event is not None:
-        await run.hand_over(event, run.port)
 
 
 def _without_calls(msg: Msg) -> Msg:

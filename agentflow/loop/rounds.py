@@ -333,19 +333,28 @@ async def _finish(run: RunBase, round_: _Round) -> None:
                 round_.stop = verdict.reason
             elif isinstance(verdict, Suspend) and not round_.suspended:
                 park = (Pending("call", "parked", verdict.request, None, event.decision.hook),)
-    if round_.suspended and round_.stop is None:
-        await run.record(RoundSuspended(run.run_id, tuple(round_.suspended.values())))
-    else:
-        if round_.suspended:  # a Stop on a round with suspended calls: they are answered, and somebody has to tell
-            round_.answer_rest("Not run: the call was stopped.", "denied")
-            await _close(run, round_)
-            run.tell_results("stopped")
-        else:
-            await _close(run, round_)
-        if park:
-            await run.record(RoundSuspended(run.run_id, park))
+    if event is None and not round_.suspended:  # nobody listens: nothing has to be shown behind the facts
+        await _close(run, round_)
+        return
+    cut = await run.keep(_settle(run, round_, park))
     if event is not None:
         await run.hand_over(event, run.port)
+    if cut is not None:
+        raise cut
+
+
+async def _settle(run: RunBase, round_: _Round, park: tuple[Pending, ...]) -> None:
+    """Make a judged round a fact: closed, or open and suspended."""
+    if round_.suspended and round_.stop is None:
+        await run.record(RoundSuspended(run.run_id, tuple(round_.suspended.values())))
+        return
+    told = not round_.suspended
+    round_.answer_rest("Not run: the call was stopped.", "denied")
+    await _close(run, round_)
+    if not told:  # a Stop on a round with suspended calls: they are answered, and somebody has to tell
+        run.tell_results("stopped")
+    if park:
+        await run.record(RoundSuspended(run.run_id, park))
 
 
 async def _close(run: RunBase, round_: _Round) -> None:

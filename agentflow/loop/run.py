@@ -309,6 +309,15 @@ class RunBase:
         if cut is not None:
             raise cut
 
+    async def keep(self, writing: Awaitable[None]) -> asyncio.CancelledError | None:
+        """Wait for facts to be written; a cancellation that came meanwhile is returned, to be raised when they are shown."""
+        try:
+            await writing
+        except asyncio.CancelledError as error:
+            self.absorb(error)
+            return error
+        return None
+
     async def record(self, fact: Fact, origin: Origin = "injected") -> None:
         """`note`, and wait for it."""
         kept = self.note(fact, origin)
