@@ -9,6 +9,7 @@ Rules:
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -16,8 +17,9 @@ from typing import Any
 from reactivex.abc import DisposableBase
 
 from agentflow.agent.builder import AgentBuilder
-from agentflow.agent.registration import hooks_of, tools_of
-from agentflow.agent.view import View
+from agentflow.agent.peers import QueueingAgent, asking_tool
+from agentflow.agent.registration import HookSource, hooks_of, tools_of
+from agentflow.agent.registry import AgentRegistry, default_agents
 from agentflow.context import RunContext, as_messages, find_dep
 from agentflow.errors import SuspendedError, ToolError, UsageError
 from agentflow.events import HookEvent
@@ -25,13 +27,15 @@ from agentflow.hooks.chain import HookSet
 from agentflow.hooks.defaults import default_hooks
 from agentflow.hooks.functions import EventName, FunctionHook, event_named
 from agentflow.hooks.hook import Hook
+from agentflow.hooks.scope import ProcessHooks, process_hooks
 from agentflow.ids import new_id as fresh_id
 from agentflow.loop.driver import Run
 from agentflow.loop.machine import State
-from agentflow.loop.run import LoopConfig, RunBase, current_turn
+from agentflow.loop.run import LoopConfig, RunBase, ToolSuspended, current_turn
 from agentflow.loop.schedule import ToolSchedule
 from agentflow.loop.session import Session
 from agentflow.loop.stream import EventStream, Port
+from agentflow.loop.view import View
 from agentflow.messages import Msg, Reply, message, text_block
 from agentflow.ports.clock import SystemClock
 from agentflow.ports.model import Model
@@ -51,7 +55,7 @@ class AgentFlux(Flux[HookEvent]):
     """The events of a call; each iteration is a new call."""
 
 
-class Agent:
+class Agent(QueueingAgent):
     """An agent: typed events flow through its hooks around a loop of model and tools.
 
     Args:
@@ -66,6 +70,10 @@ class Agent:
         max_iterations: Most rounds of reasoning in one run; then one summary without tools.
         schedule: How the tools of one round run.
         store: Where sessions are kept; the process's memory by default.
+        tags: Labels; process-wide hooks are chosen by them.
+        process_hooks: The process-wide hooks; the default ones by default.
+        agents: Where agents that it sends to are looked up; the process's registry by default.
+        queue_limit: Most turns that wait in its queue; None: any number.
         clock: Time; virtual in tests.
         new_id: Ids; repeatable in replays.
 
@@ -86,12 +94,16 @@ class Agent:
         system: Any = None,
         description: str = "",
         tools: Iterable[Tool[..., Any] | Agent] = (),
-        hooks: Any = (),
+        hooks: HookSource = (),
         default_hooks: Iterable[Hook] = default_hooks(),
         options: ModelOptions | None = None,
         max_iterations: int = 25,
         schedule: ToolSchedule = ToolSchedule.BY_TYPE,
         store: Store | None = None,
+        tags: Iterable[str] = (),
+        process_hooks: ProcessHooks = process_hooks,
+        agents: AgentRegistry = default_agents,
+        queue_limit: int | None = 1000,
         clock: Clock = _CLOCK,
         new_id: Callable[[str], str] = fresh_id,
     ) -> None:
@@ -107,9 +119,14 @@ class Agent:
         from_hooks = [made for hook in given if type(hook).tools is not Hook.tools for made in hook.tools()]
         resolved = tools_of((*tools, *from_hooks))
         specs = tuple([t.spec for t in resolved.values()])
-        self._hooks = HookSet((*default_hooks, *given))
+        self._own_hooks = HookSet((*default_hooks, *given))
+        self._process_seen: tuple[Hook, ...] = ()
+        self._agents = agents
+        self._queue_limit = queue_limit
+        self._asking: Tool[..., object] | None = None
         self._view = View(name, description, specs, model if isinstance(model, str) else model.name)
         self._store = store
+        self._swapping = threading.Lock()
         self._prepared = False
         self.config = LoopConfig(
             self._view,
@@ -123,6 +140,8 @@ class Agent:
             schedule,
             clock,
             new_id,
+            frozenset((tags,) if isinstance(tags, str) else tags),
+            process_hooks,
         )
         self._implicit: Session | None = None
         self._sessions: dict[str, Session] = {}
@@ -131,11 +150,6 @@ class Agent:
     def builder() -> AgentBuilder[Agent]:
         """Configure an agent step by step; the methods are named like the constructor's arguments."""
         return AgentBuilder(Agent)
-
-    @property
-    def name(self) -> str:
-        """Its name."""
-        return self._view.name
 
     @property
     def description(self) -> str:
@@ -149,8 +163,21 @@ class Agent:
 
     @property
     def hooks(self) -> HookSet:
-        """Its hooks, in order; `describe()` prints them event by event."""
-        return self._hooks
+        """Its hooks, in order, the process-wide ones that match included; `describe()` prints them event by event."""
+        process = self.config.process.hooks
+        if process is not self._process_seen:
+            with self._swapping:
+                matching = self.config.process.matching(self.config.tags)
+                self._own_hooks = self._own_hooks.with_process(matching)
+                self._process_seen = process
+        return self._own_hooks
+
+    @property
+    def asking(self) -> Tool[..., object]:
+        """The tool whose turns are questions to this agent (`other.ask(name, ...)`)."""
+        if self._asking is None:
+            self._asking = asking_tool(self.call, self.name)
+        return self._asking
 
     # ---- calls
 
@@ -162,7 +189,7 @@ class Agent:
         options: ModelOptions | None = None,
         timeout: float | None = None,
         deps: object = None,
-        hooks: Any = (),
+        hooks: HookSource = (),
     ) -> CallMono[Reply]:
         """Run one call to its reply.
 
@@ -194,7 +221,7 @@ class Agent:
         options: ModelOptions | None = None,
         timeout: float | None = None,
         deps: object = None,
-        hooks: Any = (),
+        hooks: HookSource = (),
         children: bool = False,
     ) -> AgentFlux:
         """Run one call and hand out its events, sealed, as they happen.
@@ -222,7 +249,7 @@ class Agent:
         options: ModelOptions | None = None,
         timeout: float | None = None,
         deps: object = None,
-        hooks: Any = (),
+        hooks: HookSource = (),
     ) -> CallMono[Reply]:
         """Continue a suspended call: only the calls without a result run, each through the whole `PreActing` chain again.
 
@@ -249,7 +276,7 @@ class Agent:
         options: ModelOptions | None = None,
         timeout: float | None = None,
         deps: object = None,
-        hooks: Any = (),
+        hooks: HookSource = (),
         children: bool = False,
     ) -> AgentFlux:
         """Like `resume`, with the events handed out like `stream`."""
@@ -269,7 +296,7 @@ class Agent:
         options: ModelOptions | None,
         timeout: float | None,
         deps: object,
-        hooks: Any,
+        hooks: HookSource,
     ) -> Reply:
         messages = _input(given, self.config.new_id)
         chosen = self._session_of(session)
@@ -287,7 +314,7 @@ class Agent:
         options: ModelOptions | None,
         timeout: float | None,
         deps: object,
-        hooks: Any,
+        hooks: HookSource,
         reader: Port | None,
         children: bool = False,
     ) -> Run:
@@ -330,7 +357,7 @@ class Agent:
         options: ModelOptions | None,
         timeout: float | None,
         deps: object,
-        hooks: Any,
+        hooks: HookSource,
         reader: Port | None,
         children: bool = False,
     ) -> Run:
@@ -362,7 +389,9 @@ class Agent:
     ) -> Run:
         if not self._prepared:
             self._prepare()
-        hooks = self._hooks.with_hooks(extra) if extra else self._hooks
+        hooks = self.hooks
+        if extra:
+            hooks = hooks.with_hooks(extra)
         place = current_turn.get()
         parent: RunBase | None = None
         source = ""
@@ -464,7 +493,8 @@ class Agent:
 
             return decorate
         hook = FunctionHook(function, (kind,))
-        self._hooks = self._hooks.with_hooks([hook])
+        with self._swapping:  # threads may register at once
+            self._own_hooks = self._own_hooks.with_hooks([hook])
         return _Registered(self, hook)
 
     def off(self, event: EventName, function: Callable[[Any], Any]) -> bool:
@@ -474,15 +504,17 @@ class Agent:
             Whether it was there.
         """
         kind = event_named(event)
-        for hook in self._hooks:
-            if _is_handler(hook, function, kind):
-                self._hooks = self._hooks.without(hook)
-                return True
+        with self._swapping:
+            for hook in self._own_hooks:
+                if _is_handler(hook, function, kind):
+                    self._own_hooks = self._own_hooks.without(hook)
+                    return True
         return False
 
     def remove_hook(self, hook: Hook) -> None:
         """Take a hook off; runs that have begun keep it."""
-        self._hooks = self._hooks.without(hook)
+        with self._swapping:
+            self._own_hooks = self._own_hooks.without(hook)
 
     # ---- being a tool
 
@@ -504,10 +536,29 @@ class Agent:
     async def answer(self, message: str) -> str:
         """What `as_tool` does: a call in a fresh session.
 
+        Suspended, it suspends the caller, which is answered with keys such as `"t1/s1"`; then it goes on where it was.
+
         Raises:
             ToolError: The call did not end with an answer that the asking model can use.
         """
-        reply = await self.call(message, session=Session.fresh())
+        place = current_turn.get()
+        if place is None:
+            return self._answered(await self.call(message, session=Session.fresh()))
+        caller = place.run.session
+        session = caller.inner.pop(place.use.id, None) if caller.inner else None
+        if session is None:
+            store = self._store or caller.store
+            session = Session(f"{caller.id}/{place.use.id}", store=store, new_id=self.config.new_id)
+        if place.inner is None:
+            reply = await self.call(message, session=session)
+        else:
+            reply = await self.resume(session, place.inner)
+        if reply.outcome == "suspended":
+            caller.keep_inner(place.use.id, session)
+            raise ToolSuspended(self.name, reply.pending)
+        return self._answered(reply)
+
+    def _answered(self, reply: Reply) -> str:
         if reply.outcome in ("suspended", "interrupted", "denied"):
             waits = ", ".join(p.tool_use.name for p in reply.pending if p.tool_use is not None)
             why = f"it waits for the approval of {waits}" if waits else reply.text or reply.outcome
@@ -516,7 +567,7 @@ class Agent:
 
     def __repr__(self) -> str:
         return (
-            f"Agent({self.name!r}, {self._view.model_name!r}, {len(self.config.tools)} tools, {len(self._hooks)} hooks)"
+            f"Agent({self.name!r}, {self._view.model_name!r}, {len(self.config.tools)} tools, {len(self._own_hooks)} hooks)"
         )
 
 

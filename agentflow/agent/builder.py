@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any, Generic, Self, TypeVar
 
+from agentflow.agent.registry import AgentRegistry
 from agentflow.context import RunContext
 from agentflow.errors import UsageError
 from agentflow.hooks.hook import Hook
+from agentflow.hooks.named import HookSource
+from agentflow.hooks.scope import ProcessHooks
 from agentflow.loop.schedule import ToolSchedule
 from agentflow.messages import Msg
 from agentflow.ports.model import Model
@@ -65,12 +68,12 @@ class AgentBuilder(Generic[A]):
         self._tools.extend(tools)
         return self
 
-    def hook(self, hook: Any) -> Self:
+    def hook(self, hook: HookSource) -> Self:
         """Add a hook."""
         self._hooks.append(hook)
         return self
 
-    def hooks(self, hooks: Iterable[Any] | Mapping[str, Any]) -> Self:
+    def hooks(self, hooks: HookSource) -> Self:
         """Add hooks: a list, nested lists, or a mapping from event names to functions."""
         self._hooks.append(hooks)
         return self
@@ -94,6 +97,22 @@ class AgentBuilder(Generic[A]):
     def store(self, store: Store) -> Self:
         """Where sessions are kept."""
         return self._set(store=store)
+
+    def tags(self, *tags: str) -> Self:
+        """Its labels."""
+        return self._set(tags=tags)
+
+    def process_hooks(self, process_hooks: ProcessHooks) -> Self:
+        """The process-wide hooks that it looks up."""
+        return self._set(process_hooks=process_hooks)
+
+    def agents(self, agents: AgentRegistry) -> Self:
+        """Where agents that it sends to are looked up."""
+        return self._set(agents=agents)
+
+    def queue_limit(self, queue_limit: int | None) -> Self:
+        """Most turns that wait in its queue."""
+        return self._set(queue_limit=queue_limit)
 
     def clock(self, clock: Clock) -> Self:
         """Where time comes from."""

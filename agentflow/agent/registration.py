@@ -1,54 +1,17 @@
-"""Turning what users pass as `hooks=` and `tools=` into hooks and tools, checked."""
+"""Turning what users pass as `tools=` into tools, checked; `hooks=` is `hooks_of`'s work."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Mapping
-from typing import Any, TypeAlias, cast
+from collections.abc import Iterable
+from typing import Any, cast
 
 from agentflow.errors import UsageError
-from agentflow.hooks.functions import FunctionHook, event_named
 from agentflow.hooks.hook import Hook
-from agentflow.hooks.options import check_options
+from agentflow.hooks.named import HookSource, NamedEvent, hooks_of
 from agentflow.tools.tool import Tool
 
 __all__ = ["HookSource", "hooks_of", "tools_of"]
-
-HookSource: TypeAlias = "Hook | Iterable[Any] | Mapping[str, Any]"
-
-
-def hooks_of(source: Any) -> tuple[Hook, ...]:
-    """Flatten a hook, a list (of lists) of hooks, or a mapping from event names to functions.
-
-    Raises:
-        UsageError: Something else is among them; the text says how to make a hook of it.
-    """
-    if isinstance(source, Hook):
-        check_options(source)
-        return (source,)
-    if isinstance(source, Mapping):
-        named = cast("Mapping[str, Any]", source)
-        return tuple(h for name, functions in named.items() for h in _named(name, functions))
-    if isinstance(source, type) and issubclass(source, Hook):
-        raise UsageError(f"{source.__name__} is a hook's class; pass an instance: {source.__name__}().")
-    given = cast("object", source)
-    if callable(given):
-        name = getattr(given, "__name__", repr(given))
-        raise UsageError(
-            f"{name} is a plain function: nothing says which event it is for. Mark it: @on(PreActing), @on with an "
-            "annotated argument, or @on('before_llm')."
-        )
-    if isinstance(source, Iterable) and not isinstance(source, str | bytes):
-        return tuple(h for item in cast("Iterable[Any]", source) for h in hooks_of(item))
-    raise UsageError(f"A hook is a Hook, a function marked with @on, or a list of them, not {type(given).__name__}.")
-
-
-def _named(name: str, functions: Any) -> Iterable[Hook]:
-    kind = event_named(name)
-    for function in cast("Iterable[Any]", functions) if isinstance(functions, list | tuple) else (functions,):
-        if isinstance(function, Hook):
-            raise UsageError(f"hooks={{{name!r}: ...}} takes plain functions; {function.name!r} is a hook already.")
-        yield FunctionHook(function, (kind,))
 
 
 def tools_of(sources: Iterable[Any]) -> dict[str, Tool[..., Any]]:
@@ -80,6 +43,9 @@ def tools_of(sources: Iterable[Any]) -> dict[str, Tool[..., Any]]:
 
 def _no_tool(source: Any) -> UsageError:
     name = getattr(source, "__name__", repr(source))
+    if isinstance(source, Hook | NamedEvent):
+        name = cast("Hook", source).name
+        return UsageError(f"{name!r} is a hook, not a tool; hooks are passed as hooks=[...].")
     if inspect.isfunction(source) or inspect.ismethod(source):
         fix = (
             "@tool"

@@ -11,23 +11,28 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextvars import Context, copy_context
-from typing import Any, cast
+from collections.abc import Awaitable, Callable, Mapping
+from contextvars import copy_context
+from typing import Any, Literal, cast
 
 from agentflow.errors import (
     HookContractError,
     ToolArgumentError,
+    ToolContractError,
     ToolError,
     ToolNotFoundError,
     TurnTimeoutError,
     Veto,
 )
-from agentflow.events import ActingChunk, ErrorPhase, PostActing, PreActing
+from agentflow.events import ErrorPhase, PostActing, PreActing
+from agentflow.fair_lock import FairLock
 from agentflow.facts import ToolDecided, ToolFinished, ToolStarted
+from agentflow.hooks.chain import HookSet
+from agentflow.loop.attempts import carefully, held_locks
 from agentflow.loop.drive import LimitPassed, TimeLimit, drive
+from agentflow.loop.pieces import Pieces, Transform
 from agentflow.loop.reasoning import sealed, wrap
-from agentflow.loop.run import RunBase, current_turn
+from agentflow.loop.run import RunBase, ToolSuspended, current_turn
 from agentflow.loop.stream import Port
 from agentflow.messages import Pending, ToolResultBlock, ToolState, ToolUseBlock, tool_result
 from agentflow.reactive import EMPTY, Flux, Mono
@@ -35,14 +40,13 @@ from agentflow.specs import Lane
 from agentflow.tools.context import ToolContext, ToolEmitter
 from agentflow.tools.results import failure_text, render
 from agentflow.tools.tool import Tool
-from agentflow.verdicts import Answer, Approve, Deny, Stop, Suspend, Verdict
+from agentflow.verdicts import Answer, Approve, Deny, Resolution, Stop, Suspend, Verdict
 
 __all__ = ["Acting", "ToolMono"]
 
 UNKNOWN_OUTCOME = (
     "Outcome unknown: the process ended while this tool was running. Check whether it took effect before you repeat it."
 )
-Transform = Callable[[Flux[Any]], Any]
 
 
 class ToolMono(Mono[ToolResultBlock]):
@@ -89,17 +93,24 @@ class Acting:
         "approval",
         "attempt",
         "began",
+        "delivered",
         "event",
+        "failure",
+        "holding",
         "index",
+        "inner",
         "opened",
         "original",
         "pending",
         "port",
         "result",
         "run",
+        "scope",
         "shelved",
         "stop",
+        "tap",
         "use",
+        "value",
         "verdict",
         "vetted",
     )
@@ -110,7 +121,13 @@ class Acting:
         self.use = use
         self.index = index
         self.port = port
-        self.approval = run.decisions.get(use.id) if run.decisions else None
+        self.approval: Resolution | None = None
+        self.inner: Mapping[str, Resolution] | None = None
+        if run.resuming:
+            self.approval = run.decisions.get(use.id)
+            self.inner = run.decided_inside.get(use.id)
+            if self.inner is not None:  # a sub-agent behind this call was decided on: it goes on where it was
+                self.approval = Approve()
         self.attempt = 0
         self.began = 0.0
         self.opened = False
@@ -119,8 +136,14 @@ class Acting:
         self.event: PreActing | None = None
         self.verdict: Verdict | None = None
         self.result: ToolResultBlock | None = None
-        self.pending: Pending | None = None
+        self.pending: tuple[Pending, ...] = ()
         self.stop: str | None = None
+        self.scope: HookSet | None = None
+        self.delivered = False
+        self.holding: tuple[FairLock, ...] = ()
+        self.value: object = None
+        self.failure: Exception | None = None
+        self.tap: Callable[[object], Awaitable[None]] | None = None
 
     @property
     def tool(self) -> Tool[..., Any] | None:
@@ -174,35 +197,74 @@ class Acting:
             self.use = use = use.replace(input=approval.input)
         self.opened = True
         hook = ""
-        if run.chains[PreActing] is None and self.port is None:
+        asked = use.name
+        tool = self.tool
+        self.scope = scope = run.scope_of(tool)
+        if self.port is None and (run.chains[PreActing] if scope is None else scope.chain(PreActing)) is None:
             run.seq += 1
         else:
-            event = cast("PreActing | None", await run.fire(PreActing, self.port, use, approval))
+            event = cast("PreActing | None", await run.fire(PreActing, self.port, use, approval, scope=scope))
             if event is not None:
                 self.event = event
                 self.use = use = event.tool_use
                 if event.decision is not None:
                     self.verdict, hook = event.decision.verdict, event.decision.hook
-        tool = self.tool
-        if approval is not None or self.verdict is not None or (tool is not None and tool.requires_approval):
+                if use.name != asked:
+                    hook = await self._renamed() or hook
+                    use, tool = self.use, self.tool
+        if (
+            approval is not None
+            or self.verdict is not None
+            or (tool is not None and (tool.requires_approval or tool.external))
+        ):
             self._take_approval(approval, hook)
         self.vetted = True
-        if self.pending is None:
+        if not self.pending:
             kept = run.note(ToolDecided(run.run_id, use.id, use, self.verdict))
             if kept is not None:
                 await kept
 
-    def _take_approval(self, approval: object, hook: str) -> None:
+    async def _renamed(self) -> str:
+        """A hook has sent the call to another tool: that tool's own hooks have not seen it yet."""
+        run, tool = self.run, self.tool
+        self.scope = run.scope_of(tool)
+        if tool is None or not tool.hooks or self.verdict is not None:
+            return ""
+        event = cast(
+            "PreActing | None",
+            await run.decide(PreActing, None, self.use, self.approval, scope=HookSet(tool.hooks)),
+        )
+        if event is None:
+            return ""
+        self.event, self.use = event, event.tool_use
+        if event.decision is None:
+            return ""
+        self.verdict = event.decision.verdict
+        return event.decision.hook
+
+    def _take_approval(self, approval: Resolution | None, hook: str) -> None:
         verdict = self.verdict
         if approval is not None:
             if verdict is None or isinstance(verdict, Suspend):
                 self.verdict = approval if isinstance(approval, Deny | Answer) else None
             return
+        kind: Literal["approval", "external"] = "approval"
         if verdict is None:
+            tool = self.tool
+            if tool is None or not self._fits(tool):
+                return  # nobody is asked about it: the model is told what is wrong
+            kind = "external" if tool.external else "approval"
             self.verdict = verdict = Suspend({"tool": self.use.name, "input": dict(self.use.input)})
-            hook = "requires_approval"
+            hook = "external" if tool.external else "requires_approval"
         if isinstance(verdict, Suspend):
-            self.pending = Pending(self.use.id, "approval", verdict.request, self.use, hook)
+            self.pending = (Pending(self.use.id, kind, verdict.request, self.use, hook),)
+
+    def _fits(self, tool: Tool[..., Any]) -> bool:
+        try:
+            tool.validate(self.use)
+        except ToolArgumentError:
+            return False
+        return True
 
     async def perform(self) -> None:
         """Do what was decided: run the tool, or put a verdict's result in its place."""
@@ -234,7 +296,7 @@ class Acting:
     async def _run(self) -> ToolResultBlock:
         run = self.run
         try:
-            if not run.hooks.wraps:
+            if not (run.hooks if self.scope is None else self.scope).wraps:
                 return await self.work(None)
             return await self._through_arounds()
         except GeneratorExit:
@@ -248,7 +310,11 @@ class Acting:
             failure.__cause__ = error
             return await self._failed(failure)
         except Veto as veto:
+            self.verdict = Deny(veto.reason)
             return self._result(f"Denied: {veto.reason}", "denied")
+        except ToolSuspended as suspended:
+            self.pending = suspended.pending_of(self.use)
+            return self._result("Suspended: waits for a decision.", "suspended")
         except HookContractError:
             raise
         except Exception as error:
@@ -256,7 +322,9 @@ class Acting:
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:
-            recovered = await run.report(error, ErrorPhase.ACTING, fatal=True, tool_use=self.use, port=self.port)
+            recovered = await run.report(
+                error, ErrorPhase.ACTING, fatal=True, tool_use=self.use, port=self.port, scope=self.scope
+            )
             if recovered is None:
                 raise
             return self._block(recovered.value)
@@ -266,7 +334,7 @@ class Acting:
         event = self.event
         if event is None:
             event = sealed(run, PreActing, self.use, self.approval)
-        source: Any = wrap(run, PreActing, event, ToolMono(self))
+        source: Any = wrap(run, PreActing, event, ToolMono(self), self.scope)
         mono = cast("Mono[Any]", source if isinstance(source, Mono) else Mono.from_observable(source))
         value = await mono.resolve()
         if value is EMPTY:
@@ -274,15 +342,35 @@ class Acting:
         return self._block(value)
 
     async def work(self, transform: Transform | None) -> ToolResultBlock:
-        """Run the tool once; its failures are raised, so that a wrapping hook can retry."""
-        run, use, tool = self.run, self.use, self.tool
+        """Run the tool; its failures are raised, so that a wrapping hook can retry.
+
+        The tool's own lock and retries are in here: to a wrapping hook they are one piece of work.
+        """
+        tool = self.tool
         if tool is None:
-            raise ToolNotFoundError(use.name, tuple(run.config.tools))
+            raise ToolNotFoundError(self.use.name, tuple(self.run.config.tools))
+        if tool.lock is None and not tool.retries:
+            value = await self.once(tool, transform)
+        else:
+            value = await carefully(self, tool, transform)
+        if tool.contract is not None:
+            tool.checked(value)
+        self.value = value
+        return tool_result(self.original.id, self.use.name, render(value))
+
+    def limit_of(self, tool: Tool[..., Any]) -> float | None:
+        """Seconds that one attempt may take."""
+        return tool.timeout
+
+    async def once(self, tool: Tool[..., Any], transform: Transform | None) -> object:
+        """One attempt."""
+        run, use = self.run, self.use
         self.attempt += 1
-        pieces: _Pieces | None = None
+        limit = self.limit_of(tool)
+        pieces: Pieces | None = None
         context: ToolContext | None = None
         if tool.wants_context or tool.streaming:
-            pieces = _Pieces(self, TimeLimit(tool.timeout), transform)
+            pieces = Pieces(self, TimeLimit(limit), transform)
             key = f"{run.run_id}:{use.id}"
             context = ToolContext(use, run.context, self.attempt, key, ToolEmitter(pieces.emit))
         work: Any = tool.start(use, context)
@@ -296,14 +384,16 @@ class Acting:
             raise
         place = copy_context()
         place.run(current_turn.set, self)
+        if self.holding:
+            place.run(held_locks.set, self.holding)
+        for variable, value in run.inherits:
+            place.run(variable.set, value)
         try:
             if pieces is None:
-                value = await drive(work, place, tool.timeout)
-            else:
-                value = await pieces.of(work, place, tool.streaming)
+                return await drive(work, place, limit)
+            return await pieces.of(work, place, tool.streaming)
         except LimitPassed:
-            raise TurnTimeoutError(tool.name, tool.timeout or 0.0) from None
-        return tool_result(self.original.id, use.name, render(value))
+            raise TurnTimeoutError(tool.name, limit or 0.0, use.id) from None
 
     async def _failed(self, error: Exception) -> ToolResultBlock:
         state: ToolState = "error"
@@ -311,8 +401,11 @@ class Acting:
             state = "not_found"
         elif isinstance(error, TurnTimeoutError):
             state = "timeout"
-        await self.run.report(error, ErrorPhase.ACTING, fatal=False, tool_use=self.use, port=self.port)
-        ours = isinstance(error, ToolNotFoundError | ToolArgumentError | TurnTimeoutError)
+        self.failure = error
+        await self.run.report(
+            error, ErrorPhase.ACTING, fatal=False, tool_use=self.use, port=self.port, scope=self.scope
+        )
+        ours = isinstance(error, ToolNotFoundError | ToolArgumentError | ToolContractError | TurnTimeoutError)
         return self._result(str(error) if ours else failure_text(error), state)
 
     async def close(self) -> None:
@@ -320,7 +413,8 @@ class Acting:
         run, result = self.run, self.result
         assert result is not None
         duration = (run.monotonic() - self.began) * 1000
-        if run.chains[PostActing] is None and self.port is None:
+        scope = self.scope
+        if self.port is None and (run.chains[PostActing] if scope is None else scope.chain(PostActing)) is None:
             run.seq += 1
             self.opened = False
             await self._finished(result, duration)
@@ -328,7 +422,7 @@ class Acting:
         self.opened = False
         try:
             values = (self.use, self.original, result, duration)
-            event = cast("PostActing | None", await run.decide(PostActing, self.port, *values))
+            event = cast("PostActing | None", await run.decide(PostActing, self.port, *values, scope=scope))
         except GeneratorExit:
             raise
         except BaseException:
@@ -345,7 +439,7 @@ class Acting:
             raise cut
 
     async def _finished(self, result: ToolResultBlock, duration: float) -> None:
-        if self.pending is None and not self.shelved:
+        if not self.pending and not self.shelved:
             run = self.run
             kept = run.note(ToolFinished(run.run_id, self.original.id, self.use, result, duration, self.stop))
             if kept is not None:
@@ -367,102 +461,7 @@ class Acting:
             cut = isinstance(error, asyncio.CancelledError | KeyboardInterrupt | SystemExit)
             text = "Interrupted." if cut else f"Not finished: the call failed ({type(error).__name__})."
             self.result = self._result(text, "interrupted")
-            self.pending = None
+            self.pending = ()
         if self.opened:
             self.opened = False
             await self.close()
-
-
-class _Pieces:
-    """What a tool hands out while it works, on its way to `ActingChunk`."""
-
-    __slots__ = ("_acting", "_limit", "_pump", "_queue", "_transform")
-
-    def __init__(self, acting: Acting, limit: TimeLimit, transform: Transform | None) -> None:
-        self._acting = acting
-        self._limit = limit
-        self._transform = transform
-        self._queue: asyncio.Queue[tuple[object]] | None = None
-        self._pump: asyncio.Task[None] | None = None
-
-    async def fire(self, piece: object) -> None:
-        acting = self._acting
-        run = acting.run
-        if run.chains[ActingChunk] is None and (acting.port is None or acting.port.closed):
-            run.seq += 1
-            return
-        counting = self._limit.pause()
-        try:
-            await run.fire(ActingChunk, acting.port, acting.use, piece)
-        finally:
-            if counting:
-                self._limit.resume()
-
-    async def emit(self, piece: object) -> None:
-        """What `ToolEmitter.emit` does."""
-        if self._transform is None:
-            await self.fire(piece)
-            return
-        if self._queue is None:
-            self._queue = asyncio.Queue(1)
-            self._pump = asyncio.get_running_loop().create_task(self._run_pump(self._queue, self._transform))
-        await self._queue.put((piece,))
-
-    async def _run_pump(self, queue: asyncio.Queue[tuple[object]], transform: Transform) -> None:
-        ended = False
-
-        async def emitted() -> AsyncIterator[object]:
-            nonlocal ended
-            while piece := await queue.get():
-                yield piece[0]
-            ended = True
-
-        try:
-            async for piece in transform(Flux(emitted)):
-                await self.fire(piece)
-        finally:
-            while not ended and await queue.get():  # the transform ended early: the tool must not wait for it
-                pass
-
-    async def of(self, work: Any, place: Context, streaming: bool) -> object:
-        """Run a tool that hands out pieces, and return what it makes."""
-        try:
-            if streaming:
-                return await self._stream(work, place)
-            return await drive(work, place, None, self._limit)
-        finally:
-            if self._pump is not None and self._queue is not None:
-                await self._queue.put(())  # pyright: ignore[reportArgumentType] - the empty tuple ends the stream
-                await self._pump
-
-    async def _stream(self, values: AsyncIterator[object], place: Context) -> object:
-        """Pass a streaming tool's values on; the result is their text joined, or their list."""
-        driven = _driven(values, place, self._limit)
-        stream: Any = driven
-        if self._transform is not None:
-            stream = aiter(self._transform(Flux(lambda: driven)))
-        collected: list[object] = []
-        try:
-            async for value in stream:
-                collected.append(value)
-                await self.fire(value)
-        finally:
-            await driven.aclose()
-        if all(isinstance(value, str) for value in collected):
-            return "".join(cast("list[str]", collected))
-        return collected[0] if len(collected) == 1 else collected
-
-
-async def _driven(values: Any, place: Context, limit: TimeLimit) -> AsyncGenerator[Any, None]:
-    """The values of an async generator, each step in its context and under its limit."""
-    try:
-        while True:
-            try:
-                value = await drive(values.__anext__(), place, None, limit)
-            except StopAsyncIteration:
-                return
-            yield value
-    finally:
-        aclose = getattr(values, "aclose", None)
-        if aclose is not None:
-            await drive(aclose(), place, None)

@@ -43,6 +43,13 @@ class Run(RunBase):
         self.is_resume = True
         self.resuming = True
         self.decisions = decisions
+        inside: dict[str, dict[str, Resolution]] = {}
+        for waits in self.machine.pending:
+            if waits.within is not None:
+                theirs = inside.setdefault(waits.within, {})
+                if waits.id in decisions:
+                    theirs[waits.id.removeprefix(f"{waits.within}/")] = decisions[waits.id]
+        self.decided_inside = inside
         self.iteration = self.machine.iteration
         carried = self.session.carried
         if carried is not None and carried.run_id == self.run_id:
@@ -385,7 +392,7 @@ class Run(RunBase):
         store = self.session.store
         if store is not None:
             try:
-                kept = store.append(self.session.id, (fact,))
+                kept = self.session.keep(fact)
             except Exception as error:
                 logger.opt(exception=error).error("the end of call {} could not be stored", self.call_id)
             else:

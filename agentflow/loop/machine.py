@@ -14,7 +14,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from typing import Any, Literal, TypeAlias
 
@@ -29,10 +29,13 @@ from agentflow.facts import (
     Reasoned,
     RoundClosed,
     RoundSuspended,
+    SessionBegan,
+    StateKept,
     ToolDecided,
     ToolFinished,
     ToolStarted,
 )
+from agentflow.frozen import EMPTY
 from agentflow.ids import new_id as fresh_id
 from agentflow.messages import (
     ContentBlock,
@@ -95,6 +98,7 @@ class Machine:
         "run_id",
         "started",
         "state",
+        "state_kept",
         "stop",
         "suspended",
         "transcript",
@@ -117,6 +121,7 @@ class Machine:
         self.pending: tuple[Pending, ...] = ()
         self.suspended = False
         self.compacted: tuple[int, tuple[Msg, ...]] | None = None
+        self.state_kept: Mapping[str, Any] = EMPTY
         self._late: list[Msg] = []
 
     @classmethod
@@ -172,6 +177,13 @@ class Machine:
                 f"{', '.join(sorted(state.name for state in legal))}. (Facts of two runs mixed up?)"
             )
         return handler(self, fact)
+
+    def on_began(self, fact: SessionBegan) -> tuple[Msg, ...]:
+        """Fold a `SessionBegan`."""
+        if len(self.transcript):
+            raise UsageError(f"A session begins once; this one has {len(self.transcript)} messages already.")
+        self.transcript = Transcript(fact.messages)
+        return ()
 
     def on_opened(self, fact: CallOpened) -> tuple[Msg, ...]:
         """Fold a `CallOpened`."""
@@ -267,6 +279,10 @@ class Machine:
         """Fold a `RoundSuspended`."""
         self.pending = fact.pending
         self.suspended = True
+        for waits in fact.pending:
+            if waits.within is not None:  # the call had begun; it is vetted and entered again
+                self.decided.pop(waits.within, None)
+                self.started.pop(waits.within, None)
         return ()
 
     def on_injected(self, fact: Injected) -> tuple[Msg, ...]:
@@ -279,6 +295,11 @@ class Machine:
     def on_compacted(self, fact: Compacted) -> tuple[Msg, ...]:
         """Fold a `Compacted`."""
         self.compacted = (fact.until, fact.messages)
+        return ()
+
+    def on_state_kept(self, fact: StateKept) -> tuple[Msg, ...]:
+        """Fold a `StateKept`."""
+        self.state_kept = fact.values
         return ()
 
     def on_closed(self, fact: CallClosed) -> tuple[Msg, ...]:
@@ -312,6 +333,7 @@ _ASSISTANT = (State.ASSISTANT,)
 _TOOLS = (State.TOOL_EXECUTION,)
 
 _TABLE: dict[type, tuple[tuple[State, ...], Callable[[Machine, Any], tuple[Msg, ...]]]] = {
+    SessionBegan: ((State.USER_INPUT,), Machine.on_began),
     CallOpened: ((State.USER_INPUT,), Machine.on_opened),
     CallResumed: (_RUNNING, Machine.on_resumed),
     Reasoned: (_ASSISTANT, Machine.on_reasoned),
@@ -322,5 +344,6 @@ _TABLE: dict[type, tuple[tuple[State, ...], Callable[[Machine, Any], tuple[Msg, 
     RoundSuspended: (_RUNNING, Machine.on_round_suspended),
     Injected: (_ANY, Machine.on_injected),
     Compacted: (_ANY, Machine.on_compacted),
+    StateKept: (_ANY, Machine.on_state_kept),
     CallClosed: (_ANY, Machine.on_closed),
 }

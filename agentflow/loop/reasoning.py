@@ -13,6 +13,7 @@ from agentflow.context import as_messages
 from agentflow.errors import HookContractError, Veto
 from agentflow.events import ErrorPhase, Event, PostReasoning, PreReasoning, Purpose, ReasoningChunk
 from agentflow.facts import Injected, Reasoned, RoundSuspended
+from agentflow.hooks.chain import HookSet
 from agentflow.loop.run import RunBase, one_call
 from agentflow.messages import Msg, Pending, ToolUseBlock, message, with_metadata
 from agentflow.ports.model import Model, ModelRequest, resolve_model
@@ -45,6 +46,11 @@ class ModelFlux(Flux[ModelChunk]):
         self._request = request
         self._attempts = attempts
         super().__init__(self._run)
+
+    @property
+    def request(self) -> ModelRequest:
+        """What the model will be asked: the event as hooks left it, with what they injected meanwhile."""
+        return self._request
 
     async def _run(self) -> AsyncIterator[ModelChunk]:
         attempts = self._attempts
@@ -315,9 +321,9 @@ def sealed(run: RunBase, kind: type[E], *values: object) -> E:
     return event
 
 
-def wrap(run: RunBase, kind: type[Any], event: Any, source: Any) -> Any:
+def wrap(run: RunBase, kind: type[Any], event: Any, source: Any, scope: HookSet | None = None) -> Any:
     """Put the onion of `around` around a stage's work; the lowest priority is outermost."""
-    for around, hook in reversed(run.hooks.arounds(kind)):
+    for around, hook in reversed((run.hooks if scope is None else scope).arounds(kind)):
         try:
             wrapped = around(event, source)
         except Exception as error:

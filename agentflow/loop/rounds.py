@@ -107,7 +107,7 @@ class _Round:
         self.run = run
         self.calls = calls
         self.results: dict[str, ToolResultBlock] = dict(run.machine.finished) if run.machine.finished else {}
-        self.suspended: dict[str, Pending] = {}
+        self.suspended: dict[str, tuple[Pending, ...]] = {}
         self.actings: dict[str, Acting] = {}
         self.stop: str | None = run.machine.stop
 
@@ -172,7 +172,10 @@ class _Round:
         if run.port is None or run.port.closed:
             return False
         tool = run.config.tools.get(call.name)
-        return run.hooks.wraps or (tool is not None and tool.wants_context)
+        if tool is None:
+            return run.hooks.wraps
+        scope = run.scope_of(tool)
+        return tool.wants_context or (run.hooks if scope is None else scope).wraps
 
     def _work(self, call: ToolUseBlock, waits: Callable[[Lane], bool], deferred: list[ToolUseBlock]) -> Work:
         async def work(port: Port | None) -> None:
@@ -206,7 +209,7 @@ class _Round:
             if acting.result is not None:
                 self.results[call.id] = acting.result
             raise
-        if acting.pending is not None:
+        if acting.pending:
             self.suspended[call.id] = acting.pending
         elif acting.result is not None:
             self.results[call.id] = acting.result
@@ -256,7 +259,7 @@ async def act(run: RunBase) -> None:
             round_.answer_rest(f"Not run: {verdict.reason}", "denied")
         elif isinstance(verdict, Suspend) and not run.resuming:
             for call in round_.calls:
-                round_.suspended[call.id] = Pending(call.id, "approval", verdict.request, call, hook)
+                round_.suspended[call.id] = (Pending(call.id, "approval", verdict.request, call, hook),)
         elif run.hooks.wraps:  # a Suspend that was answered by resuming
             await _through_arounds(run, round_, event)
         else:
@@ -346,7 +349,8 @@ async def _finish(run: RunBase, round_: _Round) -> None:
 async def _settle(run: RunBase, round_: _Round, park: tuple[Pending, ...]) -> None:
     """Make a judged round a fact: closed, or open and suspended."""
     if round_.suspended and round_.stop is None:
-        await run.record(RoundSuspended(run.run_id, tuple(round_.suspended.values())))
+        pending = tuple([waits for one in round_.suspended.values() for waits in one])
+        await run.record(RoundSuspended(run.run_id, pending))
         return
     told = not round_.suspended
     round_.answer_rest("Not run: the call was stopped.", "denied")

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from loguru import logger
@@ -26,11 +26,12 @@ from agentflow.facts import Compacted, Fact, Injected
 from agentflow.frozen import EMPTY, FrozenDict
 from agentflow.hooks.chain import Chain, HookSet, run_chain
 from agentflow.hooks.hook import Hook
+from agentflow.hooks.scope import ProcessHooks, process_hooks
 from agentflow.loop.machine import Machine
 from agentflow.loop.schedule import ToolSchedule
 from agentflow.loop.session import Session
 from agentflow.loop.stream import READING, ForwardPort, Port
-from agentflow.messages import Msg, Outcome, ToolResultBlock, ToolUseBlock, message, with_metadata
+from agentflow.messages import Msg, Outcome, Pending, ToolResultBlock, ToolUseBlock, message, with_metadata
 from agentflow.ports.model import Model, ModelRequest, resolve_model
 from agentflow.ports.store import MemoryStore
 from agentflow.specs import Clock, ModelOptions, ToolSpec, Usage
@@ -38,7 +39,7 @@ from agentflow.tools.tool import Tool
 from agentflow.transcript import legalise
 from agentflow.verdicts import Recover, Resolution
 
-__all__ = ["LoopConfig", "RunBase", "TurnPlace", "current_turn"]
+__all__ = ["LoopConfig", "RunBase", "ToolSuspended", "TurnPlace", "current_turn"]
 
 
 class TurnPlace(Protocol):
@@ -47,6 +48,35 @@ class TurnPlace(Protocol):
     run: RunBase
     index: int
     port: Port | None
+    use: ToolUseBlock
+    inner: Mapping[str, Resolution] | None
+    """What was decided for the calls of a sub-agent that is suspended behind this one."""
+
+
+class ToolSuspended(Exception):  # noqa: N818 - a signal from a sub-agent to the call that it is the tool of
+    """What a tool was doing is suspended.
+
+    Args:
+        agent: The sub-agent that waits.
+        pending: What for.
+    """
+
+    def __init__(self, agent: str, pending: tuple[Pending, ...]) -> None:
+        super().__init__(f"Agent {agent!r} is suspended.")
+        self.agent = agent
+        self.pending = pending
+
+    def pending_of(self, use: ToolUseBlock) -> tuple[Pending, ...]:
+        """The same, as the caller's session keeps it: keys of the caller's call and, behind a slash, of the sub-agent's."""
+        return tuple(
+            replace(
+                waits,
+                id=f"{use.id}/{waits.id}",
+                within=use.id,
+                source=f"{self.agent}/{waits.source}" if waits.source else self.agent,
+            )
+            for waits in self.pending
+        )
 
 
 NOTHING = Usage()
@@ -81,6 +111,8 @@ class LoopConfig:
     schedule: ToolSchedule
     clock: Clock
     new_id: Callable[[str], str]
+    tags: frozenset[str] = frozenset()
+    process: ProcessHooks = process_hooks
 
 
 class RunBase:
@@ -93,6 +125,7 @@ class RunBase:
     head: tuple[Msg, ...] = ()
     transient: tuple[Msg, ...] = ()
     decisions: Mapping[str, Resolution] = EMPTY
+    decided_inside: Mapping[str, Mapping[str, Resolution]] = EMPTY
     resuming = False
     holding = True
     """Whether what is injected has to wait: for the call's input, or for the reply that is being made."""
@@ -113,6 +146,9 @@ class RunBase:
     _absorbed = False
     _closing = False
     _reported: tuple[BaseException, ...] = ()
+    inherits: tuple[tuple[ContextVar[Any], Any], ...] = ()
+    """What is set in the context of each tool's work."""
+    _disabled: tuple[tuple[type[Event], Hook], ...] = ()
 
     def __init__(
         self,
@@ -179,8 +215,10 @@ class RunBase:
 
     # ---- events
 
-    async def fire(self, kind: type[Event], port: Port | None, *values: object) -> Event | None:
-        """Build an event, pass it through its chain, hand it to the reader.
+    async def fire(
+        self, kind: type[Event], port: Port | None, *values: object, scope: HookSet | None = None
+    ) -> Event | None:
+        """Build an event, pass it through its chain (the run's, or a narrower scope's), hand it to the reader.
 
         The body repeats `decide` and `hand_over`: a streamed round passes here eight times, and each frame costs 0.15 µs.
 
@@ -188,7 +226,7 @@ class RunBase:
             The sealed event; None where nobody listens (it was counted, not built).
         """
         self.seq += 1
-        chain = self.chains[kind]
+        chain = self.chains[kind] if scope is None else self.chain_in(scope, kind)
         reader = None if port is None or port.closed else port
         if chain is None and reader is None:
             return None
@@ -209,13 +247,15 @@ class RunBase:
             self.notice_interrupt()
         return event
 
-    async def decide(self, kind: type[Event], port: Port | None, *values: object) -> Event | None:
+    async def decide(
+        self, kind: type[Event], port: Port | None, *values: object, scope: HookSet | None = None
+    ) -> Event | None:
         """Build an event and pass it through its chain; the caller makes what it decided a fact, and hands it over then.
 
         So nobody is shown a decision that a crash or a closed stream could take back.
         """
         self.seq += 1
-        chain = self.chains[kind]
+        chain = self.chains[kind] if scope is None else self.chain_in(scope, kind)
         if chain is None and (port is None or port.closed):
             return None
         event: Event = kind.draft(self._frame or self.frame, self.iteration, self.seq, self.now(), None, *values)
@@ -229,6 +269,24 @@ class RunBase:
             await self._chain_failed(event, port, error)
             raise
         return event
+
+    def scope_of(self, tool: Tool[..., Any] | None) -> HookSet | None:
+        """The hooks for one tool, where they are others than the run's."""
+        if tool is None:
+            return None
+        narrower, process = tool.hooks, self.config.process
+        if not narrower and not (tool.tags and process.hooks):
+            return None
+        found = self.hooks.inside(narrower, process.matching(self.config.tags | tool.tags))
+        return None if found is self.hooks else found
+
+    def chain_in(self, scope: HookSet, kind: type[Event]) -> Chain | None:
+        """The chain of a narrower scope, without the hooks that have failed in this run."""
+        chain = scope.chain(kind)
+        for disabled, hook in self._disabled:
+            if disabled is kind and chain is not None:
+                chain = chain.without(hook)
+        return chain
 
     async def _chain_failed(self, event: Event, port: Port | None, error: BaseException) -> None:
         """Show the event all the same: whoever saw its Pre event waits for it."""
@@ -350,6 +408,7 @@ class RunBase:
 
     def disable(self, kind: type[Event], hook: Hook) -> None:
         """Do not call a hook for an event type again in this run."""
+        self._disabled = (*self._disabled, (kind, hook))
         chain = self.chains[kind]
         if chain is not None:
             self.chains = {**self.chains, kind: chain.without(hook)}
@@ -376,12 +435,13 @@ class RunBase:
         hook: str | None = None,
         tool_use: ToolUseBlock | None = None,
         port: Port | None = None,
+        scope: HookSet | None = None,
     ) -> Recover | None:
         """Fire `Error`; a fatal error is reported once, wherever it is met again on its way out."""
         if fatal and any(error is reported for reported in self._reported):
             return None
         self._reported = (*self._reported, error)
-        event = await self.fire(Error, port or self.here(), error, phase, fatal, hook, tool_use)
+        event = await self.fire(Error, port or self.here(), error, phase, fatal, hook, tool_use, scope=scope)
         if event is None or event.decision is None:
             return None
         verdict = event.decision.verdict

@@ -5,23 +5,27 @@ Rules:
 1. One call at a time. On an agent's implicit session a second one is refused, in a named session it waits its turn.
 2. A session whose last run is still being cleaned up (its stream was dropped) makes the next call wait, never fail.
 3. What a session knows is the fold of its facts; facts go to the store before they are acted on.
+4. A store that knows versions is told which one is known here; after a failed write the session is loaded anew.
 """
 
 from __future__ import annotations
 
-import asyncio
-import threading
-from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import NamedTuple, Protocol
+import json
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
+from loguru import logger
+
+from agentflow.codec import SavedSession, session_from_dict, session_to_dict
 from agentflow.context import StateMap
-from agentflow.errors import UsageError
-from agentflow.facts import Fact
+from agentflow.errors import StoreError, UsageError
+from agentflow.facts import CallClosed, CallOpened, Compacted, Fact, RoundClosed, RoundSuspended, StateKept
+from agentflow.fair_lock import FairLine
+from agentflow.frozen import EMPTY
 from agentflow.ids import new_id as fresh_id
-from agentflow.loop.machine import Machine
+from agentflow.loop.machine import Machine, State
 from agentflow.messages import Msg, Pending
-from agentflow.ports.store import Store
+from agentflow.ports.store import Claim, SessionStore, Store
 
 
 class Interruptible(Protocol):
@@ -44,7 +48,7 @@ class Carried(NamedTuple):
     state: StateMap | None
 
 
-class Session:
+class Session(FairLine):
     """One conversation.
 
     Attributes:
@@ -53,14 +57,17 @@ class Session:
     """
 
     __slots__ = (
-        "_busy",
-        "_guard",
+        "_claim",
+        "_claims",
         "_loaded",
-        "_waiters",
+        "_refused",
+        "_version",
+        "_versioned",
         "carried",
         "closing",
         "id",
         "implicit",
+        "inner",
         "machine",
         "run",
         "state",
@@ -76,6 +83,7 @@ class Session:
         implicit: bool = False,
         new_id: Callable[[str], str] = fresh_id,
     ) -> None:
+        super().__init__()
         self.id = id
         self.machine = Machine(messages, new_id)
         self.state = StateMap()
@@ -83,12 +91,14 @@ class Session:
         self.run: Interruptible | None = None
         self.closing = False
         self.carried: Carried | None = None
+        self.inner: dict[str, Session] | None = None
         self.store = store
+        self._versioned = store if isinstance(store, SessionStore) else None
+        self._version = 0
         self._loaded = store is None
-        self._busy = False
-        self._guard = threading.RLock()  # a dropped stream may release it from within a garbage collection
-        # Made when somebody waits: an empty deque is 600 bytes, half of what a fresh session costs.
-        self._waiters: deque[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] | None = None
+        self._claim: Claim | None = None
+        self._claims = False  # whether the store lets calls wait for each other
+        self._refused: tuple[str, ...] = ()
 
     @staticmethod
     def fresh(messages: Iterable[Msg] = (), id: str | None = None) -> Session:  # noqa: A002
@@ -116,15 +126,11 @@ class Session:
     @property
     def busy(self) -> bool:
         """Whether a call is running on it."""
-        return self._busy
+        return self._held
 
     def try_acquire(self) -> bool:
         """Take the session if it is free and nobody waits for it."""
-        with self._guard:
-            if self._busy or self._waiters or not self._loaded:
-                return False
-            self._busy = True
-            return True
+        return self._loaded and not self._claims and self._take()
 
     async def acquire(self, agent: str) -> None:
         """Wait for the session's turn.
@@ -132,80 +138,208 @@ class Session:
         Raises:
             UsageError: It is an agent's implicit session and a call is running on it.
         """
-        while True:
-            with self._guard:
-                if not self._busy:
-                    self._busy = True
-                    break
-                if self.implicit and not self.closing:
-                    raise UsageError(
-                        f"A call on agent {agent!r} overlaps with another one on its implicit session, which is one "
-                        "conversation. Await the first call, or give each call a conversation of its own: session='some-id' "
-                        "or session=Session.fresh()."
-                    )
-                loop = asyncio.get_running_loop()
-                waiter: asyncio.Future[None] = loop.create_future()
-                entry = (loop, waiter)
-                if self._waiters is None:
-                    self._waiters = deque()
-                self._waiters.append(entry)
-            try:
-                await waiter
-            except asyncio.CancelledError:
-                with self._guard:
-                    if self._waiters and entry in self._waiters:
-                        self._waiters.remove(entry)
-                if waiter.done() and not waiter.cancelled():  # the turn had come: give it on
-                    self.release()
-                raise
-            break  # the session was handed over, still marked busy
-        if not self._loaded:
-            try:
-                await self._load()
-            except BaseException:
-                self.release()
-                raise
+        with self._guard:
+            if self.implicit and self._held and not self.closing:
+                raise UsageError(
+                    f"A call on agent {agent!r} overlaps with another one on its implicit session, which is one "
+                    "conversation. Await the first call, or give each call a conversation of its own: session='some-id' "
+                    "or session=Session.fresh()."
+                )
+            place = self._line_up()
+        if place is not None:
+            await self._wait(place)
+        if self.store is None:
+            return
+        try:
+            if self._versioned is not None:
+                claiming = self._versioned.claim(self.id)
+                if claiming is not None:
+                    self._claims = True
+                    self._claim = await claiming
+                    self._loaded = self._loaded and self._claim.version == self._version
+            if not self._loaded:
+                await self._load(self.store)
+        except BaseException:
+            self.release()
+            raise
 
-    async def _load(self) -> None:
-        assert self.store is not None
-        found = self.store.load(self.id)
+    async def _load(self, store: Store) -> None:
+        found = store.load(self.id)
         facts = await found if isinstance(found, Awaitable) else found
+        again = self._version > 0  # it was here before, and somebody else has written since
+        if facts or again:
+            try:
+                self.machine = machine = Machine.from_facts(facts, new_id=self.machine.new_id)
+            except UsageError as error:
+                raise StoreError(
+                    f"The stored facts of session {self.id!r} do not fit together ({error}). Fork it at an earlier point: "
+                    f"await store.fork({self.id!r}, 'new-id', at=...), or restore it from a backup."
+                ) from error
+            self.state.restore(machine.state_kept, replace=again)
+            self.carried = self._open_run(facts, 0, None)
+        self._version = len(facts)
         self._loaded = True
-        if facts:
-            self.machine = Machine.from_facts(facts, new_id=self.machine.new_id)
+
+    def _open_run(self, facts: Sequence[Fact], seq: int, state: StateMap | None) -> Carried | None:
+        """What the call that continues an open run is handed."""
+        if self.machine.state is State.USER_INPUT:
+            return None
+        start = max((n for n, fact in enumerate(facts) if isinstance(fact, CallOpened)), default=0)
+        return Carried(self.machine.run_id, seq, list(facts[start:]), state)
 
     def release(self) -> None:
         """Let the next call in, in order of arrival."""
         with self._guard:
             self.run = None
             self.closing = False
-            while self._waiters:
-                loop, waiter = self._waiters.popleft()
-                if loop.is_closed():
-                    continue
-                loop.call_soon_threadsafe(_wake, waiter, self)
-                return
-            self._busy = False
+            claim = self._claim
+            if claim is not None:
+                self._claim = None
+                claim.release()
+            self._hand_on()
+
+    def keep_inner(self, tool_use_id: str, session: Session) -> None:
+        """Keep the session of a sub-agent that is suspended behind one of this session's calls."""
+        if self.inner is None:
+            self.inner = {}
+        self.inner[tool_use_id] = session
 
     def record(self, fact: Fact) -> tuple[Msg, ...] | Awaitable[tuple[Msg, ...]]:
         """Keep a fact and take it in; an awaitable only where the store needs time."""
-        store = self.store
-        if store is not None:
-            kept = store.append(self.id, (fact,))
+        if self.store is not None:
+            kept = self.keep(fact)
             if kept is not None:
                 return self._applied(fact, kept)
         return self.machine.apply(fact)
 
     async def _applied(self, fact: Fact, kept: Awaitable[None]) -> tuple[Msg, ...]:
-        await kept
+        try:
+            await kept
+        except BaseException:
+            self._doubt()
+            raise
         return self.machine.apply(fact)
+
+    def keep(self, fact: Fact) -> Awaitable[None] | None:
+        """Write a fact to the store, and with it what has changed in the session's state."""
+        facts: tuple[Fact, ...] = (fact,)
+        if len(self.state) and isinstance(fact, RoundClosed | RoundSuspended | CallClosed):
+            values = self._state_values()
+            if values != self.machine.state_kept:
+                changed = StateKept(values)
+                self.machine.apply(changed)
+                facts = (changed, fact)
+        versioned = self._versioned
+        if versioned is None:
+            return None if self.store is None else self.store.append(self.id, facts)
+        expected = self._version
+        self._version += len(facts)
+        try:
+            return versioned.append(self.id, facts, expected=expected)
+        except BaseException:
+            self._doubt()
+            raise
+
+    def _doubt(self) -> None:
+        """A write has failed: what is stored is known when it has been read again."""
+        if self._versioned is not None:
+            self._loaded = False
+
+    def _state_values(self) -> dict[str, Any]:
+        values, refused = self.state.saved()
+        if refused and refused != self._refused:
+            self._refused = refused
+            logger.warning(
+                "The state {} of session {!r} is not stored: pydantic cannot write it. Make each a dataclass or a "
+                "pydantic model.",
+                ", ".join(refused),
+                self.id,
+            )
+        return values
+
+    # ---- as data
+
+    def to_dict(self) -> dict[str, Any]:
+        """The session as JSON-compatible data, its typed state included; suspended, it can be resumed from them.
+
+        Raises:
+            UsageError: A call is running on it, or its state holds what JSON does not know.
+
+        Example:
+            >>> session = Session.fresh([Msg.user("I am Ada.")], id="s")
+            >>> Session.from_dict(session.to_dict()).messages[0].text
+            'I am Ada.'
+        """
+        if self.busy:
+            raise UsageError(f"Session {self.id!r} runs a call; save it when that has ended, or interrupt it first.")
+        if not self._loaded:
+            raise UsageError(
+                f"Session {self.id!r} has not been loaded from its store yet. Save it there: "
+                f"await store.export({self.id!r})."
+            )
+        machine, carried = self.machine, self.carried
+        state = _saved_state(self.id, self.state)
+        messages: Sequence[Msg] = tuple(machine.transcript.messages)
+        facts: Sequence[Fact] = ()
+        seq, run_state = 0, EMPTY
+        if machine.state is not State.USER_INPUT:
+            if carried is None:
+                raise UsageError(
+                    f"Session {self.id!r} holds a call that was cut (state {machine.state.name}); continue it with "
+                    "agent.resume(session) before it is saved."
+                )
+            made = len(Machine.from_facts(carried.facts).transcript)
+            messages, facts, seq = messages[: len(messages) - made], carried.facts, carried.seq
+            run_state = EMPTY if carried.state is None else _saved_state(self.id, carried.state)
+        if machine.compacted is not None and not any(isinstance(fact, Compacted) for fact in facts):
+            facts = (Compacted(machine.run_id, *machine.compacted), *facts)
+        return session_to_dict(SavedSession(self.id, tuple(messages), tuple(facts), state, seq, run_state))
+
+    def to_json(self) -> str:
+        """`to_dict` as JSON text."""
+        return json.dumps(self.to_dict())
+
+    @staticmethod
+    def from_dict(data: Mapping[str, Any]) -> Session:
+        """Build a session from what `to_dict` (or a store's `export`) made; it has no store.
+
+        Raises:
+            StoreError: The data is no session, was written by a newer agentflow, or does not fit together.
+        """
+        saved = session_from_dict(data)
+        try:
+            session = Session(saved.id, saved.messages)
+            for fact in saved.facts:
+                session.machine.apply(fact)
+        except UsageError as error:
+            raise StoreError(
+                f"The saved session {saved.id!r} does not fit together: {error} It was changed by hand, or is damaged: "
+                "save it again."
+            ) from error
+        session.state.restore({**session.machine.state_kept, **saved.state})
+        run_state = StateMap()
+        run_state.restore(saved.run_state)
+        session.carried = session._open_run(saved.facts, saved.seq, run_state)
+        return session
+
+    @staticmethod
+    def from_json(text: str | bytes) -> Session:
+        """Build a session from what `to_json` made; see `from_dict`."""
+        try:
+            data = json.loads(text)
+        except ValueError as error:
+            raise StoreError(f"This is no saved session: it is not JSON ({error}).") from error
+        return Session.from_dict(data)
 
     def __repr__(self) -> str:
         return f"Session({self.id!r}, {len(self.machine.transcript)} messages, {self.machine.state.name})"
 
 
-def _wake(waiter: asyncio.Future[None], session: Session) -> None:
-    if waiter.cancelled():  # whoever waited has gone: the turn goes on to the next
-        session.release()
-    else:
-        waiter.set_result(None)
+def _saved_state(id: str, state: StateMap) -> Mapping[str, Any]:  # noqa: A002 - the session's word
+    values, refused = state.saved()
+    if refused:
+        raise UsageError(
+            f"The state of session {id!r} cannot be saved: pydantic does not know how to write {', '.join(refused)}. Make "
+            "each a dataclass or a pydantic model."
+        )
+    return values

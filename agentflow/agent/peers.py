@@ -1,0 +1,157 @@
+"""What an agent does without its model: it runs turns from its queue, and sends turns and questions to other agents."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, TypeVar, cast
+
+from agentflow.agent.queue import Receipt, TurnQueue
+from agentflow.agent.registry import AgentRegistry
+from agentflow.codec import msg_from_dict, msg_to_dict
+from agentflow.context import RunContext, as_messages
+from agentflow.errors import UsageError
+from agentflow.hooks.chain import HookSet
+from agentflow.loop.run import LoopConfig, current_turn
+from agentflow.loop.session import Session
+from agentflow.loop.turn import Turn
+from agentflow.messages import Msg, Reply
+from agentflow.reactive import CallMono, Flux
+from agentflow.tools.tool import Tool
+
+__all__ = ["QueueingAgent", "asking_tool"]
+
+T = TypeVar("T")
+
+
+class QueueingAgent(ABC):
+    """The half of `Agent` that needs no model."""
+
+    config: LoopConfig
+    _agents: AgentRegistry
+    _queue: TurnQueue | None = None
+    _queue_limit: int | None
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.config.view.name
+
+    @property
+    @abstractmethod
+    def hooks(self) -> HookSet:
+        """Its hooks, in order; `describe()` prints them event by event."""
+
+    @property
+    @abstractmethod
+    def asking(self) -> Tool[..., object]:
+        """The tool whose turns are questions to it."""
+
+    @property
+    def queue(self) -> TurnQueue:
+        """Its turns that wait to be run; see `TurnQueue`."""
+        queue = self._queue
+        if queue is None:
+            queue = self._queue = TurnQueue(self, self._queue_limit)
+        return queue
+
+    def put(self, turn: Turn[T], *, wait: bool = True) -> Coroutine[Any, Any, Receipt[T]]:
+        """Put a turn into the agent's queue: short for `agent.queue.put`."""
+        return self.queue.put(turn, wait=wait)
+
+    def run(self, *, deps: object = None) -> Flux[tuple[Turn[Any], Any]]:
+        """Run the queue: `async for turn, value in agent.run()`. See `TurnQueue.run`."""
+        return self.queue.run(deps=deps)
+
+    async def send(self, to: str, turn: Turn[T], *, wait: bool = True) -> Receipt[T]:
+        """Put a turn into another agent's queue, and wake that agent up if nobody runs it.
+
+        The turn carries who sent it, and from which run; what it costs is billed to that run.
+
+        Args:
+            to: The other agent's name in the registry.
+            turn: A turn of one of its tools.
+            wait: Where its queue is full, wait for a place; False: raise.
+
+        Returns:
+            The receipt: await it for the turn's value, or let it be.
+
+        Raises:
+            NotRegisteredError: There is no such agent.
+            QueueFullError: Its queue is full, and `wait` is False or it would wait for itself.
+            TurnDeniedError: A hook of the other agent refused it.
+            UsageError: It has no such tool.
+
+        Example:
+            >>> receipt = await clerk.send("librarian", Turn(look_up, {"title": "Faust"}))
+            >>> await receipt
+            'shelf 4'
+        """
+        peer = self._agents[to]
+        self._sign(turn)
+        return await peer.queue.take(turn, wait=wait)
+
+    def ask(
+        self, to: str, message: str | Msg | Sequence[Msg], *, session: str | None = None, wait: bool = True
+    ) -> CallMono[Reply]:
+        """Ask another agent, and get its reply; its questions are answered one at a time, in order.
+
+        Args:
+            to: The other agent's name in the registry.
+            message: What to ask.
+            session: A session of the other agent's in which the conversation goes on; a fresh one by default.
+            wait: As in `send`.
+
+        Returns:
+            A Mono of the reply. Cancelling it takes the question back.
+
+        Raises:
+            NotRegisteredError: There is no such agent.
+            UsageError: The other agent waits for this one: they would wait for each other for ever.
+            QueueFullError: As in `send`.
+            Exception: What its call failed with.
+
+        Example:
+            >>> reply = await clerk.ask("librarian", "Where is Faust?")
+        """
+
+        async def work() -> Reply:
+            peer = self._agents[to]
+            peer.queue.check_not_inside(self.name)
+            said = message if isinstance(message, str) else [msg_to_dict(msg) for msg in as_messages(message)]
+            question: Turn[Any] = Turn(
+                peer.asking,
+                {"message": said, "session": session},
+                timeout=None,
+                process_hooks=self.config.process,
+            )
+            self._sign(question)
+            receipt = await peer.queue.take(question, wait=wait, private=True)
+            try:
+                return cast("Reply", await receipt)
+            except asyncio.CancelledError:
+                receipt.cancel()
+                raise
+
+        return CallMono(work, f"agent.ask({to!r}, ...)")
+
+    def _sign(self, turn: Turn[Any]) -> None:
+        if not isinstance(turn, Turn):  # pyright: ignore[reportUnnecessaryIsInstance] - input from outside
+            raise UsageError(f"agent.send takes a turn, not {type(turn).__name__}: send('other', Turn(tool, {{...}})).")
+        place = current_turn.get()
+        turn.send_by(self.name, "" if place is None else place.run.run_id)
+
+def asking_tool(answer: Callable[..., CallMono[Reply]], name: str) -> Tool[..., object]:
+    """The tool whose turns are questions to an agent.
+
+    Args:
+        answer: The agent's `call`.
+        name: The agent's name.
+    """
+
+    async def ask(message: str | list[dict[str, Any]], session: str | None, context: RunContext) -> object:
+        given = message if isinstance(message, str) else [msg_from_dict(data) for data in message]
+        return await answer(given, session=Session.fresh() if session is None else session)
+
+    return Tool(ask, name="ask", description=f"Ask the agent {name}.", timeout=None)

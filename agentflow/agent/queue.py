@@ -1,0 +1,472 @@
+"""`TurnQueue`: the turns of an agent, put there by hand, by its tools or by other agents, and run one after the other.
+
+Rules:
+
+1. A turn is in one queue at a time, runs once for each time it was put, and is never lost: what has not begun stays.
+2. `run()` ends when the queue is empty, when a completion check returned True, or with the error of a turn, after that
+   turn's events; the rest stays for the next `run()`.
+3. `pause` and `resume` act between turns. A turn that has begun goes on.
+4. A full queue makes `put` wait. What a running turn puts into its own queue never waits: it would wait for itself.
+5. One runs it at a time: whoever iterates `run()`, or else the task that a sent turn wakes up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Generator, Iterator
+from contextvars import ContextVar, copy_context
+from typing import Any, Generic, Protocol, TypeVar, cast
+
+from loguru import logger
+
+from agentflow.bell import Bell
+from agentflow.errors import QueueFullError, SafeExecutionError, TurnDeniedError, UsageError
+from agentflow.events import HookEvent, Paused, PostPut, PrePut, Resumed, TurnValue
+from agentflow.fair_lock import FairLock
+from agentflow.hooks.chain import HookSet
+from agentflow.loop.run import LoopConfig, current_turn
+from agentflow.loop.stream import EventStream, Port
+from agentflow.loop.turn import Turn, make_host, make_run, run_turn
+from agentflow.reactive import Flux
+from agentflow.tools.checks import ToolType
+from agentflow.tools.tool import Tool
+from agentflow.verdicts import Deny
+
+__all__ = ["Receipt", "TurnQueue"]
+
+T = TypeVar("T")
+
+_inside: ContextVar[tuple[TurnQueue, ...]] = ContextVar("agentflow_queues", default=())
+"""The queues whose turns the code running here belongs to, senders included: waiting for one of them would never end."""
+
+
+class Owner(Protocol):
+    """The agent, as far as its queue knows it."""
+
+    config: LoopConfig
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        ...
+
+    @property
+    def hooks(self) -> HookSet:
+        """Its hooks, the process-wide ones that match included."""
+        ...
+
+
+class Receipt(Awaitable[T], Generic[T]):
+    """What became of a turn that was put into a queue: await it for the turn's value.
+
+    Attributes:
+        turn: The turn.
+        to: The name of the agent whose queue it is in.
+        done: Whether it is over.
+    """
+
+    def __init__(self, turn: Turn[T], to: str) -> None:
+        self.turn = turn
+        self.to = to
+        self.done = False
+        self._value: Any = None
+        self._error: BaseException | None = None
+        self._seen = False
+        self._bell = Bell()
+        self._cancel: Callable[[], None] | None = None
+
+    def settle(self, value: object, error: BaseException | None) -> None:
+        """The turn is over."""
+        if not self.done:
+            self.done, self._value, self._error = True, value, error
+            self._bell.ring()
+
+    def cancel(self, cancel: Callable[[], None] | None = None) -> None:
+        """Take the turn back: out of the queue, or, if it runs, interrupt it.
+
+        Args:
+            cancel: For the queue: how to do so from now on.
+        """
+        if cancel is not None:
+            self._cancel = cancel
+        elif not self.done and self._cancel is not None:
+            self._cancel()
+
+    async def _wait(self) -> T:
+        self._seen = True
+        await self._bell.wait_for(lambda: self.done)
+        if self._error is not None:
+            raise self._error
+        return cast("T", self._value)
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        return self._wait().__await__()
+
+    def __del__(self) -> None:
+        if getattr(self, "_error", None) is not None and not self._seen:
+            logger.opt(exception=self._error).error("a turn that was sent to {} failed, and nobody asked", self.to)
+
+    def __repr__(self) -> str:
+        return f"Receipt({self.turn!r}, to={self.to!r}, done={self.done})"
+
+
+class _Entry:
+    """A turn in the queue: its receipt, where it was put from, and whether it was sent (so that it wakes the queue)."""
+
+    __slots__ = ("inside", "place", "receipt", "sent", "turn")
+
+    def __init__(self, turn: Turn[Any], receipt: Receipt[Any], sent: bool) -> None:
+        self.turn = turn
+        self.receipt = receipt
+        self.sent = sent
+        self.place = current_turn.get()
+        self.inside = _inside.get()
+
+
+class TurnQueue:
+    """An agent's turns.
+
+    Args:
+        owner: The agent.
+        limit: Most turns that wait at a time; None: any number.
+
+    Example:
+        >>> agent = Agent("worker", "openai/gpt-5", tools=[add])
+        >>> await agent.queue.put(Turn(add, {"a": 1, "b": 2}))
+        Receipt(Turn('add', {'a': 1, 'b': 2}, not run), to='worker', done=False)
+        >>> [value async for turn, value in agent.run()]
+        [3]
+    """
+
+    def __init__(self, owner: Owner, limit: int | None) -> None:
+        if limit is not None and limit < 1:
+            raise UsageError(f"Agent {owner.name!r}: queue_limit={limit}; a queue holds at least one turn, or None for any.")
+        self._owner = owner
+        self.limit = limit
+        self._entries: deque[_Entry] = deque()
+        self._current: _Entry | None = None
+        self._paused = False
+        self._bell = Bell()
+        self._putting = FairLock()
+        self._running = FairLock()
+        self._reading = False
+        self._wanted = False
+        self._worker: asyncio.Task[None] | None = None
+        self._private: dict[str, Tool[..., Any]] = {}
+
+    # ---- looking
+
+    @property
+    def turns(self) -> tuple[Turn[Any], ...]:
+        """The turns that wait, in order."""
+        return tuple(entry.turn for entry in tuple(self._entries))
+
+    @property
+    def current(self) -> Turn[Any] | None:
+        """The turn that runs."""
+        return None if self._current is None else self._current.turn
+
+    @property
+    def paused(self) -> bool:
+        """Whether it is paused."""
+        return self._paused
+
+    @property
+    def running(self) -> bool:
+        """Whether somebody runs it."""
+        return self._running.locked
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __iter__(self) -> Iterator[Turn[Any]]:
+        return iter(self.turns)
+
+    # ---- putting
+
+    async def put(self, turn: Turn[T], *, wait: bool = True) -> Receipt[T]:
+        """Put a turn at the end, past the `PrePut` hooks.
+
+        Args:
+            turn: A turn of one of the agent's tools.
+            wait: Where the queue is full, wait for a place; False: raise.
+
+        Returns:
+            Its receipt: await that for the value, if you need it.
+
+        Raises:
+            TurnDeniedError: A hook denied it; it is not in the queue.
+            QueueFullError: There is no place and `wait` is False, or it would wait for itself.
+            SafeExecutionError: The turn is running, or is in a queue already.
+            UsageError: The agent has no such tool.
+        """
+        return await self._put(turn, wait=wait, sent=False)
+
+    async def take(self, turn: Turn[T], *, wait: bool, private: bool = False) -> Receipt[T]:
+        """Take in a turn that somebody sent, and see to it that it is run.
+
+        Args:
+            turn: The turn.
+            wait: As in `put`.
+            private: Its tool is the framework's own, and none of the agent's.
+        """
+        if private:
+            self._private[turn.tool.name] = turn.tool
+        receipt = await self._put(turn, wait=wait, sent=True)
+        self.wake()
+        return receipt
+
+    async def _put(self, turn: Turn[T], *, wait: bool, sent: bool) -> Receipt[T]:
+        self.check(turn)
+        limit = self.limit
+        if limit is None:
+            return await self._enter(turn, sent)
+        if len(self._entries) >= limit or self._putting.locked:
+            if not wait:
+                raise QueueFullError(self._owner.name, len(self._entries), "wait=False was said")
+            if self in _inside.get():
+                raise QueueFullError(
+                    self._owner.name, len(self._entries), "the turn that puts it there runs in this queue: it would wait for itself"
+                )
+        await self._putting.acquire()
+        try:
+            await self._bell.wait_for(lambda: len(self._entries) < limit)
+            return await self._enter(turn, sent)
+        finally:
+            self._putting.release()
+
+    def check(self, turn: Turn[Any]) -> None:
+        """Refuse what cannot be put.
+
+        Raises:
+            SafeExecutionError: The turn is running, or is in a queue already.
+            UsageError: It is no turn, or the agent has no such tool.
+        """
+        if not isinstance(turn, Turn):  # pyright: ignore[reportUnnecessaryIsInstance] - input from outside
+            raise UsageError(f"A queue takes turns, not {type(turn).__name__}: put(Turn(tool, {{...}})).")
+        known = self._owner.config.tools
+        name = turn.tool.name
+        if known.get(name) is not turn.tool and self._private.get(name) is not turn.tool:
+            if name in known:
+                raise UsageError(
+                    f"Agent {self._owner.name!r} has another tool named {name!r} than the turn {turn.id!r}; make the turn with "
+                    "the agent's own tool object."
+                )
+            raise UsageError(
+                f"Agent {self._owner.name!r} has no tool {name!r}, so it takes no turn of it. Its tools: "
+                f"{', '.join(known) or 'none'}."
+            )
+        if turn.running:
+            raise SafeExecutionError(f"Turn {turn.id!r} of tool {name!r} is running and cannot be queued meanwhile.")
+        if turn.queued:
+            raise SafeExecutionError(
+                f"Turn {turn.id!r} of tool {name!r} is in the queue of agent {turn.queued!r} already; put turn.copy() to run it "
+                "twice."
+            )
+
+    async def _enter(self, turn: Turn[T], sent: bool) -> Receipt[T]:
+        self.check(turn)  # again: it may have waited
+        owner = self._owner
+        turn.enter(owner.name)
+        try:
+            run = make_run(turn, owner.config, owner.hooks, None, owner.name, current_turn.get(), None)
+            event = cast("PrePut | None", await run.fire(PrePut, None, turn.view))
+            if event is not None and event.decision is not None and isinstance(event.decision.verdict, Deny):
+                raise TurnDeniedError(turn.tool.name, event.decision.verdict.reason)
+        except BaseException:
+            turn.leave()
+            raise
+        receipt = Receipt(turn, owner.name)
+        entry = _Entry(turn, receipt, sent)
+        receipt.cancel(lambda: self._take_back(entry))
+        self._entries.append(entry)
+        self._bell.ring()
+        await run.fire(PostPut, None, turn.view)
+        return receipt
+
+    async def _follow(self, turn: Turn[Any]) -> None:
+        """A tool has given a turn: it is put at the end, also where the queue is full."""
+        await self._enter(turn, sent=False)
+
+    def check_not_inside(self, asker: str) -> None:
+        """Refuse a question from within a turn of this queue, which would have to end before it is answered.
+
+        Raises:
+            UsageError: It comes from there; the text shows the way.
+        """
+        inside = _inside.get()
+        if self in inside:
+            way = " → ".join(queue.name for queue in inside[inside.index(self) :])
+            raise UsageError(
+                f"Agent {asker!r} asks agent {self.name!r}, which waits for the turn that this is asked from ({way} → "
+                f"{self.name}): neither would ever answer. Send a turn without awaiting its receipt instead."
+            )
+
+    @property
+    def name(self) -> str:
+        """The agent's name."""
+        return self._owner.name
+
+    def remove(self, turn: Turn[Any]) -> bool:
+        """Take a waiting turn out; whoever awaits its receipt is told. Returns whether it was there."""
+        for entry in tuple(self._entries):
+            if entry.turn is turn:
+                return self._drop(entry, "it was taken out of the queue")
+        return False
+
+    def clear(self) -> tuple[Turn[Any], ...]:
+        """Take all waiting turns out, and return them."""
+        dropped = tuple(entry for entry in tuple(self._entries) if self._drop(entry, "the queue was cleared"))
+        return tuple(entry.turn for entry in dropped)
+
+    def _drop(self, entry: _Entry, why: str) -> bool:
+        try:
+            self._entries.remove(entry)
+        except ValueError:  # it has begun meanwhile
+            return False
+        entry.turn.leave()
+        entry.receipt.settle(None, TurnDeniedError(entry.turn.tool.name, why))
+        self._bell.ring()
+        return True
+
+    def _take_back(self, entry: _Entry) -> None:
+        self._drop(entry, "its sender took it back")
+
+    # ---- running
+
+    def run(self, *, deps: object = None) -> Flux[tuple[Turn[Any], Any]]:
+        """Run the turns, one after the other.
+
+        Args:
+            deps: What tools may ask for by type, where a turn brings nothing itself.
+
+        Returns:
+            A Flux of the turns and their values as they are made: one for a tool that returns, each for a generator. A
+            turn that a tool returns or yields is put into the queue and not handed out.
+
+        Raises:
+            SafeExecutionError: Somebody is iterating another `run()` of this agent.
+            Exception: What a turn failed with; the rest stays in the queue.
+        """
+
+        async def start(port: Port) -> None:
+            if self._reading:
+                raise SafeExecutionError(
+                    f"agent.run() of {self._owner.name!r} is being iterated already; a queue is run by one at a time."
+                )
+            self._reading = self._wanted = True
+            try:
+                await self._running.acquire()  # the task that a sent turn woke up stops behind its current turn
+                try:
+                    await self._drain(port, deps, worker=False)
+                finally:
+                    self._running.release()
+            finally:
+                self._reading = self._wanted = False
+                if self._next(worker=True) is not None:  # what others have sent is run all the same
+                    self.wake()
+
+        return Flux[HookEvent](lambda: EventStream(start)).map(self._handed)
+
+    def _handed(self, event: HookEvent) -> tuple[Turn[Any], Any]:
+        assert isinstance(event, TurnValue)
+        assert self._current is not None
+        return self._current.turn, event.value
+
+    async def _drain(self, port: Port | None, deps: object, worker: bool) -> None:
+        while True:
+            await self._gate(worker)
+            entry = self._next(worker)
+            if entry is None:
+                return
+            self._entries.remove(entry)
+            entry.turn.leave()
+            self._bell.ring()
+            if await self._run_one(entry, port, deps) and not worker:
+                return
+
+    def _next(self, worker: bool) -> _Entry | None:
+        """The next turn; the task that sent turns wake up runs those alone, and stops where somebody else takes over."""
+        if not worker:
+            return self._entries[0] if self._entries else None
+        return None if self._wanted else next((entry for entry in self._entries if entry.sent), None)
+
+    async def _run_one(self, entry: _Entry, port: Port | None, deps: object) -> bool:
+        """Run a turn; returns whether the run ends with it."""
+        turn, owner = entry.turn, self._owner
+        self._current = entry
+        try:
+            given = turn.deps if turn.deps is not None else deps
+            name = "" if turn.tool.name in self._private else owner.name  # a question's call names the agent itself
+            run = make_run(turn, owner.config, owner.hooks, given, name, entry.place, port)
+            run.route = self._follow
+            run.inherits = ((_inside, (*entry.inside, self)),)
+            entry.receipt.cancel(lambda: run.interrupt("its sender took it back"))
+            if port is not None:
+                port.run = run
+            value = await run_turn(turn, run, port)
+        except BaseException as error:
+            entry.receipt.settle(None, _lasting(error, turn))
+            raise
+        finally:
+            self._current = None
+            if port is not None:
+                port.run = None
+        entry.receipt.settle(value, None)
+        done = turn.tool.type is ToolType.COMPLETION_CHECK and value is True
+        return done or run.stop is not None
+
+    # ---- pausing
+
+    def pause(self) -> None:
+        """Begin no further turn until `resume()`; the current one goes on."""
+        self._paused = True
+        self._bell.ring()
+
+    def resume(self) -> None:
+        """Go on."""
+        self._paused = False
+        self._bell.ring()
+
+    async def _gate(self, worker: bool) -> None:
+        if not self._paused:
+            return
+        owner = self._owner
+        host = make_host(owner.config, owner.hooks, None, owner.name, None, None)
+        await host.fire(Paused, None)
+        await self._bell.wait_for(lambda: not self._paused or (worker and self._wanted))
+        if not self._paused:
+            await host.fire(Resumed, None)
+
+    # ---- being sent to
+
+    def wake(self) -> None:
+        """See to it that sent turns are run: by a task of this event loop, if nobody runs the queue."""
+        worker = self._worker
+        if self._reading or (worker is not None and not worker.done() and not worker.get_loop().is_closed()):
+            return
+        context = copy_context()  # whoever sent the turn is noted with it; the task is nobody's
+        context.run(current_turn.set, None)
+        context.run(_inside.set, ())
+        name = f"agentflow: the queue of {self._owner.name}"
+        self._worker = asyncio.get_running_loop().create_task(self._work(), name=name, context=context)
+
+    async def _work(self) -> None:
+        while self._next(worker=True) is not None:
+            await self._running.acquire()
+            try:
+                await self._drain(None, None, worker=True)
+            except Exception as error:
+                logger.opt(exception=error).debug("a turn of agent {} failed; its sender is told", self._owner.name)
+            finally:
+                self._running.release()
+
+
+def _lasting(error: BaseException, turn: Turn[Any]) -> BaseException:
+    """What the receipt keeps: a cancellation of whoever ran the queue is none of whoever sent the turn."""
+    if isinstance(error, Exception):
+        return error
+    failure = TurnDeniedError(turn.tool.name, f"it was cut while it ran ({type(error).__name__})")
+    failure.__cause__ = error
+    return failure

@@ -1,0 +1,154 @@
+"""What a tool hands out while it works: each value of an async generator, each piece that a tool emits.
+
+Rules:
+
+1. Whoever makes a piece waits until it was taken: nothing is queued.
+2. While a piece is with its hooks and its reader, the tool's time limit stands still.
+3. However the work ends, the generator is closed before its caller goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextvars import Context
+from typing import Any, Protocol, cast
+
+from agentflow.hooks.chain import HookSet
+from agentflow.events import ActingChunk
+from agentflow.loop.drive import TimeLimit, drive
+from agentflow.loop.run import RunBase
+from agentflow.loop.stream import Port
+from agentflow.messages import ToolUseBlock
+from agentflow.reactive import Flux
+
+__all__ = ["Pieces", "Transform"]
+
+Transform = Callable[[Flux[Any]], Any]
+
+
+class Source(Protocol):
+    """The turn whose pieces these are."""
+
+    run: RunBase
+    use: ToolUseBlock
+    port: Port | None
+    scope: HookSet | None
+    delivered: bool
+    tap: Callable[[object], Awaitable[None]] | None
+
+
+class Pieces:
+    """The pieces of one attempt, on their way to `ActingChunk`.
+
+    Args:
+        turn: Whose they are.
+        limit: The attempt's time limit.
+        transform: What wrapping hooks make of them.
+    """
+
+    __slots__ = ("_limit", "_pump", "_queue", "_transform", "_turn")
+
+    def __init__(self, turn: Source, limit: TimeLimit, transform: Transform | None) -> None:
+        self._turn = turn
+        self._limit = limit
+        self._transform = transform
+        self._queue: asyncio.Queue[tuple[object]] | None = None
+        self._pump: asyncio.Task[None] | None = None
+
+    async def fire(self, piece: object, tap: Callable[[object], Awaitable[None]] | None = None) -> None:
+        """Show a piece to hooks and reader; `tap` gets it then."""
+        turn = self._turn
+        run, port, scope = turn.run, turn.port, turn.scope
+        turn.delivered = True
+        unheard = (run.chains[ActingChunk] if scope is None else run.chain_in(scope, ActingChunk)) is None
+        if unheard and (port is None or port.closed):
+            run.seq += 1
+            if tap is None:
+                return
+        counting = self._limit.pause()
+        try:
+            if not unheard or port is not None:
+                await run.fire(ActingChunk, port, turn.use, piece, scope=scope)
+            if tap is not None:
+                await tap(piece)
+        finally:
+            if counting:
+                self._limit.resume()
+
+    async def emit(self, piece: object) -> None:
+        """What `ToolEmitter.emit` does."""
+        if self._transform is None:
+            await self.fire(piece)
+            return
+        if self._queue is None:
+            self._queue = asyncio.Queue(1)
+            self._pump = asyncio.get_running_loop().create_task(self._run_pump(self._queue, self._transform))
+        await self._queue.put((piece,))
+
+    async def _run_pump(self, queue: asyncio.Queue[tuple[object]], transform: Transform) -> None:
+        ended = False
+
+        async def emitted() -> AsyncIterator[object]:
+            nonlocal ended
+            while piece := await queue.get():
+                yield piece[0]
+            ended = True
+
+        try:
+            async for piece in transform(Flux(emitted)):
+                await self.fire(piece)
+        finally:
+            while not ended and await queue.get():  # the transform ended early: the tool must not wait for it
+                pass
+
+    async def of(self, work: Any, place: Context, streaming: bool) -> object:
+        """Run a tool that hands out pieces, and return what it makes."""
+        try:
+            if streaming:
+                return await self._stream(work, place)
+            return await drive(work, place, None, self._limit)
+        finally:
+            if self._pump is not None and self._queue is not None:
+                await self._queue.put(())  # pyright: ignore[reportArgumentType] - the empty tuple ends the stream
+                await self._pump
+
+    async def _stream(self, values: AsyncIterator[object], place: Context) -> object:
+        """Pass a streaming tool's values on; the result is their text joined, or their list.
+
+        With a tap, whoever reads it has each value already: the result is the last one.
+        """
+        driven = _driven(values, place, self._limit)
+        stream: Any = driven
+        if self._transform is not None:
+            stream = aiter(self._transform(Flux(lambda: driven)))
+        tap = self._turn.tap
+        collected: list[object] = []
+        try:
+            async for value in stream:
+                if tap is not None:
+                    collected.clear()
+                collected.append(value)
+                await self.fire(value, tap)
+        finally:
+            await driven.aclose()
+        if tap is not None:
+            return collected[0] if collected else None
+        if all(isinstance(value, str) for value in collected):
+            return "".join(cast("list[str]", collected))
+        return collected[0] if len(collected) == 1 else collected
+
+
+async def _driven(values: Any, place: Context, limit: TimeLimit) -> AsyncGenerator[Any, None]:
+    """The values of an async generator, each step in its context and under its limit."""
+    try:
+        while True:
+            try:
+                value = await drive(values.__anext__(), place, None, limit)
+            except StopAsyncIteration:
+                return
+            yield value
+    finally:
+        aclose = getattr(values, "aclose", None)
+        if aclose is not None:
+            await drive(aclose(), place, None)
