@@ -6,25 +6,32 @@ Adapters are imported from where they live, so that this import stays light: `ag
 
 from agentflow.agent.agent import Agent, AgentFlux
 from agentflow.agent.builder import AgentBuilder
+from agentflow.agent.queue import Receipt, TurnQueue
+from agentflow.agent.registry import AgentRegistry, default_agents
 from agentflow.chunks import ModelChunk, ToolUseDelta, fold
 from agentflow.context import AgentView, RunContext
 from agentflow.errors import (
     AgentFlowError,
     CallTimeoutError,
+    DuplicateNameError,
     HookContractError,
     HookError,
     HookTimeoutError,
     MissingOutputError,
     ModelError,
+    NotRegisteredError,
+    QueueFullError,
     SafeExecutionError,
     ScriptError,
     SessionConflictError,
     StoreError,
     SuspendedError,
     ToolArgumentError,
+    ToolContractError,
     ToolError,
     ToolNotFoundError,
     TranscriptError,
+    TurnDeniedError,
     TurnTimeoutError,
     UsageError,
     Veto,
@@ -63,12 +70,28 @@ from agentflow.events import (
 )
 from agentflow.hooks.chain import HookSet
 from agentflow.hooks.defaults import RetryEmptyAnswers, RetryTruncatedAnswers, default_hooks
-from agentflow.hooks.functions import FunctionHook, on
+from agentflow.hooks.discovery import installed_hook_names, installed_hooks
+from agentflow.hooks.functions import FunctionHook, HookOptions, on
 from agentflow.hooks.hook import Hook, HookResult
+from agentflow.hooks.named import (
+    HooksByName,
+    after_each_tool,
+    after_llm,
+    after_tool_round,
+    after_user_input,
+    before_each_tool,
+    before_llm,
+    before_tool_round,
+    on_complete,
+    on_error,
+)
+from agentflow.hooks.scope import ProcessHooks, process_hooks
 from agentflow.ids import new_id
 from agentflow.loop.history import fold_events, fold_facts
+from agentflow.loop.saved import Finder
 from agentflow.loop.schedule import ToolSchedule
 from agentflow.loop.session import Session
+from agentflow.loop.turn import StopReason, Turn, TurnOptions
 from agentflow.messages import (
     ContentBlock,
     DataBlock,
@@ -86,7 +109,18 @@ from agentflow.ports.model import Model, ModelRequest, resolve_model
 from agentflow.ports.store import MemoryStore, Store
 from agentflow.reactive import Flux, Mono, Subscription, threads
 from agentflow.specs import Clock, ModelOptions, ToolSpec, Usage
-from agentflow.tools import Dep, Tool, ToolContext, ToolEmitter, ToolType, tool
+from agentflow.tools import (
+    Dep,
+    Tool,
+    ToolContext,
+    ToolEmitter,
+    ToolRegistry,
+    Toolset,
+    ToolType,
+    default_tools,
+    external_tool,
+    tool,
+)
 from agentflow.transcript import Transcript, legalise
 from agentflow.verdicts import Again, Answer, Approve, Decided, Deny, Recover, Resolution, Stop, Suspend, Verdict
 
@@ -98,6 +132,7 @@ __all__ = [
     "AgentBuilder",
     "AgentFlowError",
     "AgentFlux",
+    "AgentRegistry",
     "AgentView",
     "Answer",
     "Approve",
@@ -111,17 +146,21 @@ __all__ = [
     "Decision",
     "Deny",
     "Dep",
+    "DuplicateNameError",
     "Error",
     "ErrorPhase",
+    "Finder",
     "Flux",
     "FunctionHook",
     "Hook",
     "HookContractError",
     "HookError",
     "HookEvent",
+    "HookOptions",
     "HookResult",
     "HookSet",
     "HookTimeoutError",
+    "HooksByName",
     "MemoryStore",
     "MessagesAdded",
     "MissingOutputError",
@@ -132,6 +171,7 @@ __all__ = [
     "ModelRequest",
     "Mono",
     "Msg",
+    "NotRegisteredError",
     "Notification",
     "Outcome",
     "Paused",
@@ -148,8 +188,11 @@ __all__ = [
     "PreReasoning",
     "PreToolRound",
     "PreTurn",
+    "ProcessHooks",
+    "QueueFullError",
     "ReasoningChunk",
     "ReasoningEvent",
+    "Receipt",
     "Recover",
     "Reply",
     "Resolution",
@@ -162,6 +205,7 @@ __all__ = [
     "Session",
     "SessionConflictError",
     "Stop",
+    "StopReason",
     "Store",
     "StoreError",
     "Subscription",
@@ -173,18 +217,25 @@ __all__ = [
     "Tool",
     "ToolArgumentError",
     "ToolContext",
+    "ToolContractError",
     "ToolEmitter",
     "ToolError",
     "ToolNotFoundError",
+    "ToolRegistry",
     "ToolResultBlock",
     "ToolSchedule",
     "ToolSpec",
     "ToolType",
     "ToolUseBlock",
     "ToolUseDelta",
+    "Toolset",
     "Transcript",
     "TranscriptError",
+    "Turn",
+    "TurnDeniedError",
     "TurnEvent",
+    "TurnOptions",
+    "TurnQueue",
     "TurnTimeoutError",
     "TurnValue",
     "TurnView",
@@ -193,13 +244,28 @@ __all__ = [
     "Verdict",
     "Veto",
     "WrongRunMethodError",
+    "after_each_tool",
+    "after_llm",
+    "after_tool_round",
+    "after_user_input",
+    "before_each_tool",
+    "before_llm",
+    "before_tool_round",
+    "default_agents",
     "default_hooks",
+    "default_tools",
+    "external_tool",
     "fold",
     "fold_events",
     "fold_facts",
+    "installed_hook_names",
+    "installed_hooks",
     "legalise",
     "new_id",
     "on",
+    "on_complete",
+    "on_error",
+    "process_hooks",
     "resolve_model",
     "threads",
     "tool",

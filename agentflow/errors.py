@@ -13,20 +13,25 @@ from __future__ import annotations
 __all__ = [
     "AgentFlowError",
     "CallTimeoutError",
+    "DuplicateNameError",
     "HookContractError",
     "HookError",
     "HookTimeoutError",
     "MissingOutputError",
     "ModelError",
+    "NotRegisteredError",
+    "QueueFullError",
     "SafeExecutionError",
     "ScriptError",
     "SessionConflictError",
     "StoreError",
     "SuspendedError",
     "ToolArgumentError",
+    "ToolContractError",
     "ToolError",
     "ToolNotFoundError",
     "TranscriptError",
+    "TurnDeniedError",
     "TurnTimeoutError",
     "UsageError",
     "Veto",
@@ -48,6 +53,43 @@ class TranscriptError(UsageError):
 
 class MissingOutputError(UsageError):
     """`Reply.output` was read on a reply that carries no typed output."""
+
+
+class NotRegisteredError(UsageError, LookupError):
+    """A name was looked up that nobody registered.
+
+    Args:
+        kind: What was looked for, such as `tool`.
+        name: The name that was asked for.
+        known: The names that exist here.
+        close: Those of them that look like it.
+    """
+
+    def __init__(self, kind: str, name: str, known: tuple[str, ...], close: tuple[str, ...] = ()) -> None:
+        hint = f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
+        super().__init__(
+            f"No {kind} is registered as {name!r}.{hint} Registered here: {', '.join(known) or 'nothing'}."
+        )
+        self.kind = kind
+        self.name = name
+        self.known = known
+
+
+class DuplicateNameError(UsageError, ValueError):
+    """Two different things were registered under one name.
+
+    Args:
+        kind: What they are, such as `tool`.
+        name: The name.
+        first: What has the name, and where it was written and registered.
+        second: What was to get it, likewise.
+        fix: What would be legal.
+    """
+
+    def __init__(self, kind: str, name: str, first: str, second: str, fix: str) -> None:
+        super().__init__(f"Two {kind}s are registered as {name!r}: {first}, and {second}. {fix}")
+        self.kind = kind
+        self.name = name
 
 
 class Veto(AgentFlowError):  # noqa: N818 - a hook raises a veto; it is control flow that reads as a word, not a fault
@@ -156,18 +198,50 @@ class ToolArgumentError(ToolError):
     """The arguments of a tool call do not fit its signature; the message names each field that is wrong."""
 
 
+class ToolContractError(ToolError, UsageError):
+    """A tool does not keep what its `type` promises: its author has to act.
+
+    Args:
+        tool: The tool's name.
+        type: Its type, such as `completion_check`.
+        got: What it does or gave instead.
+        demand: What the type demands.
+    """
+
+    def __init__(self, tool: str, type: str, got: str, demand: str) -> None:  # noqa: A002 - as the tool's attribute
+        super().__init__(f"Tool {tool!r} has type={type!r} and {got}. Such a tool {demand}.")
+        self.tool = tool
+        self.type = type
+
+
 class TurnTimeoutError(ToolError, TimeoutError):
     """A tool passed its time limit and was cancelled.
 
     Args:
         tool: The tool's name.
         timeout: The limit, in seconds.
+        turn: The id of the turn (in a call: of the tool use).
     """
 
-    def __init__(self, tool: str, timeout: float) -> None:
+    def __init__(self, tool: str, timeout: float, turn: str = "") -> None:
         super().__init__(f"Tool {tool!r} did not finish within {timeout:g} s and was cancelled.")
         self.tool = tool
         self.timeout = timeout
+        self.turn = turn
+
+
+class TurnDeniedError(ToolError):
+    """A turn that was run by hand or by a queue was refused: a hook denied it, or it needs an approval that it has not.
+
+    Args:
+        tool: The tool's name.
+        reason: Why.
+    """
+
+    def __init__(self, tool: str, reason: str) -> None:
+        super().__init__(f"The turn of tool {tool!r} was denied: {reason}")
+        self.tool = tool
+        self.reason = reason
 
 
 class WrongRunMethodError(ToolError):
@@ -176,6 +250,23 @@ class WrongRunMethodError(ToolError):
 
 class SafeExecutionError(ToolError):
     """A turn was run or changed while it was already running."""
+
+
+class QueueFullError(UsageError):
+    """A turn was put into a queue that has no place left.
+
+    Args:
+        agent: The agent whose queue it is.
+        size: How many turns wait in it.
+        why: Why the turn could not wait for a place.
+    """
+
+    def __init__(self, agent: str, size: int, why: str) -> None:
+        super().__init__(
+            f"The queue of agent {agent!r} is full: {size} turns wait, and {why}. Let it run (agent.run()), put the turn "
+            "later, or give the agent a larger queue_limit."
+        )
+        self.agent = agent
 
 
 class HookError(AgentFlowError):

@@ -618,13 +618,25 @@ class MessagesAdded(CallEvent, Notification):
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class TurnView:
-    """What a hook may know of a turn in an agent's queue."""
+    """What a hook may know of a turn that was put into a queue or is run by hand.
+
+    Attributes:
+        id: The turn's id; the `tool_use` of its Acting events has the same.
+        tool_use: The tool's name and the bound arguments.
+        timeout: Seconds that it may take.
+        stop_reason: How it ended (`StopReason`); None while it has not.
+        tags: Its labels.
+        sender: The agent that sent it; empty where nobody did.
+        sender_run: The run that it was sent from, if there was one.
+    """
 
     id: str
     tool_use: ToolUseBlock
     timeout: float | None = None
     stop_reason: str | None = None
     tags: frozenset[str] = frozenset()
+    sender: str = ""
+    sender_run: str = ""
 
 
 @_event

@@ -26,11 +26,19 @@ __all__ = [
     "Reasoned",
     "RoundClosed",
     "RoundSuspended",
+    "SessionBegan",
+    "StateKept",
     "ToolDecided",
     "ToolFinished",
     "ToolStarted",
     "TurnRecord",
 ]
+
+
+class SessionBegan(NamedTuple):
+    """The conversation starts with messages that were made elsewhere; the first fact of a session, where there is one."""
+
+    messages: tuple[Msg, ...]
 
 
 class CallOpened(NamedTuple):
@@ -127,6 +135,12 @@ class Compacted(NamedTuple):
     messages: tuple[Msg, ...]
 
 
+class StateKept(NamedTuple):
+    """The session's typed state as it now is: JSON data by `"module:qualname"` of its class."""
+
+    values: Mapping[str, Any]
+
+
 class CallClosed(NamedTuple):
     """A call is over; `final` is stored as its last message (after the `PostCall` chain)."""
 
@@ -137,7 +151,8 @@ class CallClosed(NamedTuple):
 
 
 Fact: TypeAlias = (
-    CallOpened
+    SessionBegan
+    | CallOpened
     | CallResumed
     | Reasoned
     | ToolDecided
@@ -147,6 +162,7 @@ Fact: TypeAlias = (
     | RoundSuspended
     | Injected
     | Compacted
+    | StateKept
     | CallClosed
 )
 

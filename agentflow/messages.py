@@ -486,6 +486,8 @@ class Pending:
         request: What the hook said in `Suspend(request)`.
         tool_use: The call that waits, with its effective arguments.
         hook: Who asked.
+        within: The call of this conversation behind which a sub-agent waits; None: it is this conversation's own.
+        source: The path of that sub-agent's name.
     """
 
     id: str
@@ -493,6 +495,8 @@ class Pending:
     request: Any = None
     tool_use: ToolUseBlock | None = None
     hook: str = ""
+    within: str | None = None
+    source: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 from agentflow._slotted import draft_class
 from agentflow.frozen import EMPTY, freeze
 
-__all__ = ["Clock", "Lane", "ModelOptions", "ToolChoice", "ToolSpec", "Usage"]
+__all__ = ["AnyTool", "Clock", "Lane", "ModelOptions", "ToolChoice", "ToolSpec", "Usage"]
 
 Lane: TypeAlias = Literal["research", "read", "write"]
 """How a tool is scheduled in a round: research and read tools run in parallel, write tools one by one."""
@@ -118,6 +118,20 @@ class ToolSpec:
 
     def __repr__(self) -> str:
         return f"ToolSpec({self.name!r}, lane={self.lane!r})"
+
+
+class AnyTool(Protocol):
+    """A tool, as far as words know it."""
+
+    @property
+    def name(self) -> str:
+        """What the model calls it."""
+        ...
+
+    @property
+    def spec(self) -> ToolSpec:
+        """What the model is told."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,16 +20,20 @@ PACKAGE = ROOT / "agentflow"
 FLOORS: dict[str, int] = {
     # F0 ground: imports nothing of ours but ground
     "errors": 0,
+    "fair_lock": 0,
     "_slotted": 0,
+    "bell": 0,
     "frozen": 0,
     "ids": 0,
     # F1 words
+    "registry": 1,
     "specs": 1,
     "messages": 1,
     "chunks": 1,
     "verdicts": 1,
     "transcript": 1,
     "facts": 1,
+    "codec": 1,
     "context": 1,
     "events": 1,
     "reactive": 1,
@@ -57,11 +61,29 @@ FLOORS: dict[str, int] = {
 
 ADAPTERS = {part for part, floor in FLOORS.items() if floor == 5}
 
-HEAVY = {"litellm", "dbos", "sqlalchemy", "rich", "click", "aiohttp", "tenacity", "griffe", "httpx"}
+HEAVY = {
+    "litellm",
+    "dbos",
+    "sqlalchemy",
+    "rich",
+    "click",
+    "aiohttp",
+    "tenacity",
+    "griffe",
+    "httpx",
+    "jsonschema",
+    "referencing",
+}
 """Third parties that cost time to load; only adapters and doors know them."""
 
 HEAVY_BELOW = {
-    ("tools.schema", "griffe"): "docstrings are parsed when a schema is first read; imported in that function"
+    ("loop.attempts", "tenacity"): "tools that ask for retries; imported in that function",
+    ("tools.schema", "griffe"): "docstrings are parsed when a schema is first read; imported in that function",
+    (
+        "tools.schema_arguments",
+        "jsonschema",
+    ): "JSON schemas that users give are checked when a call comes; imported there",
+    ("tools.schema_arguments", "referencing"): "comes with jsonschema; imported beside it",
 }
 """Licensed exceptions: (module, third party) → reason. Such an import stands in a function."""
 

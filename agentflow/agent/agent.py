@@ -14,14 +14,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from pydantic_core import to_json
 from reactivex.abc import DisposableBase
 
 from agentflow.agent.builder import AgentBuilder
+from agentflow.agent.checks import Decisions, check_decisions, check_timeout, decisions_of, input_of, not_open
+from agentflow.agent.definition import agent_from_dict, agent_to_dict
 from agentflow.agent.peers import QueueingAgent, asking_tool
 from agentflow.agent.registration import HookSource, hooks_of, tools_of
 from agentflow.agent.registry import AgentRegistry, default_agents
-from agentflow.context import RunContext, as_messages, find_dep
-from agentflow.errors import SuspendedError, ToolError, UsageError
+from agentflow.context import RunContext, find_dep
+from agentflow.errors import ToolError, UsageError
 from agentflow.events import HookEvent
 from agentflow.hooks.chain import HookSet
 from agentflow.hooks.defaults import default_hooks
@@ -32,18 +35,19 @@ from agentflow.ids import new_id as fresh_id
 from agentflow.loop.driver import Run
 from agentflow.loop.machine import State
 from agentflow.loop.run import LoopConfig, RunBase, ToolSuspended, current_turn
+from agentflow.loop.saved import found_by_name, read_json
 from agentflow.loop.schedule import ToolSchedule
 from agentflow.loop.session import Session
 from agentflow.loop.stream import EventStream, Port
 from agentflow.loop.view import View
-from agentflow.messages import Msg, Reply, message, text_block
+from agentflow.messages import Msg, Reply
 from agentflow.ports.clock import SystemClock
 from agentflow.ports.model import Model
 from agentflow.ports.store import Store
 from agentflow.reactive import CallMono, Flux
 from agentflow.specs import Clock, ModelOptions
+from agentflow.tools.registry import ToolRegistry
 from agentflow.tools.tool import Tool, tool
-from agentflow.verdicts import Answer, Approve, Deny, Resolution
 
 __all__ = ["Agent", "AgentFlux"]
 
@@ -123,7 +127,7 @@ class Agent(QueueingAgent):
         self._process_seen: tuple[Hook, ...] = ()
         self._agents = agents
         self._queue_limit = queue_limit
-        self._asking: Tool[..., object] | None = None
+        self._asking: Tool[..., Any] | None = None
         self._view = View(name, description, specs, model if isinstance(model, str) else model.name)
         self._store = store
         self._swapping = threading.Lock()
@@ -173,7 +177,7 @@ class Agent(QueueingAgent):
         return self._own_hooks
 
     @property
-    def asking(self) -> Tool[..., object]:
+    def asking(self) -> Tool[..., Any]:
         """The tool whose turns are questions to this agent (`other.ask(name, ...)`)."""
         if self._asking is None:
             self._asking = asking_tool(self.call, self.name)
@@ -244,7 +248,7 @@ class Agent(QueueingAgent):
     def resume(
         self,
         session: str | Session | None = None,
-        decisions: Mapping[str, Resolution] | None = None,
+        decisions: Decisions | None = None,
         *,
         options: ModelOptions | None = None,
         timeout: float | None = None,
@@ -255,7 +259,8 @@ class Agent(QueueingAgent):
 
         Args:
             session: The suspended session; the implicit one by default.
-            decisions: By tool-use id: `Approve()`, `Approve(input=...)`, `Deny(reason)` or `Answer(value)`.
+            decisions: By the keys of `reply.pending`: `Approve()`, `Approve(input=...)`, `Deny(reason)` or `Answer(value)`; a
+                mapping, or pairs.
             options: As in `call`, like the rest.
 
         Raises:
@@ -271,7 +276,7 @@ class Agent(QueueingAgent):
     def resume_stream(
         self,
         session: str | Session | None = None,
-        decisions: Mapping[str, Resolution] | None = None,
+        decisions: Decisions | None = None,
         *,
         options: ModelOptions | None = None,
         timeout: float | None = None,
@@ -298,11 +303,11 @@ class Agent(QueueingAgent):
         deps: object,
         hooks: HookSource,
     ) -> Reply:
-        messages = _input(given, self.config.new_id)
+        messages = input_of(given, self.config.new_id)
         chosen = self._session_of(session)
         extra = hooks_of(hooks) if hooks else ()
         if timeout is not None:
-            _check_timeout(timeout)
+            check_timeout(timeout)
         if not chosen.try_acquire():
             await chosen.acquire(self.name)
         return await self._opened(chosen, messages, options, timeout, deps, extra, None, False).execute()
@@ -318,11 +323,11 @@ class Agent(QueueingAgent):
         reader: Port | None,
         children: bool = False,
     ) -> Run:
-        messages = _input(given, self.config.new_id)
+        messages = input_of(given, self.config.new_id)
         chosen = self._session_of(session)
         extra = hooks_of(hooks) if hooks else ()
         if timeout is not None:
-            _check_timeout(timeout)
+            check_timeout(timeout)
         if not chosen.try_acquire():
             await chosen.acquire(self.name)
         return self._opened(chosen, messages, options, timeout, deps, extra, reader, children)
@@ -342,7 +347,7 @@ class Agent(QueueingAgent):
         try:
             machine = session.machine
             if machine.state is not State.USER_INPUT or machine.suspended:
-                raise _not_open(session)
+                raise not_open(session)
             run = self._run(session, self.config.new_id("run_"), options, timeout, deps, extra, reader, children)
         except BaseException:
             session.release()
@@ -353,7 +358,7 @@ class Agent(QueueingAgent):
     async def _reopen(
         self,
         session: str | Session | None,
-        decisions: Mapping[str, Resolution],
+        decisions: Decisions,
         options: ModelOptions | None,
         timeout: float | None,
         deps: object,
@@ -363,18 +368,19 @@ class Agent(QueueingAgent):
     ) -> Run:
         chosen = self._session_of(session)
         extra = hooks_of(hooks) if hooks else ()
-        _check_timeout(timeout)
+        check_timeout(timeout)
         await chosen.acquire(self.name)
         try:
             machine = chosen.machine
             if machine.next() == "input":
                 raise UsageError(f"Session {chosen.id!r} is not suspended: there is nothing to resume. Call the agent.")
-            _check_decisions(chosen, decisions)
+            decided = decisions_of(chosen, decisions)
+            check_decisions(chosen, decided, self.config.tools)
             run = self._run(chosen, machine.run_id, options, timeout, deps, extra, reader, children)
         except BaseException:
             chosen.release()
             raise
-        return run.continuing(decisions)
+        return run.continuing(decided)
 
     def _run(
         self,
@@ -516,6 +522,97 @@ class Agent(QueueingAgent):
         with self._swapping:
             self._own_hooks = self._own_hooks.without(hook)
 
+    # ---- copies and data
+
+    def branch(self, name: str) -> Agent:
+        """Another agent of the same making, with copies of its waiting turns and of its implicit conversation.
+
+        Nothing is shared that can change: what one of them does, the other does not see. A conversation that a store keeps
+        is copied there: `store.fork(agent.name, name)`.
+
+        Args:
+            name: The other agent's name.
+
+        Raises:
+            UsageError: A call runs on the implicit session.
+        """
+        config = self.config
+        hooks = self.hooks
+        made = Agent(
+            name,
+            config.model,
+            system=config.system,
+            description=config.view.description,
+            tools=config.tools.values(),
+            hooks=(),
+            default_hooks=(),
+            options=config.options,
+            max_iterations=config.max_iterations,
+            schedule=config.schedule,
+            store=self._store,
+            tags=config.tags,
+            process_hooks=config.process,
+            agents=self._agents,
+            queue_limit=self._queue_limit,
+            clock=config.clock,
+            new_id=config.new_id,
+        )
+        made._own_hooks = hooks
+        made._process_seen = self._process_seen
+        if self._implicit is not None and self._store is None:
+            made._implicit = self._implicit.copy(name)
+        if self._queue is not None:
+            self._queue.copy_to(made.queue)
+        return made
+
+    def to_dict(self) -> dict[str, Any]:
+        """The agent's definition and queue as JSON-compatible data: what is code by its name. Sessions have their own.
+
+        Raises:
+            UsageError: A tool or hook is a closure or a lambda, which a name does not carry; an option is no data.
+
+        Example:
+            >>> Agent("greeter", "openai/gpt-5", system="Be brief.").to_dict()["system"]
+            'Be brief.'
+        """
+        return agent_to_dict(self)
+
+    @staticmethod
+    def from_dict(
+        data: Mapping[str, Any],
+        *,
+        tools: ToolRegistry | Iterable[Tool[..., Any]] | None = None,
+        hooks: Iterable[Hook] = (),
+        model: Model | None = None,
+        system: Any = None,
+        **rest: Any,
+    ) -> Agent:
+        """Make the agent again that `to_dict` has saved.
+
+        Args:
+            data: The data.
+            tools: Where tools are found by name: a registry, or tools; the default registry by default.
+            hooks: The hooks that are named in it; the default hooks are known.
+            model: The model, where it was no name.
+            system: The system prompt, where it was a function.
+            rest: What data does not hold: `store`, `agents`, `process_hooks`, `clock`, `new_id`.
+
+        Raises:
+            StoreError: The data is no agent, or newer than this code.
+            NotRegisteredError: A tool or a hook is not found.
+            UsageError: The model or the system prompt has to be given.
+        """
+        return agent_from_dict(Agent, data, tools, hooks, model, system, rest)
+
+    def to_json(self) -> str:
+        """`to_dict` as JSON text."""
+        return to_json(self.to_dict()).decode()
+
+    @staticmethod
+    def from_json(text: str | bytes, **given: Any) -> Agent:
+        """`from_dict` of JSON text."""
+        return Agent.from_dict(read_json(text, "agent"), **given)
+
     # ---- being a tool
 
     def as_tool(self, name: str | None = None, description: str | None = None) -> Tool[..., Any]:
@@ -531,7 +628,7 @@ class Agent(QueueingAgent):
             return await agent.answer(message)
 
         about = description or self.description or f"Ask the agent {self.name}."
-        return tool(name=name or self.name, description=about, timeout=None)(ask)
+        return tool(name=name or self.name, description=about, timeout=None)(found_by_name(ask))
 
     async def answer(self, message: str) -> str:
         """What `as_tool` does: a call in a fresh session.
@@ -566,19 +663,7 @@ class Agent(QueueingAgent):
         return reply.text
 
     def __repr__(self) -> str:
-        return (
-            f"Agent({self.name!r}, {self._view.model_name!r}, {len(self.config.tools)} tools, {len(self._own_hooks)} hooks)"
-        )
-
-
-def _not_open(session: Session) -> Exception:
-    machine = session.machine
-    if machine.suspended:
-        return SuspendedError(session.id, tuple(p.id for p in machine.pending if p.kind != "parked"))
-    return UsageError(
-        f"Session {session.id!r} holds an unfinished call (state {machine.state.name}); continue it with "
-        "agent.resume(session) before the next one."
-    )
+        return f"Agent({self.name!r}, {self._view.model_name!r}, {len(self.config.tools)} tools, {len(self._own_hooks)} hooks)"
 
 
 class _Registered(DisposableBase):
@@ -595,43 +680,3 @@ class _Registered(DisposableBase):
 
 def _is_handler(hook: Hook, function: Callable[[Any], Any], kind: type) -> bool:
     return getattr(hook, "handler", None) == function and hook.events == (kind,)
-
-
-def _input(given: Any, new_id: Callable[[str], str]) -> tuple[Msg, ...]:
-    if isinstance(given, str):
-        if not given.strip():
-            raise UsageError("The input is empty; say something to the agent, or resume(...) a suspended session.")
-        return (message("user", (text_block(given),), new_id("msg_")),)
-    messages = as_messages(given, new_id)
-    if not messages:
-        raise UsageError("The input is empty; say something to the agent, or resume(...) a suspended session.")
-    for msg in messages:
-        if msg.role not in ("user", "assistant") or msg.tool_uses:
-            raise UsageError(
-                f"A call's input is user messages (and assistant messages without tool calls), not a {msg.role} message. "
-                "A system prompt is the agent's system=; a conversation to start from is Session.fresh(messages=...)."
-            )
-    return messages
-
-
-def _check_timeout(timeout: float | None) -> None:
-    if timeout is not None and not timeout > 0:
-        raise UsageError(f"timeout={timeout}: it is seconds and must be above 0.")
-
-
-def _check_decisions(session: Session, decisions: Mapping[str, Resolution]) -> None:
-    pending = {p.id: p for p in session.pending}
-    unknown = [key for key in decisions if key not in pending]
-    if unknown:
-        raise UsageError(f"Session {session.id!r}: no call {unknown} waits for a decision; waiting: {list(pending)}.")
-    for key, decision in decisions.items():
-        if not isinstance(decision, Approve | Deny | Answer):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise UsageError(
-                f"The decision for {key!r} is {decision!r:.60}; legal are Approve(), Approve(input=...), Deny(reason), "
-                "Answer(value)."
-            )
-    missing = [key for key, p in pending.items() if key not in decisions and p.kind != "parked"]
-    if missing:
-        raise UsageError(
-            f"Session {session.id!r}: decisions are missing for {missing}; give one for each pending call."
-        )

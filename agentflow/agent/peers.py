@@ -14,6 +14,7 @@ from agentflow.context import RunContext, as_messages
 from agentflow.errors import UsageError
 from agentflow.hooks.chain import HookSet
 from agentflow.loop.run import LoopConfig, current_turn
+from agentflow.loop.saved import found_by_name
 from agentflow.loop.session import Session
 from agentflow.loop.turn import Turn
 from agentflow.messages import Msg, Reply
@@ -45,7 +46,7 @@ class QueueingAgent(ABC):
 
     @property
     @abstractmethod
-    def asking(self) -> Tool[..., object]:
+    def asking(self) -> Tool[..., Any]:
         """The tool whose turns are questions to it."""
 
     @property
@@ -142,7 +143,8 @@ class QueueingAgent(ABC):
         place = current_turn.get()
         turn.send_by(self.name, "" if place is None else place.run.run_id)
 
-def asking_tool(answer: Callable[..., CallMono[Reply]], name: str) -> Tool[..., object]:
+
+def asking_tool(answer: Callable[..., CallMono[Reply]], name: str) -> Tool[..., Any]:
     """The tool whose turns are questions to an agent.
 
     Args:
@@ -154,4 +156,4 @@ def asking_tool(answer: Callable[..., CallMono[Reply]], name: str) -> Tool[..., 
         given = message if isinstance(message, str) else [msg_from_dict(data) for data in message]
         return await answer(given, session=Session.fresh() if session is None else session)
 
-    return Tool(ask, name="ask", description=f"Ask the agent {name}.", timeout=None)
+    return Tool(found_by_name(ask), name="ask", description=f"Ask the agent {name}.", timeout=None)

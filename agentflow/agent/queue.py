@@ -14,20 +14,26 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Generator, Iterator
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping
 from contextvars import ContextVar, copy_context
-from typing import Any, Generic, Protocol, TypeVar, cast
+from typing import Any, Generic, Literal, Protocol, TypeVar, cast
 
 from loguru import logger
+from pydantic import ConfigDict, with_config
+from typing_extensions import TypedDict
 
 from agentflow.bell import Bell
 from agentflow.errors import QueueFullError, SafeExecutionError, TurnDeniedError, UsageError
 from agentflow.events import HookEvent, Paused, PostPut, PrePut, Resumed, TurnValue
 from agentflow.fair_lock import FairLock
 from agentflow.hooks.chain import HookSet
+from agentflow.hooks.hook import Hook
+from agentflow.loop.bound import BoundTool
 from agentflow.loop.run import LoopConfig, current_turn
+from agentflow.loop.saved import FORMAT_VERSION, Finder, check_form
 from agentflow.loop.stream import EventStream, Port
-from agentflow.loop.turn import Turn, make_host, make_run, run_turn
+from agentflow.loop.turn import Turn
+from agentflow.loop.turn_run import make_host, make_run, run_turn
 from agentflow.reactive import Flux
 from agentflow.tools.checks import ToolType
 from agentflow.tools.tool import Tool
@@ -56,6 +62,11 @@ class Owner(Protocol):
         """Its hooks, the process-wide ones that match included."""
         ...
 
+    @property
+    def asking(self) -> Tool[..., Any]:
+        """The tool whose turns are questions to it."""
+        ...
+
 
 class Receipt(Awaitable[T], Generic[T]):
     """What became of a turn that was put into a queue: await it for the turn's value.
@@ -64,6 +75,7 @@ class Receipt(Awaitable[T], Generic[T]):
         turn: The turn.
         to: The name of the agent whose queue it is in.
         done: Whether it is over.
+        seen: Whether somebody has asked for its value, or been told of its error.
     """
 
     def __init__(self, turn: Turn[T], to: str) -> None:
@@ -72,7 +84,7 @@ class Receipt(Awaitable[T], Generic[T]):
         self.done = False
         self._value: Any = None
         self._error: BaseException | None = None
-        self._seen = False
+        self.seen = False
         self._bell = Bell()
         self._cancel: Callable[[], None] | None = None
 
@@ -94,7 +106,7 @@ class Receipt(Awaitable[T], Generic[T]):
             self._cancel()
 
     async def _wait(self) -> T:
-        self._seen = True
+        self.seen = True
         await self._bell.wait_for(lambda: self.done)
         if self._error is not None:
             raise self._error
@@ -104,11 +116,25 @@ class Receipt(Awaitable[T], Generic[T]):
         return self._wait().__await__()
 
     def __del__(self) -> None:
-        if getattr(self, "_error", None) is not None and not self._seen:
+        if getattr(self, "_error", None) is not None and not self.seen:
             logger.opt(exception=self._error).error("a turn that was sent to {} failed, and nobody asked", self.to)
 
     def __repr__(self) -> str:
         return f"Receipt({self.turn!r}, to={self.to!r}, done={self.done})"
+
+
+@with_config(ConfigDict(extra="forbid"))
+class _EntryData(TypedDict):
+    turn: dict[str, Any]
+    sent: bool
+
+
+@with_config(ConfigDict(extra="forbid"))
+class _QueueData(TypedDict):
+    format: Literal["agentflow.queue"]
+    version: int
+    paused: bool
+    turns: list[_EntryData]
 
 
 class _Entry:
@@ -141,7 +167,9 @@ class TurnQueue:
 
     def __init__(self, owner: Owner, limit: int | None) -> None:
         if limit is not None and limit < 1:
-            raise UsageError(f"Agent {owner.name!r}: queue_limit={limit}; a queue holds at least one turn, or None for any.")
+            raise UsageError(
+                f"Agent {owner.name!r}: queue_limit={limit}; a queue holds at least one turn, or None for any."
+            )
         self._owner = owner
         self.limit = limit
         self._entries: deque[_Entry] = deque()
@@ -227,7 +255,9 @@ class TurnQueue:
                 raise QueueFullError(self._owner.name, len(self._entries), "wait=False was said")
             if self in _inside.get():
                 raise QueueFullError(
-                    self._owner.name, len(self._entries), "the turn that puts it there runs in this queue: it would wait for itself"
+                    self._owner.name,
+                    len(self._entries),
+                    "the turn that puts it there runs in this queue: it would wait for itself",
                 )
         await self._putting.acquire()
         try:
@@ -261,8 +291,8 @@ class TurnQueue:
             raise SafeExecutionError(f"Turn {turn.id!r} of tool {name!r} is running and cannot be queued meanwhile.")
         if turn.queued:
             raise SafeExecutionError(
-                f"Turn {turn.id!r} of tool {name!r} is in the queue of agent {turn.queued!r} already; put turn.copy() to run it "
-                "twice."
+                f"Turn {turn.id!r} of tool {name!r} is in the queue of agent {turn.queued!r} already; put turn.copy() to "
+                "run it twice."
             )
 
     async def _enter(self, turn: Turn[T], sent: bool) -> Receipt[T]:
@@ -278,16 +308,18 @@ class TurnQueue:
             turn.leave()
             raise
         receipt = Receipt(turn, owner.name)
-        entry = _Entry(turn, receipt, sent)
-        receipt.cancel(lambda: self._take_back(entry))
-        self._entries.append(entry)
-        self._bell.ring()
+        self._hold(_Entry(turn, receipt, sent))
         await run.fire(PostPut, None, turn.view)
         return receipt
 
-    async def _follow(self, turn: Turn[Any]) -> None:
+    def _hold(self, entry: _Entry) -> None:
+        entry.receipt.cancel(lambda: self._take_back(entry))
+        self._entries.append(entry)
+        self._bell.ring()
+
+    async def _follow(self, turn: BoundTool) -> None:
         """A tool has given a turn: it is put at the end, also where the queue is full."""
-        await self._enter(turn, sent=False)
+        await self._enter(cast("Turn[Any]", turn), sent=False)
 
     def check_not_inside(self, asker: str) -> None:
         """Refuse a question from within a turn of this queue, which would have to end before it is answered.
@@ -407,6 +439,7 @@ class TurnQueue:
                 port.run = run
             value = await run_turn(turn, run, port)
         except BaseException as error:
+            entry.receipt.seen = entry.receipt.seen or port is not None
             entry.receipt.settle(None, _lasting(error, turn))
             raise
         finally:
@@ -416,6 +449,53 @@ class TurnQueue:
         entry.receipt.settle(value, None)
         done = turn.tool.type is ToolType.COMPLETION_CHECK and value is True
         return done or run.stop is not None
+
+    # ---- as data
+
+    def to_dict(self) -> dict[str, Any]:
+        """The queue as JSON-compatible data: the turn that runs, then those that wait, and whether it is paused.
+
+        Raises:
+            UsageError: A turn holds what a name does not carry, or what is no data.
+        """
+        current = () if self._current is None else (self._current,)
+        turns = [{"turn": entry.turn.to_dict(), "sent": entry.sent} for entry in (*current, *self._entries)]
+        return {"format": "agentflow.queue", "version": FORMAT_VERSION, "paused": self._paused, "turns": turns}
+
+    def restore(self, data: Mapping[str, Any], hooks: Iterable[Hook] = ()) -> None:
+        """Put the turns that `to_dict` has saved at the end; no `PrePut` fires, they were put before.
+
+        Args:
+            data: The data.
+            hooks: The hooks that turns name.
+
+        Raises:
+            StoreError: The data is no queue, or newer than this code.
+            NotRegisteredError: The agent lacks a tool, or a hook was not given. Nothing was restored.
+        """
+        saved = check_form(_QueueData, data, "queue")
+        find = Finder((*self._owner.config.tools.values(), self._owner.asking), hooks)
+        turns = [(Turn.from_dict(item["turn"], find), item["sent"]) for item in saved["turns"]]
+        for turn, sent in turns:
+            if turn.tool is self._owner.asking:
+                self._private[turn.tool.name] = turn.tool
+            turn.enter(self._owner.name)
+            receipt = Receipt(turn, self._owner.name)
+            entry = _Entry(turn, receipt, sent)
+            entry.place, entry.inside = None, ()
+            self._hold(entry)
+        if saved["paused"]:
+            self.pause()
+
+    def copy_to(self, other: TurnQueue) -> None:
+        """Put copies of the waiting turns into another queue, which is paused if this one is."""
+        for entry in tuple(self._entries):
+            turn = entry.turn.copy()
+            if entry.turn.tool is self._owner.asking:
+                continue  # a question to this agent
+            turn.enter(other.name)
+            other._hold(_Entry(turn, Receipt(turn, other.name), sent=False))
+        other._paused = self._paused
 
     # ---- pausing
 

@@ -3,32 +3,27 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, cast
 
 from agentflow.errors import UsageError
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.named import HookSource, NamedEvent, hooks_of
+from agentflow.tools.registry import default_tools
 from agentflow.tools.tool import Tool
 
 __all__ = ["HookSource", "hooks_of", "tools_of"]
 
 
 def tools_of(sources: Iterable[Any]) -> dict[str, Tool[..., Any]]:
-    """Resolve tools by name.
+    """Resolve tools by name: tools, agents, names in the default registry, and what holds tools (a `Toolset`, a list).
 
     Raises:
         UsageError: A plain function, or two tools of one name.
+        NotRegisteredError: A name that the default registry does not know.
     """
     tools: dict[str, Tool[..., Any]] = {}
-    for source in sources:
-        if not isinstance(source, Tool):
-            made = getattr(source, "as_tool", None)
-            if callable(made):
-                source = made()
-            else:
-                raise _no_tool(source)
-        found = cast("Tool[..., Any]", source)
+    for found in _flat(sources):
         other = tools.get(found.name)
         if other is found:
             continue
@@ -39,6 +34,22 @@ def tools_of(sources: Iterable[Any]) -> dict[str, Tool[..., Any]]:
             )
         tools[found.name] = found
     return tools
+
+
+def _flat(sources: Iterable[Any]) -> Iterator[Tool[..., Any]]:
+    """One tool after the other: themselves, agents as tools, registered names, and whatever holds tools."""
+    for source in sources:
+        made = getattr(source, "as_tool", None)
+        if isinstance(source, Tool):
+            yield cast("Tool[..., Any]", source)
+        elif callable(made):
+            yield cast("Tool[..., Any]", made())
+        elif isinstance(source, str):
+            yield default_tools[source]
+        elif isinstance(source, Iterable) and not isinstance(source, type | Hook):
+            yield from _flat(cast("Iterable[Any]", source))
+        else:
+            raise _no_tool(source)
 
 
 def _no_tool(source: Any) -> UsageError:

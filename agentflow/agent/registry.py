@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 from agentflow.agent.queue import TurnQueue
-from agentflow.messages import Msg
 from agentflow.registry import NamedRegistry
 from agentflow.tools.tool import Tool
 
@@ -27,12 +25,9 @@ class Peer(Protocol):
         ...
 
     @property
-    def asking(self) -> Tool[..., object]:
+    def asking(self) -> Tool[..., Any]:
         """The tool whose turns are questions to it."""
         ...
-
-
-Question = str | Msg | Sequence[Msg]
 
 
 class AgentRegistry(NamedRegistry[Peer]):

@@ -19,7 +19,7 @@ import asyncio
 import operator
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from types import CoroutineType
-from typing import Any, NamedTuple, Protocol, TypeAlias, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 from reactivex import Observable
 
@@ -37,6 +37,7 @@ from agentflow.events import (
 )
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.options import Call, call_of, listens_to
+from agentflow.hooks.recording import Around, ChangeListener, recorded, recorded_around
 from agentflow.messages import Msg
 from agentflow.reactive import EMPTY, Flux, Just, Mono, first_value
 from agentflow.verdicts import Again, Decided, Deny, Stop, Suspend, Verdict
@@ -47,8 +48,6 @@ _STRENGTH: dict[type, int] = {Again: 1, Stop: 2, Suspend: 3}
 _GUARD_MAY = (Deny, Stop, Suspend, Again)
 _STAGES = (PreCall, PreReasoning, PreToolRound, PreActing)
 _put = object.__setattr__
-
-Around: TypeAlias = Callable[[Any, Any], Any]
 
 
 class Entry(NamedTuple):
@@ -138,27 +137,55 @@ class HookSet:
     """Hooks in order. Immutable: `with_hooks` and `without` make new ones, so a run keeps the one it began with.
 
     Args:
-        hooks: The hooks, as registered.
+        hooks: The hooks, as registered; those of a narrower scope first.
+        process: Process-wide hooks that match; in a tie they come last, and `with_hooks` adds before them.
     """
 
-    __slots__ = ("_all", "_arounds", "_chains", "hooks", "wraps")
+    __slots__ = ("_all", "_arounds", "_chains", "_narrower", "hooks", "listeners", "own", "process", "wraps")
 
-    def __init__(self, hooks: Iterable[Hook] = ()) -> None:
-        given = tuple(hooks)
-        self.hooks: tuple[Hook, ...] = tuple(sorted(given, key=lambda hook: (_class_of(hook), hook.priority)))
-        self.wraps = any(_wraps(hook) for hook in given)
+    def __init__(self, hooks: Iterable[Hook] = (), process: Iterable[Hook] = ()) -> None:
+        # Sorting is stable: what is given in the order of scope and registration keeps it in a tie.
+        self.own: tuple[Hook, ...] = tuple(sorted(hooks, key=_rank))
+        self.process: tuple[Hook, ...] = tuple(process)
+        self.hooks: tuple[Hook, ...] = self.own
+        if self.process:
+            self.hooks = tuple(sorted((*self.own, *self.process), key=_rank))
+        self.wraps = any(_wraps(hook) for hook in self.hooks)
+        self.listeners = tuple([hook for hook in self.hooks if isinstance(hook, ChangeListener)])
         self._all: dict[type[Event], Chain | None] | None = None
         self._chains: dict[type[Event], Chain | None] = {}
         self._arounds: dict[type[Event], tuple[tuple[Around, Hook], ...]] = {}
+        self._narrower: dict[tuple[tuple[Hook, ...], tuple[Hook, ...]], HookSet] | None = None
 
     def with_hooks(self, hooks: Iterable[Hook]) -> HookSet:
         """A set that also has these, registered last."""
         added = tuple(hooks)
-        return HookSet((*self.hooks, *added)) if added else self
+        return HookSet((*self.own, *added), self.process) if added else self
 
     def without(self, hook: Hook) -> HookSet:
         """A set without this hook."""
-        return HookSet(h for h in self.hooks if h is not hook)
+        return HookSet((h for h in self.own if h is not hook), (h for h in self.process if h is not hook))
+
+    def with_process(self, process: Iterable[Hook]) -> HookSet:
+        """The set with other process-wide hooks."""
+        return HookSet(self.own, process)
+
+    def inside(self, narrower: tuple[Hook, ...], process: tuple[Hook, ...]) -> HookSet:
+        """The set for something of a narrower scope: its own hooks win a tie. Made once per combination.
+
+        Args:
+            narrower: The hooks of the tool or turn.
+            process: The process-wide hooks that match it.
+        """
+        if not narrower and len(process) == len(self.process):
+            return self
+        made = self._narrower
+        if made is None:
+            made = self._narrower = {}
+        found = made.get((narrower, process))
+        if found is None:
+            found = made[narrower, process] = HookSet((*narrower, *self.own), process)
+        return found
 
     def chain(self, kind: type[Event]) -> Chain | None:
         """The chain of an event type; None where nobody listens."""
@@ -182,7 +209,10 @@ class HookSet:
         for hook in self.hooks:
             if id(hook) not in seen and listens_to(hook, kind):
                 seen.add(id(hook))
-                parts[_class_of(hook)].append(Entry(call_of(hook, kind), hook))
+                call = call_of(hook, kind)
+                if self.listeners and not hook.observer:
+                    call = recorded(call, hook, kind, self.listeners)
+                parts[_class_of(hook)].append(Entry(call, hook))
         return Chain(kind, *map(tuple, parts)) if seen else None
 
     def arounds(self, kind: type[Event]) -> tuple[tuple[Around, Hook], ...]:
@@ -191,8 +221,12 @@ class HookSet:
         if found is None:
             once = {id(hook): hook for hook in self.hooks if _wraps(hook) and kind in _STAGES}
             wrapping = list(once.values())  # in the chain's order: editing hooks, guards, observers, each by priority
-            found = self._arounds[kind] = tuple((cast("Around", hook.around), hook) for hook in wrapping)
+            found = self._arounds[kind] = tuple((self._around(hook), hook) for hook in wrapping)
         return found
+
+    def _around(self, hook: Hook) -> Around:
+        around = cast("Around", hook.around)
+        return recorded_around(around, hook, self.listeners) if self.listeners else around
 
     def describe(self) -> str:
         """The order in which hooks run, event by event, as text."""
@@ -228,6 +262,10 @@ def _parts(chain: Chain | None) -> tuple[tuple[str, tuple[Entry, ...]], ...]:
 
 def _class_of(hook: Hook) -> int:
     return 2 if hook.observer else 1 if hook.guard else 0
+
+
+def _rank(hook: Hook) -> tuple[int, float]:
+    return _class_of(hook), hook.priority
 
 
 async def run_chain(chain: Chain, event: Event, faults: Faults) -> Event:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Iterable
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeVar
+from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
 
 from reactivex import Observable
 
 from agentflow.events import Event, HookEvent
 from agentflow.messages import Msg
+from agentflow.specs import AnyTool
 from agentflow.verdicts import Verdict
-
-if TYPE_CHECKING:
-    from agentflow.tools.tool import Tool
 
 __all__ = ["FailurePolicy", "Hook", "HookResult", "HookValue"]
 
@@ -99,7 +97,7 @@ class Hook:
         """
         return True
 
-    def tools(self) -> Iterable[Tool[..., Any]]:
+    def tools(self) -> Iterable[AnyTool]:
         """Tools that come with the hook."""
         return ()
 

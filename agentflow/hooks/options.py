@@ -17,10 +17,11 @@ from agentflow.context import Shadow
 from agentflow.errors import HookTimeoutError, UsageError, Veto
 from agentflow.events import Event, PostActing
 from agentflow.hooks.hook import Hook
+from agentflow.messages import ToolUseBlock
 from agentflow.reactive import EMPTY, Mono, first_value
 from agentflow.verdicts import Deny
 
-__all__ = ["Call", "call_of", "check_options", "listens_to"]
+__all__ = ["Call", "call_of", "check_options", "concerns_tool", "listens_to"]
 
 Call: TypeAlias = Callable[[Any], Any]
 
@@ -85,7 +86,7 @@ def call_of(hook: Hook, kind: type[Event]) -> Call:
     """The hook's call for one event class, its options around it."""
     call = handler_of(hook)
     if hook.only_tools and "tool_use" in {f.name for f in fields(kind)}:
-        call = _filtered(call, hook.only_tools)
+        call = _filtered(call, hook)
     if hook.in_thread:
         call = _threaded(call)
     if hook.timeout is not None:
@@ -111,12 +112,14 @@ async def _resolve(result: Any) -> Any:
     return await cast("Awaitable[Any]", result) if isinstance(result, Awaitable) else result
 
 
-def _filtered(call: Call, patterns: tuple[str, ...]) -> Call:
+def concerns_tool(hook: Hook, use: ToolUseBlock | None) -> bool:
+    """Whether a hook's `only_tools` names the tool of a call."""
+    return use is not None and any(fnmatchcase(use.name, pattern) for pattern in hook.only_tools)
+
+
+def _filtered(call: Call, hook: Hook) -> Call:
     def filtered(event: Any) -> Any:
-        use = event.tool_use
-        if use is not None and any(fnmatchcase(use.name, pattern) for pattern in patterns):
-            return call(event)
-        return None
+        return call(event) if concerns_tool(hook, event.tool_use) else None
 
     return filtered
 

@@ -25,8 +25,8 @@ from agentflow.errors import (
     Veto,
 )
 from agentflow.events import ErrorPhase, PostActing, PreActing
-from agentflow.fair_lock import FairLock
 from agentflow.facts import ToolDecided, ToolFinished, ToolStarted
+from agentflow.fair_lock import FairLock
 from agentflow.hooks.chain import HookSet
 from agentflow.loop.attempts import carefully, held_locks
 from agentflow.loop.drive import LimitPassed, TimeLimit, drive

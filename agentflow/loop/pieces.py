@@ -14,8 +14,8 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextvars import Context
 from typing import Any, Protocol, cast
 
-from agentflow.hooks.chain import HookSet
 from agentflow.events import ActingChunk
+from agentflow.hooks.chain import HookSet
 from agentflow.loop.drive import TimeLimit, drive
 from agentflow.loop.run import RunBase
 from agentflow.loop.stream import Port

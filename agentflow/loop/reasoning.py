@@ -11,9 +11,10 @@ from loguru import logger
 from agentflow.chunks import ModelChunk, fold
 from agentflow.context import as_messages
 from agentflow.errors import HookContractError, Veto
-from agentflow.events import ErrorPhase, Event, PostReasoning, PreReasoning, Purpose, ReasoningChunk
+from agentflow.events import ErrorPhase, Event, PostReasoning, PreActing, PreReasoning, Purpose, ReasoningChunk
 from agentflow.facts import Injected, Reasoned, RoundSuspended
 from agentflow.hooks.chain import HookSet
+from agentflow.hooks.options import concerns_tool
 from agentflow.loop.run import RunBase, one_call
 from agentflow.messages import Msg, Pending, ToolUseBlock, message, with_metadata
 from agentflow.ports.model import Model, ModelRequest, resolve_model
@@ -324,6 +325,8 @@ def sealed(run: RunBase, kind: type[E], *values: object) -> E:
 def wrap(run: RunBase, kind: type[Any], event: Any, source: Any, scope: HookSet | None = None) -> Any:
     """Put the onion of `around` around a stage's work; the lowest priority is outermost."""
     for around, hook in reversed((run.hooks if scope is None else scope).arounds(kind)):
+        if hook.only_tools and kind is PreActing and not concerns_tool(hook, event.tool_use):
+            continue
         try:
             wrapped = around(event, source)
         except Exception as error:

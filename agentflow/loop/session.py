@@ -259,6 +259,16 @@ class Session(FairLine):
 
     # ---- as data
 
+    def copy(self, id: str) -> Session:  # noqa: A002
+        """An independent copy under another id, in no store; of a suspended session one that is suspended too.
+
+        Raises:
+            UsageError: A call is running on it.
+        """
+        copy = Session.from_dict({**self.to_dict(), "id": id})
+        copy.implicit = self.implicit
+        return copy
+
     def to_dict(self) -> dict[str, Any]:
         """The session as JSON-compatible data, its typed state included; suspended, it can be resumed from them.
 
@@ -293,7 +303,10 @@ class Session(FairLine):
             run_state = EMPTY if carried.state is None else _saved_state(self.id, carried.state)
         if machine.compacted is not None and not any(isinstance(fact, Compacted) for fact in facts):
             facts = (Compacted(machine.run_id, *machine.compacted), *facts)
-        return session_to_dict(SavedSession(self.id, tuple(messages), tuple(facts), state, seq, run_state))
+        data = session_to_dict(SavedSession(self.id, tuple(messages), tuple(facts), state, seq, run_state))
+        waiting = {waits.within for waits in self.pending if waits.within is not None}
+        inner = {use_id: session.to_dict() for use_id, session in (self.inner or {}).items() if use_id in waiting}
+        return {**data, "inner": inner} if inner else data
 
     def to_json(self) -> str:
         """`to_dict` as JSON text."""
@@ -306,6 +319,10 @@ class Session(FairLine):
         Raises:
             StoreError: The data is no session, was written by a newer agentflow, or does not fit together.
         """
+        inner: Mapping[str, Any] | None = None
+        if isinstance(data, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] - input from outside
+            data = dict(data)
+            inner = data.pop("inner", None)
         saved = session_from_dict(data)
         try:
             session = Session(saved.id, saved.messages)
@@ -320,6 +337,8 @@ class Session(FairLine):
         run_state = StateMap()
         run_state.restore(saved.run_state)
         session.carried = session._open_run(saved.facts, saved.seq, run_state)
+        if inner:
+            session.inner = {use_id: Session.from_dict(saved_inner) for use_id, saved_inner in inner.items()}
         return session
 
     @staticmethod

@@ -1,17 +1,89 @@
-"""The store port: where a session's facts are kept. `MemoryStore` is the default of a bare agent."""
+"""The store port: where sessions are kept. `MemoryStore` keeps them in the process.
+
+Rules:
+
+1. A session is its facts, in order; how many there are is its version.
+2. A store only ever appends. Who writes says which version it knows (`expected`); if the session has moved on, nothing is
+   written and a `SessionConflictError` says so. So two writers never interleave.
+3. The same fact at the same place, delivered twice, is stored once.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
-from typing import Protocol
+import time
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Literal, NamedTuple, Protocol, Self, TypeAlias, runtime_checkable
 
-from agentflow.facts import Fact
+from agentflow.codec import SavedSession, fact_key, session_from_dict, session_to_dict
+from agentflow.errors import SessionConflictError, StoreError
+from agentflow.facts import (
+    CallClosed,
+    CallOpened,
+    CallResumed,
+    Fact,
+    RoundClosed,
+    RoundSuspended,
+    SessionBegan,
+    StateKept,
+)
 
-__all__ = ["MemoryStore", "Store"]
+__all__ = [
+    "Claim",
+    "MemoryStore",
+    "SessionInfo",
+    "SessionStatus",
+    "SessionStore",
+    "Store",
+    "conflict",
+    "imported_facts",
+    "no_point",
+    "no_session",
+    "status_after",
+    "taken",
+    "told_otherwise",
+]
+
+SessionStatus: TypeAlias = Literal["idle", "unfinished", "suspended"]
+"""`idle`: a call may come; `unfinished`: a call is running, or was cut by a crash; `suspended`: it waits for a decision."""
+
+
+class SessionInfo(NamedTuple):
+    """One line of a store's list of sessions.
+
+    Attributes:
+        id: The session's id.
+        version: How many facts it has.
+        updated: When the last one was written, in seconds since the epoch.
+        status: Whether it is idle, unfinished or suspended.
+    """
+
+    id: str
+    version: int
+    updated: float
+    status: SessionStatus
+
+    @property
+    def suspended(self) -> bool:
+        """Whether it waits for a decision."""
+        return self.status == "suspended"
+
+
+class Claim(Protocol):
+    """The right to write a session, for the time of one call."""
+
+    @property
+    def version(self) -> int:
+        """The session's version when the right was given."""
+        ...
+
+    def release(self) -> None:
+        """Let the next writer in; returns at once, from any thread."""
+        ...
 
 
 class Store(Protocol):
-    """An append-only journal of facts per session."""
+    """An append-only journal of facts per session: the least that an agent needs."""
 
     def append(self, session_id: str, facts: Sequence[Fact]) -> Awaitable[None] | None:
         """Add facts; a store that is done at once returns None, another an awaitable that ends when they are safe.
@@ -26,8 +98,178 @@ class Store(Protocol):
         ...
 
 
-class MemoryStore:
-    """Keeps facts in the process.
+@runtime_checkable
+class SessionStore(Store, Protocol):
+    """A store that knows versions, and looks after the sessions that it keeps."""
+
+    def append(
+        self, session_id: str, facts: Sequence[Fact], *, expected: int | None = None
+    ) -> Awaitable[None] | None:
+        """Add facts, all or none.
+
+        Args:
+            session_id: The session; the first fact makes it.
+            facts: What to add.
+            expected: The version that the writer knows; None adds at the end, and leaves out what is there already.
+
+        Raises:
+            SessionConflictError: The session has another version than expected; nothing was written.
+            StoreError: They could not be kept.
+        """
+        ...
+
+    def claim(self, session_id: str) -> Awaitable[Claim] | None:
+        """Wait for the right to write; None where this store lets writers find out when they append."""
+        ...
+
+    async def sessions(self) -> list[SessionInfo]:
+        """All sessions, the last used first."""
+        ...
+
+    async def fork(self, session_id: str, new_id: str, at: int | str | None = None) -> None:
+        """Copy a session up to a point.
+
+        Args:
+            session_id: The session to copy.
+            new_id: The copy's id.
+            at: How many facts to take, or the `run_id` after which to stop; None takes all. Any point is legal: cut in
+                the middle of a call, the copy is `unfinished`, and `agent.resume` goes on from there.
+
+        Raises:
+            StoreError: There is no such session or point, or `new_id` is taken.
+        """
+        ...
+
+    async def rename(self, session_id: str, new_id: str) -> None:
+        """Give a session another id.
+
+        Raises:
+            StoreError: There is no such session, or `new_id` is taken.
+        """
+        ...
+
+    async def delete(self, session_id: str) -> bool:
+        """Forget a session.
+
+        Returns:
+            Whether it was there.
+        """
+        ...
+
+    async def export(self, session_id: str) -> dict[str, Any]:
+        """A session as JSON-compatible data.
+
+        Raises:
+            StoreError: There is no such session, or it cannot be read.
+        """
+        ...
+
+    async def import_(self, data: Mapping[str, Any], session_id: str | None = None) -> str:
+        """Take in what `export` or `Session.to_dict` made.
+
+        Args:
+            data: The session.
+            session_id: The id that it gets; its own by default.
+
+        Returns:
+            The id.
+
+        Raises:
+            StoreError: The data is no session, or the id is taken.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Finish what is being written, and let go of files and connections."""
+        ...
+
+
+# ---- what stores share
+
+
+def conflict(session_id: str, expected: int, found: int) -> SessionConflictError:
+    """Build the error of a writer whose version is not the session's."""
+    state = f"it has {found} facts now" if found else "it is not there any more"
+    return SessionConflictError(
+        f"Session {session_id!r} was changed by another writer: {expected} facts were known here, {state}. Nothing of "
+        "this was written. Call again: the agent loads the session anew. To let calls wait for each other instead: "
+        "SqlStore(url, on_conflict='wait')."
+    )
+
+
+def no_session(session_id: str, known: Iterable[str] = ()) -> StoreError:
+    """Build the error of a session that is not there."""
+    names = ", ".join(repr(name) for name in sorted(known)[:10])
+    return StoreError(
+        f"There is no session {session_id!r} in this store{f' (there are {names})' if names else ''}; "
+        "store.sessions() lists them."
+    )
+
+
+def taken(session_id: str) -> StoreError:
+    """Build the error of an id that is in use."""
+    return StoreError(f"Session {session_id!r} exists already. Choose another id, or delete it first.")
+
+
+def no_point(session_id: str, at: int | str, version: int) -> StoreError:
+    """Build the error of a fork at a place that does not exist."""
+    return StoreError(
+        f"Session {session_id!r} cannot be forked at {at!r}: at= takes a number of facts from 1 to {version}, or the "
+        "run_id of one of its calls (reply.run_id)."
+    )
+
+
+def status_after(facts: Sequence[Fact]) -> SessionStatus | None:
+    """The status that facts leave a session in; None where they say nothing of it."""
+    for fact in reversed(facts):
+        match fact:
+            case CallClosed():
+                return "suspended" if fact.outcome == "suspended" else "idle"
+            case RoundSuspended():
+                return "suspended"
+            case CallOpened() | CallResumed() | RoundClosed():
+                return "unfinished"
+            case _:
+                pass
+    return None
+
+
+def imported_facts(saved: SavedSession) -> tuple[Fact, ...]:
+    """A saved session as facts alone."""
+    facts: tuple[Fact, ...] = saved.facts
+    if saved.messages:
+        facts = (SessionBegan(saved.messages), *facts)
+    if saved.state:
+        facts = (*facts, StateKept(saved.state))
+    if not facts:
+        facts = (SessionBegan(()),)  # a session without messages is one too
+    return facts
+
+
+class _Journal:
+    __slots__ = ("facts", "keys", "status", "updated")
+
+    def __init__(self) -> None:
+        self.facts: list[Fact] = []
+        self.keys: dict[str, Fact] | None = None  # made when a writer without a version comes
+        self.status: SessionStatus = "idle"
+        self.updated = 0.0
+
+    def known(self) -> dict[str, Fact]:
+        if self.keys is None:
+            self.keys = {key: fact for fact in self.facts if (key := fact_key(fact)) is not None}
+        return self.keys
+
+    def add(self, facts: Sequence[Fact]) -> None:
+        self.facts.extend(facts)
+        if self.keys is not None:
+            self.keys.update({key: fact for fact in facts if (key := fact_key(fact)) is not None})
+        self.status = status_after(facts) or self.status
+        self.updated = time.time()
+
+
+class MemoryStore(SessionStore):
+    """Keeps sessions in the process.
 
     Example:
         >>> store = MemoryStore()
@@ -35,22 +277,118 @@ class MemoryStore:
         ()
     """
 
-    __slots__ = ("_facts",)
+    __slots__ = ("_journals",)
 
     def __init__(self) -> None:
-        self._facts: dict[str, list[Fact]] = {}
+        self._journals: dict[str, _Journal] = {}
 
-    def append(self, session_id: str, facts: Sequence[Fact]) -> None:
-        """Add facts."""
-        journal = self._facts.get(session_id)
-        if journal is None:
-            journal = self._facts[session_id] = []
-        journal.extend(facts)
+    def append(self, session_id: str, facts: Sequence[Fact], *, expected: int | None = None) -> Awaitable[None] | None:
+        """Add facts; see `SessionStore.append`."""
+        journal = self._journals.get(session_id)
+        if expected is None:
+            journal = self._journal(session_id)
+            facts = _news(session_id, journal, facts)
+        elif journal is None:
+            if expected:
+                raise conflict(session_id, expected, 0)
+            journal = self._journal(session_id)
+        elif len(journal.facts) != expected:
+            if journal.facts[expected : expected + len(facts)] == list(facts):
+                return None  # delivered twice
+            raise conflict(session_id, expected, len(journal.facts))
+        if facts:
+            journal.add(facts)
+        return None
 
-    def load(self, session_id: str) -> Sequence[Fact]:
+    def _journal(self, session_id: str) -> _Journal:
+        return self._journals.setdefault(session_id, _Journal())
+
+    def load(self, session_id: str) -> Awaitable[Sequence[Fact]] | Sequence[Fact]:
         """Return all facts of a session, oldest first."""
-        return tuple(self._facts.get(session_id, ()))
+        journal = self._journals.get(session_id)
+        return () if journal is None else tuple(journal.facts)
 
-    def delete(self, session_id: str) -> None:
+    def claim(self, session_id: str) -> Awaitable[Claim] | None:
+        """None: writers find out when they append."""
+        return None
+
+    async def sessions(self) -> list[SessionInfo]:
+        """All sessions, the last used first."""
+        found = [SessionInfo(id, len(j.facts), j.updated, j.status) for id, j in self._journals.items()]  # noqa: A001
+        return sorted(found, key=lambda info: (-info.updated, info.id))
+
+    async def fork(self, session_id: str, new_id: str, at: int | str | None = None) -> None:
+        """Copy a session up to a point; see `SessionStore.fork`."""
+        facts = self._existing(session_id).facts
+        stop = len(facts) if at is None else at
+        if isinstance(stop, str):
+            stop = max((n for n, fact in enumerate(facts, 1) if getattr(fact, "run_id", None) == at), default=0)
+        if not 1 <= stop <= len(facts):
+            raise no_point(session_id, at or 0, len(facts))
+        self._free(new_id).add(facts[:stop])
+
+    async def rename(self, session_id: str, new_id: str) -> None:
+        """Give a session another id."""
+        journal = self._existing(session_id)
+        if new_id in self._journals:
+            raise taken(new_id)
+        self._journals[new_id] = journal
+        del self._journals[session_id]
+
+    async def delete(self, session_id: str) -> bool:
         """Forget a session."""
-        self._facts.pop(session_id, None)
+        return self._journals.pop(session_id, None) is not None
+
+    async def export(self, session_id: str) -> dict[str, Any]:
+        """A session as JSON-compatible data."""
+        return session_to_dict(SavedSession(session_id, (), tuple(self._existing(session_id).facts)))
+
+    async def import_(self, data: Mapping[str, Any], session_id: str | None = None) -> str:
+        """Take in what `export` or `Session.to_dict` made."""
+        saved = session_from_dict(data)
+        name = saved.id if session_id is None else session_id
+        self._free(name).add(imported_facts(saved))
+        return name
+
+    def _existing(self, session_id: str) -> _Journal:
+        journal = self._journals.get(session_id)
+        if journal is None:
+            raise no_session(session_id, self._journals)
+        return journal
+
+    def _free(self, session_id: str) -> _Journal:
+        if session_id in self._journals:
+            raise taken(session_id)
+        return self._journal(session_id)
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+def _news(session_id: str, journal: _Journal, facts: Sequence[Fact]) -> list[Fact]:
+    """What of the facts is not there yet."""
+    news: list[Fact] = []
+    for fact in facts:
+        key = fact_key(fact)
+        there = None if key is None else journal.known().get(key)
+        if there is None:
+            news.append(fact)
+        elif there != fact:
+            raise told_otherwise(session_id, key or "")
+    return news
+
+
+def told_otherwise(session_id: str, key: str) -> SessionConflictError:
+    """Build the error of a fact that is stored already with other content."""
+    return SessionConflictError(
+        f"Session {session_id!r} holds another fact under the natural key {key!r}: two writers work on the same call. "
+        "Nothing was written; load the session to see how it went on."
+    )

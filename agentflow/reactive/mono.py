@@ -27,7 +27,7 @@ from agentflow.reactive.operators.timed import label, limit_value
 from agentflow.reactive.piping import Piping
 from agentflow.reactive.publisher import Source, not_a_source, refuse_running_loop, resolve_source
 from agentflow.reactive.sched import Threads
-from agentflow.reactive.signals import EMPTY, Empty, plain_function, seconds_of
+from agentflow.reactive.signals import EMPTY, Empty, plain_function, seconds_of, seconds_until
 from agentflow.reactive.subscription import Subscription, running_loop
 
 if TYPE_CHECKING:
@@ -423,6 +423,20 @@ class Mono(Piping[T_co], Coroutine[Any, Any, T_co], metaclass=_MonoType):
             if value is not EMPTY:
                 await asyncio.sleep(seconds)
             return value
+
+        return Mono(run)
+
+    def delay_subscription(
+        self, duetime: datetime | timedelta | float, scheduler: abc.SchedulerBase | None = None
+    ) -> Mono[T_co]:
+        """Start the work `duetime` later (or at that moment)."""
+        if scheduler is not None:
+            return Mono.from_observable(super().delay_subscription(duetime, scheduler))
+        due = duetime if isinstance(duetime, datetime) else seconds_of("delay_subscription", duetime)
+
+        async def run() -> T_co | Empty:
+            await asyncio.sleep(seconds_until(due) if isinstance(due, datetime) else due)
+            return await self.resolve()
 
         return Mono(run)
 

@@ -1,7 +1,23 @@
 """Tools: what a model can ask for (`docs/tools.md`)."""
 
 from agentflow.tools.context import Dep, ToolContext, ToolEmitter
+from agentflow.tools.external import external_tool
+from agentflow.tools.registry import ToolRegistry, default_tools
 from agentflow.tools.results import failure_text, render
 from agentflow.tools.tool import Tool, ToolType, tool
+from agentflow.tools.toolset import Toolset
 
-__all__ = ["Dep", "Tool", "ToolContext", "ToolEmitter", "ToolType", "failure_text", "render", "tool"]
+__all__ = [
+    "Dep",
+    "Tool",
+    "ToolContext",
+    "ToolEmitter",
+    "ToolRegistry",
+    "ToolType",
+    "Toolset",
+    "default_tools",
+    "external_tool",
+    "failure_text",
+    "render",
+    "tool",
+]

@@ -8,11 +8,11 @@ from pydantic import ValidationError
 from pydantic_core import from_json, to_json
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from pydantic_core import ErrorDetails
 
-__all__ = ["explain"]
+__all__ = ["IS_MISSING", "IS_UNKNOWN", "ArgumentsMismatchError", "explain", "shown"]
 
 _MOST_PROBLEMS = 10
 _LONGEST_VALUE = 60
@@ -26,6 +26,21 @@ _JSON_NAMES: dict[type, str] = {
 }
 _MISSING = ("missing", "missing_argument", "missing_keyword_only_argument")
 _UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
+IS_MISSING = "is missing"
+IS_UNKNOWN = "is not known here"
+_NO_OBJECT = ("arguments_type", "dict_type", "model_type", "dataclass_type")
+
+
+class ArgumentsMismatchError(ValueError):
+    """Arguments do not fit a JSON schema.
+
+    Args:
+        problems: What is wrong, by path.
+    """
+
+    def __init__(self, problems: Mapping[str, Sequence[str]]) -> None:
+        super().__init__("; ".join(f"{path}: {' or '.join(texts)}" for path, texts in problems.items()))
+        self.problems = problems
 
 
 def explain(tool: str, raw: str, error: ValueError, arguments: Sequence[tuple[str, bool]]) -> str:
@@ -39,25 +54,29 @@ def explain(tool: str, raw: str, error: ValueError, arguments: Sequence[tuple[st
     """
     start = f"Tool {tool!r} was not run: its arguments"
     expected = f"The arguments must be a JSON object {_keys(arguments)}."
+    if isinstance(error, ArgumentsMismatchError):
+        about_keys = any(text in (IS_MISSING, IS_UNKNOWN) for texts in error.problems.values() for text in texts)
+        return _told(start, error.problems, expected if about_keys else None)
     if not isinstance(error, ValidationError):
         return f"{start} cannot be read ({error}). {expected}"
     details = error.errors(include_url=False)
     kind = details[0]["type"]
     if kind == "json_invalid":
         return f"{start} are not valid JSON ({details[0].get('ctx', {}).get('error', 'unreadable')}). {expected}"
-    if kind == "arguments_type":
+    if kind in _NO_OBJECT and not details[0]["loc"]:
         came: object = details[0]["input"]
         return f"{start} are a JSON {_JSON_NAMES.get(type(came), 'value')}. {expected}"
     if kind == "string_unicode" and not details[0]["loc"]:
         return f"{start} hold half of a surrogate pair, which no encoding can carry. {expected}"
-    problems = _problems(from_json(raw), details)
+    about_keys = any(len(detail["loc"]) == 1 and detail["type"] in _MISSING + _UNKNOWN for detail in details)
+    return _told(start, _problems(from_json(raw), details), expected if about_keys else None)
+
+
+def _told(start: str, problems: Mapping[str, Sequence[str]], expected: str | None) -> str:
     lines = [f"- {path}: {' or '.join(texts)}" for path, texts in problems.items()]
     if len(lines) > _MOST_PROBLEMS:
         lines[_MOST_PROBLEMS:] = [f"- and {len(lines) - _MOST_PROBLEMS} more"]
-    text = "\n".join([f"{start} do not fit.", *lines])
-    if any(len(detail["loc"]) == 1 and detail["type"] in _MISSING + _UNKNOWN for detail in details):
-        text = f"{text}\n{expected}"
-    return text
+    return "\n".join([f"{start} do not fit.", *lines, *([expected] if expected else ())])
 
 
 def _keys(arguments: Sequence[tuple[str, bool]]) -> str:
@@ -87,11 +106,11 @@ def _merge(texts: list[str]) -> list[str]:
 
 def _problem(detail: ErrorDetails) -> str:
     if detail["type"] in _MISSING:
-        return "is missing"
+        return IS_MISSING
     if detail["type"] in _UNKNOWN:
-        return "is not known here"
+        return IS_UNKNOWN
     message = detail["msg"].removeprefix("Input ")
-    return f"{message}; got {_shown(detail['input'])}"
+    return f"{message}; got {shown(detail['input'])}"
 
 
 def _path(value: object, detail: ErrorDetails) -> str:
@@ -109,7 +128,8 @@ def _path(value: object, detail: ErrorDetails) -> str:
     return path or "arguments"
 
 
-def _shown(value: object) -> str:
+def shown(value: object) -> str:
+    """A value as JSON, cut where it is long."""
     try:
         text = to_json(value, fallback=repr).decode()
     except ValueError:

@@ -15,9 +15,30 @@ if TYPE_CHECKING:
 
     from agentflow.specs import Lane
 
-__all__ = ["OPTIONS", "ToolType", "check_kind", "check_signature", "checked_name", "checked_type"]
+__all__ = [
+    "OPTIONS",
+    "ToolType",
+    "check_external",
+    "check_kind",
+    "check_limits",
+    "check_signature",
+    "checked_name",
+    "checked_type",
+]
 
-OPTIONS: Final = ("name", "description", "type", "timeout", "tags", "idempotent", "requires_approval", "in_thread")
+OPTIONS: Final = (
+    "name",
+    "description",
+    "type",
+    "timeout",
+    "lock",
+    "retries",
+    "tags",
+    "idempotent",
+    "requires_approval",
+    "in_thread",
+    "external",
+)
 """The keywords of `@tool`; every other one fixes a parameter."""
 
 _NAME: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_-]{0,63}")
@@ -91,6 +112,40 @@ def check_kind(name: str, function: Callable[..., Any], in_thread: bool, flags: 
             f"Tool {name!r} is a plain def, which would block the event loop. Make it an `async def`, or run it in a "
             "thread: @tool(in_thread=True)."
         )
+
+
+def check_limits(name: str, timeout: float | None, retries: int) -> None:
+    if timeout is not None and not timeout > 0:
+        raise UsageError(f"Tool {name!r} has timeout={timeout!r}; legal are seconds above 0, or None for no limit.")
+    if retries != 0 and (type(retries) is not int or retries < 0):
+        raise UsageError(
+            f"Tool {name!r} has retries={retries!r}; legal is how often it is tried again: 0 (never) or a whole number "
+            "above."
+        )
+
+
+def check_external(
+    name: str,
+    in_thread: bool,
+    lock: bool,
+    retries: int,
+    requires_approval: bool,
+    streaming: bool,
+    limited: bool,
+    fixed: Mapping[str, object] | None,
+) -> None:
+    never = "its function never runs, so there is nothing to"
+    for given, what, reason in (
+        (in_thread, "in_thread=True", f"{never} move to a thread"),
+        (lock, "lock=True", f"{never} lock"),
+        (retries, f"retries={retries}", f"{never} try again"),
+        (requires_approval, "requires_approval=True", "whoever answers the call decides about it anyway"),
+        (streaming, "`yield`", "an answer comes in one piece; make it a coroutine function"),
+        (limited, "timeout=", f"{never} limit; limit the wait where you answer"),
+        (fixed, "fixed arguments", f"{never} pass {', '.join(fixed or ())} to"),
+    ):
+        if given:
+            raise UsageError(f"Tool {name!r} has external=True together with {what}: {reason}. Leave one of them out.")
 
 
 def check_signature(

@@ -53,11 +53,12 @@ def json_schema(core: CoreSchema, descriptions: Mapping[str, str]) -> dict[str, 
         descriptions: What the docstring says of each.
     """
     schema = _generator()(by_alias=True).generate(core)
-    properties: dict[str, Any] = schema.setdefault("properties", {})
-    for name, text in descriptions.items():
-        if text and name in properties:
-            properties[name].setdefault("description", text)
-    schema.setdefault("type", "object")
+    if "$ref" not in schema:  # a class that contains itself is one reference, and says these itself
+        properties: dict[str, Any] = schema.setdefault("properties", {})
+        for name, text in descriptions.items():
+            if text and name in properties:
+                properties[name].setdefault("description", text)
+        schema.setdefault("type", "object")
     return _Tidy(schema).result()
 
 

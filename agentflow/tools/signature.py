@@ -20,7 +20,7 @@ import typing
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from types import FrameType, FunctionType, UnionType
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, Protocol, TypeAlias, cast
 
 from pydantic import TypeAdapter
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
@@ -30,12 +30,13 @@ from pydantic_core import CoreSchema, SchemaValidator
 from agentflow.context import RunContext
 from agentflow.errors import UsageError
 from agentflow.tools.context import DepMark, ToolContext, ToolEmitter
+from agentflow.tools.contracts import MISSING, return_annotation
 
 with warnings.catch_warnings():  # pydantic 2.11 warns of each use
     warnings.simplefilter("ignore", PydanticExperimentalWarning)
     from pydantic.experimental.arguments_schema import generate_arguments_schema
 
-__all__ = ["Fill", "Plan", "local_names", "plain_function", "read_plan"]
+__all__ = ["Fill", "Plan", "local_names", "plain_function", "read_plan", "return_hint"]
 
 Fill: TypeAlias = Callable[[ToolContext], object]
 """Gives the value of an injected parameter."""
@@ -53,13 +54,21 @@ _IDENTIFIER: Final = re.compile(r"[^\W\d]\w*")
 _MOST_FRAMES: Final = 12
 
 
+class ArgumentsValidator(Protocol):
+    """Checks arguments as the model wrote them."""
+
+    def validate_json(self, data: str, /) -> Any:
+        """Return the arguments by position and by name."""
+        ...
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Plan:
     """A signature, read.
 
     Attributes:
         core: Pydantic's schema of the arguments that the model fills.
-        validator: Built from it.
+        validator: Checks them.
         aliases: Parameters that the model knows by another name.
         fills: How each injected parameter gets its value.
         dep_types: The types that `deps=` must hold.
@@ -67,7 +76,7 @@ class Plan:
     """
 
     core: CoreSchema
-    validator: SchemaValidator
+    validator: ArgumentsValidator
     aliases: Mapping[str, str]
     fills: tuple[tuple[str, Fill], ...]
     dep_types: tuple[type, ...]
@@ -197,12 +206,7 @@ def _hints(
 ) -> dict[str, Any]:
     """Evaluate the parameters' annotations only: what a function returns is often known to type checkers alone."""
     plain = plain_function(function)
-    behind = inspect.unwrap(plain) if plain is not None else None
-    module = cast("dict[str, Any]", getattr(behind, "__globals__", {}))
-    local = {name: value for name, value in _KNOWN.items() if name not in module} | dict(names)
-    if isinstance(behind, FunctionType):
-        local |= _closure(behind)
-        local |= {kind.__name__: kind for kind in getattr(behind, "__type_params__", ())}
+    module, local = _known_names(plain, names)
     annotations: dict[str, Any] = {}
     try:
         if plain is not None:  # reading evaluates them on Python 3.14
@@ -216,6 +220,34 @@ def _hints(
             f"Tool {tool!r}: the annotation of parameter {culprit!r} names {name!r}, which the running program does "
             f"not know. Import or define {name} before the tool, outside `if TYPE_CHECKING:`."
         ) from error
+
+
+def return_hint(function: Callable[..., object], names: Mapping[str, object]) -> object:
+    """Return what a function is annotated to return: a type, its text where that cannot be evaluated, or `MISSING`.
+
+    Args:
+        function: The function.
+        names: What text annotations may refer to, besides the module and the closure.
+    """
+    plain = plain_function(function)
+    raw = MISSING if plain is None else return_annotation(plain)
+    if raw is MISSING:
+        return raw
+    try:
+        return typing.get_type_hints(_stub({"return": raw}), *_known_names(plain, names), include_extras=True)["return"]
+    except (NameError, TypeError, AttributeError, SyntaxError):  # a name of the type checker's, or not a type
+        return raw if isinstance(raw, str) else str(raw)
+
+
+def _known_names(plain: FunctionType | None, names: Mapping[str, object]) -> tuple[dict[str, Any], dict[str, object]]:
+    """What annotations may name: the module's names, and the others."""
+    behind = inspect.unwrap(plain) if plain is not None else None
+    module = cast("dict[str, Any]", getattr(behind, "__globals__", {}))
+    local = {name: value for name, value in _KNOWN.items() if name not in module} | dict(names)
+    if isinstance(behind, FunctionType):
+        local |= _closure(behind)
+        local |= {kind.__name__: kind for kind in getattr(behind, "__type_params__", ())}
+    return module, local
 
 
 def _closure(function: FunctionType) -> dict[str, object]:

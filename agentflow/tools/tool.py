@@ -5,7 +5,8 @@ Rules:
 1. Decorating is cheap and refuses what can be seen at once; schema and validator are built on first use
    (`Tool.prepare` builds them now).
 2. A tool never runs with arguments that did not pass validation: `start` returns work that has not begun, or raises.
-3. A tool is shared by agents, so it cannot be changed; the function behind it stays callable through it.
+3. A tool of some types keeps a contract (`agentflow.tools.contracts`), checked when it is made, prepared, and at run.
+4. A tool is shared by agents, so it cannot be changed; the function behind it stays callable through it.
 """
 
 from __future__ import annotations
@@ -13,19 +14,31 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
+from copy import copy
 from functools import partial
 from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, Literal, NoReturn, Protocol, Self, cast, overload
 
-from pydantic.errors import PydanticInvalidForJsonSchema
 from typing_extensions import ParamSpec, TypeVar
 
 from agentflow.errors import ToolArgumentError, UsageError
+from agentflow.fair_lock import FairLock
 from agentflow.specs import ToolSpec
-from agentflow.tools.arguments import explain
-from agentflow.tools.checks import OPTIONS, ToolType, check_kind, check_signature, checked_name, checked_type
-from agentflow.tools.schema import json_schema, read_docstring
-from agentflow.tools.signature import Plan, local_names, plain_function, read_plan
+from agentflow.tools.blueprint import Blueprint, SchemaBlueprint
+from agentflow.tools.checks import (
+    OPTIONS,
+    ToolType,
+    check_external,
+    check_kind,
+    check_limits,
+    check_signature,
+    checked_name,
+    checked_type,
+)
+from agentflow.tools.contracts import Contract, contract_of
+from agentflow.tools.hooked import HookedTool
+from agentflow.tools.schema_arguments import Outside
+from agentflow.tools.signature import Plan, local_names, plain_function
 
 if TYPE_CHECKING:
     from agentflow.messages import ToolUseBlock
@@ -48,72 +61,7 @@ _LAZY: Final = frozenset({"wants_context", "dep_types", "plan", "_check", "_adds
 type_ = type  # `Tool` has an attribute of that name
 
 
-class _Blueprint:
-    """What a tool and its copies bound to objects share: the function, and what is read from it once."""
-
-    __slots__ = ("_description", "_doc", "_plan", "_schema", "fixed", "function", "in_thread", "name", "names", "owner")
-
-    def __init__(
-        self,
-        function: Callable[..., object],
-        name: str,
-        description: str | None,
-        in_thread: bool,
-        fixed: Mapping[str, object],
-    ) -> None:
-        self.function = function
-        self.name = name
-        self.in_thread = in_thread
-        self.fixed = fixed
-        self.owner: str | None = None
-        self.names: Mapping[str, object] = {}
-        self._description = description
-        self._doc: tuple[str, dict[str, str]] | None = None
-        self._plan: Plan | None = None
-        self._schema: dict[str, Any] | None = None
-
-    def plan(self) -> Plan:
-        if self._plan is None:
-            self._plan = read_plan(
-                self.name,
-                self.function,
-                is_method=self.owner is not None,
-                in_thread=self.in_thread,
-                fixed=self.fixed,
-                names=self.names,
-            )
-            self.names = {}  # lets go of the frame's values
-        return self._plan
-
-    def doc(self) -> tuple[str, dict[str, str]]:
-        if self._doc is None:
-            behind = self.function if isinstance(self.function, FunctionType) else plain_function(self.function)
-            self._doc = read_docstring(behind.__doc__ if behind is not None else None)
-        return self._doc
-
-    def describe(self) -> str:
-        return self._description if self._description is not None else self.doc()[0]
-
-    def parameters(self) -> dict[str, Any]:
-        if self._schema is None:
-            plan = self.plan()
-            said = {plan.aliases.get(name, name): text for name, text in self.doc()[1].items()}
-            try:
-                self._schema = json_schema(plan.core, said)
-            except PydanticInvalidForJsonSchema as error:
-                raise UsageError(
-                    f"Tool {self.name!r}: no JSON schema can be made of its parameters ({error.message}). Use types "
-                    "that JSON can describe, or Dep[X] for what the call's deps= holds."
-                ) from error
-        return self._schema
-
-    def keys(self) -> list[tuple[str, bool]]:
-        schema = self.parameters()
-        required = schema.get("required", ())
-        return [(name, name in required) for name in schema["properties"]]
-
-
-class Tool(Generic[P, R]):
+class Tool(HookedTool, Generic[P, R]):
     """Something a model can ask for. Made by `@tool`.
 
     Calling it calls the function: `await add(1, 2)`, `async for piece in download(url)`.
@@ -123,9 +71,13 @@ class Tool(Generic[P, R]):
         spec: What the model is told; description and schema are built on first reading.
         type: What it does.
         lane: How a round schedules it, from `type`.
-        timeout: Seconds that one run may take; None is no limit.
+        timeout: Seconds that one attempt may take; None is no limit.
+        lock: Held while it runs, so that it runs once at a time; None where it has no lock. Its copies share it.
+        retries: How often it is tried again after an exception or a timeout.
         idempotent: Running it twice does no harm, so a recovery after a crash may.
         requires_approval: Whether a call waits for a person.
+        external: It never runs: a call waits for an answer from outside.
+        contract: What its type demands of the values it gives; None where it demands nothing.
         tags: Free labels.
         streaming: It is an async generator; each value is a piece of its output.
         function: The function behind it.
@@ -138,15 +90,19 @@ class Tool(Generic[P, R]):
     type: ToolType
     lane: Lane
     timeout: float | None
+    lock: FairLock | None
+    retries: int
     idempotent: bool
     requires_approval: bool
+    external: bool
+    contract: Contract | None
     tags: frozenset[str]
     streaming: bool
     function: Callable[..., Any]
     wants_context: bool
     dep_types: tuple[type, ...]
     plan: Plan
-    _blueprint: _Blueprint
+    _blueprint: Blueprint  # pyright: ignore[reportIncompatibleVariableOverride] - set once
     _call: Callable[..., Any]
     _check: Callable[[str], tuple[Any, dict[str, Any] | None]]
     _adds: bool
@@ -160,10 +116,13 @@ class Tool(Generic[P, R]):
         description: str | None = None,
         type: ToolType | str = ToolType.ACTION,  # noqa: A002 - the option's name in the contract
         timeout: float | None = _DEFAULT_TIMEOUT,
+        lock: bool = False,
+        retries: int = 0,
         tags: Iterable[str] = (),
         idempotent: bool = False,
         requires_approval: bool = False,
         in_thread: bool = False,
+        external: bool = False,
         fixed: Mapping[str, object] | None = None,
     ) -> None:
         if isinstance(function, Tool):
@@ -177,12 +136,21 @@ class Tool(Generic[P, R]):
         check_kind(name, function, in_thread, flags)
         if plain is not None:
             check_signature(name, plain, function, fixed)
-        if timeout is not None and not timeout > 0:
-            raise UsageError(f"Tool {name!r} has timeout={timeout!r}; legal are seconds above 0, or None for no limit.")
-        blueprint = _Blueprint(function, name, description, in_thread, fixed or {})
+        check_limits(name, timeout, retries)
+        external = external or isinstance(function, Outside)
+        if external:
+            limited = timeout is not None and timeout is not _DEFAULT_TIMEOUT  # an explicit 60.0 is another object
+            check_external(name, in_thread, lock, retries, requires_approval, streaming, limited, fixed)
+            timeout = None
+        kind = checked_type(name, type)
+        if isinstance(function, Outside):
+            contract = contract_of(name, kind, None, streaming, None)
+            blueprint = SchemaBlueprint(function, name, description, contract)
+        else:
+            contract = contract_of(name, kind, plain, streaming, fixed)
+            blueprint = Blueprint(function, name, description, in_thread, external, fixed or {}, contract)
         if plain is not None and "<locals>" in plain.__qualname__:
             blueprint.names = local_names(plain)
-        kind = checked_type(name, type)
         labels = frozenset((tags,) if isinstance(tags, str) else tags)
         lane = kind.lane
         spec = ToolSpec(
@@ -194,13 +162,21 @@ class Tool(Generic[P, R]):
             type=kind,
             lane=lane,
             timeout=timeout,
+            lock=FairLock() if lock else None,
+            retries=retries,
             idempotent=idempotent,
             requires_approval=requires_approval,
+            external=external,
+            contract=contract if contract is not None and contract.runs else None,
             tags=labels,
             streaming=streaming,
             function=function,
             _blueprint=blueprint,
-            _call=partial(_in_thread, name, function) if in_thread else function,
+            _call=partial(_in_thread, name, function)
+            if in_thread
+            else partial(_never_runs, name)
+            if external
+            else function,
             _bound=False,
             __wrapped__=function,
             __doc__=plain.__doc__ if plain is not None else None,
@@ -239,7 +215,7 @@ class Tool(Generic[P, R]):
 
         Raises:
             ToolArgumentError: The arguments do not fit; the text is written for the model.
-            UsageError: The context is missing, or `deps=` does not hold what the tool asks for.
+            UsageError: The context is missing, `deps=` does not hold what the tool asks for, or the tool is external.
         """
         try:
             arguments = self._check(tool_use.raw)[1] or {}
@@ -267,8 +243,38 @@ class Tool(Generic[P, R]):
             raw = tool_use.raw
             return self._check(raw if raw.strip() else "{}")[1] or {}
         except ValueError as error:
-            text = explain(self.name, raw if raw.strip() else "{}", error, self._blueprint.keys())
+            text = self._blueprint.explain(self.name, raw if raw.strip() else "{}", error)
             raise ToolArgumentError(text) from error
+
+    def checked(self, value: object) -> object:
+        """Return a value that the tool gave, held against its contract. Of a streaming tool, each value is one.
+
+        Raises:
+            ToolContractError: It is not what the tool's type demands.
+        """
+        if self.contract is not None:
+            self.contract.check(self.name, value)
+        return value
+
+    def renamed(self, name: str) -> Self:
+        """The same tool under another name: function, options, lock and hooks are shared.
+
+        Args:
+            name: What the model calls it.
+
+        Raises:
+            UsageError: The name is not legal.
+
+        Example:
+            >>> add.renamed("plus").name
+            'plus'
+        """
+        checked_name(name, self.function)
+        spec = copy(self.spec)
+        spec.name = name
+        same = object.__new__(type_(self))
+        same.__dict__.update(self.__dict__, name=name, spec=spec)
+        return same
 
     def _filled(self, arguments: dict[str, Any], context: ToolContext | None) -> list[Any]:
         """Add what the model does not see; return what goes by position."""
@@ -345,6 +351,13 @@ async def _in_thread(name: str, function: Callable[..., T], /, *args: Any, **kwa
     return await asyncio.to_thread(run)
 
 
+def _never_runs(name: str, /, *_args: object, **_kwargs: object) -> NoReturn:
+    raise UsageError(
+        f"Tool {name!r} is external: it has nothing to run, its calls are answered from outside. Check arguments with "
+        "validate(tool_use); for a function that runs, leave out external=True."
+    )
+
+
 def _current(value: object) -> object:
     """A fixed value, or what a plain function or partial gives now."""
     make = cast("Callable[[], object]", value)
@@ -369,6 +382,8 @@ def tool(
     description: str | None = None,
     type: ToolType | str = ...,
     timeout: float | None = ...,
+    lock: bool = False,
+    retries: int = 0,
     tags: Iterable[str] = (),
     idempotent: bool = False,
     requires_approval: bool = False,
@@ -383,9 +398,12 @@ def tool(
     description: str | None = None,
     type: ToolType | str = ...,
     timeout: float | None = ...,
+    lock: bool = False,
+    retries: int = 0,
     tags: Iterable[str] = (),
     idempotent: bool = False,
     requires_approval: bool = False,
+    external: bool = False,
     fixed: Mapping[str, object] | None = None,
     **fixed_arguments: object,
 ) -> _Decorator: ...
@@ -404,10 +422,16 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
         name: What the model calls it; the function's name by default.
         description: What it does, for the model; the docstring by default.
         type: What it does (`ToolType` or its text), which decides how a round schedules it; `"action"` by default.
-        timeout: Seconds that one run may take (60 by default); None is no limit.
+        timeout: Seconds that one attempt may take (60 by default); None is no limit. Waiting for its lock does not
+            count.
+        lock: It runs once at a time, in order of arrival, whoever calls it: across agents, event loops and threads.
+        retries: How often it is tried again after an exception or a timeout; never after a cancellation, nor when
+            its arguments do not fit. A tool that writes is repeated only because you ask for it here.
         tags: Free labels.
         idempotent: Running it twice does no harm.
         requires_approval: A call waits for a person.
+        external: The function is read for its signature and docstring only, and never runs: a call waits for an
+            answer from outside (see `external_tool` for a tool without a function).
         in_thread: Run a plain function in a thread; it sees the context variables, and cannot be stopped once it runs.
         fixed: Fixed arguments whose names are options too.
 

@@ -290,7 +290,7 @@ def check_folds(world: World, start: Sequence[Msg]) -> None:
     folded = fold_events(events, start)
     assert folded == history, f"fold_events\n{_lines(folded)}\nhistory\n{_lines(history)}"
     if world.program.session == "named":
-        facts = list(world.store._facts.get("s", ()))  # type: ignore[attr-defined]
+        facts = list(world.store.load("s"))
         stored = fold_facts(facts, start)
         assert stored == history, f"fold_facts\n{_lines(stored)}\nhistory\n{_lines(history)}"
 

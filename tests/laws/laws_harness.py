@@ -68,10 +68,10 @@ class LoopClock:
 class SlowStore(MemoryStore):
     """Keeps facts a turn of the loop later than asked."""
 
-    def append(self, session_id: str, facts: Sequence[Any]) -> Any:
+    def append(self, session_id: str, facts: Sequence[Any], *, expected: int | None = None) -> Any:
         async def later() -> None:
             await asyncio.sleep(0.01)
-            MemoryStore.append(self, session_id, facts)
+            MemoryStore.append(self, session_id, facts, expected=expected)
 
         return later()
 

@@ -561,9 +561,9 @@ async def test_after_any_tool_the_model_answers() -> None:
     """After any tool, a completion check included, the model gets to answer."""
 
     @tool(type="completion_check")
-    async def submit(answer: str) -> str:
+    async def submit(answer: str) -> bool:
         """Submit."""
-        return "accepted"
+        return True
 
     agent = Agent("a", ScriptedModel([[use("t1", "submit", answer="x")], "done"]), tools=[submit])
     assert (await agent.call("go")).text == "done"

@@ -7,6 +7,7 @@ import contextvars
 import gc
 import threading
 import warnings
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -166,6 +167,47 @@ def test_zip_runs_at_the_same_time() -> None:
             await Mono.zip(Mono.error(BROKEN), probe.flux)
         assert await Mono.zip(Mono.just(1), Mono.empty()).resolve() is EMPTY
         assert await Mono.amb(Mono.never(), Mono.just(4).delay(1)) == 4
+
+    run_virtual(main())
+
+
+def test_zip_is_over_with_the_first_failure_or_end() -> None:
+    """A source that fails or ends without a value is noticed at once, wherever it stands; the others are cancelled."""
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        cancelled: list[float] = []
+
+        async def slow() -> None:
+            try:
+                await asyncio.sleep(100)
+            except asyncio.CancelledError:
+                cancelled.append(loop.time())
+                raise
+
+        with pytest.raises(OSError, match="broken"):
+            await Mono.zip(Mono(slow), Mono.error(BROKEN).delay_subscription(3), Mono(slow))
+        assert await Mono.zip(Mono(slow), Mono.empty()).resolve() is EMPTY
+        assert cancelled == [3, 3, 3]
+
+    run_virtual(main())
+
+
+def test_delay_subscription_starts_the_work_later() -> None:
+    """Each run begins when the time is over, and not before."""
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        begun: list[float] = []
+
+        async def work() -> str:
+            begun.append(loop.time())
+            return "done"
+
+        later = Mono(work).delay_subscription(5)
+        assert (await later, await later, begun) == ("done", "done", [5, 10])
+        assert await Mono(work).delay_subscription(datetime.now(UTC) - timedelta(hours=1)) == "done"
+        assert begun == [5, 10, 10]
 
     run_virtual(main())
 

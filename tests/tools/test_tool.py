@@ -195,8 +195,8 @@ CASES: list[tuple[Callable[[], object], str]] = [
     (
         lambda: tool(timout=3)(one),
         (
-            "@tool on 'one' got timout, which is neither an option (name, description, type, timeout, tags, "
-            "idempotent, requires_approval, in_thread, fixed) nor a parameter to fix (a)."
+            "@tool on 'one' got timout, which is neither an option (name, description, type, timeout, lock, "
+            "retries, tags, idempotent, requires_approval, in_thread, external, fixed) nor a parameter to fix (a)."
         ),
     ),
     (

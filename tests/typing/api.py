@@ -27,7 +27,9 @@ from agentflow import (
     FunctionHook,
     Hook,
     HookEvent,
+    HookOptions,
     HookResult,
+    HooksByName,
     MemoryStore,
     MessagesAdded,
     Model,
@@ -68,11 +70,18 @@ from agentflow import (
     ToolUseBlock,
     TurnValue,
     Usage,
+    after_each_tool,
+    after_llm,
+    after_tool_round,
+    before_each_tool,
+    before_llm,
     fold,
+    installed_hooks,
     on,
     tool,
 )
 from agentflow.testing import ScriptedModel
+from agentflow.tools import ToolRegistry, Toolset, default_tools, external_tool
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine
@@ -232,6 +241,37 @@ def hooks_from_functions() -> None:
     Agent("a", "openai/gpt-5", hooks={"before_llm": print})
 
 
+@before_each_tool(priority=10, tools=["delete_*"], timeout=2, on_failure="deny")
+async def named(event: PreActing) -> Deny | None:
+    return Deny("no")
+
+
+@before_llm
+@after_llm
+def stacked(event: HookEvent) -> None: ...
+
+
+def watches(event: HookEvent) -> HookResult:
+    return event
+
+
+def hooks_by_name(agent: Agent) -> None:
+    one = after_llm(lambda event: print(event.usage.total_tokens))
+    assert_type(one, FunctionHook[Callable[[PostReasoning], None]])
+    later = before_llm(lambda event: Mono.just(event).delay(1))
+    assert_type(later, FunctionHook[Callable[[PreReasoning], Mono[PreReasoning]]])
+    several = after_tool_round(watches, watches, serial=True)
+    assert_type(several, list[FunctionHook[Callable[[PostToolRound], HookResult]]])
+    by_name: HooksByName = {"on_error": lambda event: print(event.phase), "on_complete": [watches, watches]}
+    Agent("a", "openai/gpt-5", hooks=[named, [stacked, several], by_name, one])
+    Agent("b", "openai/gpt-5", hooks={"after_llm": [lambda event: print(event.reasoning_result.text)]})
+    Agent.builder().hook(after_each_tool(watches)).hooks([named, [several]]).hooks(by_name)
+    Agent("c", "openai/gpt-5", hooks=installed_hooks("redact"))
+    agent.call("hi", hooks={"after_user_input": watches})
+    options: HookOptions = {"priority": 10, "tools": ["delete_*"]}
+    assert_type(before_each_tool(watches, **options).priority, int)
+
+
 def what_every_event_knows(event: ActingEvent) -> None:
     assert_type(event.run_id, str)
     assert_type(event.seq, int)
@@ -279,3 +319,54 @@ def a_mono_is_a_coroutine(agent: Agent) -> None:
     work: Awaitable[Reply] = agent.call("hi")
     task: Coroutine[Any, Any, Reply] = agent.call("hi")
     print(work, task)
+
+
+registry = ToolRegistry()
+
+
+@registry.register
+@tool(lock=True, retries=2)
+async def registered(a: int) -> int:
+    """Add one."""
+    return a + 1
+
+
+@registry.tool(type="read")
+async def registered_lines(count: int) -> AsyncIterator[str]:
+    """Read."""
+    for number in range(count):
+        yield f"line {number}"
+
+
+@registry.tool
+async def registered_bare(a: int) -> str:
+    """Show."""
+    return str(a)
+
+
+@registry.tool(in_thread=True)
+def registered_blocking(a: int) -> str:
+    """Show."""
+    return str(a)
+
+
+@default_tools.register(name="other")
+@tool(external=True)
+async def asked(question: str) -> str:
+    """Ask."""
+    return question
+
+
+async def registering_keeps_function_types() -> None:
+    assert_type(await registered(1), int)
+    async for line in registered_lines(3):
+        assert_type(line, str)
+    assert_type(await registered_bare(1), str)
+    assert_type(await registered_blocking(1), str)
+    assert_type(await asked("why?"), str)
+    assert_type(await registered.renamed("other")(1), int)
+    assert_type(registry.specs(), tuple[ToolSpec, ...])
+    assert_type(registry["registered"], Tool[..., Any])
+    made = external_tool("look", "Look.", {"type": "object"})
+    toolset = Toolset(object(), prefix="my_", include="*", type="read", lock=True)
+    Agent("a", "openai/gpt-5", tools=[*toolset, *registry, made])

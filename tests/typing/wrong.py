@@ -25,9 +25,13 @@ from agentflow import (
     ReasoningChunk,
     TextBlock,
     ToolUseBlock,
+    after_llm,
+    before_each_tool,
+    before_llm,
     on,
     tool,
 )
+from agentflow.tools import ToolRegistry
 
 
 class Writes(Hook):
@@ -105,6 +109,37 @@ def values() -> None:
 def unknown_name(event: PostActing) -> None: ...
 
 
+@after_llm  # pyright: ignore[reportArgumentType]
+def another_event(event: PreReasoning) -> None: ...
+
+
+@before_each_tool(priority=10)  # pyright: ignore[reportArgumentType]
+async def another_event_with_options(event: PostActing) -> None: ...
+
+
+@after_llm  # pyright: ignore[reportArgumentType]
+def truth_is_no_verdict(event: PostReasoning) -> bool:
+    return True
+
+
+@after_llm(priorty=10)  # pyright: ignore[reportCallIssue, reportUntypedFunctionDecorator]
+def misspelt_option(event: PostReasoning) -> None: ...
+
+
+def unmarked(event: PostReasoning) -> None: ...
+
+
+def registered(agent: Agent) -> None:
+    """What is passed as `hooks=` is hooks, or functions by the name of an event."""
+    Agent("a", "openai/gpt-5", hooks=[unmarked])  # pyright: ignore[reportArgumentType]
+    Agent("a", "openai/gpt-5", hooks=Hook)  # pyright: ignore[reportArgumentType]
+    Agent("a", "openai/gpt-5", hooks={"after_lm": [unmarked]})  # pyright: ignore[reportArgumentType]
+    Agent("a", "openai/gpt-5", hooks={"before_llm": unmarked})  # pyright: ignore[reportArgumentType]
+    Agent.builder().hooks({"after_tool": unmarked})  # pyright: ignore[reportArgumentType]
+    agent.call("hi", hooks=[unmarked])  # pyright: ignore[reportArgumentType]
+    before_llm(unmarked, unmarked)  # pyright: ignore[reportArgumentType]
+
+
 @tool
 async def add(a: int, b: int) -> int:
     """Add."""
@@ -116,3 +151,18 @@ async def tools() -> None:
     await add("1", 2)  # pyright: ignore[reportArgumentType]
     await add(1)  # pyright: ignore[reportCallIssue]
     print(add.deadline)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownArgumentType]
+
+
+registry = ToolRegistry()
+registry.register(print)  # pyright: ignore[reportArgumentType]
+
+
+@registry.tool(lock="yes")  # pyright: ignore[reportArgumentType]
+async def locked(a: int) -> int:
+    """A lock is there or not."""
+    return a
+
+
+async def registered_tools() -> None:
+    """A registered tool is called like its function."""
+    await registry.register(add)("1", 2)  # pyright: ignore[reportArgumentType]

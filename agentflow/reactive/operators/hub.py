@@ -30,12 +30,14 @@ class Hub(Generic[T]):
 
     Args:
         capacity: How many items may wait; 0 is the strict hand-over.
+        changed: Set whenever there may be something to take: for a reader of several hubs.
     """
 
-    __slots__ = ("_capacity", "_closing", "_error", "_held", "_loop", "_queue", "_tasks", "_waiter")
+    __slots__ = ("_capacity", "_changed", "_closing", "_error", "_held", "_loop", "_queue", "_tasks", "_waiter")
 
-    def __init__(self, capacity: int = 0) -> None:
+    def __init__(self, capacity: int = 0, changed: asyncio.Event | None = None) -> None:
         self._capacity = capacity
+        self._changed = changed
         self._loop = asyncio.get_running_loop()
         self._queue: deque[tuple[T, asyncio.Future[None] | None]] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -84,6 +86,11 @@ class Hub(Generic[T]):
         if held is not None and not held.done():
             held.set_result(None)
 
+    @property
+    def ready(self) -> bool:
+        """Whether `take` would not have to wait."""
+        return bool(self._queue) or self._error is not None or not self._tasks
+
     async def take(self) -> T | Empty:
         """The next item; `EMPTY` when all tasks have ended."""
         self.release()
@@ -124,5 +131,7 @@ class Hub(Generic[T]):
         self._wake()
 
     def _wake(self) -> None:
+        if self._changed is not None:
+            self._changed.set()
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)

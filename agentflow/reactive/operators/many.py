@@ -132,23 +132,29 @@ async def _close_all(hubs: Iterable[Hub[object]]) -> None:
 
 
 async def zip_rows(sources: Sequence[object]) -> AsyncIterator[tuple[object, ...]]:
-    """Rows of one item from each source, all pulled at once; ends with the shortest."""
+    """Rows of one item from each source, all pulled at once; over when the first one ends or fails."""
     hubs: list[Hub[object]] = []
+    changed = asyncio.Event()
     try:
         for source in sources:
-            hub = Hub[object]()
+            hub = Hub[object](changed=changed)
             hubs.append(hub)
             hub.spawn(hub.feed(open_source("zip", source)))
         while True:
             for hub in hubs:
                 hub.release()
-            row: list[object] = []
-            for hub in hubs:
-                value = await hub.take()
-                if value is EMPTY:
-                    return
-                row.append(value)
-            yield tuple(row)
+            row: dict[int, object] = {}
+            while len(row) < len(hubs):
+                changed.clear()
+                for index, hub in enumerate(hubs):
+                    if index not in row and hub.ready:
+                        value = await hub.take()
+                        if value is EMPTY:
+                            return
+                        row[index] = value
+                if len(row) < len(hubs):
+                    await changed.wait()
+            yield tuple([row[index] for index in range(len(hubs))])
     finally:
         await _close_all(hubs)
 

@@ -1,0 +1,114 @@
+"""What a call is given, checked before its first event: a refused call raises and fires nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeAlias, cast
+
+from agentflow.context import as_messages
+from agentflow.errors import SuspendedError, ToolArgumentError, UsageError
+from agentflow.loop.session import Session
+from agentflow.messages import Msg, ToolUseBlock, message, text_block
+from agentflow.tools.tool import Tool
+from agentflow.verdicts import Answer, Approve, Deny, Resolution
+
+__all__ = ["Decisions", "check_decisions", "check_timeout", "decisions_of", "input_of", "not_open"]
+
+Decisions: TypeAlias = Mapping[str, Resolution] | Iterable[tuple[str, Resolution]]
+"""What a suspended call is resumed with: decisions by the keys of `reply.pending`."""
+
+
+def not_open(session: Session) -> Exception:
+    """Why a plain call is not legal on a session."""
+    machine = session.machine
+    if machine.suspended:
+        return SuspendedError(session.id, tuple(p.id for p in machine.pending if p.kind != "parked"))
+    return UsageError(
+        f"Session {session.id!r} holds an unfinished call (state {machine.state.name}); continue it with "
+        "agent.resume(session) before the next one."
+    )
+
+
+def input_of(given: Any, new_id: Callable[[str], str]) -> tuple[Msg, ...]:
+    """What the user says, as messages.
+
+    Raises:
+        UsageError: It is empty, or no legal start of a call.
+    """
+    if isinstance(given, str):
+        if not given.strip():
+            raise UsageError("The input is empty; say something to the agent, or resume(...) a suspended session.")
+        return (message("user", (text_block(given),), new_id("msg_")),)
+    messages = as_messages(given, new_id)
+    if not messages:
+        raise UsageError("The input is empty; say something to the agent, or resume(...) a suspended session.")
+    for msg in messages:
+        if msg.role not in ("user", "assistant") or msg.tool_uses:
+            raise UsageError(
+                f"A call's input is user messages (and assistant messages without tool calls), not a {msg.role} message. "
+                "A system prompt is the agent's system=; a conversation to start from is Session.fresh(messages=...)."
+            )
+    return messages
+
+
+def check_timeout(timeout: float | None) -> None:
+    """Refuse a limit that is none."""
+    if timeout is not None and not timeout > 0:
+        raise UsageError(f"timeout={timeout}: it is seconds and must be above 0.")
+
+
+def decisions_of(session: Session, decisions: Decisions) -> Mapping[str, Resolution]:
+    """Decisions by key; given as pairs, a key may stand once.
+
+    Raises:
+        UsageError: It stands twice.
+    """
+    if isinstance(decisions, Mapping):
+        return cast("Mapping[str, Resolution]", decisions)
+    found: dict[str, Resolution] = {}
+    for key, decision in decisions:
+        if key in found:
+            raise UsageError(f"Session {session.id!r}: two decisions are given for {key!r}; give one.")
+        found[key] = decision
+    return found
+
+
+def check_decisions(session: Session, decisions: Mapping[str, Resolution], tools: Mapping[str, Tool[..., Any]]) -> None:
+    """Refuse decisions that do not fit what the session waits for; nothing has been done yet."""
+    pending = {p.id: p for p in session.pending}
+    unknown = [key for key in decisions if key not in pending]
+    if unknown:
+        raise UsageError(f"Session {session.id!r}: no call {unknown} waits for a decision; waiting: {list(pending)}.")
+    for key, decision in decisions.items():
+        waits = pending[key]
+        if not isinstance(decision, Approve | Deny | Answer):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise UsageError(
+                f"The decision for {key!r} is {decision!r:.60}; legal are Approve(), Approve(input=...), Deny(reason), "
+                "Answer(value)."
+            )
+        if waits.kind == "external" and isinstance(decision, Approve):
+            raise UsageError(
+                f"Session {session.id!r}: {key!r} is a call that is answered from outside, so it cannot be approved. Legal are "
+                "Answer(value) with its result, or Deny(reason)."
+            )
+        if isinstance(decision, Approve) and decision.input is not None and waits.tool_use is not None:
+            _check_edited(session, key, waits.tool_use.replace(input=decision.input), tools, waits.within is not None)
+    missing = [key for key, p in pending.items() if key not in decisions and p.kind != "parked"]
+    if missing:
+        raise UsageError(
+            f"Session {session.id!r}: decisions are missing for {missing}; give one for each pending call."
+        )
+
+
+def _check_edited(
+    session: Session, key: str, use: ToolUseBlock, tools: Mapping[str, Tool[..., Any]], inside: bool
+) -> None:
+    tool = tools.get(use.name)
+    if tool is None or inside:  # a sub-agent's tool: it checks itself
+        return
+    try:
+        tool.validate(use)
+    except ToolArgumentError as error:
+        raise UsageError(
+            f"Session {session.id!r}: the edited arguments for {key!r} do not fit, so nothing was resumed. {error}"
+        ) from error

@@ -1,0 +1,150 @@
+"""An agent's definition as data: what it is made of, with everything that is code by its name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict
+from typing import Any, Literal, Protocol, TypeVar
+
+from pydantic import ConfigDict, with_config
+from typing_extensions import TypedDict
+
+from agentflow.agent.queue import TurnQueue
+from agentflow.codec import msg_from_dict, msg_to_dict
+from agentflow.errors import UsageError
+from agentflow.hooks.chain import HookSet
+from agentflow.hooks.defaults import default_hooks
+from agentflow.hooks.hook import Hook
+from agentflow.loop.run import LoopConfig
+from agentflow.loop.saved import FORMAT_VERSION, Finder, as_data, check_form, hook_names, named_function
+from agentflow.loop.schedule import ToolSchedule
+from agentflow.messages import Msg
+from agentflow.ports.model import Model
+from agentflow.specs import ModelOptions
+from agentflow.tools.registry import ToolRegistry
+from agentflow.tools.tool import Tool
+
+__all__ = ["agent_from_dict", "agent_to_dict"]
+
+A = TypeVar("A", bound="Definable")
+
+
+class Definable(Protocol):
+    """An agent."""
+
+    config: LoopConfig
+
+    @property
+    def hooks(self) -> HookSet:
+        """Its hooks."""
+        ...
+
+    @property
+    def queue(self) -> TurnQueue:
+        """Its queue."""
+        ...
+
+
+@with_config(ConfigDict(extra="forbid"))
+class _ScheduleData(TypedDict):
+    policy: Literal["by_type", "in_call_order", "sequential", "parallel"]
+    max_concurrency: int
+
+
+@with_config(ConfigDict(extra="forbid"))
+class _AgentData(TypedDict):
+    format: Literal["agentflow.agent"]
+    version: int
+    name: str
+    model: str
+    model_by_name: bool
+    system: str | dict[str, Any] | None
+    system_function: bool
+    description: str
+    tools: list[str]
+    hooks: list[str]
+    options: dict[str, Any]
+    max_iterations: int
+    schedule: _ScheduleData
+    tags: list[str]
+    queue_limit: int | None
+    queue: dict[str, Any]
+
+
+def agent_to_dict(agent: Definable) -> dict[str, Any]:
+    """See `Agent.to_dict`."""
+    config = agent.config
+    whose = f"agent {config.view.name!r}"
+    for name, tool in config.tools.items():
+        named_function(f"Tool {name!r} of {whose}", tool.function)
+    system = config.system
+    data: _AgentData = {
+        "format": "agentflow.agent",
+        "version": FORMAT_VERSION,
+        "name": config.view.name,
+        "model": config.view.model_name,
+        "model_by_name": isinstance(config.model, str),
+        "system": msg_to_dict(system) if isinstance(system, Msg) else system if isinstance(system, str) else None,
+        "system_function": callable(system),
+        "description": config.view.description,
+        "tools": list(config.tools),
+        "hooks": hook_names(agent.hooks.own, whose),
+        "options": {
+            key: as_data(f"The option {key} of {whose}", value)
+            for key, value in asdict(config.options).items()
+            if value is not None and value != {}
+        },
+        "max_iterations": config.max_iterations,
+        "schedule": {"policy": config.schedule.policy, "max_concurrency": config.schedule.max_concurrency},
+        "tags": sorted(config.tags),
+        "queue_limit": agent.queue.limit,
+        "queue": agent.queue.to_dict(),
+    }
+    return dict(data)
+
+
+def agent_from_dict(
+    make: Callable[..., A],
+    data: Mapping[str, Any],
+    tools: ToolRegistry | Iterable[Tool[..., Any]] | None,
+    hooks: Iterable[Hook],
+    model: Model | None,
+    system: Any,
+    rest: Mapping[str, Any],
+) -> A:
+    """See `Agent.from_dict`."""
+    saved = check_form(_AgentData, data, "agent")
+    name = saved["name"]
+    if not saved["model_by_name"] and model is None:
+        raise UsageError(
+            f"Agent {name!r} was saved with a model object named {saved['model']!r}, which is no data: hand it in again, "
+            "Agent.from_dict(data, model=...)."
+        )
+    if saved["system_function"] and system is None:
+        raise UsageError(
+            f"Agent {name!r} was saved with a function as its system prompt, which is no data: hand it in again, "
+            "Agent.from_dict(data, system=...)."
+        )
+    kept = saved["system"]
+    given = tuple(hooks)
+    find = Finder(tools, (*given, *default_hooks()))
+    options = dict(saved["options"])
+    if "stop" in options:
+        options["stop"] = tuple(options["stop"])
+    agent = make(
+        name,
+        saved["model"] if model is None else model,
+        system=system if system is not None else msg_from_dict(kept) if isinstance(kept, dict) else kept,
+        description=saved["description"],
+        tools=[find.tool(tool) for tool in saved["tools"]],
+        hooks=find.hooks(saved["hooks"]),
+        default_hooks=(),
+        options=ModelOptions(**options),
+        max_iterations=saved["max_iterations"],
+        schedule=ToolSchedule(saved["schedule"]["policy"], saved["schedule"]["max_concurrency"]),
+        tags=saved["tags"],
+        queue_limit=saved["queue_limit"],
+        **rest,
+    )
+    agent.queue.restore(saved["queue"], given)
+    return agent

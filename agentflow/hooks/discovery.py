@@ -1,0 +1,126 @@
+"""Hooks that installed packages offer, loaded by name.
+
+A package offers a hook with an entry point in the group `agentflow.hooks`:
+
+    [project.entry-points."agentflow.hooks"]
+    redact = "acme_hooks:Redact"
+
+What it points at is a hook, a list of hooks, a hook's class, or a function without arguments that returns one of these.
+Nothing is loaded by itself: only what `installed_hooks` is asked for.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, cast
+
+from agentflow.errors import UsageError
+from agentflow.hooks.hook import Hook
+from agentflow.hooks.named import hooks_of
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+__all__ = ["GROUP", "installed_hook_names", "installed_hooks"]
+
+GROUP = "agentflow.hooks"
+"""The group of entry points."""
+
+
+def installed_hook_names() -> dict[str, str]:
+    """The names of all hooks that installed packages offer, each with its package and version; nothing is imported.
+
+    A name that two packages offer stands there as `package:name` for each.
+
+    Example:
+        >>> for name, package in installed_hook_names().items():
+        ...     print(name, "from", package)
+    """
+    return {name: _package(entry) for name, entry in _offers().items()}
+
+
+def installed_hooks(*names: str) -> list[Hook]:
+    """Load hooks that installed packages offer.
+
+    Args:
+        names: The names, as the packages have chosen them. Where two packages use the same one: `"package:name"`.
+
+    Returns:
+        The hooks, in the order of the names. Classes and functions are called anew each time.
+
+    Raises:
+        UsageError: There is no such name, or what it stands for cannot be loaded or is no hook; the text names the
+            package.
+
+    Example:
+        >>> agent = Agent("clerk", "openai/gpt-5", hooks=installed_hooks())  # none asked for, none loaded
+    """
+    offers = _offers() if names else {}
+    found: list[Hook] = []
+    for name in names:
+        entry = offers.get(name)
+        if entry is None:
+            raise _unknown(name, offers)
+        found.extend(_load(name, entry))
+    return found
+
+
+def _offers() -> dict[str, EntryPoint]:
+    from importlib.metadata import entry_points  # 7 ms that only who asks has to pay
+
+    by_name: dict[str, list[EntryPoint]] = {}
+    for entry in entry_points(group=GROUP):
+        others = by_name.setdefault(entry.name, [])
+        if all(_distribution(entry) != _distribution(other) for other in others):  # a path listed twice offers once
+            others.append(entry)
+    offers: dict[str, EntryPoint] = {}
+    for name in sorted(by_name):
+        entries = by_name[name]
+        if len(entries) == 1:
+            offers[name] = entries[0]
+        else:
+            offers.update({f"{_distribution(entry)}:{name}": entry for entry in entries})
+    return offers
+
+
+def _distribution(entry: EntryPoint) -> str:
+    return entry.dist.name if entry.dist is not None else "?"
+
+
+def _package(entry: EntryPoint) -> str:
+    return f"{entry.dist.name} {entry.dist.version}" if entry.dist is not None else "an unnamed package"
+
+
+def _unknown(name: str, offers: dict[str, EntryPoint]) -> UsageError:
+    if not offers:
+        return UsageError(
+            f"No installed package offers hooks (entry points {GROUP!r}), so there is none named {name!r}."
+        )
+    listed = ", ".join(f"{offer} ({_package(entry)})" for offer, entry in offers.items())
+    twice = [offer for offer in offers if offer.endswith(f":{name}")]
+    if twice:
+        return UsageError(f"Several packages offer a hook {name!r}; say which: {' or '.join(map(repr, twice))}.")
+    close = difflib.get_close_matches(name, offers, 1)
+    did_you = f" Did you mean {close[0]!r}?" if close else ""
+    return UsageError(f"No installed package offers a hook {name!r}.{did_you} Installed: {listed}.")
+
+
+def _load(name: str, entry: EntryPoint) -> tuple[Hook, ...]:
+    where = f"Hook {name!r} of package {_package(entry)} ({entry.value})"
+    try:
+        target: Any = entry.load()
+    except Exception as error:
+        raise UsageError(f"{where} cannot be loaded: {type(error).__name__}: {error}.") from error
+    if callable(target) and not isinstance(target, Hook):
+        try:
+            target = cast("Callable[[], Any]", target)()
+        except Exception as error:
+            raise UsageError(
+                f"{where} cannot be made: {type(error).__name__}: {error}. An entry point is called without arguments; "
+                "if it needs some, import it and make it yourself."
+            ) from error
+    try:
+        return hooks_of(target)
+    except UsageError as error:
+        raise UsageError(f"{where} is no hook: {error}") from error

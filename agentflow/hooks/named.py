@@ -1,0 +1,216 @@
+"""The nine names of function hooks: as decorators, as keys of a mapping, and what may be passed as `hooks=`.
+
+| Name | Event | When |
+|---|---|---|
+| `after_user_input` | `PreCall` | once per call, before anything is stored |
+| `before_llm` | `PreReasoning` | before each model call |
+| `after_llm` | `PostReasoning` | after each model call |
+| `before_tool_round` | `PreToolRound` | once per reply with tool calls |
+| `before_each_tool` | `PreActing` | before each tool |
+| `after_each_tool` | `PostActing` | after each tool |
+| `after_tool_round` | `PostToolRound` | once, when all results are recorded |
+| `on_complete` | `PostCall` | when the call has its reply |
+| `on_error` | `Error` | when a model call, a tool, a hook or a store failed |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Generic, TypeAlias, TypedDict, TypeVar, Unpack, cast, overload
+
+from agentflow.errors import UsageError
+from agentflow.events import (
+    Error,
+    Event,
+    PostActing,
+    PostCall,
+    PostReasoning,
+    PostToolRound,
+    PreActing,
+    PreCall,
+    PreReasoning,
+    PreToolRound,
+)
+from agentflow.hooks.functions import EVENT_NAMES, EventName, FunctionHook, HookOptions, event_named, on
+from agentflow.hooks.hook import Hook, HookResult
+from agentflow.hooks.options import check_options
+from agentflow.specs import ToolSpec
+
+__all__ = [
+    "Handler",
+    "HookSource",
+    "HooksByName",
+    "NamedEvent",
+    "after_each_tool",
+    "after_llm",
+    "after_tool_round",
+    "after_user_input",
+    "before_each_tool",
+    "before_llm",
+    "before_tool_round",
+    "hooks_of",
+    "on_complete",
+    "on_error",
+]
+
+E = TypeVar("E", bound=Event)
+R = TypeVar("R", bound=HookResult)
+
+Handler: TypeAlias = Callable[[E], HookResult]
+"""A function of one event: plain or `async`, or one that returns a Mono or another Observable."""
+
+Handlers: TypeAlias = "Handler[E] | Sequence[Handler[E]]"
+
+
+class NamedEvent(Generic[E]):
+    """A name as decorator (`@after_llm`), with options (`@after_llm(priority=10)`), or around functions (`after_llm(f, g)`).
+
+    A function that is decorated twice listens to both; each decorator's options are its own.
+
+    Args:
+        name: One of the nine names.
+        about: When it fires.
+
+    Example:
+        >>> @before_each_tool(priority=10, tools=["delete_*"], on_failure="deny")
+        ... def careful(event: PreActing) -> Deny:
+        ...     return Deny("not today")
+        >>> @after_llm
+        ... def tokens(event: PostReasoning) -> None:
+        ...     print(event.usage.output_tokens)
+        >>> agent = Agent("tidy", "openai/gpt-5", hooks=[careful, tokens, on_complete(print)])
+    """
+
+    def __init__(self, name: EventName, about: str) -> None:
+        self.name = name
+        self.__name__ = name
+        self.__doc__ = f"A hook of a function of one `{EVENT_NAMES[name].__name__}`: {about}. See `NamedEvent`."
+
+    @overload
+    def __call__(
+        self, function: Callable[[E], R], /, **options: Unpack[HookOptions]
+    ) -> FunctionHook[Callable[[E], R]]: ...
+    @overload
+    def __call__(
+        self, first: Handler[E], second: Handler[E], /, *more: Handler[E], **options: Unpack[HookOptions]
+    ) -> list[FunctionHook[Handler[E]]]: ...
+    @overload
+    def __call__(
+        self, **options: Unpack[HookOptions]
+    ) -> Callable[[Callable[[E], R]], FunctionHook[Callable[[E], R]]]: ...
+    def __call__(self, *functions: Any, **options: Any) -> Any:
+        """Make hooks.
+
+        Args:
+            functions: What to make hooks of; none: a decorator with these options is returned.
+            options: As in `on`.
+
+        Returns:
+            One hook for one function, a list of hooks for several.
+
+        Raises:
+            UsageError: A function or an option cannot be used.
+        """
+        make: Callable[[Any], FunctionHook[Any]] = cast("Any", on)(self.name, **options)
+        if not functions:
+            return make
+        hooks = [make(function) for function in functions]
+        return hooks[0] if len(hooks) == 1 else hooks
+
+    def __repr__(self) -> str:
+        return f"<{self.name}: {EVENT_NAMES[self.name].__name__}>"
+
+
+after_user_input: NamedEvent[PreCall] = NamedEvent("after_user_input", "a call was accepted, nothing is stored yet")
+before_llm: NamedEvent[PreReasoning] = NamedEvent("before_llm", "a model call is about to be made")
+after_llm: NamedEvent[PostReasoning] = NamedEvent("after_llm", "the model's reply is complete, and not yet stored")
+before_tool_round: NamedEvent[PreToolRound] = NamedEvent("before_tool_round", "the model asked for tools; once for all")
+before_each_tool: NamedEvent[PreActing] = NamedEvent("before_each_tool", "a tool is about to run; once for each")
+after_each_tool: NamedEvent[PostActing] = NamedEvent("after_each_tool", "a tool call is over; once for each")
+after_tool_round: NamedEvent[PostToolRound] = NamedEvent(
+    "after_tool_round", "all results of a round are recorded; once"
+)
+on_complete: NamedEvent[PostCall] = NamedEvent("on_complete", "the call has a reply")
+on_error: NamedEvent[Error] = NamedEvent("on_error", "a model call, a tool, a hook or a store failed")
+
+
+class HooksByName(TypedDict, total=False):
+    """Functions by the name of their event: `hooks={"after_llm": [f, g]}`. A misspelt name is an error of the checker."""
+
+    after_user_input: Handlers[PreCall]
+    before_llm: Handlers[PreReasoning]
+    after_llm: Handlers[PostReasoning]
+    before_tool_round: Handlers[PreToolRound]
+    before_each_tool: Handlers[PreActing]
+    after_each_tool: Handlers[PostActing]
+    after_tool_round: Handlers[PostToolRound]
+    on_complete: Handlers[PostCall]
+    on_error: Handlers[Error]
+
+
+HookSource: TypeAlias = "Hook | HooksByName | Iterable[Hook] | Sequence[HookSource]"
+"""What may be passed as `hooks=`: a hook, a mapping by name, or lists of these, as deep as you like."""
+
+
+def hooks_of(source: HookSource) -> tuple[Hook, ...]:
+    """Flatten a hook, a list (of lists) of hooks, or a mapping from event names to functions.
+
+    Raises:
+        UsageError: Something else is among them; the text says how to make a hook of it.
+
+    Example:
+        >>> [hook.name for hook in hooks_of([[after_llm(print)], {"on_complete": [repr]}])]
+        ['print', 'repr']
+    """
+    return tuple(_flat(source))
+
+
+def _flat(source: Any) -> Iterator[Hook]:
+    if isinstance(source, FunctionHook):
+        function = cast("FunctionHook[Any]", source)
+        yield from function.also
+        yield function
+    elif isinstance(source, Hook):
+        check_options(source)
+        yield source
+    elif isinstance(source, Mapping):
+        for name, functions in cast("Mapping[str, Any]", source).items():
+            yield from _by_name(name, functions)
+    elif isinstance(source, str | bytes) or callable(source) or not isinstance(source, Iterable):
+        raise _no_hook(source)
+    else:
+        for item in cast("Iterable[Any]", source):
+            yield from _flat(item)
+
+
+def _by_name(name: str, functions: Any) -> Iterator[Hook]:
+    kind = event_named(name)
+    for function in cast("Iterable[Any]", functions) if isinstance(functions, list | tuple) else (functions,):
+        if isinstance(function, Hook):
+            raise UsageError(
+                f"hooks={{{name!r}: ...}} takes plain functions, and {function.name!r} is a hook already; pass it in a "
+                "list: hooks=[...]."
+            )
+        yield FunctionHook(function, (kind,))
+
+
+def _no_hook(source: object) -> UsageError:
+    name = getattr(source, "__name__", None) or getattr(source, "name", None) or f"{source!r:.60}"
+    if isinstance(source, type) and issubclass(source, Hook):
+        return UsageError(f"{name} is a hook's class; pass an instance: {name}().")
+    if isinstance(source, type):
+        return UsageError(f"{name} is a class, not a hook; a hook's class subclasses Hook, and an instance is passed.")
+    if isinstance(getattr(source, "spec", None), ToolSpec):
+        return UsageError(f"{name!r} is a tool, not a hook; pass it as tools=[{name}].")
+    if isinstance(source, NamedEvent):
+        return UsageError(f"{name} is a decorator and holds no function; pass {name}(my_function).")
+    if callable(source):
+        return UsageError(
+            f"{name} is a plain function: nothing says which event it is for. Mark it: @after_llm (or another of "
+            f"{', '.join(EVENT_NAMES)}), or @on with an annotated argument."
+        )
+    if isinstance(source, str):
+        return UsageError(f"{source!r:.60} is a text, not a hook. By name: hooks={{{source!r:.60}: my_function}}.")
+    return UsageError(
+        f"A hook is a Hook, a function marked with @on or @after_llm, or a list of them, not {type(source).__name__}."
+    )

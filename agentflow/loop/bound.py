@@ -1,0 +1,256 @@
+"""`BoundTool`: what a turn is while nobody runs it: a tool, its arguments, and how it last ended.
+
+Rules:
+
+1. While it runs nothing but `metadata` can be assigned.
+2. Arguments are data, checked and frozen when they are assigned; what is not data is a dependency.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from typing import Any, TypedDict, Unpack, cast
+
+from pydantic_core import PydanticSerializationError, to_jsonable_python
+
+from agentflow.errors import SafeExecutionError, UsageError
+from agentflow.events import TurnView
+from agentflow.frozen import FrozenDict
+from agentflow.hooks.hook import Hook
+from agentflow.hooks.scope import HookScope, ProcessHooks, Registered, process_hooks
+from agentflow.ids import new_id
+from agentflow.messages import ToolUseBlock
+from agentflow.tools.registry import ToolRegistry, default_tools
+from agentflow.tools.tool import Tool
+from agentflow.verdicts import Resolution
+
+__all__ = ["BoundTool", "StopReason", "TurnOptions"]
+
+_put = object.__setattr__
+
+
+class StopReason(StrEnum):
+    """How a turn ended."""
+
+    COMPLETED = "completed"
+    TIMEOUT = "timeout"
+    ERROR = "error"
+    CANCELLED = "cancelled"
+    DENIED = "denied"
+
+
+class TurnOptions(TypedDict, total=False):
+    """The keywords of `Turn`."""
+
+    timeout: float | None
+    """Seconds for the await or the whole stream of one attempt; the tool's own by default (60), None is no limit."""
+    tags: Iterable[str]
+    """Labels; process-wide hooks are chosen by them."""
+    hooks: Iterable[Hook]
+    """Hooks of this turn alone."""
+    metadata: Mapping[str, Any]
+    """Anything that shall travel with it; the only thing that may change while it runs."""
+    deps: object
+    """What the tool asks for by type."""
+    approval: Resolution | None
+    """The decision on a tool that needs an approval."""
+    tools: ToolRegistry
+    """Where a tool given by name is looked up; `default_tools` by default."""
+    process_hooks: ProcessHooks
+    """The process-wide hooks; the default ones by default."""
+    id: str
+    """Its id; a fresh one by default."""
+
+
+class BoundTool:
+    """The state of a `Turn`; see there."""
+
+    id: str
+    tool: Tool[..., Any]
+    arguments: Mapping[str, Any]
+    timeout: float | None
+    tags: frozenset[str]
+    metadata: dict[str, Any]
+    deps: object
+    approval: Resolution | None
+    sender: str
+    sender_run: str
+    start_time: float | None
+    end_time: float | None
+    stop_reason: StopReason | None
+    output: Any
+    _scope: HookScope
+    process: ProcessHooks
+    _running: bool
+    _queued: str
+
+    def __init__(
+        self, tool: Any, arguments: Mapping[str, Any] | None = None, /, **options: Unpack[TurnOptions]
+    ) -> None:
+        unknown = options.keys() - TurnOptions.__annotations__.keys()
+        if unknown:
+            raise UsageError(
+                f"Turn({tool!r:.40}, ...) got {', '.join(sorted(unknown))}; options are "
+                f"{', '.join(TurnOptions.__annotations__)}. The tool's arguments are one mapping: Turn(tool, {{'a': 1}})."
+            )
+        found = options.get("tools", default_tools)[tool] if isinstance(tool, str) else tool
+        if not isinstance(found, Tool):
+            raise UsageError(
+                f"Turn(...) takes a tool or its registered name, not {type(tool).__name__} ({tool!r:.60})."
+            )
+        put = self.__dict__
+        put.update(_running=False, _queued="")
+        put["process"] = options.get("process_hooks", process_hooks)
+        put["_scope"] = HookScope()
+        self.id = options.get("id") or new_id("turn_")
+        self.tool = cast("Tool[..., Any]", found)
+        self.arguments = arguments or {}
+        self.timeout = options.get("timeout", found.timeout)
+        self.tags = cast("frozenset[str]", options.get("tags", ()))
+        self.metadata = dict(options.get("metadata", {}))
+        self.deps = options.get("deps")
+        self.approval = options.get("approval")
+        put.update(sender="", sender_run="", start_time=None, end_time=None, stop_reason=None, output=None)
+        for hook in options.get("hooks", ()):
+            self._scope.add(hook)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name == "metadata":
+            value = dict(cast("Mapping[str, Any]", value))
+        elif self._running:
+            raise SafeExecutionError(
+                f"Turn {self.id!r} of tool {self.tool.name!r} is running, so {name} cannot be assigned; wait for its end. "
+                "Only metadata may change meanwhile."
+            )
+        elif name == "arguments":
+            value = _as_data(self.tool.name, cast("Mapping[str, Any]", value))
+        elif name == "timeout" and value is not None and not cast("float", value) > 0:
+            raise UsageError(f"Turn of {self.tool.name!r}: timeout={value!r}; legal are seconds above 0, or None.")
+        elif name == "tags":
+            value = frozenset((value,) if isinstance(value, str) else cast("Iterable[str]", value))
+        _put(self, name, value)
+
+    @property
+    def running(self) -> bool:
+        """Whether it runs now."""
+        return self._running
+
+    @property
+    def queued(self) -> str:
+        """The agent whose queue it waits in; empty where it does not."""
+        return self._queued
+
+    def enter(self, agent: str) -> None:
+        """It is in an agent's queue from here."""
+        self.__dict__["_queued"] = agent
+
+    def leave(self) -> None:
+        """It is in no queue any more."""
+        self.__dict__["_queued"] = ""
+
+    @property
+    def hooks(self) -> tuple[Hook, ...]:
+        """The hooks of this turn alone."""
+        return self._scope.hooks
+
+    def hook(self, hook: Hook) -> Registered:
+        """Register a hook on this turn; returns a disposable that takes it off.
+
+        Raises:
+            SafeExecutionError: The turn is running.
+        """
+        self.check_idle("a hook cannot be registered on it")
+        return self._scope.add(hook)
+
+    def on(self, *targets: Any, **options: Any) -> Any:
+        """Register a function on this turn: `@turn.on(PostTurn)`; arguments as in `agentflow.on`."""
+        self.check_idle("a hook cannot be registered on it")
+        return self._scope.on(*targets, **options)
+
+    @property
+    def view(self) -> TurnView:
+        """What hooks may know of it."""
+        use = ToolUseBlock(self.id, self.tool.name, self.arguments)
+        return TurnView(
+            id=self.id,
+            tool_use=use,
+            timeout=self.timeout,
+            stop_reason=self.stop_reason,
+            tags=self.tags,
+            sender=self.sender,
+            sender_run=self.sender_run,
+        )
+
+    def check_idle(self, what: str) -> None:
+        """Refuse while it runs.
+
+        Raises:
+            SafeExecutionError: It does.
+        """
+        if self._running:
+            raise SafeExecutionError(
+                f"Turn {self.id!r} of tool {self.tool.name!r} is running: {what}. Wait for its end, or make another turn."
+            )
+
+    def send_by(self, agent: str, run_id: str) -> None:
+        """Note who sent it."""
+        self.check_idle("it cannot be sent")
+        self.__dict__.update(sender=agent, sender_run=run_id)
+
+    def begin(self, now: float) -> None:
+        """It runs from here.
+
+        Raises:
+            SafeExecutionError: It does already.
+        """
+        self.check_idle("it cannot be run a second time meanwhile")
+        self.__dict__.update(_running=True, start_time=now, end_time=None, stop_reason=None, output=None)
+
+    def finish(self, reason: StopReason, now: float, output: object) -> None:
+        """It is over; hooks of `PostTurn` are told, and then it is not running any more."""
+        self.__dict__.update(stop_reason=reason, end_time=now, output=output)
+
+    def rest(self) -> None:
+        """It is not running any more."""
+        self.__dict__["_running"] = False
+
+    def restore(
+        self,
+        sender: str,
+        sender_run: str,
+        start_time: float | None,
+        end_time: float | None,
+        stop_reason: StopReason | None,
+        output: object,
+    ) -> None:
+        """Take on what was saved of a turn."""
+        self.__dict__.update(
+            sender=sender,
+            sender_run=sender_run,
+            start_time=start_time,
+            end_time=end_time,
+            stop_reason=stop_reason,
+            output=output,
+        )
+
+    def __repr__(self) -> str:
+        state = "running" if self._running else self.stop_reason.value if self.stop_reason else "not run"
+        return f"Turn({self.tool.name!r}, {dict(self.arguments)!r:.60}, {state})"
+
+
+def _as_data(tool: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+    if not isinstance(arguments, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] - input from outside
+        raise UsageError(
+            f"Turn of {tool!r}: the arguments are a mapping by name, not {type(arguments).__name__}: Turn(tool, {{'a': 1}})."
+        )
+    plain: dict[str, Any] = {}
+    for name, value in arguments.items():
+        try:
+            plain[name] = to_jsonable_python(value)
+        except PydanticSerializationError as error:
+            raise UsageError(
+                f"Turn of {tool!r}: argument {name!r} is {type(value).__name__}, which is no data ({error}). Live objects "
+                "are dependencies: annotate the parameter with their class and pass Turn(..., deps=...)."
+            ) from error
+    return FrozenDict(plain)

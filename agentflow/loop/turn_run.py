@@ -1,0 +1,271 @@
+"""How a turn is run that no model asked for: by hand, or by an agent's queue.
+
+It is an `Acting`, like a call of the loop: the same verdicts, lock, retries, time limit, pieces and cleanup. What differs is
+where its result goes: not into a round, but to whoever awaits it.
+
+Rules:
+
+1. Whatever happens, hooks that raise included, a turn ends: with a `stop_reason` and an `end_time`, and not "running".
+2. `PreTurn` comes first and `PostTurn` last, on every path; the error that the caller gets is the original one.
+3. A value is handed to the reader before the tool goes on; nothing is collected on the way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+
+from agentflow.errors import TurnDeniedError, TurnTimeoutError, UsageError
+from agentflow.events import PostTurn, PreTurn, TurnValue
+from agentflow.facts import Fact
+from agentflow.hooks.chain import HookSet
+from agentflow.loop.acting import Acting
+from agentflow.loop.bound import BoundTool, StopReason
+from agentflow.loop.pieces import Transform
+from agentflow.loop.run import LoopConfig, RunBase, TurnPlace
+from agentflow.loop.session import Session
+from agentflow.loop.stream import Port
+from agentflow.messages import Msg, ToolResultBlock, ToolUseBlock
+from agentflow.tools.tool import Tool
+from agentflow.verdicts import Answer, Deny
+
+__all__ = ["TurnRun", "make_host", "make_run", "run_turn"]
+
+
+class TurnRun(RunBase):
+    """What runs a turn that no model asked for: no conversation, nothing stored; events, hooks, context and cost as ever."""
+
+    stop: str | None = None
+    """A hook of `PostActing` wants the queue to end."""
+    route: Callable[[BoundTool], Awaitable[object]] | None = None
+    """Where turns go that a tool returns or yields; None: to the caller, like any value."""
+
+    async def give(self, turn: BoundTool, value: object, port: Port | None) -> None:
+        """Hand a value of a turn to hooks and reader; a turn is routed."""
+        routed = isinstance(value, BoundTool) and self.route is not None
+        await self.fire(TurnValue, None if routed else port, turn.view, value)
+        if isinstance(value, BoundTool) and self.route is not None:
+            await self.route(value)
+
+    def note(self, fact: Fact, origin: Any = "injected") -> None:
+        """There is no session to keep it; the trace reads it."""
+        self.fact_list.append(fact)
+
+    def inject(self, messages: tuple[Msg, ...], keep: bool, source: str) -> None:
+        """See `RunContext.inject`."""
+        raise UsageError("context.inject: this turn was run without a model, so there is no conversation to add to.")
+
+    def compact(self, until: int, messages: tuple[Msg, ...]) -> None:
+        """See `RunContext.compact`."""
+        raise UsageError("context.compact: this turn was run without a model, so there is no conversation.")
+
+    async def complete(self, messages: tuple[Msg, ...], model: Any, source: str) -> Msg:
+        """See `RunContext.complete`."""
+        if model is None and not self.config.model:
+            raise UsageError(
+                "context.complete: this turn belongs to no agent, so name the model: complete(..., model=...)."
+            )
+        return await super().complete(messages, model, source)
+
+    def passes_suspend(self, event: object) -> bool:
+        """An approval answers a `Suspend`."""
+        return self.resuming
+
+    def cut(self) -> None:
+        """Nothing can be awaited any more."""
+        self.over = True
+
+    def end(self) -> None:
+        """It is over; the run and its context let go of each other."""
+        self.over = True
+        self._context = self._frame = None
+
+
+class _TurnActing(Acting):
+    """The acting of a turn: its limit is the turn's, its values go to whoever runs it."""
+
+    __slots__ = ("made", "produced", "turn")
+
+    def __init__(self, turn: BoundTool, run: TurnRun, port: Port | None) -> None:
+        super().__init__(run, ToolUseBlock(turn.id, turn.tool.name, turn.arguments), 0, None)
+        self.turn = turn
+        self.made: ToolResultBlock | None = None
+        self.produced: ToolResultBlock | None = None
+        if turn.tool.streaming:
+
+            async def hand_out(value: object) -> None:
+                await run.give(turn, value, port)
+
+            self.tap = hand_out
+
+    def limit_of(self, tool: Tool[..., Any]) -> float | None:
+        return self.turn.timeout if tool is self.turn.tool else tool.timeout
+
+    async def work(self, transform: Transform | None) -> ToolResultBlock:
+        self.made = made = await super().work(transform)
+        return made
+
+    async def close(self) -> None:
+        self.produced = self.result
+        await super().close()
+
+    def outcome(self) -> Any:
+        """The turn's value, as hooks left it.
+
+        Raises:
+            TurnDeniedError: It was refused.
+            Exception: What the tool raised.
+        """
+        name, result, verdict = self.use.name, self.result, self.verdict
+        assert result is not None
+        if self.pending:
+            raise TurnDeniedError(name, "it needs an approval. Set turn.approval = Approve() and run it again.")
+        if isinstance(verdict, Deny):
+            raise TurnDeniedError(name, verdict.reason)
+        if result.state == "denied":
+            raise TurnDeniedError(name, result.text)
+        if self.failure is not None and result.state != "success":
+            raise self.failure
+        if result is not self.produced:  # a hook of PostActing has replaced it
+            return result.text
+        if isinstance(verdict, Answer):
+            return verdict.value.text if isinstance(verdict.value, ToolResultBlock) else verdict.value
+        if self.made is not None and result.content is self.made.content:
+            return self.value
+        return result.text  # a wrapping hook has
+
+
+def make_run(
+    turn: BoundTool,
+    config: LoopConfig,
+    hooks: HookSet,
+    deps: object,
+    name: str,
+    place: TurnPlace | None,
+    port: Port | None,
+) -> TurnRun:
+    """What runs a turn.
+
+    Args:
+        turn: The turn.
+        config: Of the agent whose queue it is in, or of nobody.
+        hooks: That agent's.
+        deps: For the tool.
+        name: The agent's name, for the source of what runs within another run.
+        place: Where it was asked for: in which tool call of which run.
+        port: The reader of its values.
+    """
+    tool = turn.tool.prepare()
+    process = config.process
+    tags = config.tags | turn.tags
+    scoped = hooks.inside(turn.hooks, process.matching(tags | tool.tags))
+    tools = config.tools if config.tools.get(tool.name) is tool else {**config.tools, tool.name: tool}
+    run = make_host(replace(config, tools=tools, tags=tags, system=None), scoped, deps, name, place, port)
+    if turn.approval is not None:
+        run.resuming = True
+        run.decisions = {turn.id: turn.approval}
+    return run
+
+
+def make_host(
+    config: LoopConfig, hooks: HookSet, deps: object, name: str, place: TurnPlace | None, port: Port | None
+) -> TurnRun:
+    """A run without a conversation; see `make_run`."""
+    parent = None if place is None or place.run.over else place.run
+    source = ""
+    if parent is not None:
+        above = parent.frame.source
+        source = f"{above}/{name}" if above and name else above or name
+        hooks = hooks.with_hooks([hook for hook in parent.hooks if hook.scope == "tree"])
+        if deps is None:
+            deps = parent.deps
+    session = Session.fresh()
+    run_id = config.new_id("run_")
+    run = TurnRun(config, hooks, session, run_id, config.options, deps, None, source, parent, port, False)
+    run.port = None  # only values go to the reader
+    return run
+
+
+async def run_turn(turn: BoundTool, run: TurnRun, port: Port | None) -> Any:
+    """Run a turn from `PreTurn` to `PostTurn`.
+
+    Args:
+        turn: The turn.
+        run: Made by `make_run`.
+        port: Where its values go; None: only the result counts.
+
+    Raises:
+        SafeExecutionError: It is running.
+        TurnDeniedError: It was refused.
+        Exception: What the tool, or a hook, raised.
+    """
+    turn.begin(run.now())
+    run.task = task = asyncio.current_task()
+    if run.reader is None and task is not None:
+        run.base = task.cancelling()
+    try:
+        try:
+            value = await _performed(turn, run, port)
+        except GeneratorExit:
+            turn.finish(StopReason.CANCELLED, run.now(), None)
+            raise
+        except BaseException as error:
+            run.absorb(error)
+            shown = _shown(turn, run, error)
+            turn.finish(_reason(turn, run, shown), run.now(), None)
+            await _told(turn, run, shown)
+            if shown is not error:
+                raise shown from error
+            raise
+        turn.finish(StopReason.COMPLETED, run.now(), value)
+        try:
+            await run.fire(PostTurn, None, turn.view, None)
+        except BaseException as error:
+            turn.finish(_reason(turn, run, error), run.now(), None)
+            raise
+        return value
+    finally:
+        run.end()
+        turn.rest()
+
+
+async def _performed(turn: BoundTool, run: TurnRun, port: Port | None) -> Any:
+    await run.fire(PreTurn, None, turn.view)
+    acting = _TurnActing(turn, run, port)
+    await acting.whole()
+    run.stop = acting.stop
+    value = acting.outcome()
+    if not turn.tool.streaming:
+        await run.give(turn, value, port)
+    return value
+
+
+def _shown(turn: BoundTool, run: TurnRun, error: BaseException) -> BaseException:
+    """What the caller gets: the error itself, but for an interrupt, which is no cancellation of the caller."""
+    reason = run.interrupted()
+    if reason is None or not isinstance(error, asyncio.CancelledError):
+        return error
+    return TurnDeniedError(turn.tool.name, f"it was interrupted ({reason})")
+
+
+def _reason(turn: BoundTool, run: TurnRun, error: BaseException) -> StopReason:
+    if isinstance(error, asyncio.CancelledError):
+        return StopReason.CANCELLED
+    if isinstance(error, TurnTimeoutError) and error.turn == turn.id:
+        return StopReason.TIMEOUT
+    if isinstance(error, TurnDeniedError):
+        return StopReason.CANCELLED if run.interrupting is not None else StopReason.DENIED
+    return StopReason.ERROR
+
+
+async def _told(turn: BoundTool, run: TurnRun, error: BaseException) -> None:
+    """Fire `PostTurn` for a turn that failed; what fails there is noted on the error."""
+    try:
+        await run.fire(PostTurn, None, turn.view, error)
+    except GeneratorExit:
+        raise
+    except BaseException as problem:
+        run.absorb(problem)
+        error.add_note(f"while the turn was being closed: {type(problem).__name__}: {problem}")

@@ -1,0 +1,245 @@
+"""What the plugins about long conversations share: rounds, sizes, token counts, and a conversation as plain text.
+
+Rules:
+
+1. A cut is made at the start of a unit only, so a tool call is never parted from its results.
+2. LiteLLM is loaded on first need, in a thread: its import takes seconds.
+3. No request leaves the machine for a count.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+from importlib import import_module
+from typing import Protocol, TypeAlias, cast
+
+from agentflow.errors import ModelError
+from agentflow.messages import DataBlock, Msg, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
+
+__all__ = [
+    "CountTokens",
+    "clipped",
+    "count_tokens",
+    "head_length",
+    "is_context_overflow",
+    "last_request",
+    "most_tokens",
+    "render",
+    "tail",
+    "unit_starts",
+]
+
+CountTokens: TypeAlias = Callable[[str, str], int]
+"""A token counter: the text, the model's name; returns the number of tokens."""
+
+_DATA_TOKENS = 1500
+"""What an image or a file counts for: about what vendors charge for a picture of a megapixel."""
+
+_DOWNLOADED = ("llama", "replicate", "command-r", "cohere")
+"""Names whose own tokenizer LiteLLM would fetch from the network; they are counted with the common one."""
+
+_OVERFLOW = (
+    "cannot hold the conversation in its context window",
+    "context length",
+    "context_length_exceeded",
+    "context window",
+    "prompt is too long",
+    "exceed context limit",
+)
+
+
+class _LiteLLM(Protocol):
+    """What is used of the package."""
+
+    def token_counter(self, model: str, *, text: str) -> int: ...
+
+
+# ---- rounds
+
+
+def head_length(messages: Sequence[Msg]) -> int:
+    """How many system messages stand at the start."""
+    for index, msg in enumerate(messages):
+        if msg.role != "system":
+            return index
+    return len(messages)
+
+
+def unit_starts(messages: Sequence[Msg], start: int = 0) -> list[int]:
+    """Where units begin: an assistant's message with the user's messages before it and the results behind it.
+
+    User's messages at the end that nobody has answered are no unit of their own: they belong to none, and stay.
+
+    Args:
+        messages: The conversation.
+        start: Where to begin.
+
+    Example:
+        >>> unit_starts([Msg.user("a"), Msg.assistant("b"), Msg.user("c"), Msg.assistant("d"), Msg.user("e")])
+        [0, 2]
+    """
+    starts: list[int] = []
+    begun: int | None = None
+    for index in range(start, len(messages)):
+        role = messages[index].role
+        if role == "tool":
+            continue
+        if begun is None:
+            begun = index
+        if role == "assistant":
+            starts.append(begun)
+            begun = None
+    return starts
+
+
+def last_request(messages: Sequence[Msg]) -> Msg | None:
+    """The last thing that a user really said: the last user's message that nobody has made up."""
+    for index in range(len(messages) - 1, -1, -1):
+        msg = messages[index]
+        if msg.role == "user" and "synthetic" not in msg.metadata:
+            return msg
+    return None
+
+
+def tail(messages: Sequence[Msg], start: int) -> tuple[Msg, ...]:
+    """The messages from a place on; a slice of a view of the history would copy all of it first."""
+    return tuple([messages[index] for index in range(max(0, start), len(messages))])
+
+
+# ---- sizes
+
+
+def most_tokens(messages: Iterable[Msg]) -> int:
+    """A number that the tokens of the messages do not exceed: a token is a byte or more."""
+    total = 0
+    for msg in messages:
+        total += 8
+        for block in msg.content:
+            total += _most(block)
+    return total
+
+
+def _most(block: object) -> int:
+    match block:
+        case TextBlock(text=text) | ThinkingBlock(text=text):
+            return _bytes(text)
+        case ToolUseBlock():
+            return 16 + _bytes(block.name) + _bytes(block.raw)
+        case ToolResultBlock():
+            data = sum(isinstance(part, DataBlock) for part in block.content if not isinstance(part, str))
+            return 16 + _bytes(block.name) + _bytes(block.text) + data * _DATA_TOKENS
+        case _:
+            return _DATA_TOKENS
+
+
+def _bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
+
+
+async def count_tokens(messages: Sequence[Msg], model: str, count: CountTokens | None = None) -> int:
+    """The tokens of messages, by the given counter or by LiteLLM's; a rough guess where neither can tell."""
+    text = render(messages)
+    data = sum(_data_blocks(msg) for msg in messages) * _DATA_TOKENS
+    if count is not None:
+        return count(text, model) + data
+    return await asyncio.to_thread(_counted, text, model) + data
+
+
+def _data_blocks(msg: Msg) -> int:
+    found = sum(isinstance(block, DataBlock) for block in msg.content)
+    for result in msg.tool_results:
+        if not isinstance(result.content, str):
+            found += sum(isinstance(block, DataBlock) for block in result.content)
+    return found
+
+
+def _counted(text: str, model: str) -> int:
+    try:
+        name = "" if any(word in model.lower() for word in _DOWNLOADED) else model
+        return _litellm().token_counter(name, text=text)
+    except Exception:  # any: tokenizers raise what they like, and a guess is better than no answer
+        return len(text) // 4 + 1
+
+
+@cache
+def _litellm() -> _LiteLLM:
+    os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # no network at import
+    return cast("_LiteLLM", import_module("litellm"))
+
+
+def is_context_overflow(error: BaseException) -> bool:
+    """Whether a model failed because the conversation does not fit its context window.
+
+    `ModelError` has no field for it, so it is told by the words of the error and of its causes.
+
+    Example:
+        >>> is_context_overflow(ModelError("openai/gpt-5 cannot hold the conversation in its context window (400)."))
+        True
+    """
+    if not isinstance(error, ModelError):
+        return False
+    if error.status == 413:
+        return True
+    link: BaseException | None = error
+    for _ in range(5):
+        if link is None:
+            break
+        text = str(link).lower()
+        if type(link).__name__ == "ContextWindowExceededError" or any(word in text for word in _OVERFLOW):
+            return True
+        link = link.__cause__
+    return False
+
+
+# ---- as text
+
+
+def clipped(text: str, longest: int | None) -> str:
+    """The start and the end of a text that is too long, with what is left out between them counted.
+
+    Example:
+        >>> clipped("abcdefghij", 6)
+        'abcd… (4 characters left out) …ij'
+    """
+    if longest is None or len(text) <= longest:
+        return text
+    end = longest // 3
+    left_out = len(text) - longest
+    return f"{text[: longest - end]}… ({left_out} characters left out) …{text[len(text) - end :]}"
+
+
+def render(messages: Iterable[Msg], clip: int | None = None) -> str:
+    """A conversation as text, for a model that is to read it and not to continue it.
+
+    As text it goes to any model: no tools have to be declared, no thoughts are signed, no call waits for an answer.
+
+    Args:
+        messages: The conversation; thoughts are left out.
+        clip: The most characters of one block.
+
+    Example:
+        >>> print(render([Msg.user("1 + 2?"), Msg.assistant(ToolUseBlock("t1", "add", {"a": 1, "b": 2}))]))
+        user: 1 + 2?
+        assistant calls add({"a":1,"b":2})
+    """
+    return "\n".join(line for msg in messages for line in _lines(msg, clip))
+
+
+def _lines(msg: Msg, clip: int | None) -> Iterable[str]:
+    for block in msg.content:
+        match block:
+            case TextBlock(text=text):
+                if text.strip():
+                    yield f"{msg.role}: {clipped(text, clip)}"
+            case ToolUseBlock():
+                yield f"{msg.role} calls {block.name}({clipped(block.raw, clip)})"
+            case ToolResultBlock():
+                state = "" if block.state == "success" else f" ({block.state})"
+                yield f"result of {block.name}{state}: {clipped(block.text, clip)}"
+            case DataBlock():
+                yield f"{msg.role}: [{block.media_type} {block.name or block.url or ''}]".replace(" ]", "]")
+            case ThinkingBlock():
+                pass

@@ -1,0 +1,432 @@
+"""`ToolCache` and `ModelCache`: what was asked before is answered from memory or disk.
+
+Rules:
+
+1. A hit takes the work's place in `around`, behind the whole chain: approvals and guards have judged the call before. (An
+   `Answer` on the Pre event would do for a tool, but would skip the guards behind it, and it would make one chunk of a
+   model's reply.)
+2. Only what went well is kept: no errors, no denied or suspended results, no replies that are empty or were cut off.
+3. A failing store (a full disk, a locked file) costs the hit, never the call; it is logged.
+4. Times are read from the run's clock. One cache serves any number of agents, event loops and threads; a `path` serves
+   several processes.
+
+In memory, cachetools keeps and forgets the entries. On disk they are rows of JSON in one SQLite table, through Python's own
+`sqlite3`: diskcache would be the usual choice, but has had no release since 2023 and reads pickles by default, which runs
+whatever somebody writes into the file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import sqlite3
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import closing
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from functools import cache
+from pathlib import Path
+from typing import Any, ClassVar, Protocol, TypeVar
+
+from cachetools import LRUCache, TTLCache
+from loguru import logger
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import to_jsonable_python
+from reactivex import Observable
+
+from agentflow.chunks import ModelChunk
+from agentflow.errors import UsageError
+from agentflow.events import Event, HookEvent, PreActing, PreReasoning
+from agentflow.hooks.hook import Hook
+from agentflow.messages import Msg, ThinkingBlock, ToolResultBlock, ToolUseBlock
+from agentflow.plugins.sources import ModelSource, ToolSource, lane_of, says_something
+from agentflow.ports.model import ModelRequest
+from agentflow.reactive import Flux, Mono
+from agentflow.reactive.iterators import close
+from agentflow.specs import Clock, ToolSpec
+
+__all__ = ["CacheUse", "ModelCache", "ToolCache"]
+
+T = TypeVar("T")
+_FORMAT = "agentflow-cache-1"
+
+
+@dataclass(slots=True)
+class CacheUse:
+    """What the caches did in a run: `event.context.state[CacheUse]`.
+
+    Attributes:
+        hits: Answers given from a cache.
+        misses: Work that had to be done.
+        shared: Hits that waited for the same work in another call or turn.
+    """
+
+    hits: int = 0
+    misses: int = 0
+    shared: int = 0
+
+
+class _Store(Protocol):
+    """Where entries are kept."""
+
+    async def get(self, key: str, clock: Clock) -> str | None: ...
+
+    async def put(self, key: str, text: str, clock: Clock) -> None: ...
+
+
+class _Memory:
+    """The latest used entries, in this process."""
+
+    def __init__(self, ttl: float | None, size: int) -> None:
+        self._now = 0.0
+        self._lock = threading.Lock()
+        self._entries: LRUCache[str, str] | TTLCache[str, str] = (
+            LRUCache(size) if ttl is None else TTLCache(size, ttl, timer=lambda: self._now)
+        )
+
+    async def get(self, key: str, clock: Clock) -> str | None:
+        with self._lock:
+            self._now = clock.monotonic()
+            return self._entries.get(key)
+
+    async def put(self, key: str, text: str, clock: Clock) -> None:
+        with self._lock:
+            self._now = clock.monotonic()
+            self._entries[key] = text
+
+
+class _Disk:
+    """The latest used entries, in an SQLite file; a connection for each access, in a thread."""
+
+    _TABLE = (
+        "CREATE TABLE IF NOT EXISTS entries (key TEXT PRIMARY KEY, text TEXT, expires REAL, used REAL) WITHOUT ROWID"
+    )
+
+    def __init__(self, path: Path, ttl: float | None, size: int) -> None:
+        self._path = path
+        self._ttl = ttl
+        self._size = size
+
+    async def get(self, key: str, clock: Clock) -> str | None:
+        return await asyncio.to_thread(self._read, key, clock.now())
+
+    async def put(self, key: str, text: str, clock: Clock) -> None:
+        await asyncio.to_thread(self._write, key, text, clock.now())
+
+    def _connect(self) -> sqlite3.Connection:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        connection = sqlite3.connect(self._path, timeout=10)
+        connection.execute(self._TABLE)
+        return connection
+
+    def _read(self, key: str, now: float) -> str | None:
+        with closing(self._connect()) as connection, connection:
+            select = "SELECT text FROM entries WHERE key = ? AND (expires IS NULL OR expires > ?)"
+            row = connection.execute(select, (key, now)).fetchone()
+            if row is None:
+                return None
+            connection.execute("UPDATE entries SET used = ? WHERE key = ?", (now, key))
+            return str(row[0])
+
+    def _write(self, key: str, text: str, now: float) -> None:
+        with closing(self._connect()) as connection, connection:
+            expires = None if self._ttl is None else now + self._ttl
+            connection.execute("REPLACE INTO entries VALUES (?, ?, ?, ?)", (key, text, expires, now))
+            connection.execute("DELETE FROM entries WHERE expires <= ?", (now,))
+            connection.execute(
+                "DELETE FROM entries WHERE key IN (SELECT key FROM entries ORDER BY used DESC LIMIT -1 OFFSET ?)",
+                (self._size,),
+            )
+
+
+@cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
+
+
+class _Cached:
+    """A store of values of one type; its failures are logged and cost nothing but the hit."""
+
+    def __init__(self, hook: str, kind: Any, ttl: float | None, size: int, path: str | Path | None) -> None:
+        if size < 1 or (ttl is not None and ttl <= 0):
+            raise UsageError(
+                f"{hook}(ttl={ttl}, size={size}) could keep nothing; give a size of 1 or more, and a ttl above 0 or None (for "
+                "ever)."
+            )
+        self._hook = hook
+        self._kind = kind
+        self._store: _Store = _Memory(ttl, size) if path is None else _Disk(Path(path), ttl, size)
+
+    async def get(self, key: str, clock: Clock) -> Any:
+        """The value, or None."""
+        try:
+            text = await self._store.get(key, clock)
+            return None if text is None else _adapter(self._kind).validate_json(text)
+        except (sqlite3.Error, OSError, ValidationError) as error:
+            logger.warning("{} could not be read, so the work is done: {!r}", self._hook, error)
+            return None
+
+    async def put(self, key: str, value: object, clock: Clock) -> None:
+        """Keep a value."""
+        try:
+            await self._store.put(key, _adapter(self._kind).dump_json(value).decode(), clock)
+        except (sqlite3.Error, OSError) as error:
+            logger.warning("{} could not be written, so the work will be done again: {!r}", self._hook, error)
+
+
+_led: ContextVar[tuple[tuple[object, str], ...]] = ContextVar("agentflow_cache_led", default=())
+"""The work that this code runs within: waiting for it here would be for ever."""
+
+
+class _Flights:
+    """Work that is going on, so that whoever asks for the same waits for it."""
+
+    def __init__(self) -> None:
+        self._going: dict[tuple[asyncio.AbstractEventLoop, str], asyncio.Future[Any]] = {}
+
+    async def share(self, key: str, work: Callable[[], Awaitable[T]]) -> tuple[T | None, bool]:
+        """Do the work, or wait for the same; returns what it gave (None: the other's failed) and whether it was another's."""
+        place = (asyncio.get_running_loop(), key)
+        if place in _led.get():
+            return await work(), False
+        going = self._going.get(place)
+        if going is not None:
+            return await asyncio.shield(going), True
+        future = self._going[place] = place[0].create_future()
+        value: T | None = None
+        token = _led.set((*_led.get(), place))
+        try:
+            value = await work()
+            return value, False
+        finally:
+            _led.reset(token)
+            del self._going[place]
+            future.set_result(value)
+
+
+def _digest(*parts: object) -> str:
+    text = json.dumps((_FORMAT, *parts), sort_keys=True, separators=(",", ":"), default=str)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _spec(spec: ToolSpec) -> tuple[object, ...]:
+    return spec.name, spec.description, to_jsonable_python(spec.parameters, fallback=str)
+
+
+class ToolCache(Hook):
+    """The result of a tool that was run with the same arguments before takes the place of running it again.
+
+    Two runs are the same if name, description and parameters of the tool and its arguments (in whatever order) are. What
+    else the result depends on, such as the user, must be said with `vary`: a cache is shared by all who share the hook. The
+    pieces of a streaming tool are not shown again.
+
+    Priority 120 (behaviour): a hit needs no retry and no rate limit.
+
+    Args:
+        ttl: Seconds for which a result is good; None: for ever.
+        size: How many results are kept; the least recently used go first.
+        path: A file to keep them in; None: memory.
+        tools: Patterns of tool names. None: the tools that only read (`type="read"` or `"research"`). Tools that write are
+            cached only if a pattern names them.
+        vary: More that the result depends on, as JSON-like data.
+        single_flight: Whether the same run in another call or turn is waited for instead of doing it twice.
+        priority: Where it wraps.
+
+    Example:
+        >>> twice = [ToolUseBlock("t1", "add", {"a": 1, "b": 2}), ToolUseBlock("t2", "add", {"b": 2, "a": 1})]
+        >>> uses = []
+        >>> agent = Agent("a", ScriptedModel([twice, "3."]), tools=[add], hooks=[ToolCache(ttl=600)])
+        >>> subscription = agent.on("on_complete", lambda event: uses.append(event.context.state[CacheUse].hits))
+        >>> reply = await agent.call("1 + 2?")
+        >>> uses
+        [1]
+    """
+
+    events: ClassVar[tuple[type[Event], ...] | None] = (PreActing,)
+
+    def __init__(
+        self,
+        *,
+        ttl: float | None = 3600.0,
+        size: int = 1000,
+        path: str | Path | None = None,
+        tools: tuple[str, ...] | None = None,
+        vary: Callable[[PreActing], object] | None = None,
+        single_flight: bool = True,
+        priority: int = 120,
+    ) -> None:
+        self._cached = _Cached("ToolCache", ToolResultBlock, ttl, size, path)
+        self._tools = tools if tools is None else tuple(tools)
+        self._vary = vary
+        self._flights = _Flights() if single_flight else None
+        self.priority = priority
+
+    def around(self, event: HookEvent, source: Observable[Any]) -> Observable[Any]:
+        """Wrap the tool."""
+        if not isinstance(event, PreActing) or not self._covers(event):
+            return source
+        return ToolSource(source, lambda inner: self._run(inner, event))
+
+    def _covers(self, event: PreActing) -> bool:
+        if event.tool_use.input_error is not None:
+            return False
+        if self._tools is None:
+            return lane_of(event) != "write"
+        return any(fnmatchcase(event.tool_use.name, pattern) for pattern in self._tools)
+
+    def _key(self, event: PreActing) -> str:
+        use = event.tool_use
+        specs = [_spec(spec) for spec in event.agent.tools if spec.name == use.name]
+        arguments = to_jsonable_python(use.input, fallback=str)
+        return _digest("tool", specs, use.name, arguments, self._vary(event) if self._vary is not None else None)
+
+    async def _run(self, source: Mono[ToolResultBlock], event: PreActing) -> Any:
+        key, clock, use = self._key(event), event.context.clock, event.context.state[CacheUse]
+        while True:
+            known = await self._cached.get(key, clock)
+            if known is not None:
+                use.hits += 1
+                return known
+            if self._flights is None:
+                use.misses += 1
+                return await self._work(source, key, clock)
+            value, shared = await self._flights.share(key, lambda: self._work(source, key, clock))
+            if not shared:
+                use.misses += 1
+                return value
+            if isinstance(value, ToolResultBlock) and not value.is_error:
+                use.hits += 1
+                use.shared += 1
+                return value
+            # The other one failed or was cut: that is its own affair, so here the tool gets its own chance.
+
+    async def _work(self, source: Mono[ToolResultBlock], key: str, clock: Clock) -> Any:
+        result = await source.resolve()
+        if isinstance(result, ToolResultBlock) and not result.is_error:
+            await self._cached.put(key, result, clock)
+        return result
+
+
+class ModelCache(Hook):
+    """The reply to a request that was made before is given again, chunk by chunk as it came, at no cost.
+
+    Two requests are the same if the model, the messages (without ids and metadata), the tools and all options are. That is
+    worth it in tests, evaluations and demos, and for agents that are asked the same by many; a reply that was sampled is
+    given again just the same. Telling requests apart costs a pass over the conversation, 3 µs a message.
+
+    Priority 120 (behaviour): inside `ModelFallback`, so a reply is kept under the name of the model that gave it; outside
+    `ModelRetry` and `RateLimit`. What hooks of higher priority change in the chunks is kept, what those of lower priority
+    change is not. The hook must know the request as it will be sent, so a hook that wraps the model with a plain operator
+    must have a lower priority.
+
+    Args:
+        ttl: Seconds for which a reply is good; None: for ever.
+        size: How many replies are kept; the least recently used go first.
+        path: A file to keep them in; None: memory.
+        models: Patterns of model names.
+        vary: More that the reply depends on, as JSON-like data.
+        priority: Where it wraps.
+
+    Example:
+        >>> model, cache = ScriptedModel(["Only once."]), ModelCache()
+        >>> agents = [Agent(name, model, hooks=[cache]) for name in ("ann", "bob")]
+        >>> replies = [await agent.call("Hi") for agent in agents]
+        >>> [(reply.text, reply.usage.model_calls) for reply in replies]
+        [('Only once.', 1), ('Only once.', 1)]
+    """
+
+    events: ClassVar[tuple[type[Event], ...] | None] = (PreReasoning,)
+
+    def __init__(
+        self,
+        *,
+        ttl: float | None = 3600.0,
+        size: int = 1000,
+        path: str | Path | None = None,
+        models: tuple[str, ...] = ("*",),
+        vary: Callable[[PreReasoning], object] | None = None,
+        priority: int = 120,
+    ) -> None:
+        self._cached = _Cached("ModelCache", tuple[ModelChunk, ...], ttl, size, path)
+        self._models = tuple(models)
+        self._vary = vary
+        self.priority = priority
+
+    def around(self, event: HookEvent, source: Observable[Any]) -> Observable[Any]:
+        """Wrap the model call."""
+        if not isinstance(event, PreReasoning):
+            return source
+        wrapped = ModelSource(event, source, lambda inner, request: self._run(inner, request, event))
+        if not wrapped.exact:
+            raise UsageError(
+                f"ModelCache (priority {self.priority}) wraps a model call that a hook further in has wrapped with a plain "
+                "operator, so it cannot know what the model will be asked. Give it a higher priority than that hook: "
+                "ModelCache(priority=...); agent.hooks.describe() prints the order."
+            )
+        return wrapped
+
+    async def _run(
+        self, source: Flux[ModelChunk], request: ModelRequest, event: PreReasoning
+    ) -> AsyncIterator[ModelChunk]:
+        context = event.context
+        covered = any(fnmatchcase(request.model, pattern) for pattern in self._models)
+        key = _request_key(request, self._vary(event) if self._vary is not None else None) if covered else ""
+        if covered:
+            known = await self._cached.get(key, context.clock)
+            if known is not None:
+                context.state[CacheUse].hits += 1
+                for chunk in known:
+                    yield chunk
+                return
+            context.state[CacheUse].misses += 1
+        recorded: list[ModelChunk] = []
+        chunks = source.open()
+        try:
+            async for chunk in chunks:
+                if chunk.restart:
+                    recorded.clear()
+                recorded.append(chunk)
+                yield chunk
+        finally:
+            await close(chunks)
+        if covered and _is_whole(recorded):
+            await self._cached.put(key, _free(recorded), context.clock)
+
+
+def _is_whole(chunks: Sequence[ModelChunk]) -> bool:
+    reasons = [chunk.finish_reason for chunk in chunks if chunk.finish_reason is not None]
+    return any(says_something(chunk) for chunk in chunks) and reasons[-1:] != ["length"]
+
+
+def _free(chunks: Sequence[ModelChunk]) -> tuple[ModelChunk, ...]:
+    """The chunks as they are given again: no restart, no usage."""
+    kept = [replace(chunk, usage=None, restart=False) for chunk in chunks]
+    return tuple(chunk for chunk in kept if chunk != ModelChunk())
+
+
+def _request_key(request: ModelRequest, vary: object) -> str:
+    places: dict[str, int] = {}  # ids of calls differ from run to run; what counts is which call a result answers
+    messages = [_message(msg, places) for msg in request.messages]
+    tools = [_spec(spec) for spec in request.tools]
+    options = to_jsonable_python(request.options, fallback=str)
+    return _digest("model", request.model, messages, tools, options, vary)
+
+
+def _message(msg: Msg, places: dict[str, int]) -> tuple[object, ...]:
+    blocks: list[object] = []
+    for block in msg.content:
+        if isinstance(block, ToolUseBlock):
+            place = places.setdefault(block.id, len(places))
+            arguments = block.raw if block.input_error else to_jsonable_python(block.input, fallback=str)
+            blocks.append(("call", place, block.name, arguments))
+        elif isinstance(block, ToolResultBlock):
+            place = places.setdefault(block.tool_use_id, len(places))
+            blocks.append(("result", place, block.name, to_jsonable_python(block.content), block.state))
+        elif isinstance(block, ThinkingBlock):
+            blocks.append(("thinking", block.text))
+        else:
+            blocks.append(to_jsonable_python(block))
+    return msg.role, msg.name, blocks

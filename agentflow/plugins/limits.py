@@ -1,0 +1,356 @@
+"""`UsageLimits`: how much may be spent on tokens, money, calls and time; checked before the work that would pass a limit.
+
+Rules:
+
+1. A limit is checked before each model call and each tool; what has begun is never cut.
+2. It is a guard: it judges what the other hooks made of the request, and its `around` is inside theirs, so each attempt
+   of a retry and each fallback passes here.
+3. What is spent is what the run was billed: sub-agents and side calls are in it.
+4. What is shared between runs changes under a lock, which is never held while waiting.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import AsyncIterator, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias, cast
+
+from loguru import logger
+from pydantic_core import to_json
+from reactivex import Observable
+
+from agentflow.chunks import ModelChunk
+from agentflow.context import RunContext
+from agentflow.errors import UsageError, Veto
+from agentflow.events import CallEnded, PreActing, PreCall, PreReasoning
+from agentflow.hooks.hook import Hook
+from agentflow.messages import Msg
+from agentflow.plugins._counting import CountTokens, count_tokens
+from agentflow.plugins.sources import ModelSource, ToolSource
+from agentflow.ports.model import ModelRequest
+from agentflow.reactive import Flux, Mono
+from agentflow.reactive.iterators import close
+from agentflow.specs import Usage
+from agentflow.verdicts import Deny, Stop
+
+__all__ = ["Per", "SessionSpent", "Spent", "UsageLimits"]
+
+Per: TypeAlias = Literal["run", "session", "hook"]
+
+_WHERE: dict[Per, str] = {"run": "this run", "session": "this session", "hook": "all runs together"}
+
+
+@dataclass(slots=True)
+class Spent:
+    """What was spent under a limit.
+
+    Attributes:
+        input_tokens: Prompt tokens.
+        output_tokens: Completion tokens.
+        cost: US dollars, as far as prices are known.
+        model_calls: Model calls that began, failed attempts included.
+        tool_calls: Tool runs that began, failed attempts included.
+        seconds: Working time of calls; time between a suspended call and its resume is not in it.
+    """
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost: float = 0.0
+    model_calls: int = 0
+    tool_calls: int = 0
+    seconds: float = 0.0
+
+    @property
+    def tokens(self) -> int:
+        """Input and output together."""
+        return self.input_tokens + self.output_tokens
+
+
+@dataclass(slots=True)
+class SessionSpent:
+    """What was spent in a session: `agent.session("id").state[SessionSpent].by_key`."""
+
+    by_key: dict[str, Spent] = field(default_factory=dict[str, Spent])
+
+
+@dataclass(slots=True)
+class _Meter:
+    """How far one run has been counted.
+
+    `unbilled`: attempts that were counted when they began and will be on the bill; they are not counted again then.
+    """
+
+    spent: Spent = field(default_factory=Spent)
+    call_id: str = ""
+    seen: Usage = field(default_factory=Usage)
+    at: float = 0.0
+    unbilled: int = 0
+    expected: dict[str, int] = field(default_factory=dict[str, int])
+
+
+@dataclass(slots=True)
+class _Meters:
+    by_key: dict[str, _Meter] = field(default_factory=dict[str, _Meter])
+
+
+_roots: ContextVar[Mapping[UsageLimits, RunContext] | None] = ContextVar("agentflow_limited_runs", default=None)
+"""The run that the code running here is billed to, by limit: set around each tool, so a sub-agent finds its caller."""
+
+
+class UsageLimits(Hook):
+    """Ends a call before it spends more than it may. The reason names the limit and the amount.
+
+    A model call that is not allowed any more is answered with `Stop`: the reply's outcome is `stopped`, its text the reason.
+    A tool that is not allowed any more is denied: the model reads the reason, and may answer with what it has. An attempt of
+    a retry that is not allowed any more is denied too, then the reply's outcome is `denied`.
+
+    What a reply will cost is not known before it is made: the call that passes a token or cost limit is the last one, and is
+    not cut. With `count_input=True` the request's own tokens are counted before it is sent.
+
+    Priority 90 (checks), a guard. It applies inside sub-agents too (`scope="tree"`), where it counts for the run at the top.
+    One instance serves any number of agents and runs.
+
+    Args:
+        tokens: Most input and output tokens together.
+        input_tokens: Most input tokens.
+        output_tokens: Most output tokens.
+        cost: Most US dollars. Where no price is known nothing can be counted; it is logged then, once.
+        model_calls: Most model calls, attempts of retries, sub-agents and side calls included.
+        tool_calls: Most tool runs, attempts of retries included.
+        seconds: Most seconds of work, by the run's clock.
+        per: What the limits are for: each run (a call and its resumes), each session, or all runs of this instance.
+        count_input: Count the tokens of each request before it is sent, with LiteLLM's counter (loaded on first use).
+        count: A counter of your own in its place: text and model's name to a number.
+        key: What a session's account is called. By default it is made of the limits, so that two `UsageLimits` do not share
+            one; name it, and the account lives on when the limits change.
+
+    Example:
+        >>> limits = UsageLimits(tokens=200_000, cost=0.50, tool_calls=40, seconds=300)
+        >>> agent = Agent("researcher", "openai/gpt-5", tools=[search], hooks=[limits])
+    """
+
+    priority = 90
+    guard = True
+    scope = "tree"
+    events = (PreCall, PreReasoning, PreActing, CallEnded)
+
+    def __init__(
+        self,
+        *,
+        tokens: int | None = None,
+        input_tokens: int | None = None,
+        output_tokens: int | None = None,
+        cost: float | None = None,
+        model_calls: int | None = None,
+        tool_calls: int | None = None,
+        seconds: float | None = None,
+        per: Per = "run",
+        count_input: bool = False,
+        count: CountTokens | None = None,
+        key: str | None = None,
+    ) -> None:
+        given: dict[str, float | None] = {
+            "tokens": tokens,
+            "input_tokens": input_tokens,
+            "output_tokens": output_tokens,
+            "cost": cost,
+            "model_calls": model_calls,
+            "tool_calls": tool_calls,
+            "seconds": seconds,
+        }
+        limits = {name: value for name, value in given.items() if value is not None}
+        shown = ", ".join(f"{name}={value!r}" for name, value in limits.items())
+        if not limits or any(value < 0 for value in limits.values()):
+            raise UsageError(
+                f"UsageLimits({shown}): it takes at least one limit, and none below 0. Limits: {', '.join(given)}."
+            )
+        if per not in _WHERE:
+            raise UsageError(f"UsageLimits(per={per!r}): legal are 'run', 'session' and 'hook'.")
+        self.limits: Mapping[str, float] = limits
+        self.per: Per = per
+        self.key = key if key is not None else f"{shown}, per {per}"
+        self.count_input = count_input or count is not None
+        self._count = count
+        self._for_models = [name for name in limits if name != "tool_calls"]
+        self._for_tools = [name for name in limits if name in ("tool_calls", "seconds")]
+        self._total = Spent()
+        self._expected = 0
+        self._lock = threading.Lock()
+        self._warned = False
+
+    @property
+    def spent(self) -> Spent:
+        """What all runs of this instance have spent, as far as it is `per="hook"`."""
+        with self._lock:
+            total = self._total
+            return Spent(
+                total.input_tokens,
+                total.output_tokens,
+                total.cost,
+                total.model_calls,
+                total.tool_calls,
+                total.seconds,
+            )
+
+    def on_event(self, event: PreCall | PreReasoning | PreActing | CallEnded) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride] - it listens to four events
+        """Count what was spent, and check before work begins."""
+        root = self._root(event.context)
+        if isinstance(event, PreReasoning):
+            if self.count_input and not self.limits.keys().isdisjoint(("tokens", "input_tokens")):
+                return self._counted(event, root)
+            reason = self._passed(root, self._for_models)
+            return None if reason is None else Stop(reason)
+        if isinstance(event, PreActing):
+            reason = self._passed(root, self._for_tools)
+            return None if reason is None else Deny(reason)
+        with self._lock:
+            self._sync(root)
+        return None
+
+    async def _counted(self, event: PreReasoning, root: RunContext) -> Stop | None:
+        reason = self._passed(root, self._for_models)
+        if reason is not None:
+            return Stop(reason)
+        expected = await self._tokens_of(event)
+        reason = self._passed(root, self._for_models, expected)
+        with self._lock:
+            self._meter(root).expected[event.call_id] = expected
+        return None if reason is None else Stop(reason)
+
+    async def _tokens_of(self, event: PreReasoning) -> int:
+        messages = list(event.input_messages)
+        if event.tools:
+            told = [[spec.name, spec.description, spec.parameters] for spec in event.tools]
+            messages.append(Msg.system(to_json(told, fallback=str).decode()))
+        return await count_tokens(messages, event.model, self._count)
+
+    def around(self, event: Any, source: Any) -> Observable[Any]:
+        """Count each attempt as it begins; one too many is refused."""
+        if isinstance(event, PreReasoning):
+            root = self._root(event.context)
+            call_id = event.call_id
+
+            def attempt(inner: Flux[ModelChunk], request: ModelRequest) -> AsyncIterator[ModelChunk]:
+                del request
+                return self._ask(root, call_id, inner)
+
+            return ModelSource(event, source, attempt)
+        if isinstance(event, PreActing):
+            root = self._root(event.context)
+
+            async def run(inner: Mono[Any]) -> Any:
+                return await self._run_tool(root, inner)
+
+            return ToolSource(source, run)
+        return cast("Observable[Any]", source)
+
+    async def _ask(self, root: RunContext, call_id: str, inner: Flux[ModelChunk]) -> AsyncIterator[ModelChunk]:
+        with self._lock:
+            expected = self._meter(root).expected.get(call_id, 0)
+        reason = self._passed(root, self._for_models, expected, begin="model_calls")
+        if reason is not None:
+            raise Veto(reason)
+        billed = False
+        chunks = inner.open()
+        try:
+            async for chunk in chunks:
+                billed = billed or chunk.usage is not None
+                yield chunk
+            billed = True
+        finally:
+            with self._lock:
+                if self.per == "hook":
+                    self._expected -= expected
+                if billed:
+                    self._meter(root).unbilled += 1
+            await close(chunks)
+
+    async def _run_tool(self, root: RunContext, inner: Mono[Any]) -> Any:
+        reason = self._passed(root, self._for_tools, begin="tool_calls")
+        if reason is not None:
+            raise Veto(reason)
+        token = _roots.set({**(_roots.get() or {}), self: root})
+        try:
+            return await inner.resolve()
+        finally:
+            _roots.reset(token)
+
+    # ---- the account
+
+    def _root(self, context: RunContext) -> RunContext:
+        """The run that is billed: the caller's, for a sub-agent."""
+        return (_roots.get() or {}).get(self, context) if context.source else context
+
+    def _passed(
+        self,
+        root: RunContext,
+        names: list[str],
+        expected: int = 0,
+        begin: Literal["model_calls", "tool_calls", ""] = "",
+    ) -> str | None:
+        """The limit that the next work would pass, as a sentence; None and counted as begun (`begin`) if there is none."""
+        with self._lock:
+            spent = self._sync(root)
+            for name in names:
+                limit, used = self.limits[name], getattr(spent, name)
+                more = expected if name in ("tokens", "input_tokens") else 0
+                others = self._expected if more else 0
+                if used + others + more > limit or (not more and used >= limit):
+                    return self._reason(name, used, limit, more)
+            if begin == "model_calls":
+                spent.model_calls += 1
+                self._expected += expected if self.per == "hook" else 0
+            elif begin == "tool_calls":
+                spent.tool_calls += 1
+            return None
+
+    def _reason(self, name: str, used: float, limit: float, more: int) -> str:
+        what = name.replace("_", " ")
+        if name == "cost":
+            amount = f"${used:.4f} of ${limit:.4f}"
+        elif name == "seconds":
+            amount = f"{used:.1f} of {limit:g} seconds"
+        else:
+            amount = f"{used:,} of {limit:,} {what}"
+        text = f"Usage limit reached: {amount} are used in {_WHERE[self.per]}"
+        return f"{text}, and the next request needs about {more:,} more." if more else f"{text}."
+
+    def _meter(self, root: RunContext) -> _Meter:
+        meters = root.state[_Meters].by_key
+        meter = meters.get(self.key)
+        if meter is None:
+            meter = meters[self.key] = _Meter()
+        if meter.call_id != root.call_id:  # a resumed call is billed from nothing, and the time between is not work
+            meter.call_id, meter.seen, meter.at, meter.unbilled = root.call_id, Usage(), root.clock.monotonic(), 0
+            meter.expected.clear()
+        return meter
+
+    def _account(self, root: RunContext, meter: _Meter) -> Spent:
+        if self.per == "hook":
+            return self._total
+        if self.per == "session":
+            return root.session_state[SessionSpent].by_key.setdefault(self.key, Spent())
+        return meter.spent
+
+    def _sync(self, root: RunContext) -> Spent:
+        """Take in what was billed since the last look."""
+        meter = self._meter(root)
+        spent = self._account(root, meter)
+        now, usage, seen = root.clock.monotonic(), root.usage, meter.seen
+        spent.seconds += now - meter.at
+        meter.at = now
+        if usage is not seen:
+            calls = usage.model_calls - seen.model_calls
+            counted = min(calls, meter.unbilled)
+            meter.unbilled -= counted
+            spent.model_calls += calls - counted
+            spent.input_tokens += usage.input_tokens - seen.input_tokens
+            spent.output_tokens += usage.output_tokens - seen.output_tokens
+            spent.cost += (usage.cost or 0.0) - (seen.cost or 0.0)
+            meter.seen = usage
+            if "cost" in self.limits and calls and usage.cost is None and not self._warned:
+                self._warned = True
+                logger.warning("{} cannot count costs: no price is known for {}", self.name, root.agent.model_name)
+        return spent

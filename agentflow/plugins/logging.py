@@ -1,0 +1,342 @@
+"""`EventLog`: one line for each event of a run, readable or JSON, through loguru.
+
+Rules:
+
+1. One event, one line: line breaks in what was said are escaped, long values are cut.
+2. A line is made only if a sink takes its level.
+3. It observes, and changes nothing. It hides nothing either: keep secrets out with a redacting hook, which runs before it.
+"""
+
+from __future__ import annotations
+
+import json as json_lib
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Literal, TypeAlias, assert_never
+
+from loguru import logger
+
+from agentflow.errors import UsageError
+from agentflow.events import (
+    EVENT_TYPES,
+    ActingChunk,
+    CallEnded,
+    Error,
+    Event,
+    HookEvent,
+    MessagesAdded,
+    Paused,
+    PostActing,
+    PostCall,
+    PostPut,
+    PostReasoning,
+    PostToolRound,
+    PostTurn,
+    PreActing,
+    PreCall,
+    PrePut,
+    PreReasoning,
+    PreToolRound,
+    PreTurn,
+    ReasoningChunk,
+    Resumed,
+    TurnEvent,
+    TurnValue,
+    TurnView,
+)
+from agentflow.hooks.hook import Hook
+from agentflow.messages import Msg, ToolUseBlock
+from agentflow.specs import Usage
+
+if TYPE_CHECKING:
+    from loguru import Logger
+
+__all__ = ["LEVELS", "EventLog", "fields_of"]
+
+Fields: TypeAlias = dict[str, object]
+
+LEVELS: Mapping[type[Event], str | None] = {
+    Event: "INFO",
+    PreReasoning: "DEBUG",
+    PreToolRound: "DEBUG",
+    PostToolRound: "DEBUG",
+    PostCall: "DEBUG",
+    MessagesAdded: "DEBUG",
+    TurnEvent: "DEBUG",
+    ReasoningChunk: None,
+    ActingChunk: None,
+    TurnValue: None,
+}
+"""The level of each event; the nearest class counts, None is not logged. What went wrong is raised to WARNING or ERROR."""
+
+_PLAIN = re.compile(r"[^\s\"=\x00-\x1f\x7f-\x9f\u2028\u2029]+")
+
+
+class EventLog(Hook):
+    """Writes one line for each event: where, what, and how long and how dear it was.
+
+    A line begins with the agent (for a sub-agent its path), the session where it has a name of its own, and the round:
+    `assistant ada#2 PostActing tool=add id=t1 state=success result=3 ms=0.4`. The ids of run, call and session are
+    bound to the record (`record["extra"]`), for sinks that want them.
+
+    Priority 900 (output), an observer. It follows the run into sub-agents (`scope="tree"`). One instance serves any number
+    of agents and runs.
+
+    Args:
+        levels: Levels by event class or base class, laid over `LEVELS`; None turns an event off. A level that is named
+            here is final: it is not raised when something went wrong.
+        only: Log these events only.
+        chunks: Log the pieces of replies and tools too, one line each, as DEBUG.
+        json: Write each line as a JSON object, for machines; with values whole, not cut.
+        clip: The most characters of a value in a readable line.
+        scope: `"own"` leaves sub-agents out.
+        log: A loguru logger of your own, such as `logger.bind(service="desk")`.
+
+    Example:
+        >>> agent = Agent("assistant", "openai/gpt-5", tools=[search], hooks=[EventLog()])
+        >>> quiet = EventLog(only=[PreActing, PostActing], levels={PreActing: "TRACE"})
+        >>> machine = EventLog(json=True)
+    """
+
+    priority = 900
+    observer = True
+    scope = "tree"
+
+    def __init__(
+        self,
+        *,
+        levels: Mapping[type[Event], str | None] | None = None,
+        only: Iterable[type[Event]] | None = None,
+        chunks: bool = False,
+        json: bool = False,
+        clip: int = 200,
+        scope: Literal["own", "tree"] = "tree",
+        log: Logger = logger,
+    ) -> None:
+        if clip < 1:
+            raise UsageError(f"EventLog(clip={clip}): it is a number of characters, at least 1.")
+        self.json = json
+        self.clip = clip
+        self.scope = scope
+        self._log = log
+        fixed = dict(levels or {})
+        pieces = {ReasoningChunk: "DEBUG", ActingChunk: "DEBUG", TurnValue: "DEBUG"} if chunks else {}
+        self._final = frozenset([kind for kind in EVENT_TYPES if issubclass(kind, tuple(fixed))])
+        self._levels = {
+            kind: _nearest(kind, fixed if kind in self._final else {**LEVELS, **pieces}) for kind in EVENT_TYPES
+        }
+        wanted = tuple(EVENT_TYPES if only is None else only)
+        for level in fixed.values():
+            _check_level(log, level)
+        # Per instance here: what is not logged is not built.
+        self.events = tuple(  # pyright: ignore[reportAttributeAccessIssue]
+            [kind for kind in EVENT_TYPES if self._levels[kind] is not None and issubclass(kind, wanted)]
+        )
+
+    def on_event(self, event: HookEvent) -> None:
+        """Write the line."""
+        kind = event.sealed_form
+        level = self._levels[kind]
+        if level is None:
+            return
+        if kind not in self._final:
+            level = _raised(event, level)
+        make: Callable[[], str] = lambda: self._json(event, level) if self.json else self._line(event)  # noqa: E731 - lazy
+        bound = self._log.bind(
+            event=kind.__name__,
+            agent=event.agent.name,
+            source=event.source,
+            run_id=event.run_id,
+            call_id=event.call_id,
+            session_id=event.session_id,
+        )
+        bound.opt(lazy=True).log(level, "{}", make)
+
+    def _line(self, event: HookEvent) -> str:
+        where = event.source or event.agent.name
+        if event.session_id != event.agent.name and not event.source:
+            where += f" {_shown(event.session_id, self.clip)}"
+        if event.iteration:
+            where += f"#{event.iteration}"
+        fields = {**fields_of(event), **_decision_of(event)}
+        shown = [f"{name}={_shown(value, self.clip)}" for name, value in fields.items() if value not in (None, "")]
+        return " ".join([where, event.sealed_form.__name__, *shown])
+
+    def _json(self, event: HookEvent, level: str) -> str:
+        told: Fields = {
+            "time": event.time,
+            "level": level,
+            "event": event.sealed_form.__name__,
+            "agent": event.agent.name,
+            "source": event.source,
+            "session_id": event.session_id,
+            "run_id": event.run_id,
+            "call_id": event.call_id,
+            "iteration": event.iteration,
+            "seq": event.seq,
+            **fields_of(event),
+            **_decision_of(event),
+        }
+        return json_lib.dumps(told, ensure_ascii=False, default=_text)
+
+
+def fields_of(event: HookEvent) -> Fields:
+    """What a line says of an event, by name; in JSON and in readable lines alike.
+
+    Example:
+        >>> fields_of(PreActing(tool_use=ToolUseBlock("t1", "add", {"a": 1})))
+        {'tool': 'add', 'id': 't1', 'input': '{"a":1}'}
+    """
+    match event:
+        case PreCall():
+            return {"input": _texts(event.input_messages), "history": len(event.history)}
+        case PreReasoning():
+            purpose = event.purpose if event.purpose != "reason" else None
+            told: Fields = {"model": event.model, "messages": len(event.input_messages), "tools": len(event.tools)}
+            return told if purpose is None else {**told, "purpose": purpose}
+        case ReasoningChunk():
+            chunk = event.incremental_chunk
+            calls = "".join(f"{part.name or ''}{part.arguments}" for part in chunk.tool_uses)
+            again = {"attempt": event.attempt} if event.attempt > 1 else {}
+            return {"text": chunk.text, "thinking": chunk.thinking, "calls": calls, **again}
+        case PostReasoning():
+            reply = event.reasoning_result
+            said: Fields = {"text": reply.text, "calls": _calls(reply.tool_uses), "finish": reply.finish_reason}
+            return {**said, **_usage(event.usage), "ms": _ms(event.duration_ms)}
+        case PreToolRound():
+            return {"calls": _calls(event.tool_uses)}
+        case PostToolRound():
+            return {"results": ", ".join(f"{result.name} {result.state}" for result in event.tool_results)}
+        case PreActing() | ActingChunk() | PostActing():
+            return _acting(event)
+        case PostCall():
+            told = {"outcome": event.outcome, "text": event.final_message.text}
+            return {**told, "ms": _ms(event.duration_ms)}
+        case Error():
+            told = {"phase": event.phase.value, "fatal": event.fatal, "error": _error(event.error)}
+            return {**told, "hook": event.hook, "tool": event.tool_use.name if event.tool_use is not None else None}
+        case CallEnded():
+            told = {"outcome": event.outcome, "error": _error(event.error), "model_calls": event.usage.model_calls}
+            return {**told, **_usage(event.usage)}
+        case MessagesAdded():
+            return {"origin": event.origin, "messages": len(event.messages), "text": _texts(event.messages)}
+        case PrePut() | PostPut() | PreTurn() | TurnValue() | PostTurn():
+            return _turn(event)
+        case Paused() | Resumed():
+            return {}
+        case _:  # pyright: ignore[reportUnnecessaryComparison] - the types say all, and a checker holds them to it
+            assert_never(event)
+
+
+def _acting(event: PreActing | ActingChunk | PostActing) -> Fields:
+    told: Fields = {"tool": event.tool_use.name, "id": event.tool_use.id}
+    match event:
+        case PreActing():
+            return {**told, "input": event.tool_use.raw}
+        case ActingChunk():
+            return {**told, "chunk": _text(event.chunk)}
+        case PostActing():
+            result = event.tool_result
+            return {**told, "state": result.state, "result": result.text, "ms": _ms(event.duration_ms)}
+
+
+def _turn(event: PrePut | PostPut | PreTurn | TurnValue | PostTurn) -> Fields:
+    turn: TurnView = event.turn
+    told: Fields = {"turn": turn.id, "tool": turn.tool_use.name}
+    match event:
+        case TurnValue():
+            return {**told, "value": _text(event.value)}
+        case PostTurn():
+            return {**told, "stop_reason": turn.stop_reason, "error": _error(event.error)}
+        case _:
+            return {**told, "input": turn.tool_use.raw}
+
+
+def _decision_of(event: Event) -> Fields:
+    decided = event.decision
+    if decided is None:
+        return {}
+    if decided.error is not None:
+        return {"failed": _error(decided.error), "by": decided.hook}
+    reason = getattr(decided.verdict, "reason", None)
+    return {"verdict": type(decided.verdict).__name__, "by": decided.hook, **({"reason": reason} if reason else {})}
+
+
+def _raised(event: HookEvent, level: str) -> str:
+    """What went wrong is shown at a level that says so."""
+    match event:
+        case Error():
+            return "ERROR" if event.fatal else "WARNING"
+        case CallEnded(outcome="failed"):
+            return "ERROR"
+        case CallEnded(outcome="denied" | "stopped" | "limited" | "interrupted"):
+            return "WARNING"
+        case PostActing() if event.tool_result.state not in ("success", "suspended"):
+            return "WARNING"
+        case _ if event.decision is not None and event.decision.error is not None:
+            return "WARNING"
+        case _:
+            return level
+
+
+def _usage(usage: Usage) -> Fields:
+    told: Fields = {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens}
+    return told if usage.cost is None else {**told, "cost": round(usage.cost, 6)}
+
+
+def _calls(uses: Sequence[ToolUseBlock]) -> str:
+    return ", ".join(f"{use.name}({use.raw})" for use in uses)
+
+
+def _texts(messages: Iterable[Msg]) -> str:
+    return "\n".join(msg.text for msg in messages)
+
+
+def _ms(duration: float) -> float:
+    return round(duration, 1)
+
+
+def _error(error: BaseException | None) -> str | None:
+    return None if error is None else f"{type(error).__name__}: {_text(error)}"
+
+
+def _text(value: object) -> str:
+    if isinstance(value, str):
+        return value
+    try:
+        return str(value)
+    except Exception as error:  # any: what a tool hands out is not ours
+        return f"<{type(value).__name__} that cannot be shown: {type(error).__name__}>"
+
+
+def _shown(value: object, clip: int) -> str:
+    """A value in a readable line: bare where it is one word, else quoted, always on one line."""
+    text = _text(value)
+    if isinstance(value, bool):
+        text = text.lower()
+    if len(text) > clip:
+        text = f"{text[:clip]}… ({len(text)} characters)"
+    # Escaped by JSON's rules, and beyond them: a terminal obeys control characters, some readers break lines at U+2028.
+    if _PLAIN.fullmatch(text):
+        return text
+    quoted = json_lib.dumps(text, ensure_ascii=False)
+    return re.sub(r"[\x7f-\x9f\u2028\u2029]", lambda found: f"\\u{ord(found[0]):04x}", quoted)
+
+
+def _nearest(kind: type[Event], levels: Mapping[type[Event], str | None]) -> str | None:
+    for base in kind.__mro__:
+        if base in levels:
+            return levels[base]
+    return None
+
+
+def _check_level(log: Logger, level: str | None) -> None:
+    if level is None:
+        return
+    try:
+        log.level(level)
+    except ValueError as error:
+        raise UsageError(
+            f"EventLog(levels=...): loguru has no level {level!r}; it has TRACE, DEBUG, INFO, SUCCESS, WARNING, ERROR and "
+            "CRITICAL, and those that were added with logger.level(name, no=...)."
+        ) from error

@@ -1,0 +1,205 @@
+"""`OffloadResults`: big tool results are put aside; the model sees a preview, and a tool reads the rest."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+from collections.abc import Iterable, MutableMapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from loguru import logger
+
+from agentflow.context import RunContext
+from agentflow.errors import ToolArgumentError, UsageError
+from agentflow.events import PostActing
+from agentflow.hooks.hook import Hook
+from agentflow.messages import DataBlock, TextBlock, ToolResultBlock, tool_result
+from agentflow.tools.tool import Tool, tool
+
+__all__ = ["OffloadResults"]
+
+NOTE = (
+    "{preview}\n[This result has {size} characters; the first {shown} are above. "
+    'Read on with read_offloaded(id="{id}", offset={shown}).]'
+)
+READER = "read_offloaded"
+_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
+
+
+@dataclass
+class _Kept:
+    """What a session has put aside in memory; it is not stored with the session: big texts do not belong there."""
+
+    def __post_init__(self) -> None:
+        self.texts: dict[str, str] = {}
+
+
+class OffloadResults(Hook):
+    """A tool result that is too long is put aside. History and model get its start and an id; the rest is read by tool.
+
+    Where it goes: into the session's memory (the default; gone with the session), into files
+    (`directory/SESSION/ID.txt`), or into a mapping of yours, by (session id, id). One session cannot read what another
+    has put aside. Pictures and files in a result stay where they are.
+
+    Priority 900 (output): what a redacting hook has taken out of a result is not put aside either.
+
+    Args:
+        over_chars: Longer texts are put aside.
+        preview_chars: So much of the start is shown.
+        directory: Where files go; made when the first is written. `forget(session_id)` deletes a session's files.
+        store: In place of a directory: any mutable mapping, such as one that forgets old entries.
+
+    Example:
+        >>> agent = Agent("reader", "openai/gpt-5", tools=[search], hooks=[OffloadResults(over_chars=20_000)])
+    """
+
+    priority = 900
+    on_failure = "skip"
+    events = (PostActing,)
+
+    def __init__(
+        self,
+        over_chars: int = 8_000,
+        *,
+        preview_chars: int = 1_000,
+        directory: str | Path | None = None,
+        store: MutableMapping[tuple[str, str], str] | None = None,
+    ) -> None:
+        if directory is not None and store is not None:
+            raise UsageError("OffloadResults takes directory= or store=, not both.")
+        if not 0 <= preview_chars <= over_chars or over_chars < 1:
+            raise UsageError(
+                f"OffloadResults(over_chars={over_chars}, preview_chars={preview_chars}): a preview is at most as long as "
+                "a text that is left whole, and over_chars is at least 1."
+            )
+        self.over_chars = over_chars
+        self.preview_chars = preview_chars
+        self.directory = Path(directory) if directory is not None else None
+        self.store = store
+
+    def on_event(self, event: PostActing) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride] - it listens to one event
+        """Put a long result aside."""
+        result = event.tool_result
+        if event.tool_use.name == READER or len(result.text) <= self.over_chars:
+            return event
+        return self._put_aside(event, result.text)
+
+    async def _put_aside(self, event: PostActing, text: str) -> PostActing:
+        id_ = _id_for(event.tool_use.id)
+        try:
+            await self._write(event.context, id_, text)
+        except Exception as error:  # any: a full disk, a store of somebody's
+            logger.opt(exception=error).warning(
+                "a result of {} ({} characters) could not be put aside and is kept whole",
+                event.tool_use.name,
+                len(text),
+            )
+            return event
+        shown = self.preview_chars
+        note = NOTE.format(preview=text[:shown], size=len(text), shown=shown, id=id_)
+        event.tool_result = _with_text(event.tool_result, note)
+        return event
+
+    def tools(self) -> Iterable[Tool[..., Any]]:
+        """The tool that reads what was put aside."""
+        return (self.read_offloaded,)
+
+    @tool(type="read")
+    async def read_offloaded(self, context: RunContext, id: str, offset: int = 0, length: int = 4_000) -> str:  # noqa: A002
+        """Read a part of a long tool result that was put aside.
+
+        Args:
+            id: The id that stands under the preview of the result.
+            offset: Where to begin, in characters.
+            length: How many characters.
+        """
+        text = await self._read(context, id) if _ID.fullmatch(id) else None
+        if text is None:
+            raise ToolArgumentError(
+                f"No result is put aside under the id {id!r:.80} in this conversation. Use an id from a preview, or call the "
+                "tool that gave the result again."
+            )
+        if offset < 0 or length < 1:
+            raise ToolArgumentError(
+                f"offset={offset}, length={length}: offset is 0 or more and length 1 or more; the result has {len(text)} "
+                "characters."
+            )
+        end = min(offset + min(length, self.over_chars), len(text))
+        rest = f"read on with offset={end}" if end < len(text) else "this is the end"
+        return f"{text[offset:end]}\n[Characters {min(offset, end)} to {end} of {len(text)}; {rest}.]"
+
+    async def forget(self, session_id: str) -> int:
+        """Delete the files of a session.
+
+        Args:
+            session_id: The session's id.
+
+        Returns:
+            How many results were deleted.
+        """
+        if self.directory is None:
+            return 0
+        return await asyncio.to_thread(_delete, self._folder(session_id))
+
+    async def _write(self, context: RunContext, id_: str, text: str) -> None:
+        if self.directory is not None:
+            await asyncio.to_thread(_write_file, self._folder(context.session_id) / f"{id_}.txt", text)
+        elif self.store is not None:
+            self.store[context.session_id, id_] = text
+        else:
+            context.session_state[_Kept].texts[id_] = text
+
+    async def _read(self, context: RunContext, id_: str) -> str | None:
+        if self.directory is not None:
+            return await asyncio.to_thread(_read_file, self._folder(context.session_id) / f"{id_}.txt")
+        if self.store is not None:
+            return self.store.get((context.session_id, id_))
+        return context.session_state[_Kept].texts.get(id_)
+
+    def _folder(self, session_id: str) -> Path:
+        """A folder of its own for each session, whatever characters its id holds."""
+        assert self.directory is not None
+        digest = hashlib.sha256(session_id.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+        return self.directory / f"{_UNSAFE.sub('-', session_id)[:40]}-{digest}"
+
+
+def _id_for(tool_use_id: str) -> str:
+    """The call's own id, as it is unique in the conversation and the same in a replay; made safe where it has to be."""
+    if _ID.fullmatch(tool_use_id):
+        return tool_use_id
+    return hashlib.sha256(tool_use_id.encode("utf-8", "surrogatepass")).hexdigest()[:24]
+
+
+def _with_text(result: ToolResultBlock, text: str) -> ToolResultBlock:
+    content = result.content
+    if isinstance(content, str):
+        return tool_result(result.tool_use_id, result.name, text, result.state)
+    data = [block for block in content if isinstance(block, DataBlock)]
+    return tool_result(result.tool_use_id, result.name, (TextBlock(text), *data), result.state)
+
+
+def _write_file(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(text.encode("utf-8", "surrogatepass"))
+
+
+def _read_file(path: Path) -> str | None:
+    try:
+        return path.read_bytes().decode("utf-8", "surrogatepass")
+    except FileNotFoundError:
+        return None
+
+
+def _delete(folder: Path) -> int:
+    if not folder.is_dir():
+        return 0
+    files = list(folder.glob("*.txt"))
+    for path in files:
+        path.unlink(missing_ok=True)
+    if not any(folder.iterdir()):
+        folder.rmdir()
+    return len(files)

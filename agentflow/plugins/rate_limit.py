@@ -1,0 +1,254 @@
+"""`RateLimit`: so many model calls or tokens a minute, or tool runs, for all agents that share the hook.
+
+Rules:
+
+1. First come, first served: whoever comes has its place booked at once and sleeps until it is due, on its run's clock.
+2. A wait that is cancelled gives its place back.
+3. Tokens are booked by an estimate and settled by what the provider reports, in both directions.
+4. One hook is one budget, for any number of agents, event loops and threads of one process; other processes have their
+   own. The clocks of the agents that share it must tell the same time (`monotonic`), as system clocks do.
+
+The arithmetic is pyrate-limiter's: its GCRA (a token bucket kept as one number) is a pure function of state, time and
+amount. So it needs no event loop, follows a virtual clock exactly, and can book ahead and take back. That was the
+choice: aiolimiter belongs to one event loop and its clock, `limits` reads the system's time and keeps one entry for each
+token, and neither can settle.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any, ClassVar
+
+from pyrate_limiter import GCRA, Rate
+from reactivex import Observable
+
+from agentflow.chunks import ModelChunk
+from agentflow.context import RunContext
+from agentflow.errors import ModelError, ToolError, UsageError
+from agentflow.events import Event, HookEvent, PreActing, PreReasoning
+from agentflow.hooks.hook import Hook
+from agentflow.messages import Msg, ThinkingBlock, ToolResultBlock, ToolUseBlock
+from agentflow.plugins.sources import ModelSource, ToolSource
+from agentflow.ports.model import ModelRequest
+from agentflow.reactive import Flux, Mono
+from agentflow.reactive.iterators import close
+
+__all__ = ["RateLimit", "RateLimitWaits", "estimated_tokens"]
+
+_GCRA = GCRA()
+
+
+@dataclass(slots=True)
+class RateLimitWaits:
+    """What a run waited for rate limits: `event.context.state[RateLimitWaits]`.
+
+    Attributes:
+        count: How often it had to wait.
+        seconds: For how long altogether.
+    """
+
+    count: int = 0
+    seconds: float = 0.0
+
+
+def estimated_tokens(request: ModelRequest) -> int:
+    """About how many tokens a request's messages have: four characters each.
+
+    Example:
+        >>> from agentflow.ports.model import ModelRequest
+        >>> estimated_tokens(ModelRequest([Msg.user("x" * 40)], (), ModelOptions(), "m"))
+        10
+    """
+    return max(1, sum(_length(msg) for msg in request.messages) // 4)
+
+
+def _length(msg: Msg) -> int:
+    total = len(msg.text)
+    for block in msg.content:
+        if isinstance(block, ToolUseBlock):
+            total += len(block.raw)
+        elif isinstance(block, ThinkingBlock):
+            total += len(block.text)
+    return total
+
+
+class _Bucket:
+    """A budget that refills evenly. Not thread-safe by itself."""
+
+    def __init__(self, limit: int, per: float, burst: int | None) -> None:
+        self._rates = [Rate(limit, max(1, round(per * 1000)), burst)]
+        self._burst = self._rates[0].burst
+        self._state = _GCRA.initial(self._rates)
+
+    def book(self, now: float, amount: int) -> float:
+        """Take an amount, ahead of time if need be; a negative one is given back. Returns the seconds until it is due.
+
+        More than the bucket holds is taken in parts, so that it is late instead of impossible.
+        """
+        begin = due = math.ceil(now * 1000)
+        while amount:
+            part = max(-self._burst, min(self._burst, amount))
+            state, decision = _GCRA.step(self._rates, self._state, due, part)
+            if decision.allowed:
+                self._state = state
+                amount -= part
+            else:
+                due += max(1, decision.retry_after_ms or 0)
+        return due / 1000 - now if due > begin else 0.0
+
+
+class RateLimit(Hook):
+    """Model calls wait until the budget has room for them; with `tools=`, runs of these tools do instead.
+
+    A bucket holds the whole budget at first and refills evenly: with `calls=60, per=60` sixty calls go out at once and
+    then one a second. `burst=1` spaces them evenly from the start. Providers keep such buckets too.
+
+    Priority 140 (behaviour): inside `ModelCache` (a hit costs nothing) and `ModelRetry` (each attempt counts), outside the
+    time limits of hooks with a higher priority, which so do not count the wait. `PostReasoning.duration_ms` does;
+    `RateLimitWaits` says how much it was.
+
+    Args:
+        calls: Calls per period.
+        tokens: Tokens per period, input and output; for model calls only.
+        per: The period, in seconds.
+        burst: The most calls that may go out at once; None: `calls`.
+        tools: Patterns of tool names: then the budget is for these tools, and model calls are left alone.
+        models: Patterns of model names that the budget is for.
+        max_wait: Longest wait, in seconds. One that would be longer is an error at once: a retryable `ModelError` (or a
+            `ToolError`) that says when to come back. None: any wait.
+        estimate: What a request will probably cost, in tokens; None: `estimated_tokens`.
+        priority: Where it wraps.
+
+    Example:
+        >>> limit = RateLimit(calls=500, tokens=200_000, per=60)
+        >>> agents = [Agent(name, ScriptedModel(["Hello."]), hooks=[limit]) for name in ("ann", "bob")]
+        >>> [(await agent.call("Hi")).text for agent in agents]
+        ['Hello.', 'Hello.']
+    """
+
+    events: ClassVar[tuple[type[Event], ...] | None] = (PreReasoning, PreActing)
+
+    def __init__(
+        self,
+        *,
+        calls: int | None = None,
+        tokens: int | None = None,
+        per: float = 60.0,
+        burst: int | None = None,
+        tools: tuple[str, ...] = (),
+        models: tuple[str, ...] = ("*",),
+        max_wait: float | None = None,
+        estimate: Callable[[ModelRequest], int] | None = None,
+        priority: int = 140,
+    ) -> None:
+        self._check(calls, tokens, per, burst, tuple(tools))
+        self._calls = _Bucket(calls, per, burst) if calls is not None else None
+        self._tokens = _Bucket(tokens, per, None) if tokens is not None else None
+        self._tools = tuple(tools)
+        self._models = tuple(models)
+        self._max_wait = max_wait
+        self._estimate = estimate or estimated_tokens
+        self._lock = threading.Lock()  # held for microseconds, never while waiting
+        self.priority = priority
+
+    @staticmethod
+    def _check(calls: int | None, tokens: int | None, per: float, burst: int | None, tools: tuple[str, ...]) -> None:
+        given = f"RateLimit(calls={calls}, tokens={tokens}, per={per:g}, burst={burst}, tools={tools})"
+        if calls is None and tokens is None:
+            raise UsageError(f"{given} limits nothing; set calls=, tokens= or both.")
+        if any(number is not None and number < 1 for number in (calls, tokens, burst)) or per <= 0:
+            raise UsageError(f"{given}: calls, tokens and burst are 1 or more, and per is above 0.")
+        if burst is not None and calls is None:
+            raise UsageError(f"{given}: burst is about calls, which are not limited here.")
+        if tools and tokens is not None:
+            raise UsageError(
+                f"{given}: tools cost no tokens. Use one RateLimit for the tools and another for model calls."
+            )
+
+    def around(self, event: HookEvent, source: Observable[Any]) -> Observable[Any]:
+        """Wrap the model call or the tool."""
+        if isinstance(event, PreReasoning) and not self._tools:
+            return ModelSource(event, source, lambda inner, request: self._model(inner, request, event.context))
+        if isinstance(event, PreActing) and _matches(event.tool_use.name, self._tools):
+            return ToolSource(source, lambda inner: self._tool(inner, event))
+        return source
+
+    async def _tool(self, source: Mono[ToolResultBlock], event: PreActing) -> Any:
+        wait = await self._enter(event.context, 0)
+        if wait is not None:
+            raise ToolError(
+                f"Tool {event.tool_use.name!r} was not run: its rate limit has no room before {wait:.1f} s from now. Try again "
+                "then, or go on without it."
+            )
+        return await source.resolve()
+
+    async def _model(
+        self, source: Flux[ModelChunk], request: ModelRequest, context: RunContext
+    ) -> AsyncIterator[ModelChunk]:
+        if not _matches(request.model, self._models):
+            chunks = source.open()
+            try:
+                async for chunk in chunks:
+                    yield chunk
+            finally:
+                await close(chunks)
+            return
+        booked = self._estimate(request) if self._tokens is not None else 0
+        wait = await self._enter(context, booked)
+        if wait is not None:
+            raise ModelError(
+                f"Model {request.model!r} was not asked: the rate limit has no room before {wait:.1f} s from now, and "
+                f"RateLimit(max_wait={self._max_wait:g}) does not wait that long.",
+                retryable=True,
+                retry_after=wait,
+                model=request.model,
+            )
+        spent, latest = 0, 0
+        chunks = source.open()
+        try:
+            async for chunk in chunks:
+                if chunk.restart:
+                    spent, latest = spent + latest, 0
+                if chunk.usage is not None:
+                    latest = chunk.usage.total_tokens
+                yield chunk
+        finally:
+            # Without a report the estimate stands: nobody knows what a torn reply cost.
+            if self._tokens is not None and spent + latest:
+                with self._lock:
+                    self._tokens.book(context.clock.monotonic(), spent + latest - booked)
+            await close(chunks)
+
+    async def _enter(self, context: RunContext, tokens: int) -> float | None:
+        """Wait for room. Returns None, or the wait that would be too long."""
+        clock = context.clock
+        wait = self._book(clock.monotonic(), 1, tokens)
+        if wait <= 0:
+            return None
+        if self._max_wait is not None and wait > self._max_wait:
+            self._book(clock.monotonic(), -1, -tokens)
+            return wait
+        waits = context.state[RateLimitWaits]
+        waits.count += 1
+        begin = clock.monotonic()
+        try:
+            await clock.sleep(wait)
+        except BaseException:
+            self._book(clock.monotonic(), -1, -tokens)
+            raise
+        finally:
+            waits.seconds += clock.monotonic() - begin
+        return None
+
+    def _book(self, now: float, calls: int, tokens: int) -> float:
+        with self._lock:
+            wait = 0.0 if self._calls is None else self._calls.book(now, calls)
+            return wait if self._tokens is None else max(wait, self._tokens.book(now, tokens))
+
+
+def _matches(name: str, patterns: tuple[str, ...]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)

@@ -1,0 +1,143 @@
+"""ReAct thoughts: before it acts, the agent says what it is up to. With a call of its own, or by instruction only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from agentflow.errors import UsageError
+from agentflow.events import PostReasoning, PreReasoning
+from agentflow.hooks.hook import Hook
+from agentflow.messages import Msg, TextBlock, message
+from agentflow.plugins._counting import head_length, render
+from agentflow.ports.model import Model
+
+__all__ = ["CHAIN_OF_THOUGHT", "THINK", "ChainOfThought", "ReActThoughts", "Thoughts"]
+
+THINK = """You are the inner voice of an agent. Read its conversation so far and the tools that it has. In one to three short \
+sentences, say what is known, what is missing, and what it should do next, and why. Do not answer the user, and do not \
+write a tool call."""
+
+CHAIN_OF_THOUGHT = """Before you call a tool, write one short paragraph that begins with "Thought:": what you know, what is \
+missing, and what you expect of the call. Then call the tool. When nothing is missing, answer without a thought."""
+
+SOURCE = "thought"
+
+
+@dataclass
+class Thoughts:
+    """The thoughts of a run: `event.context.state[Thoughts].texts`.
+
+    Attributes:
+        texts: The thoughts, in order.
+    """
+
+    texts: list[str] = field(default_factory=list[str])
+
+
+class ReActThoughts(Hook):
+    """Before each reply of the model, a side call states the intent; the reply is made in the light of it.
+
+    A kept thought is a note in the history (a user's message, which every provider takes there), marked
+    `metadata["synthetic"] == "thought"`, and consumers see it in `MessagesAdded`. A transient one is part of the one request.
+    Both stand in `event.context.state[Thoughts].texts`.
+    A thought that fails or takes too long is left out; the run goes on.
+
+    It costs one more model call per round. `ChainOfThought` asks the model itself, and costs a few tokens.
+
+    Priority 310 (behaviour).
+
+    Args:
+        model: Who thinks: a model or its name; the agent's own by default.
+        prompt: The instructions. The tools and the conversation follow, as text.
+        keep: Store the thoughts in the history.
+        clip: The most characters of one message that are shown to the thinking model.
+        timeout: Seconds that a thought may take.
+
+    Example:
+        >>> agent = Agent("researcher", "openai/gpt-5", tools=[search], hooks=[ReActThoughts(keep=False)])
+    """
+
+    priority = 310
+    on_failure = "skip"
+    events = (PreReasoning,)
+
+    def __init__(
+        self,
+        model: str | Model | None = None,
+        prompt: str = THINK,
+        *,
+        keep: bool = True,
+        clip: int = 4_000,
+        timeout: float | None = 60.0,
+    ) -> None:
+        self.model = model
+        self.prompt = prompt
+        self.keep = keep
+        self.clip = clip
+        self.timeout = timeout
+
+    async def on_event(self, event: PreReasoning) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride] - it listens to one event
+        """Think, and lay the thought behind the conversation."""
+        if event.purpose == "summary":
+            return
+        context, messages = event.context, event.input_messages
+        tools = "\n".join(f"- {spec.name}: {spec.description}" for spec in event.tools) or "- none"
+        told = render(messages[head_length(messages) :], self.clip)
+        question = f"The tools:\n{tools}\n\nThe conversation:\n{told}"
+        reply = await context.complete((Msg.system(self.prompt), Msg.user(question)), model=self.model, source=SOURCE)
+        text = reply.text.strip()
+        if not text:
+            return
+        context.state[Thoughts].texts.append(text)
+        context.inject(f"[thought] {text}", keep=self.keep, source=SOURCE)
+
+
+class ChainOfThought(Hook):
+    """The model is told to write a thought before it calls a tool; what it writes is recorded.
+
+    The instruction is added to the system prompt of each request, always the same, and never stored. The thought is the text
+    of the reply that calls the tools: consumers see it in `ReasoningChunk` and `PostReasoning`, the history keeps it, and
+    `event.context.state[Thoughts].texts` lists it.
+
+    Priority 320 (behaviour).
+
+    Args:
+        prompt: The instruction.
+
+    Example:
+        >>> agent = Agent("researcher", "openai/gpt-5", tools=[search], hooks=[ChainOfThought()])
+    """
+
+    priority = 320
+    on_failure = "skip"
+    events = (PreReasoning, PostReasoning)
+
+    def __init__(self, prompt: str = CHAIN_OF_THOUGHT) -> None:
+        if not prompt.strip():
+            raise UsageError("ChainOfThought(prompt=...) is empty; it is the instruction that the model gets.")
+        self.prompt = prompt
+
+    def concerns(self, reply: Msg) -> bool:
+        """Replies that call tools."""
+        return bool(reply.tool_uses)
+
+    def on_event(self, event: PreReasoning | PostReasoning) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride] - it listens to two events
+        """Ask for the thought, and record it."""
+        if isinstance(event, PreReasoning):
+            if event.purpose == "reason" and event.tools:
+                event.input_messages = self._with_prompt(tuple(event.input_messages))
+        elif (text := event.reasoning_result.text.strip()) and event.reasoning_result.tool_uses:
+            event.context.state[Thoughts].texts.append(text)
+
+    def _with_prompt(self, messages: tuple[Msg, ...]) -> tuple[Msg, ...]:
+        """Add the instruction to the system prompt: several wires take one system message only."""
+        head = head_length(messages)
+        if not head:
+            return (Msg.system(self.prompt), *messages)
+        last = messages[head - 1]
+        *blocks, end = last.content or (TextBlock(""),)
+        added = (
+            [TextBlock(f"{end.text}\n\n{self.prompt}")] if isinstance(end, TextBlock) else [end, TextBlock(self.prompt)]
+        )
+        return (*messages[: head - 1], message("system", (*blocks, *added), last.id, last.metadata), *messages[head:])

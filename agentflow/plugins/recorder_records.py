@@ -1,0 +1,396 @@
+"""What a `Recorder` writes: one value per thing that happened, and how to read from them what shaped a message."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+from typing import Any, Literal, TypeAlias, cast
+
+from agentflow.errors import UsageError
+from agentflow.messages import Msg, TextBlock, ToolResultBlock, ToolUseBlock
+from agentflow.specs import ToolSpec
+
+__all__ = [
+    "AddedRecord",
+    "Edit",
+    "Explanation",
+    "HookRecord",
+    "MessageRecord",
+    "Record",
+    "Recording",
+    "Shown",
+    "record_from_json",
+    "record_to_json",
+    "show",
+]
+
+Via: TypeAlias = Literal["on_event", "around", "shadow"]
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A value as a record keeps it.
+
+    Attributes:
+        digest: The same for equal values; ids of messages do not count. Empty where nothing was seen.
+        short: Its beginning, as text; empty if the recorder keeps digests only.
+        parts: The messages, calls or results in it: each one's id and digest.
+    """
+
+    digest: str
+    short: str = ""
+    parts: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """One field before and after; for a layer of `around`: what came in from the work, and what went out."""
+
+    field: str
+    before: Shown
+    after: Shown
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HookRecord:
+    """One call of a hook that had an effect (or any call, if the recorder is asked for all).
+
+    Attributes:
+        hook: The hook's name.
+        event: The event's name.
+        via: Through `on_event` or `around`, or only in the shadow.
+        edits: What it changed.
+        verdict: The verdict's name, empty if it gave none.
+        detail: What the verdict or the error says, in short.
+        error: The name of the exception that it raised, empty if it raised none.
+        duration_ms: How long it took, by the run's clock.
+        tool_use_id: The tool call that the event is about.
+    """
+
+    hook: str
+    event: str
+    via: Via = "on_event"
+    edits: tuple[Edit, ...] = ()
+    verdict: str = ""
+    detail: str = ""
+    error: str = ""
+    duration_ms: float = 0.0
+    tool_use_id: str = ""
+    priority: float = 100
+    run_id: str = ""
+    call_id: str = ""
+    session_id: str = ""
+    source: str = ""
+    iteration: int = 0
+    seq: int = 0
+    time: float = 0.0
+
+    def __str__(self) -> str:
+        what: list[str] = []
+        for edit in self.edits:
+            texts = f": {edit.before.short!r} became {edit.after.short!r}" if edit.after.short else ""
+            digests = f"{edit.before.digest or '(nothing)'} became {edit.after.digest}"
+            what.append(f"changed {edit.field}{texts or f': {digests}'}")
+        if self.verdict:
+            what.append(f"said {self.verdict}" + (f" ({self.detail})" if self.detail else ""))
+        if self.error:
+            what.append(f"failed with {self.error}" + (f" ({self.detail})" if self.detail else ""))
+        how = {"on_event": "on", "around": "around", "shadow": "in the shadow, on"}[self.via]
+        return f"{self.hook} {how} {self.event}: {'; '.join(what) or 'let it pass'}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageRecord:
+    """A message, written when it was first seen in this form.
+
+    Attributes:
+        id: The message's id.
+        digest: Of its role and content.
+        role: Who speaks.
+        event: The event that it was first seen on.
+        calls: The ids of the tool calls that it makes or answers.
+        message: The whole message as JSON-like data; None if the recorder keeps digests only.
+    """
+
+    id: str
+    digest: str
+    role: str
+    event: str
+    calls: tuple[str, ...] = ()
+    message: Mapping[str, Any] | None = None
+    run_id: str = ""
+    call_id: str = ""
+    session_id: str = ""
+    source: str = ""
+    iteration: int = 0
+    seq: int = 0
+    time: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddedRecord:
+    """Messages that were stored and that no other event carries: injected, superseded, made by a verdict.
+
+    Attributes:
+        origin: Why they exist, as `MessagesAdded` says it.
+        messages: Each one's id and digest.
+        sources: Each one's `metadata["synthetic"]`, empty where there is none.
+    """
+
+    origin: str
+    messages: tuple[tuple[str, str], ...]
+    sources: tuple[str, ...]
+    run_id: str = ""
+    call_id: str = ""
+    session_id: str = ""
+    source: str = ""
+    iteration: int = 0
+    seq: int = 0
+    time: float = 0.0
+
+
+Record: TypeAlias = MessageRecord | HookRecord | AddedRecord
+
+_KINDS: dict[str, type[MessageRecord] | type[HookRecord] | type[AddedRecord]] = {
+    "message": MessageRecord,
+    "hook": HookRecord,
+    "added": AddedRecord,
+}
+_NAMES = {kind: name for name, kind in _KINDS.items()}
+
+
+def record_to_json(record: Record) -> str:
+    """One line of JSON."""
+    return json.dumps({"kind": _NAMES[type(record)], **asdict(record)}, ensure_ascii=False, default=str)
+
+
+def record_from_json(line: str) -> Record:
+    """Read a line back.
+
+    Raises:
+        UsageError: It is not a record.
+    """
+    try:
+        data = cast("dict[str, Any]", json.loads(line))
+        kind = _KINDS[data.pop("kind")]
+        if kind is HookRecord:
+            data["edits"] = tuple(Edit(e["field"], _shown(e["before"]), _shown(e["after"])) for e in data["edits"])
+        elif kind is MessageRecord:
+            data["calls"] = tuple(data["calls"])
+        else:
+            data["messages"] = _pairs(data["messages"])
+            data["sources"] = tuple(data["sources"])
+        return kind(**data)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UsageError(f"This line is no record ({type(error).__name__}: {error}): {line!r:.80}") from error
+
+
+def _shown(data: Mapping[str, Any]) -> Shown:
+    return Shown(data["digest"], data["short"], _pairs(data["parts"]))
+
+
+def _pairs(data: Iterable[Sequence[str]]) -> tuple[tuple[str, str], ...]:
+    return tuple((one, two) for one, two in data)
+
+
+# ---- values in short
+
+
+def digest_of(text: str) -> str:
+    """Sixteen hexadecimal digits that stand for a text."""
+    return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def _cut(text: str, short: int) -> str:
+    return text if len(text) <= short else f"{text[: max(0, short - 3)]}..."
+
+
+def message_digest(msg: Msg) -> str:
+    """The same for messages that say the same, whatever their ids."""
+    return digest_of(json.dumps([msg.role, msg.to_dict()["content"]], sort_keys=True, default=str))
+
+
+def _said(msg: Msg) -> str:
+    calls = " ".join(f"[{use.name} {use.raw}]" for use in msg.tool_uses)
+    return f"{msg.text} {calls}".strip()
+
+
+def show(value: Any, short: int, digest: Callable[[Msg], str] | None = None) -> Shown:
+    """A value of a writable field as records keep it.
+
+    Args:
+        value: Messages, a message, a call, a result, results, tools, options or text; None: nothing was seen.
+        short: Most characters of the short form.
+        digest: Gives a message's digest, where somebody keeps them.
+    """
+    match value:
+        case None:
+            return Shown("")
+        case Msg():
+            made = (digest or message_digest)(value)
+            return Shown(made, _cut(_said(value), short), ((value.id, made),))
+        case ToolUseBlock():
+            made = digest_of(f"{value.name} {value.raw}")
+            return Shown(made, _cut(f"{value.name} {value.raw}", short), ((value.id, made),))
+        case ToolResultBlock():
+            blocks = value.content if isinstance(value.content, str) else [_plain(block) for block in value.content]
+            made = digest_of(json.dumps([value.state, blocks], default=str))
+            return Shown(made, _cut(f"{value.state}: {value.text}", short), ((value.tool_use_id, made),))
+        case str():
+            return Shown(digest_of(value), _cut(value, short))
+        case Sequence():
+            return _show_many(cast("Sequence[Any]", value), short, digest)
+        case _:
+            return Shown(digest_of(repr(value)), _cut(repr(value), short))
+
+
+def _plain(block: Any) -> str:
+    return block.text if isinstance(block, TextBlock) else repr(block)
+
+
+def _show_many(values: Sequence[Any], short: int, digest: Callable[[Msg], str] | None) -> Shown:
+    if values and all(isinstance(value, ToolSpec) for value in values):
+        names = ", ".join(spec.name for spec in values)
+        whole = json.dumps([[spec.name, spec.description, dict(spec.parameters)] for spec in values], default=str)
+        return Shown(digest_of(whole), _cut(names, short))
+    shown = [show(value, short, digest) for value in values]
+    parts = tuple(part for one in shown for part in one.parts)
+    texts = " | ".join(one.short for one in shown) if short else ""
+    return Shown(digest_of(" ".join(one.digest for one in shown)), _cut(texts, short), parts)
+
+
+# ---- what shaped a message
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Which hooks shaped a message. `str(explanation)` is meant for people.
+
+    Attributes:
+        message_id: The message.
+        known: Whether the records tell of it at all.
+        shaped: What hooks did to it (or to what it is made of), in order: edits, verdicts that stand for it, layers of
+            `around` that changed its chunks.
+        asked: For a reply: what hooks changed in the request that it answers.
+        shadows: What hooks that run in the shadow would have done to it.
+        added: Why it was stored, if no other event carried it: where it was injected from.
+    """
+
+    message_id: str
+    known: bool
+    shaped: tuple[HookRecord, ...] = ()
+    asked: tuple[HookRecord, ...] = ()
+    shadows: tuple[HookRecord, ...] = ()
+    added: tuple[AddedRecord, ...] = ()
+
+    @property
+    def hooks(self) -> tuple[str, ...]:
+        """The names of the hooks that shaped it, each once, in order."""
+        return tuple(dict.fromkeys(record.hook for record in self.shaped))
+
+    def __str__(self) -> str:
+        if not self.known:
+            return f"{self.message_id}: the records do not tell of it"
+        lines = [
+            f"{self.message_id}: " + (f"shaped by {', '.join(self.hooks)}" if self.shaped else "no hook shaped it")
+        ]
+        lines += [f"  {record}" for record in self.shaped]
+        for record in self.added:
+            places = [n for n, (one, _) in enumerate(record.messages) if one == self.message_id]
+            sources = ", ".join(record.sources[n] for n in places if record.sources[n])
+            lines.append(f"  stored as {record.origin}" + (f", from {sources}" if sources else ""))
+        if self.asked:
+            lines.append("  the request it answers:")
+            lines += [f"    {record}" for record in self.asked]
+        lines += [f"  {record}" for record in self.shadows]
+        return "\n".join(lines)
+
+
+_MADE_OF = ("reasoning_result", "final_message", "reply", "message")
+
+
+class Recording:
+    """Records, and what can be read from them.
+
+    Args:
+        records: The records, in the order in which they were written.
+    """
+
+    def __init__(self, records: Iterable[Record]) -> None:
+        self.records: tuple[Record, ...] = tuple(records)
+
+    @property
+    def hook_records(self) -> tuple[HookRecord, ...]:
+        """What hooks did."""
+        return tuple(record for record in self.records if isinstance(record, HookRecord))
+
+    def explain(self, message: Msg | str) -> Explanation:
+        """Say which hooks shaped a message.
+
+        Args:
+            message: The message, or its id.
+        """
+        message_id = message if isinstance(message, str) else message.id
+        ids = self._ancestors(message_id)
+        seen = [record for record in self.records if isinstance(record, MessageRecord) and record.id in ids]
+        calls = {call for record in seen if record.role == "tool" for call in record.calls}
+        if isinstance(message, Msg):
+            calls |= {result.tool_use_id for result in message.tool_results}
+        born = {(r.call_id, r.iteration) for r in seen if r.event == "PostReasoning" and r.role == "assistant"}
+        ends = {r.call_id for r in seen if r.event == "PostCall"} if not born else set[str]()
+        shaped: list[HookRecord] = []
+        shadows: list[HookRecord] = []
+        asked: list[HookRecord] = []
+        for record in self.hook_records:
+            if _shapes(record, ids, calls, born, ends):
+                (shadows if record.via == "shadow" else shaped).append(record)
+            elif record.event == "PreReasoning" and record.edits and (record.call_id, record.iteration) in born:
+                asked.append(record)
+        added = tuple(
+            record
+            for record in self.records
+            if isinstance(record, AddedRecord) and any(one in ids for one, _ in record.messages)
+        )
+        known = bool(seen or shaped or added)
+        return Explanation(message_id, known, tuple(shaped), tuple(asked), tuple(shadows), added)
+
+    def _ancestors(self, message_id: str) -> set[str]:
+        """The message, and those that hooks have made it of."""
+        ids = {message_id}
+        for record in reversed(self.hook_records):
+            if record.via == "shadow":
+                continue
+            for edit in record.edits:
+                if edit.field in _MADE_OF and any(one in ids for one, _ in edit.after.parts):
+                    ids.update(one for one, _ in edit.before.parts if one)
+                elif record.event == "PreCall" and len(edit.before.parts) == len(edit.after.parts):
+                    pairs = zip(edit.before.parts, edit.after.parts, strict=True)
+                    ids.update(before for (before, _), (after, _) in pairs if after in ids)
+        return ids
+
+
+def _shapes(record: HookRecord, ids: set[str], calls: set[str], born: set[tuple[str, int]], ends: set[str]) -> bool:
+    """Whether what a hook did is in the message."""
+    here = (record.call_id, record.iteration) in born
+    if calls and (record.tool_use_id in calls or (record.event == "PreToolRound" and _touches(record, calls))):
+        return bool(record.edits or record.verdict or record.error)
+    if record.event == "PreReasoning":
+        return here and (record.verdict == "Answer" or (record.via == "around" and bool(record.edits)))
+    if record.verdict in ("Answer", "Deny") and record.event == "PreCall":
+        return record.call_id in ends
+    if record.verdict == "Recover":
+        return here or record.call_id in ends
+    if record.event in ("PreCall", "PostReasoning", "PostCall"):
+        return _touches(record, ids)
+    return False
+
+
+def _touches(record: HookRecord, ids: set[str]) -> bool:
+    """Whether an edit changed something with one of these ids."""
+    for edit in record.edits:
+        before = set(edit.before.parts)
+        if any(part[0] in ids and part not in before for part in edit.after.parts):
+            return True
+    return False

@@ -1,0 +1,414 @@
+"""What `Redaction` knows of text: detectors, the vault of placeholders, and a scanner that works while text streams in.
+
+Rules:
+
+1. The same text gives the same result, however it is cut into pieces.
+2. A piece of text is let go as soon as nothing that could follow would make it part of a secret.
+3. A value has one placeholder in a session, and a placeholder one value.
+
+Libraries: `regex` says where a pattern has begun to match at the end of a text and wants more (partial matching; the
+standard library's `re` cannot), which is all that a hold-back needs. `python-stdnum` computes check digits. detect-secrets was
+looked at: it says which line of a file holds a secret, not where in the line it begins and ends. Presidio finds names and
+places by a language model and needs whole sentences; give what it finds as `values=`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, cast
+
+import regex
+from pydantic_core import CoreSchema, core_schema
+from stdnum import iban as _iban
+from stdnum import luhn as _luhn
+from stdnum.us import ssn as _ssn
+
+from agentflow.errors import UsageError
+from agentflow.messages import Msg
+
+__all__ = ["CARD", "DETECTORS", "EMAIL", "IBAN", "SECRETS", "SSN", "Detector", "Scanner", "Streaming", "Vault", "scan"]
+
+_CONTEXT = 80
+"""How much of the text before a place a pattern may look back on."""
+_PLACEHOLDER = "_p_"
+_VALUE = "_v_"
+_SHORTEST = 4
+"""Values shorter than this are too common to be looked for wherever they occur."""
+
+
+class _Match(Protocol):
+    def groupdict(self) -> Mapping[str, str | None]: ...
+    def start(self) -> int: ...
+    def end(self) -> int: ...
+    def group(self) -> str: ...
+
+
+class _Pattern(Protocol):
+    def search(self, string: str, pos: int = 0, *, partial: bool = False) -> _Match | None: ...
+
+
+def _compile(pattern: str) -> _Pattern:
+    return cast("_Pattern", cast("Any", regex).compile(pattern, cast("Any", regex).V1))
+
+
+@dataclass(frozen=True, slots=True)
+class Detector:
+    """One thing to look for.
+
+    Args:
+        kind: What it is called in placeholders: `<kind-1>`; small letters, digits and underscores.
+        pattern: A regular expression of the `regex` module. Bound its repetitions (`{1,64}`), let lookbehinds reach back
+            80 characters at most, and name groups that you refer back to.
+        check: Judges what the pattern found, such as check digits: how many of its characters are the value; 0: it is
+            none, and the search goes on behind its first character.
+
+    Example:
+        >>> Detector("badge", r"B-\\d{6}").kind
+        'badge'
+    """
+
+    kind: str
+    pattern: str
+    check: Callable[[str], int] | None = None
+
+    def __post_init__(self) -> None:
+        if not regex.fullmatch(r"[a-z][a-z0-9_]{0,30}", self.kind):
+            raise UsageError(
+                f"Detector kind={self.kind!r}: it becomes the placeholder <{self.kind}-1>, so it is small letters, digits "
+                "and underscores, a letter first."
+            )
+        try:
+            found = _compile(self.pattern).search("")
+        except Exception as error:
+            raise UsageError(f"Detector {self.kind!r}: its pattern cannot be compiled: {error}") from error
+        if found is not None:
+            raise UsageError(f"Detector {self.kind!r}: its pattern matches the empty text; make it ask for something.")
+
+
+def _longest(text: str, borders: str, valid: Callable[[str], bool]) -> int:
+    """The length of the longest beginning of `text` that is valid and ends before a border or at the end."""
+    for end in range(len(text), 0, -1):
+        if (end == len(text) or text[end] in borders) and text[end - 1] not in borders and valid(text[:end]):
+            return end
+    return 0
+
+
+def _is_card(text: str) -> bool:
+    digits = text.replace(" ", "").replace("-", "")
+    return 13 <= len(digits) <= 19 and len(set(digits)) > 1 and bool(cast("Any", _luhn).is_valid(digits))
+
+
+def _card(text: str) -> int:
+    return _longest(text, " -", _is_card)
+
+
+def _iban_check(text: str) -> int:
+    return _longest(text, " ", lambda part: bool(cast("Any", _iban).is_valid(part)))
+
+
+def _ssn_check(text: str) -> int:
+    return len(text) if cast("Any", _ssn).is_valid(text) else 0
+
+
+_KEYS = "|".join(
+    [
+        r"[sr]k[-_][A-Za-z0-9_-]{16,256}",  # OpenAI, Anthropic, Stripe and those who follow them
+        r"gh[pousr]_[A-Za-z0-9]{20,255}",
+        r"github_pat_\w{20,255}",
+        r"glpat-[\w-]{20,64}",
+        r"xox[abeprs]-[\w-]{10,256}",
+        r"AIza[\w-]{35}",
+        r"A[KS]IA[0-9A-Z]{16}",
+        r"npm_[A-Za-z0-9]{36}",
+        r"pypi-[\w-]{50,256}",
+        r"hf_[A-Za-z0-9]{30,64}",
+        r"SG\.[\w-]{16,64}\.[\w-]{16,64}",
+        r"eyJ[\w-]{8,2048}\.[\w-]{8,4096}(?:\.[\w-]{0,2048})?",  # a JSON web token
+    ]
+)
+
+SECRETS: tuple[Detector, ...] = (
+    Detector(
+        "secret",
+        r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----[\s\S]*?"
+        r"(?:-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----|\Z)",
+    ),
+    Detector("secret", rf"(?<![A-Za-z0-9])(?:{_KEYS})"),
+    Detector("secret", r"(?<=(?i:bearer) {1,3})[\w.~+/-]{16,4096}"),
+    Detector(
+        "secret",
+        r"""(?<=(?i:password|passwd|pwd|passphrase|secret|api[_-]?key|token|credentials?)["']?\s{0,3}[=:]\s{0,3}["']?)"""
+        r"""(?=[^\s"'<>,;]{0,200}\d)[^\s"'<>,;]{6,200}""",
+    ),
+)
+"""Private keys, the key formats of well-known services, bearer tokens, and what is assigned to a password or the like."""
+
+EMAIL = Detector("email", r"(?<![\w.+%-])[\w.+%-]{1,64}@(?:[A-Za-z0-9-]{1,63}\.){1,8}[A-Za-z]{2,24}(?![\w-])")
+"""Mail addresses."""
+
+CARD = Detector("card", r"(?<!\d)\d(?:[ -]?\d){12,18}(?!\d)", _card)
+"""Numbers of payment cards, their check digit right."""
+
+IBAN = Detector("iban", r"(?<![A-Za-z0-9])[A-Z]{2}\d{2}(?: ?[A-Z0-9]){11,30}(?![A-Za-z0-9])", _iban_check)
+"""International bank account numbers, their check digits right."""
+
+SSN = Detector("ssn", r"(?<![\d-])\d{3}-\d{2}-\d{4}(?![\d-])", _ssn_check)
+"""Social security numbers of the United States."""
+
+DETECTORS: tuple[Detector, ...] = (*SECRETS, EMAIL, IBAN, CARD, SSN)
+"""What is looked for unless told otherwise."""
+
+
+class Found(Protocol):
+    """Says what stands for a thing that was found.
+
+    Args:
+        kind: The detector's kind, or `""` for a placeholder.
+        text: What was found.
+    """
+
+    def __call__(self, kind: str, text: str, /) -> str: ...
+
+
+class Scanner:
+    """Finds known values, placeholders, and what detectors look for, in this order of preference at one place.
+
+    Args:
+        detectors: What to look for.
+        values: Texts to be found wherever they occur.
+
+    Example:
+        >>> Scanner((EMAIL,)).replace("write to ada@example.com", lambda kind, text: f"<{kind}>")
+        'write to <email>'
+    """
+
+    __slots__ = ("_detectors", "_patterns")
+
+    def __init__(self, detectors: Sequence[Detector], values: Iterable[str] = ()) -> None:
+        kinds = sorted({d.kind for d in detectors} | {"secret"})
+        parts = [(_PLACEHOLDER, rf"<(?:{'|'.join(kinds)})-\d{{1,9}}>")]
+        parts.extend((f"_d{index}_", detector.pattern) for index, detector in enumerate(detectors))
+        self._detectors = {f"_d{index}_": detector for index, detector in enumerate(detectors)}
+        self._patterns = [_pair(parts)]
+        known = _literals(values)
+        if known is not None:
+            self._patterns.insert(0, known)
+
+    def knowing(self, values: Iterable[str]) -> Scanner:
+        """The same scanner, which looks for these values too."""
+        known = _literals(values)
+        if known is None:
+            return self
+        other = object.__new__(Scanner)
+        other._detectors = self._detectors
+        other._patterns = [known, *self._patterns]
+        return other
+
+    def replace(self, text: str, found: Found) -> str:
+        """The whole text with what was found replaced."""
+        return "".join(scan(lambda: self, text, 0, True, found)[0])
+
+    def next(self, text: str, look: int, final: bool) -> tuple[int, str, int]:
+        """The next find from `look` on: where it begins, its kind, and its length (0: it was none after all).
+
+        Where no find is certain yet, the length is -1, and what stands before the place is free.
+        """
+        match: _Match | None = None
+        limit = len(text)
+        for complete, _ in self._patterns:
+            other = complete.search(text, look)
+            if other is not None and (match is None or other.start() < match.start()):
+                match = other
+        if not final:
+            for _, unfinished in self._patterns:
+                began = unfinished.search(text, look, partial=True)
+                limit = limit if began is None else min(limit, began.start())
+            if match is not None and match.end() == len(text):
+                limit = min(limit, match.start())
+        if match is None or match.start() >= limit:
+            return limit, "", -1
+        kind, length = self._judge(match)
+        return match.start(), kind, length
+
+    def _judge(self, match: _Match) -> tuple[str, int]:
+        text = match.group()
+        for name, value in match.groupdict().items():
+            if value is None:
+                continue
+            if name in (_PLACEHOLDER, _VALUE):
+                return "" if name == _PLACEHOLDER else "secret", len(text)
+            detector = self._detectors.get(name)
+            if detector is not None:
+                return detector.kind, len(text) if detector.check is None else detector.check(text)
+        return "", 0
+
+
+def _pair(parts: Sequence[tuple[str, str]]) -> tuple[_Pattern, _Pattern]:
+    """The pattern, and one that never matches as a whole, so that all it finds is a beginning that the text's end cut off."""
+    complete = "|".join(f"(?P<{name}>{pattern})" for name, pattern in parts)
+    return _compile(complete), _compile(f"(?:{'|'.join(f'(?:{pattern})' for _, pattern in parts)})(?!)")
+
+
+def _literals(values: Iterable[str]) -> tuple[_Pattern, _Pattern] | None:
+    known = sorted({value for value in values if len(value) >= _SHORTEST}, key=lambda value: (-len(value), value))
+    if not known:
+        return None
+    escaped = cast("list[str]", [cast("Any", regex).escape(value, literal_spaces=True) for value in known])
+    return _pair([(_VALUE, "|".join(escaped))])
+
+
+def scan(scanner: Callable[[], Scanner], text: str, start: int, final: bool, found: Found) -> tuple[list[str], int]:
+    """Go through a text.
+
+    Args:
+        scanner: Gives the scanner; asked again after each find, which may have taught it a value.
+        text: The text; what stands before `start` is looked back on.
+        start: Where to begin.
+        final: No more text follows.
+        found: Says what stands for a thing.
+
+    Returns:
+        What can be let go, and up to where in `text` that is.
+    """
+    out: list[str] = []
+    position = look = start  # out up to `position`, searched up to `look`
+    current = scanner()
+    while position < len(text):
+        at, kind, length = current.next(text, look, final)
+        if length < 0:
+            out.append(text[position:at])
+            return out, at
+        if length == 0:
+            look = at + 1
+            continue
+        out.append(text[position:at])
+        position = look = at + length
+        out.append(found(kind, text[at:position]))
+        current = scanner()
+    return out, position
+
+
+class Streaming:
+    """Replaces in a text that comes in pieces; what could become part of a find is held back until that is known.
+
+    Args:
+        scanner: Gives the scanner as of now.
+        found: Says what stands for a thing.
+
+    Example:
+        >>> stream = Streaming(lambda: Scanner((EMAIL,)), lambda kind, text: f"<{kind}>")
+        >>> [stream.feed("write to ada"), stream.feed("@example.c"), stream.feed("om, soon"), stream.end()]
+        ['write to ', '', '<email>, ', 'soon']
+    """
+
+    __slots__ = ("_context", "_found", "_held", "_scanner")
+
+    def __init__(self, scanner: Callable[[], Scanner], found: Found) -> None:
+        self._scanner = scanner
+        self._found = found
+        self._context = ""
+        self._held = ""
+
+    def feed(self, piece: str) -> str:
+        """The next piece; returns what can be shown."""
+        return self._advance(self._held + piece, final=False)
+
+    def end(self) -> str:
+        """Nothing follows; returns the rest, and begins anew."""
+        rest = self._advance(self._held, final=True)
+        self._context = ""
+        return rest
+
+    def _advance(self, pending: str, *, final: bool) -> str:
+        if not pending:
+            return ""
+        text = self._context + pending
+        out, reached = scan(self._scanner, text, len(self._context), final, self._found)
+        self._held = text[reached:]
+        self._context = text[max(0, reached - _CONTEXT) : reached]
+        return "".join(out)
+
+
+@dataclass(slots=True, eq=False, repr=False, weakref_slot=True)
+class Vault:
+    """What was hidden in one session; lives in its `session_state`, and is never printed.
+
+    Where a store keeps session states, it gets the counters and nothing else: placeholders of an earlier process stay what
+    they are, and no new value takes their names.
+    """
+
+    _placeholders: dict[str, str] = field(default_factory=dict[str, str])
+    _originals: dict[str, str] = field(default_factory=dict[str, str])
+    _written: set[str] = field(default_factory=set[str])
+    _counters: dict[str, int] = field(default_factory=dict[str, int])
+    _words: list[str] = field(default_factory=list[str])
+    _scanners: dict[int, tuple[int, Scanner, Scanner]] = field(
+        default_factory=dict[int, "tuple[int, Scanner, Scanner]"]
+    )
+    thoughts: dict[str, str] = field(default_factory=dict[str, str])
+    """What a model really thought, by the seal over it: its provider wants it back unchanged."""
+    clean: dict[tuple[int, int], tuple[object, int, Msg]] = field(
+        default_factory=dict[tuple[int, int], "tuple[object, int, Msg]"]
+    )
+    """Messages as they are sent, so that each is looked through once."""
+    begun: bool = False
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: object, handler: object) -> CoreSchema:
+        def taken_in(value: object) -> Vault:
+            return value if isinstance(value, Vault) else Vault(_counters=dict(cast("dict[str, int]", value)))
+
+        def given_out(vault: Vault) -> dict[str, int]:
+            return dict(vault._counters)
+
+        return core_schema.no_info_plain_validator_function(
+            taken_in, serialization=core_schema.plain_serializer_function_ser_schema(given_out)
+        )
+
+    @property
+    def version(self) -> int:
+        """Changes when a text that was clean may not be so any more."""
+        return len(self._words)
+
+    def hide(self, value: str, kind: str, base: Scanner, *, by_model: bool) -> str:
+        """The placeholder of a value; a new one where it is seen for the first time.
+
+        Args:
+            value: The value.
+            kind: What it is.
+            base: Whoever found it; a value that it finds only in its surroundings is looked for by its letters from now on.
+            by_model: The model wrote it.
+        """
+        known = self._placeholders.get(value)
+        if known is None:
+            number = self._counters[kind] = self._counters.get(kind, 0) + 1
+            known = f"<{kind}-{number}>"
+            self._placeholders[value] = known
+            self._originals[known] = value
+            if by_model:
+                self._written.add(known)
+            if base.replace(value, lambda _kind, _text: "") and len(value) >= _SHORTEST:
+                self._words.append(value)
+        elif not by_model:
+            self._written.discard(known)
+        return known
+
+    def original(self, placeholder: str) -> str | None:
+        """The value behind a placeholder; None for one that is not ours, which will then never get one."""
+        value = self._originals.get(placeholder)
+        if value is None:
+            kind, _, number = placeholder[1:-1].rpartition("-")
+            self._counters[kind] = max(self._counters.get(kind, 0), int(number))
+        return value
+
+    def is_models_own(self, placeholder: str) -> bool:
+        """Whether only the model wrote the value."""
+        return placeholder in self._written
+
+    def scanner(self, base: Scanner) -> Scanner:
+        """The scanner that also finds the values known by now."""
+        found = self._scanners.get(id(base))
+        if found is None or found[0] != len(self._words) or found[1] is not base:
+            found = self._scanners[id(base)] = (len(self._words), base, base.knowing(self._words))
+        return found[2]

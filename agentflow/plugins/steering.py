@@ -1,0 +1,238 @@
+"""`Steering`: what somebody says while an agent works gets in at the next place where a message may stand.
+
+Rules:
+
+1. A message is dropped from its box only when it is known to be stored; so none is lost, and none is stored twice.
+2. `send` may be called from any task and any thread; it never waits, and nothing is taken out of the box but by a call.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+from agentflow.errors import UsageError
+from agentflow.events import CallEnded, MessagesAdded, PostReasoning, PreCall, PreReasoning
+from agentflow.hooks.hook import Hook
+from agentflow.loop.session import Session
+from agentflow.messages import Msg, with_metadata
+from agentflow.verdicts import Again
+
+__all__ = ["Steering"]
+
+SOURCE = "steering"
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """A message in its box; `offered`: the call that it was given to, which has not said yet that it is stored."""
+
+    msg: Msg
+    offered: str = ""
+
+
+@dataclass(slots=True)
+class _Sent:
+    """How often a run was sent back to work after its answer."""
+
+    back: int = 0
+
+
+class Steering(Hook):
+    """Lets somebody speak to an agent that is working.
+
+    A message gets in before the next model call, behind the results of the tools that are running. One that comes while the
+    model writes its answer gets in behind the answer, and the agent goes on working. One that comes later opens the
+    session's next call. Each is stored as a user's message marked `metadata["synthetic"] == "steering"`.
+
+    Priority 30 (system). One instance serves any number of agents and sessions; boxes are told apart by the session's id.
+
+    Args:
+        max_back: How often a run may be sent back to work after its answer. What comes later waits for the next call.
+
+    Example:
+        >>> steering = Steering()
+        >>> agent = Agent("coder", "openai/gpt-5", tools=[search], hooks=[steering])
+        >>> steering.send("Leave the tests alone.", session="ada").text
+        'Leave the tests alone.'
+        >>> [msg.text for msg in steering.waiting("ada")]
+        ['Leave the tests alone.']
+    """
+
+    priority = 30
+    events = (PreCall, PreReasoning, PostReasoning, MessagesAdded, CallEnded)
+
+    def __init__(self, max_back: int = 10) -> None:
+        if max_back < 0:
+            raise UsageError(f"Steering(max_back={max_back}): it is a number of times, 0 or more.")
+        self.max_back = max_back
+        self._boxes: dict[str, list[_Waiting]] = {}
+        self._running: dict[str, tuple[str, str]] = {}
+        self._seen: str | None = None
+        self._several = False
+        self._lock = threading.Lock()
+
+    # ---- for those who speak
+
+    def send(self, message: str | Msg, *, session: str | Session | None = None) -> Msg:
+        """Say something to the agent in a session.
+
+        Args:
+            message: A text or a user's message.
+            session: The session or its id (an agent's implicit session is named like the agent). It can be left out while
+                exactly one session is running, or if this instance has only ever seen one.
+
+        Returns:
+            The message as it will be stored.
+
+        Raises:
+            UsageError: It is no user's message, or it is not clear which session is meant.
+        """
+        msg = Msg.user(message) if isinstance(message, str) else message
+        if msg.role != "user":
+            raise UsageError(f"Steering.send takes a text or a user's message, not one of role {msg.role!r}.")
+        if "synthetic" not in msg.metadata:
+            msg = with_metadata(msg, synthetic=SOURCE)
+        with self._lock:
+            name = self._session(session)
+            self._boxes.setdefault(name, []).append(_Waiting(msg))
+        return msg
+
+    def waiting(self, session: str | Session | None = None) -> tuple[Msg, ...]:
+        """What has been sent and not been stored, oldest first; of one session, or of all."""
+        name = _id(session)
+        with self._lock:
+            boxes = self._boxes.values() if name is None else [self._boxes.get(name, [])]
+            return tuple([entry.msg for box in boxes for entry in box])
+
+    def take_back(self, session: str | Session) -> tuple[Msg, ...]:
+        """Take out of a session's box what no call has been given yet; it will not be delivered.
+
+        Returns:
+            The messages, oldest first.
+        """
+        name = _id(session) or ""
+        with self._lock:
+            box = self._boxes.get(name, [])
+            self._keep(name, [entry for entry in box if entry.offered])
+            return tuple([entry.msg for entry in box if not entry.offered])
+
+    def _session(self, session: str | Session | None) -> str:
+        name = _id(session)
+        if name is not None:
+            return name
+        running = sorted({name for name, _ in self._running.values()})
+        if len(running) == 1:
+            return running[0]
+        if not running and self._seen is not None and not self._several:
+            return self._seen
+        where = f"calls are running in the sessions {', '.join(running)}" if running else "no call is running"
+        raise UsageError(f"Steering.send without session= while {where}: say which one is meant, session='some-id'.")
+
+    # ---- for the run
+
+    def on_event(  # pyright: ignore[reportIncompatibleMethodOverride] - it listens to five events
+        self, event: PreCall | PreReasoning | PostReasoning | MessagesAdded | CallEnded
+    ) -> Any:
+        """Hand over what waits."""
+        match event:
+            case CallEnded():
+                self._ended(event)
+            case MessagesAdded():
+                self._stored(event.session_id, {msg.id for msg in event.messages})
+            case PreCall():
+                self._open(event)
+            case PreReasoning():
+                self._ask(event)
+            case PostReasoning():
+                return self._answered(event)
+        return None
+
+    def _open(self, event: PreCall) -> None:
+        name = event.session_id
+        self._bury(name, event.agent.name)
+        self._note_running(event)
+        if name not in self._boxes:
+            return
+        # A call that was cut off may have stored a message and not lived to tell.
+        self._stored(name, {msg.id for msg in event.history})
+        late = self._offer(name, event.call_id)
+        if late:
+            event.input_messages = (*late, *event.input_messages)
+
+    def _ask(self, event: PreReasoning) -> None:
+        name = event.session_id
+        self._note_running(event)
+        if event.purpose == "summary" or name not in self._boxes:
+            return
+        self._stored(name, {msg.id for msg in event.input_messages})
+        self._offered_in_vain(name, event.call_id)
+        found = self._offer(name, event.call_id)
+        if found:
+            event.context.inject(*found, source=SOURCE)
+
+    def _answered(self, event: PostReasoning) -> Again | None:
+        name = event.session_id
+        if name not in self._boxes or event.purpose == "summary" or event.reasoning_result.tool_uses:
+            return None
+        state = event.context.state[_Sent]
+        if state.back >= self.max_back:
+            return None
+        found = self._offer(name, event.call_id)
+        if not found:
+            return None
+        state.back += 1
+        return Again(found)
+
+    def _ended(self, event: CallEnded) -> None:
+        with self._lock:
+            self._running.pop(event.call_id, None)
+        self._offered_in_vain(event.session_id, event.call_id)
+
+    # ---- the boxes
+
+    def _note_running(self, event: PreCall | PreReasoning) -> None:
+        name = event.session_id
+        with self._lock:
+            self._running[event.call_id] = name, event.agent.name
+            self._several = self._several or self._seen not in (None, name)
+            self._seen = name
+
+    def _bury(self, name: str, agent: str) -> None:
+        """A session's calls follow each other: one that has not said that it ended died with its event loop."""
+        with self._lock:
+            dead = [call_id for call_id, place in self._running.items() if place == (name, agent)]
+            for call_id in dead:
+                del self._running[call_id]
+        for call_id in dead:
+            self._offered_in_vain(name, call_id)
+
+    def _offer(self, name: str, call_id: str) -> tuple[Msg, ...]:
+        """Give a call what no call has been given."""
+        with self._lock:
+            found = [entry for entry in self._boxes.get(name, []) if not entry.offered]
+            for entry in found:
+                entry.offered = call_id
+            return tuple([entry.msg for entry in found])
+
+    def _offered_in_vain(self, name: str, call_id: str) -> None:
+        """What a call was given and has not stored waits again: another hook's verdict may have been stronger."""
+        with self._lock:
+            for entry in self._boxes.get(name, []):
+                if entry.offered == call_id:
+                    entry.offered = ""
+
+    def _stored(self, name: str, ids: set[str]) -> None:
+        with self._lock:
+            self._keep(name, [entry for entry in self._boxes.get(name, []) if entry.msg.id not in ids])
+
+    def _keep(self, name: str, entries: list[_Waiting]) -> None:
+        if entries:
+            self._boxes[name] = entries
+        else:
+            self._boxes.pop(name, None)
+
+
+def _id(session: str | Session | None) -> str | None:
+    return session.id if isinstance(session, Session) else session

@@ -1,0 +1,158 @@
+"""Things found by name: what the registries of tools and of agents have in common.
+
+Rules:
+
+1. A name stands for one thing; taking it for another is an error that names both places.
+2. Nothing registers itself: no import of a module changes a registry, unless it says so.
+3. Reading needs no lock: a change swaps one entry of a dict.
+"""
+
+from __future__ import annotations
+
+import difflib
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast, overload
+
+from agentflow.errors import DuplicateNameError, NotRegisteredError
+
+__all__ = ["Named", "NamedRegistry"]
+
+
+class Named(Protocol):
+    """What has a name of its own."""
+
+    @property
+    def name(self) -> str:
+        """The name."""
+        ...
+
+
+T = TypeVar("T", bound=Named)
+
+
+class NamedRegistry(Generic[T]):
+    """Things of one kind, by name.
+
+    A subclass says what they are (`_kind`, `_check`), and may say how one is stored under another name (`_stored`), where
+    one was written (`_place`) and what helps when a name is taken (`_fix`).
+    """
+
+    _kind: ClassVar[str] = "item"
+    _fix: ClassVar[str] = "Give one another name: register(..., name=...)."
+
+    def __init__(self) -> None:
+        self._entries: dict[str, tuple[T, T, str]] = {}  # what was given, what is found, who registered it
+        self._guard = threading.RLock()
+
+    @overload
+    def register(self, item: T, /, *, name: str | None = None) -> T: ...
+    @overload
+    def register(self, /, *, name: str) -> Callable[[T], T]: ...
+    def register(self, item: Any = None, /, *, name: str | None = None) -> Any:
+        """Register something, and return it as it came. Registering the same object again does nothing.
+
+        Args:
+            item: What is registered; without it, a decorator is returned.
+            name: Under which name it is found here; its own by default.
+
+        Raises:
+            UsageError: It is not of the registry's kind.
+            DuplicateNameError: Something else has the name; the message names both places. It is a `ValueError`.
+        """
+        if item is None and name is not None:
+            return partial(self.register, name=name)
+        self._check(item)
+        given: T = cast("Any", item)
+        known = given.name if name is None else name
+        where = _caller()
+        with self._guard:
+            there = self._entries.get(known)
+            if there is None:
+                self._entries[known] = (given, self._stored(given, known), where)
+            elif there[0] is not given:
+                raise DuplicateNameError(
+                    self._kind, known, self._described(there[0], there[2]), self._described(given, where), self._fix
+                )
+        return given
+
+    def _check(self, item: object) -> None:
+        """Refuse what is not of the registry's kind."""
+
+    def _stored(self, item: T, name: str) -> T:
+        """What is found under a name."""
+        return item
+
+    def _place(self, item: T) -> str | None:
+        """Where an item was written, as `file:line`."""
+        return None
+
+    def _described(self, item: T, where: str) -> str:
+        place = self._place(item)
+        written = "" if place is None else f"written at {place} and "
+        return f"{item!r} ({written}registered at {where})"
+
+    def get(self, name: str) -> T:
+        """Return what is registered under a name.
+
+        Raises:
+            NotRegisteredError: Nothing is; the message lists what is. It is a `LookupError`.
+        """
+        entry = self._entries.get(name)
+        if entry is None:
+            raise self._unknown(name)
+        return entry[1]
+
+    def __getitem__(self, name: str) -> T:
+        return self.get(name)
+
+    def unregister(self, name: str) -> T:
+        """Take out what is registered under a name, and return it.
+
+        Raises:
+            NotRegisteredError: Nothing is.
+        """
+        with self._guard:
+            entry = self._entries.pop(name, None)
+        if entry is None:
+            raise self._unknown(name)
+        return entry[1]
+
+    def clear(self) -> None:
+        """Take out everything."""
+        with self._guard:
+            self._entries.clear()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names, in the order of registration."""
+        return tuple(self._entries)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __iter__(self) -> Iterator[T]:
+        """Go through what is registered as of now, in the order of registration."""
+        with self._guard:
+            entries = tuple(self._entries.values())
+        return iter([entry[1] for entry in entries])
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(map(repr, self.names))})"
+
+    def _unknown(self, name: str) -> NotRegisteredError:
+        known = self.names
+        return NotRegisteredError(self._kind, name, known, tuple(difflib.get_close_matches(str(name), known, 3)))
+
+
+def _caller() -> str:
+    """Who registered: the first frame outside the registries."""
+    frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage] - as `inspect.currentframe` does
+    while frame.f_back is not None and isinstance(frame.f_locals.get("self"), NamedRegistry):
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"

@@ -1,0 +1,1 @@
+"""Stores that outlive the process: `agentflow.state.sql.SqlStore`."""

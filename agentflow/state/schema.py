@@ -1,0 +1,38 @@
+"""The tables of `SqlStore`, as its newest schema has them. How they came about is told by `migrations`."""
+
+from __future__ import annotations
+
+from sqlalchemy import BigInteger, Column, Float, MetaData, Table, Text
+
+__all__ = ["FACTS", "LEASES", "SESSIONS"]
+
+_tables = MetaData()
+
+SESSIONS = Table(
+    "agentflow_sessions",
+    _tables,
+    Column("id", Text, primary_key=True),
+    Column("version", BigInteger, nullable=False),  # how many facts it has
+    Column("status", Text, nullable=False),
+    Column("updated", Float, nullable=False),  # seconds since the epoch
+)
+
+FACTS = Table(
+    "agentflow_facts",
+    _tables,
+    Column("session_id", Text, primary_key=True),
+    Column("version", BigInteger, primary_key=True),  # the first one is 1
+    Column("run_id", Text),
+    Column("natural_key", Text),  # unique within a session
+    Column("kind", Text, nullable=False),
+    Column("body", Text, nullable=False),  # agentflow.codec
+    Column("time", Float, nullable=False),
+)
+
+LEASES = Table(
+    "agentflow_leases",
+    _tables,
+    Column("session_id", Text, primary_key=True),
+    Column("owner", Text, nullable=False),
+    Column("expires", Float, nullable=False),  # by the database's clock
+)

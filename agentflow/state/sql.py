@@ -1,0 +1,551 @@
+"""`SqlStore`: sessions in SQLite or PostgreSQL, through SQLAlchemy Core. Needs `agentflow[sql]` (`agentflow[postgres]`).
+
+Rules:
+
+1. One row per fact, one transaction per append: a fact is stored whole or not at all.
+2. Versions are the law: an append that knows another version than the database writes nothing. Leases
+   (`on_conflict="wait"`) only spare writers the conflict.
+3. One thread does the work, in the order in which it was asked for; the event loop never waits for a disk.
+4. Whatever a database says becomes a `StoreError` that says what to do; what is stored stays readable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import threading
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Literal, NamedTuple, Self, TypeVar, cast
+
+from loguru import logger
+from sqlalchemy import Connection, Row, delete, func, insert, literal, select, update
+from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
+
+from agentflow.codec import (
+    SavedSession,
+    fact_from_json,
+    fact_key,
+    fact_kind,
+    fact_to_json,
+    session_from_dict,
+    session_to_dict,
+)
+from agentflow.errors import StoreError, UsageError
+from agentflow.facts import CallClosed, Fact
+from agentflow.ids import new_id
+from agentflow.ports.store import (
+    Claim,
+    SessionInfo,
+    SessionStatus,
+    SessionStore,
+    conflict,
+    imported_facts,
+    no_point,
+    no_session,
+    status_after,
+    taken,
+    told_otherwise,
+)
+from agentflow.state.engine import Database
+from agentflow.state.faults import explain
+from agentflow.state.leases import drop_lease, renew_leases, take_lease
+from agentflow.state.schema import FACTS, LEASES, SESSIONS
+from agentflow.state.worker import Queued, Worker
+
+__all__ = ["SqlStore"]
+
+T = TypeVar("T")
+
+_LONGEST_ID = 255
+_TELLING = ("call_opened", "call_resumed", "round_closed", "round_suspended", "call_closed")
+"""The kinds of facts that say what status a session is in."""
+
+
+class _Record(NamedTuple):
+    """A fact as a row."""
+
+    run_id: str | None
+    natural_key: str | None
+    kind: str
+    body: str
+
+
+class _Stale(Exception):  # noqa: N818 - a signal within one transaction
+    """The session is not at the version that the writer knows."""
+
+
+class _Lease(Claim):
+    """A lease that is renewed until it is given back."""
+
+    __slots__ = ("_give_back", "_version")
+
+    def __init__(self, version: int, give_back: Callable[[], object]) -> None:
+        self._version = version
+        self._give_back = give_back
+
+    @property
+    def version(self) -> int:
+        """The session's version when the lease was taken."""
+        return self._version
+
+    def release(self) -> None:
+        """Let the next writer in."""
+        self._give_back()
+
+
+class SqlStore(SessionStore):
+    """Keeps sessions in a database.
+
+    Args:
+        url: `"sqlite:///agentflow.db"` (a file; three slashes for a relative path, four for an absolute one) or
+            `"postgresql+psycopg://user:password@host/database"`.
+        on_conflict: What happens when two processes write one session. `"fail"`: the second one gets a
+            `SessionConflictError`; `"wait"`: calls wait for each other by a lease.
+        lease_seconds: How long a lease outlives a process that died; a living one renews it.
+        timeout: How many seconds to wait for a connection, or for another process's lock.
+        power_safe: Wait until a fact is safe from a power cut. False: only from a crash of the process, several times as
+            fast.
+
+    Raises:
+        StoreError: The URL is no database of these two kinds, or its driver is not installed.
+
+    Example:
+        >>> async with SqlStore("sqlite:///agentflow.db") as store:
+        ...     agent = Agent("assistant", "openai/gpt-5", store=store)
+        ...     await agent.call("I am Ada.", session="ada")
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        on_conflict: Literal["fail", "wait"] = "fail",
+        lease_seconds: float = 30.0,
+        timeout: float = 10.0,
+        power_safe: bool = True,
+    ) -> None:
+        if on_conflict not in ("fail", "wait"):
+            raise UsageError(f"on_conflict={on_conflict!r}: it is 'fail' or 'wait'.")
+        if not (lease_seconds > 0 and timeout > 0):
+            raise UsageError(f"lease_seconds={lease_seconds} and timeout={timeout} are seconds and must be above 0.")
+        self._database = Database(url, timeout, power_safe)
+        self._on_conflict = on_conflict
+        self._lease_seconds = lease_seconds
+        self._leases: dict[str, str] = {}  # session → owner; touched by the worker's thread only
+        self._worker: Worker | None = None
+        self._pid = 0
+        self._starting = threading.Lock()
+        self._closed = False
+
+    @property
+    def url(self) -> str:
+        """The database, without its password."""
+        return self._database.shown
+
+    # ---- the journal
+
+    def append(self, session_id: str, facts: Sequence[Fact], *, expected: int | None = None) -> Awaitable[None]:
+        """Add facts, all or none; see `SessionStore.append`."""
+        _check_id(session_id)
+        records = [_record(fact) for fact in facts]
+        status = status_after(facts)
+
+        def write(connection: Connection) -> None:
+            if expected is None:
+                _append_news(connection, session_id, records, status)
+            else:
+                _append_at(connection, session_id, records, status, expected)
+
+        def work() -> None:
+            try:
+                self._transact(write, f"Writing to session {session_id!r}", retry=True)
+            except (_Stale, IntegrityError):
+                self._transact(
+                    lambda connection: _check_delivered(connection, session_id, records, expected or 0),
+                    f"Reading session {session_id!r}",
+                    write=False,
+                )
+
+        return self._ask(work)
+
+    def load(self, session_id: str) -> Awaitable[Sequence[Fact]]:
+        """Return all facts of a session, oldest first.
+
+        Raises:
+            StoreError: A fact is damaged, missing or of a newer agentflow; the text says which one.
+        """
+        _check_id(session_id)
+        return self._ask(lambda: self._load(session_id))
+
+    def _load(self, session_id: str) -> tuple[Fact, ...]:
+        query = select(FACTS.c.version, FACTS.c.body).where(FACTS.c.session_id == session_id).order_by(FACTS.c.version)
+        rows = self._transact(
+            lambda connection: connection.execute(query).all(), f"Loading session {session_id!r}", write=False
+        )
+        facts: list[Fact] = []
+        for place, (version, body) in enumerate(rows, 1):
+            if version != place:
+                raise StoreError(f"Fact {place} of session {session_id!r} is missing. {_cure(session_id, place)}")
+            try:
+                facts.append(fact_from_json(cast("str", body)))
+            except StoreError as error:
+                raise StoreError(f"Fact {place} of session {session_id!r}: {error} {_cure(session_id, place)}") from error
+        return tuple(facts)
+
+    # ---- sessions
+
+    async def sessions(self) -> list[SessionInfo]:
+        """All sessions, the last used first."""
+        query = select(SESSIONS.c.id, SESSIONS.c.version, SESSIONS.c.updated, SESSIONS.c.status).order_by(
+            SESSIONS.c.updated.desc(), SESSIONS.c.id
+        )
+        rows = await self._do(lambda connection: connection.execute(query).all(), "Listing the sessions", write=False)
+        return [SessionInfo(*row) for row in rows]
+
+    async def fork(self, session_id: str, new_id: str, at: int | str | None = None) -> None:
+        """Copy a session up to a point; see `SessionStore.fork`."""
+        _check_id(new_id)
+        await self._do(
+            lambda connection: _fork(connection, session_id, new_id, at), f"Forking session {session_id!r}", takes=new_id
+        )
+
+    async def rename(self, session_id: str, new_id: str) -> None:
+        """Give a session another id."""
+        _check_id(new_id)
+
+        def rename(connection: Connection) -> None:
+            if connection.execute(select(SESSIONS.c.id).where(SESSIONS.c.id == new_id)).first() is not None:
+                raise taken(new_id)
+            changed = connection.execute(update(SESSIONS).where(SESSIONS.c.id == session_id).values(id=new_id))
+            if not changed.rowcount:
+                raise no_session(session_id)
+
+        await self._do(rename, f"Renaming session {session_id!r}", takes=new_id)
+
+    async def delete(self, session_id: str) -> bool:
+        """Forget a session.
+
+        Returns:
+            Whether it was there.
+        """
+        _check_id(session_id)
+        query = delete(SESSIONS).where(SESSIONS.c.id == session_id)
+        done = await self._do(lambda connection: connection.execute(query).rowcount, f"Deleting session {session_id!r}")
+        return done > 0
+
+    async def export(self, session_id: str) -> dict[str, Any]:
+        """A session as JSON-compatible data."""
+        facts = await self.load(session_id)
+        if not facts:
+            raise no_session(session_id)
+        return session_to_dict(SavedSession(session_id, (), tuple(facts)))
+
+    async def import_(self, data: Mapping[str, Any], session_id: str | None = None) -> str:
+        """Take in what `export` or `Session.to_dict` made; see `SessionStore.import_`."""
+        saved = session_from_dict(data)
+        name = saved.id if session_id is None else session_id
+        _check_id(name)
+        facts = imported_facts(saved)
+        records = [_record(fact) for fact in facts]
+
+        def write(connection: Connection) -> None:
+            try:
+                _append_at(connection, name, records, status_after(facts), 0)
+            except _Stale:
+                raise taken(name) from None
+
+        await self._do(write, f"Importing session {name!r}", takes=name)
+        return name
+
+    # ---- leases
+
+    def claim(self, session_id: str) -> Awaitable[Claim] | None:
+        """Wait for the session's lease (`on_conflict="wait"`), in no set order; None with `"fail"`."""
+        return self._claimed(session_id) if self._on_conflict == "wait" else None
+
+    async def _claimed(self, session_id: str) -> Claim:
+        owner = new_id("lease_")
+        pause = 0.01
+        try:
+            while True:
+                version = await self._lease(session_id, owner, self._lease_seconds, keep=True)
+                if version is not None:
+                    return _Lease(version, lambda: self._release(session_id, owner))
+                await asyncio.sleep(pause)
+                pause = min(pause * 1.5, 0.25)
+        except BaseException:
+            self._release(session_id, owner)
+            raise
+
+    async def lease(self, session_id: str, owner: str, seconds: float) -> bool:
+        """Take a session's lease, or renew one's own; it is not renewed by itself.
+
+        Args:
+            session_id: The session; it need not exist yet.
+            owner: Who holds it.
+            seconds: How long it holds, by the database's clock.
+
+        Returns:
+            Whether it is held now; False: somebody else holds it.
+        """
+        return await self._lease(session_id, owner, seconds, keep=False) is not None
+
+    def _lease(self, session_id: str, owner: str, seconds: float, *, keep: bool) -> Queued[int | None]:
+        _check_id(session_id)
+
+        def take(connection: Connection) -> int | None:
+            if not take_lease(connection, session_id, owner, seconds):
+                return None
+            if keep:
+                self._leases[session_id] = owner
+            found = connection.execute(select(SESSIONS.c.version).where(SESSIONS.c.id == session_id)).scalar()
+            return found or 0
+
+        return self._ask(lambda: self._transact(take, f"Taking the lease of session {session_id!r}"))
+
+    async def release(self, session_id: str, owner: str) -> bool:
+        """Give a lease back.
+
+        Returns:
+            Whether this owner held it.
+        """
+        return await self._release(session_id, owner)
+
+    def _release(self, session_id: str, owner: str) -> Queued[bool]:
+        def drop(connection: Connection) -> bool:
+            return drop_lease(connection, session_id, owner)
+
+        def work() -> bool:
+            if self._leases.get(session_id) == owner:
+                del self._leases[session_id]
+            return self._transact(drop, f"Giving back the lease of session {session_id!r}")
+
+        return self._ask(work)
+
+    def _renew(self) -> None:
+        """Keep what is held (called by the worker between pieces of work)."""
+        if not self._leases:
+            return
+        try:
+            lost = self._transact(
+                lambda connection: renew_leases(connection, self._leases, self._lease_seconds), "Renewing leases"
+            )
+        except (StoreError, SQLAlchemyError) as error:
+            logger.warning("leases could not be renewed; if this lasts, other processes may take over: {}", error)
+            return
+        for session_id in lost:
+            del self._leases[session_id]
+            logger.warning("the lease of session {!r} was lost: this process did not renew it in time", session_id)
+
+    # ---- how work is done
+
+    def _ask(self, work: Callable[[], T]) -> Queued[T]:
+        with self._starting:
+            if self._closed:
+                raise StoreError(f"The store {self.url} is closed; make another SqlStore.")
+            if self._worker is None or self._pid != os.getpid():  # a forked child has no thread, nor its own connection
+                if self._worker is not None:
+                    self._database.forget()
+                    self._leases = {}
+                every = self._lease_seconds / 3 if self._on_conflict == "wait" else None
+                self._worker = Worker(f"agentflow store {self.url}", self._renew, every)
+                self._pid = os.getpid()
+            return self._worker.ask(work)
+
+    async def _do(
+        self, work: Callable[[Connection], T], doing: str, *, write: bool = True, takes: str | None = None
+    ) -> T:
+        def asked() -> T:
+            try:
+                return self._transact(work, doing, write=write)
+            except IntegrityError as error:  # somebody was faster
+                raise taken(takes or "") from error
+
+        return await self._ask(asked)
+
+    def _transact(
+        self, work: Callable[[Connection], T], doing: str, *, write: bool = True, retry: bool = False
+    ) -> T:
+        """Run work in one transaction (in the worker's thread)."""
+        again = retry or not write  # work that may be done twice is, once, where the connection was lost
+        while True:
+            try:
+                with self._database.begin(write) as connection:
+                    return work(connection)
+            except IntegrityError:
+                raise
+            except SQLAlchemyError as error:
+                if again and isinstance(error, DBAPIError) and error.connection_invalidated:
+                    again = False
+                    continue
+                raise explain(error, self.url, doing) from error
+
+    async def close(self) -> None:
+        """Write what was asked for, give leases back, close the connections. A closed store stays closed."""
+        with self._starting:
+            if self._closed:
+                return
+            self._closed = True
+            worker, self._worker = self._worker, None
+        if worker is None or self._pid != os.getpid():
+            return
+        worker.ask(self._finish)
+        await worker.close()
+
+    def _finish(self) -> None:
+        try:
+            if self._leases:
+                owners = list(self._leases.values())
+                gone = delete(LEASES).where(LEASES.c.owner.in_(owners))
+                self._transact(lambda connection: connection.execute(gone), "Giving back leases")
+        finally:
+            self._database.dispose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"SqlStore({self.url!r})"
+
+
+# ---- rows
+
+
+def _check_id(session_id: str) -> None:
+    if not session_id or len(session_id) > _LONGEST_ID or not session_id.isprintable():
+        raise UsageError(
+            f"{session_id!r:.80} cannot be a session's id in a database: it has 1 to {_LONGEST_ID} printable characters."
+        )
+
+
+def _cure(session_id: str, place: int) -> str:
+    if place == 1:
+        return "Nothing before it is left: restore the session from a backup, or delete it."
+    return f"What was before it can be used: await store.fork({session_id!r}, 'new-id', at={place - 1})."
+
+
+def _record(fact: Fact) -> _Record:
+    run_id: str | None = getattr(fact, "run_id", None)
+    return _Record(_column(run_id), _column(fact_key(fact)), fact_kind(fact), fact_to_json(fact))
+
+
+def _column(text: str | None) -> str | None:
+    """Fit for an index of any database: providers' ids may be kilobytes long, or hold what is no text."""
+    if text is None or (len(text) <= 200 and text.isprintable()):
+        return text
+    return "sha256:" + hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()
+
+
+def _insert(connection: Connection, session_id: str, records: Sequence[_Record], version: int, now: float) -> None:
+    if records:
+        connection.execute(
+            insert(FACTS),
+            [
+                {"session_id": session_id, "version": n, "time": now, **record._asdict()}
+                for n, record in enumerate(records, version + 1)
+            ],
+        )
+
+
+def _append_at(
+    connection: Connection, session_id: str, records: Sequence[_Record], status: SessionStatus | None, expected: int
+) -> None:
+    now = time.time()
+    values: dict[str, Any] = {"version": expected + len(records), "updated": now}
+    if expected == 0:
+        there = connection.execute(select(SESSIONS.c.version).where(SESSIONS.c.id == session_id)).first()
+        if there is not None:
+            raise _Stale
+        connection.execute(insert(SESSIONS).values(id=session_id, status=status or "idle", **values))
+    else:
+        if status is not None:
+            values["status"] = status
+        known = (SESSIONS.c.id == session_id) & (SESSIONS.c.version == expected)
+        if not connection.execute(update(SESSIONS).where(known).values(**values)).rowcount:
+            raise _Stale
+    _insert(connection, session_id, records, expected, now)
+
+
+def _append_news(
+    connection: Connection, session_id: str, records: Sequence[_Record], status: SessionStatus | None
+) -> None:
+    """Add at the end what is not there yet."""
+    mine = SESSIONS.c.id == session_id
+    found = connection.execute(select(SESSIONS.c.version).where(mine).with_for_update()).scalar()
+    if found is None:
+        _append_at(connection, session_id, records, status, 0)
+        return
+    keys = [record.natural_key for record in records if record.natural_key is not None]
+    query = select(FACTS.c.natural_key, FACTS.c.body).where(
+        (FACTS.c.session_id == session_id) & FACTS.c.natural_key.in_(keys)
+    )
+    there = {key: body for key, body in connection.execute(query)}
+    for record in records:
+        if there.get(record.natural_key, record.body) != record.body:
+            raise told_otherwise(session_id, record.natural_key or "")
+    news = [record for record in records if record.natural_key not in there]
+    if news:
+        _append_at(connection, session_id, news, status, found)
+
+
+def _check_delivered(connection: Connection, session_id: str, records: Sequence[_Record], expected: int) -> None:
+    """An append found another version: fine if it is there already, at its place."""
+    place = (FACTS.c.session_id == session_id) & FACTS.c.version.between(expected + 1, expected + len(records))
+    bodies = connection.execute(select(FACTS.c.body).where(place).order_by(FACTS.c.version)).scalars().all()
+    if list(bodies) == [record.body for record in records]:
+        return
+    found = connection.execute(select(SESSIONS.c.version).where(SESSIONS.c.id == session_id)).scalar() or 0
+    if found == expected:  # so it was a natural key
+        keys = [record.natural_key for record in records if record.natural_key is not None]
+        query = select(FACTS.c.natural_key).where((FACTS.c.session_id == session_id) & FACTS.c.natural_key.in_(keys))
+        raise told_otherwise(session_id, connection.execute(query).scalar() or "")
+    raise conflict(session_id, expected, found)
+
+
+def _fork(connection: Connection, session_id: str, new_id: str, at: int | str | None) -> None:
+    version = connection.execute(select(SESSIONS.c.version).where(SESSIONS.c.id == session_id)).scalar()
+    if version is None:
+        raise no_session(session_id)
+    if connection.execute(select(SESSIONS.c.id).where(SESSIONS.c.id == new_id)).first() is not None:
+        raise taken(new_id)
+    stop: int = version
+    if isinstance(at, str):
+        of_run = (FACTS.c.session_id == session_id) & (FACTS.c.run_id == _column(at))
+        stop = connection.execute(select(func.max(FACTS.c.version)).where(of_run)).scalar() or 0
+    elif at is not None:
+        stop = at
+    if not 1 <= stop <= version:
+        raise no_point(session_id, version if at is None else at, version)
+    kept = (FACTS.c.session_id == session_id) & (FACTS.c.version <= stop)
+    telling = kept & FACTS.c.kind.in_(_TELLING)
+    last = connection.execute(
+        select(FACTS.c.kind, FACTS.c.body).where(telling).order_by(FACTS.c.version.desc()).limit(1)
+    ).first()
+    connection.execute(
+        insert(SESSIONS).values(id=new_id, version=stop, status=_status_of(last), updated=time.time())
+    )
+    columns = [FACTS.c.version, FACTS.c.run_id, FACTS.c.natural_key, FACTS.c.kind, FACTS.c.body, FACTS.c.time]
+    source = select(literal(new_id), *columns).where(kept)
+    connection.execute(insert(FACTS).from_select(["session_id", *[column.name for column in columns]], source))
+
+
+def _status_of(row: Row[tuple[str, str]] | None) -> SessionStatus:
+    """The status that the last telling fact leaves."""
+    if row is None:
+        return "idle"
+    kind, body = row
+    if kind != "call_closed":
+        return "suspended" if kind == "round_suspended" else "unfinished"
+    try:
+        fact = fact_from_json(body)
+    except StoreError:
+        return "unfinished"
+    return "suspended" if isinstance(fact, CallClosed) and fact.outcome == "suspended" else "idle"

@@ -1,0 +1,101 @@
+"""One thread that does a store's work, in order: the event loop never waits for a disk, and writes never overtake.
+
+Rules:
+
+1. Work is queued where it is asked for, also where no event loop runs, or from within a garbage collection.
+2. Who stops waiting (a cancelled call) does not stop the work: what was asked for is written.
+3. The thread ends with `close`, after what was asked for before, or with the process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import threading
+import time
+from collections.abc import Awaitable, Callable, Generator
+from queue import Empty, SimpleQueue
+from typing import Any, Generic, TypeVar
+
+__all__ = ["Queued", "Worker"]
+
+T = TypeVar("T")
+
+
+class Queued(Awaitable[T], Generic[T]):
+    """Work that was asked for. Awaiting it gives its result; not awaiting it is fine."""
+
+    __slots__ = ("future",)
+
+    def __init__(self) -> None:
+        self.future: concurrent.futures.Future[T] = concurrent.futures.Future()
+
+    def __await__(self) -> Generator[Any, None, T]:
+        return asyncio.wrap_future(_shielded(self.future)).__await__()
+
+
+def _shielded(future: concurrent.futures.Future[T]) -> concurrent.futures.Future[T]:
+    """A future of one who waits: cancelling it leaves the work alone."""
+    mine: concurrent.futures.Future[T] = concurrent.futures.Future()
+
+    def done(of: concurrent.futures.Future[T]) -> None:
+        if not mine.set_running_or_notify_cancel():
+            return
+        error = of.exception()
+        if error is not None:
+            mine.set_exception(error)
+        else:
+            mine.set_result(of.result())
+
+    future.add_done_callback(done)
+    return mine
+
+
+class Worker:
+    """Runs functions in one thread, in the order in which they were asked for.
+
+    Args:
+        name: The thread's name.
+        idle: Called every `every` seconds, between two pieces of work.
+        every: How often; None: never.
+    """
+
+    def __init__(self, name: str, idle: Callable[[], None], every: float | None) -> None:
+        self._queue: SimpleQueue[tuple[Callable[[], Any], Queued[Any]] | None] = SimpleQueue()
+        self._idle = idle
+        self._every = every
+        self._thread = threading.Thread(target=self._loop, name=name, daemon=True)
+        self._thread.start()
+
+    def ask(self, work: Callable[[], T]) -> Queued[T]:
+        """Queue a function."""
+        queued: Queued[T] = Queued()
+        self._queue.put((work, queued))
+        return queued
+
+    def _loop(self) -> None:
+        every = self._every
+        due = None if every is None else time.monotonic() + every
+        while True:
+            if every is not None and due is not None and time.monotonic() >= due:
+                self._idle()
+                due = time.monotonic() + every
+            try:
+                asked = self._queue.get(timeout=None if due is None else max(0.0, due - time.monotonic()))
+            except Empty:
+                continue
+            if asked is None:
+                return
+            work, queued = asked
+            try:
+                result = work()
+            except BaseException as error:
+                queued.future.set_exception(error)
+            else:
+                queued.future.set_result(result)
+            del asked, work, queued
+
+    async def close(self) -> None:
+        """Do what was asked for, and end."""
+        self._queue.put(None)
+        await asyncio.to_thread(self._thread.join)

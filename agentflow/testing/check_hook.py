@@ -1,0 +1,455 @@
+"""`check_hook`: a suite for authors of hooks.
+
+It runs a hook through every event, called and streamed, beside other hooks in random orders, in fifty runs at once, while
+its collaborators fail, and cancelled at many points, and reports what it found as typed values.
+
+Rules:
+
+1. Everything happens in virtual time in loops of its own: a hook that waits an hour is checked in no time.
+2. A difference is reported only if it shows again: a hook that answers differently each time (a clock, a random number) is
+   said to do so in the notes, and what varies is not compared.
+3. Every random choice comes from the seed, which the report prints.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import inspect
+import warnings
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Any, TypeVar, cast
+
+from loguru import logger
+
+from agentflow.errors import UsageError
+from agentflow.events import Error
+from agentflow.hooks.functions import FunctionHook
+from agentflow.hooks.hook import Hook
+from agentflow.hooks.options import check_options
+from agentflow.testing.hook_checks.judging import comes_of_cancellation, event_of, hook_of, kind_of, shown
+from agentflow.testing.hook_checks.neighbours import neighbours
+from agentflow.testing.hook_checks.playing import PATHS, Path, Played, play
+from agentflow.testing.hook_checks.probes import After, Before, Canceller, Offered, Witness
+from agentflow.testing.hook_checks.report import Finding, FindingKind, Findings, HookFindingsError, HookReport
+from agentflow.testing.hook_checks.running import Ran, run_watched
+from agentflow.testing.hook_checks.scenes import SCENES, Planted, Scene, Stage
+from agentflow.testing.hook_checks.watchdog import Watchdog
+
+__all__ = ["Finding", "FindingKind", "HookFindingsError", "HookReport", "check_hook", "check_hook_async"]
+
+T = TypeVar("T")
+_TOGETHER = ("tools", "an answer", "a long conversation", "a model that stumbles", "odd replies")
+_PROBES = frozenset(kind.__name__ for kind in (After, Before, Canceller, Offered, Witness))
+_CUT = ("tools", "a long conversation")
+
+
+def check_hook(
+    hook: Hook | type[Hook] | Callable[[], Hook],
+    *,
+    deps: object = None,
+    raises: tuple[type[BaseException], ...] = (),
+    runs: int = 50,
+    orders: int = 12,
+    cuts: int = 24,
+    seed: int = 0,
+    patience: float = 10.0,
+) -> HookReport:
+    """Check a hook; the report says what is wrong with it.
+
+    Args:
+        hook: The hook's class, a function that makes one, or an instance. With an instance, all runs share its state.
+        deps: What its calls are given as `deps=`, if the hook asks for some.
+        raises: Exceptions that the hook raises by design; errors of agentflow need not be named.
+        runs: How many runs share one instance at once.
+        orders: How many random orders with other hooks are tried.
+        cuts: At how many points of each scene a run is cancelled.
+        seed: For the random choices.
+        patience: Seconds of real time without any progress after which a run counts as hanging.
+
+    Returns:
+        The report; `report.assert_clean()` fails with it as the text.
+
+    Raises:
+        UsageError: The hook cannot be made or registered, or an event loop runs in this thread (`check_hook_async` is for
+            that).
+
+    Example:
+        >>> class Greeter(Hook):
+        ...     def on_event(self, event):
+        ...         if isinstance(event, PreCall):
+        ...             event.input_messages = (Msg.user("Good morning."), *event.input_messages)
+        ...         return event
+        >>> check_hook(Greeter, runs=5, orders=2, cuts=4).assert_clean()
+    """
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        pass
+    else:
+        raise UsageError(
+            "check_hook(...) runs event loops of its own, and one runs in this thread already. In a coroutine write "
+            "`await check_hook_async(...)`, or call it from a plain `def` test."
+        )
+    return _Check(hook, deps, raises, runs, orders, cuts, seed, patience).report()
+
+
+async def check_hook_async(hook: Hook | type[Hook] | Callable[[], Hook], **options: Any) -> HookReport:
+    """`check_hook` for coroutines: the same check in a thread.
+
+    Args:
+        hook: As in `check_hook`.
+        options: As in `check_hook`.
+
+    Example:
+        >>> report = await check_hook_async(Hook, runs=5, orders=2, cuts=4)
+        >>> report.clean
+        True
+    """
+    return await asyncio.to_thread(check_hook, hook, **options)
+
+
+def _maker(hook: object) -> Callable[[], Hook]:
+    """A function that makes the hook; what it makes is checked once."""
+    if isinstance(hook, Hook):
+        return lambda: hook
+    if isinstance(hook, type) and not issubclass(hook, Hook):
+        raise UsageError(f"check_hook takes a Hook, its class, or a function that makes one, not {hook.__name__}.")
+    if not callable(hook):
+        raise UsageError(f"check_hook takes a Hook, its class, or a function that makes one, not {hook!r:.60}.")
+    make = cast("Callable[[], object]", hook)
+
+    def made() -> Hook:
+        try:
+            found = make()
+        except TypeError as error:
+            if isinstance(hook, type):
+                raise UsageError(
+                    f"{hook.__name__}() cannot be made without arguments ({error}); write "
+                    f"check_hook(lambda: {hook.__name__}(...))."
+                ) from error
+            raise
+        if not isinstance(found, Hook):
+            name = getattr(make, "__name__", repr(make))
+            raise UsageError(
+                f"check_hook({name}): calling it gives {type(found).__name__}, not a Hook. A function of an event is made "
+                "a hook with @on."
+            )
+        return found
+
+    return made
+
+
+def _files(hook: Hook) -> frozenset[str]:
+    """The files that a hook's own code stands in."""
+    owners: list[Any] = [kind for kind in type(hook).__mro__ if kind not in (Hook, FunctionHook, object)]
+    if isinstance(hook, FunctionHook):
+        owners = [inspect.unwrap(cast("FunctionHook[Any]", hook).handler)]
+    found: set[str] = set()
+    for owner in owners:
+        try:
+            found.add(inspect.getfile(owner))
+        except (TypeError, OSError):
+            continue
+    return frozenset(found)
+
+
+class _Check:
+    """One check of one hook."""
+
+    def __init__(
+        self,
+        hook: object,
+        deps: object,
+        raises: tuple[type[BaseException], ...],
+        runs: int,
+        orders: int,
+        cuts: int,
+        seed: int,
+        patience: float,
+    ) -> None:
+        self.make = _maker(hook)
+        first = self.make()
+        check_options(first)
+        self.name = first.name
+        self.deps = deps
+        self.by_design = raises
+        self.runs = runs
+        self.orders = orders
+        self.cuts = cuts
+        self.seed = seed
+        self.patience = patience
+        self.random = Random(seed)
+        self.findings = Findings()
+        self.notes: dict[str, None] = {}
+        self.kinds: set[str] = set()
+        self.count = 0
+        self.where = ""
+        self.broken: BaseException | None = None
+        self.watchdog = Watchdog(_files(first))
+
+    def report(self) -> HookReport:
+        """Run the whole suite."""
+        sink = logger.add(self._logged, level="WARNING", format="{message}")
+        try:
+            with self.watchdog, warnings.catch_warnings(record=True) as warned:
+                warnings.simplefilter("always")
+                for phase in (self._scenes, self._paths, self._together, self._orders_with_others, self._cancelled):
+                    if self._enough():
+                        break
+                    phase()
+            self._judge_warnings(warned)
+        finally:
+            logger.remove(sink)
+        for owner, doing in self.watchdog.blamed.items():
+            self.findings.add("blocking", f"holds up the event loop in {owner}", evidence=doing)
+        return HookReport(
+            self.name, self.findings.sorted(), frozenset(self.kinds), self.count, self.seed, tuple(self.notes)
+        )
+
+    def _enough(self) -> bool:
+        """Whether going on would only take time: a hook that blocks or hangs does so in every run."""
+        if self.watchdog.blamed or "hang" in self.findings:
+            self.notes["cut short: what blocks or hangs has to be mended first"] = None
+            return True
+        return False
+
+    # ---- the phases
+
+    def _scenes(self) -> None:
+        """Every scene on both paths, the hook alone, with probes around it: its errors and its edits."""
+        for scene in SCENES.values():
+            for path in PATHS:
+                if self._enough():
+                    return
+                self._probe(scene, path)
+
+    def _probe(self, scene: Scene, path: Path) -> None:
+        hook = self.make()
+        witness, before, after = Witness(), Before(hook, self._failed_on_turn), After(self._edited)
+        probes = (hook, witness, before, Offered(after), after, _Errors(self._failed))
+        stage = Stage(scene, 1, probes, repaired=after.repaired)
+        self._run(f"{scene.name}, {path}", lambda: self._play(scene, 1, path, probes, stage))
+        self.kinds |= witness.kinds | before.kinds
+
+    def _paths(self) -> None:
+        """Every scene, the hook all alone, called and streamed: the same has to come out."""
+        for scene in SCENES.values():
+            if self._enough():
+                return
+            self._compare_paths(f"{scene.name}", scene, lambda: [self.make()])
+
+    def _compare_paths(self, where: str, scene: Scene, hooks: Callable[[], list[Hook]]) -> None:
+        called, streamed = (self._played(f"{where}, {path}", scene, path, hooks()) for path in PATHS)
+        if called is None or streamed is None:
+            return
+        different = called.differences(streamed)
+        if not different:
+            return
+        again = [self._played(f"{where}, {path}", scene, path, hooks()) for path in PATHS]
+        for first, second in zip((called, streamed), again, strict=True):
+            for name in first.differences(second) if second is not None else ():
+                self._varies(name)
+                different.pop(name, None)
+        for name, evidence in different.items():
+            self.findings.add(
+                "streaming",
+                f"comes to other {name} when the call is streamed",
+                evidence=f"{evidence} (called and streamed, in {where!r})",
+            )
+
+    def _together(self) -> None:
+        """Many runs at once on one instance, against each of them alone."""
+        jobs: list[tuple[int, Scene, Path]] = [
+            (n, SCENES[_TOGETHER[n % len(_TOGETHER)]], PATHS[n // 2 % 2]) for n in range(1, self.runs + 1)
+        ]
+
+        def alone(job: int, scene: Scene, path: Path) -> Played | None:
+            return self._played(f"{scene.name}, {path}, job {job} alone", scene, path, [self._fresh()], job)
+
+        single = [alone(*job) for job in jobs]
+        shared = self.make()
+
+        async def everybody() -> list[Played]:
+            return list(await asyncio.gather(*(self._play(scene, n, path, [shared]) for n, scene, path in jobs)))
+
+        together = self._run(f"{self.runs} runs at once", everybody)
+        for job, one, many in zip(jobs, single, together.value or (), strict=False):
+            different = one.differences(many) if one is not None else {}
+            for _ in range(2 if different else 0):
+                second = alone(*job)
+                for name in one.differences(second) if one is not None and second is not None else ():
+                    self._varies(name)
+                    different.pop(name, None)
+            for name, evidence in different.items():
+                self.findings.add(
+                    "shared_state",
+                    f"comes to other {name} when other runs go on at the same time",
+                    evidence=f"{evidence} (alone and among {self.runs}, job {job[0]} in {job[1].name!r})",
+                )
+
+    def _orders_with_others(self) -> None:
+        """Beside other hooks, of all roles, some of which fail, in random orders."""
+        for n in range(self.orders):
+            if self._enough():
+                return
+            scene = self.random.choice([*SCENES.values()])
+            seed = self.random.random()
+
+            def hooks(seed: float = seed) -> list[Hook]:
+                random = Random(seed)
+                found = [*neighbours(random), _Errors(self._failed)]
+                found.insert(random.randint(0, len(found)), self.make())
+                return found
+
+            self._compare_paths(f"{scene.name}, order {n}", scene, hooks)
+
+    def _cancelled(self) -> None:
+        """Cancelled at events and in between: the run ends at once, and what comes next is not harmed."""
+        for name in _CUT:
+            for path in PATHS:
+                for n in range(self.cuts):
+                    if self._enough():
+                        return
+                    self._cancel(SCENES[name], path, n)
+
+    def _cancel(self, scene: Scene, path: Path, n: int) -> None:
+        """Cancel one run: at an event and a few turns later, or at a moment of (virtual) time."""
+        hook = self.make()
+        at = self.random.randint(0, 40 if n % 2 else 12)
+        turns = self.random.randint(0, 3)
+        moment = self.random.randint(0, 40) / 1000
+        cancelled = False
+        doing = "the run"
+
+        async def cut() -> asyncio.Task[Played]:
+            nonlocal doing
+
+            def cancel() -> None:
+                nonlocal cancelled
+                cancelled = not task.done() and task.cancel()
+
+            hooks: list[Hook] = [hook]
+            if n % 3:
+                hooks.append(Canceller(at, turns, cancel))
+            work = play(scene, 1, path, hooks, self.deps, self._failed, goes_on=False)
+            task = asyncio.get_running_loop().create_task(work, name="cut")
+            if not n % 3:
+                asyncio.get_running_loop().call_later(moment, cancel)
+            await asyncio.wait([task])
+            doing = "the call after it"
+            await self._play(SCENES["tools"], 2, "called", [hook])
+            return task
+
+        point = f"event {at} and {turns} turns" if n % 3 else f"{moment * 1000:g} ms"
+        where = f"{scene.name}, {path}, cancelled at {point}"
+        ran = self._run(where, cut)
+        task = ran.value
+        if task is None:
+            if ran.hung and doing != "the run":
+                self.notes["what hangs is the call after a cancelled one: something was not given back"] = None
+            return
+        if cancelled and not task.cancelled():
+            error = task.exception()
+            if error is not None and not comes_of_cancellation(error):
+                return  # it failed by itself just then
+            came = f"it raised {shown(error)}" if error is not None else "it went on to its end"
+            self.findings.add("cancellation", "swallows the cancellation of its run", evidence=f"{came} (in {where!r})")
+
+    # ---- running
+
+    async def _play(
+        self, scene: Scene, job: int, path: Path, hooks: Sequence[Hook], stage: Stage | None = None
+    ) -> Played:
+        return await play(scene, job, path, hooks, self.deps, self._failed, stage)
+
+    def _played(self, where: str, scene: Scene, path: Path, hooks: Sequence[Hook], job: int = 1) -> Played | None:
+        return self._run(where, lambda: self._play(scene, job, path, hooks)).value
+
+    def _run(self, where: str, work: Callable[[], Any]) -> Ran[Any]:
+        self.where = where
+        self.count += 1
+        ran = run_watched(work, self.watchdog, self.patience)
+        seen = f"in {where!r}"
+        if ran.hung:
+            self.findings.add("hang", "keeps a run from ending", evidence=f"it waits at {ran.hung} ({seen})")
+            return ran
+        for task in ran.tasks:
+            self.findings.add("leaked_task", "leaves a task behind when the run has ended", evidence=f"{task} ({seen})")
+        for generator in ran.generators:
+            message = "leaves an async generator unclosed"
+            self.findings.add("unclosed_generator", message, evidence=f"{generator} ({seen})")
+        for lost in ran.lost:
+            self.findings.add("leaked_task", "starts work whose failure nobody sees", evidence=f"{lost} ({seen})")
+        broken = self.broken or ran.error
+        if broken is not None and not isinstance(broken, asyncio.CancelledError):
+            raise broken
+        return ran
+
+    def _fresh(self) -> Hook:
+        """A hook without a past: a copy, where the same instance is given out each time."""
+        made = self.make()
+        if made is not self.make():
+            return made
+        try:
+            return copy.deepcopy(made)
+        except Exception:
+            self.notes["the instance cannot be copied: runs alone have its past; pass its class or a function"] = None
+            return made
+
+    # ---- what was seen
+
+    def _failed(self, error: BaseException) -> None:
+        """Something was raised somewhere in a run."""
+        by = hook_of(error)
+        if by in _PROBES:
+            self.broken = error
+        if by is not None and by != self.name:
+            return
+        if by is None and isinstance(error, Planted):
+            return
+        self._judge(error, event_of(error))
+
+    def _failed_on_turn(self, error: Exception, event: str) -> None:
+        self._judge(error, event)
+
+    def _judge(self, error: BaseException, event: str) -> None:
+        judged = kind_of(error, self.by_design)
+        if judged is not None:
+            kind, what = judged
+            self.findings.add(kind, what, event, f"{shown(error)} (in {self.where!r})")
+
+    def _logged(self, message: Any) -> None:
+        """A hook that fails on a notification is skipped, and the log tells."""
+        exception = message.record["exception"]
+        if exception is not None and exception.value is not None:
+            self._failed(exception.value)
+
+    def _edited(self, event: str, what: str, evidence: str) -> None:
+        self.findings.add("history", what, event, f"{evidence} (in {self.where!r})".strip())
+
+    def _varies(self, name: str) -> None:
+        self.notes[f"it answers differently each time: its {name} cannot be compared"] = None
+
+    def _judge_warnings(self, warned: list[warnings.WarningMessage]) -> None:
+        for warning in warned:
+            text = str(warning.message)
+            if "never awaited" in text or "never subscribed" in text:
+                self.findings.add("never_awaited", "makes a coroutine or a Mono and drops it", evidence=text)
+            else:
+                warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+
+
+class _Errors(Hook):
+    """Hears of errors that do not end a call."""
+
+    observer = True
+    events = (Error,)
+
+    def __init__(self, failed: Callable[[BaseException], None]) -> None:
+        self.failed = failed
+
+    def on_event(self, event: Error) -> None:  # pyright: ignore[reportIncompatibleMethodOverride] - it listens to one event
+        """Pass it on."""
+        self.failed(event.error)

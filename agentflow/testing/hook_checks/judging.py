@@ -1,0 +1,85 @@
+"""What an exception of a hook means: a fault of the hook, or something it may raise."""
+
+from __future__ import annotations
+
+import re
+import traceback
+from asyncio import CancelledError
+from collections.abc import Iterator
+
+from agentflow.errors import AgentFlowError, HookContractError, TranscriptError, UsageError, Veto
+from agentflow.testing.hook_checks.report import FindingKind
+from agentflow.testing.hook_checks.scenes import Planted
+
+__all__ = ["comes_of_cancellation", "event_of", "hook_of", "kind_of", "shown"]
+
+_RAISED = re.compile(r"raised by hook (?P<hook>.*) \(priority [^)]*\) on (?P<event>\w+)")
+_HISTORY = ("inject", "compact", "as_messages")
+
+
+def _notes(error: BaseException) -> Iterator[re.Match[str]]:
+    for note in getattr(error, "__notes__", ()):
+        if found := _RAISED.match(note):
+            yield found
+
+
+def hook_of(error: BaseException) -> str | None:
+    """The hook whose failure an exception is, if it is one's."""
+    return next((found["hook"] for found in _notes(error)), None)
+
+
+def event_of(error: BaseException) -> str:
+    """The event that the failing hook was given."""
+    return next((found["event"] for found in _notes(error)), "")
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    current: BaseException | None = error
+    while current is not None and id(current) not in seen:
+        seen.add(id(current))
+        yield current
+        current = current.__cause__ or current.__context__
+
+
+def comes_of_cancellation(error: BaseException) -> bool:
+    """Whether an exception was raised in the course of a cancellation."""
+    return any(isinstance(one, CancelledError) for one in _chain(error))
+
+
+def kind_of(error: BaseException, by_design: tuple[type[BaseException], ...]) -> tuple[FindingKind, str] | None:
+    """Judge an exception that came out of a hook.
+
+    Args:
+        error: The exception.
+        by_design: What the hook's author says it raises.
+
+    Returns:
+        The kind of the finding and what the hook does; None where it may do that.
+    """
+    if isinstance(error, HookContractError):
+        return "contract", "answers an event with something that is not legal there"
+    if isinstance(error, TranscriptError):
+        return "history", "asks for something that no conversation can hold"
+    if isinstance(error, (*by_design, Veto)) or not isinstance(error, Exception):
+        return None
+    if any(isinstance(one, Planted) or "planted" in str(one) for one in _chain(error)):
+        return None
+    if comes_of_cancellation(error):
+        return None  # it is judged where the run is cancelled
+    last = traceback.extract_tb(error.__traceback__)[-1:]
+    where = (last[0].filename.replace("\\", "/"), last[0].name) if last else ("", "")
+    if isinstance(error, UsageError) and where[1] in _HISTORY:
+        return "history", "asks for something that no conversation can hold"
+    if isinstance(error, TypeError | AttributeError) and where[0].endswith("agentflow/events.py"):
+        return "contract", "assigns a field or a value that is not legal there"
+    if isinstance(error, AgentFlowError):
+        return None
+    return "crash", f"fails with {type(error).__name__}"
+
+
+def shown(error: BaseException) -> str:
+    """An exception and the place where it was raised."""
+    last = traceback.extract_tb(error.__traceback__)[-1:]
+    place = f" at {last[0].filename.rpartition('/')[2]}:{last[0].lineno} in {last[0].name}" if last else ""
+    return f"{type(error).__name__}: {error}{place}"

@@ -1,0 +1,173 @@
+"""Plays a scene with hooks, called or streamed, and writes its outcome down in a form that can be compared."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Literal, TypeAlias
+
+from agentflow.events import CallEnded, HookEvent, PostCall
+from agentflow.hooks.hook import Hook
+from agentflow.loop.session import Session
+from agentflow.messages import Msg, Pending, Reply, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
+from agentflow.ports.model import ModelRequest
+from agentflow.reactive import Flux
+from agentflow.testing.hook_checks.scenes import Scene, Stage
+from agentflow.verdicts import Answer, Approve, Deny, Resolution
+
+__all__ = ["PATHS", "Path", "Played", "play"]
+
+Path: TypeAlias = Literal["called", "streamed"]
+PATHS: tuple[Path, ...] = ("called", "streamed")
+_ADDRESS = re.compile(r"0x[0-9a-f]+")
+_RESUMES = 4
+
+
+@dataclass(slots=True)
+class Played:
+    """What a playing came to; its fields are compared one by one.
+
+    Attributes:
+        outcomes: How each call ended: the outcome, or the error's type and text.
+        replies: What each call answered; empty where the path does not show it.
+        history: The session's messages.
+        requests: What the model was asked.
+        executed: The tool calls that really ran.
+    """
+
+    outcomes: list[str] = field(default_factory=list[str])
+    replies: list[str] = field(default_factory=list[str])
+    history: list[str] = field(default_factory=list[str])
+    requests: list[str] = field(default_factory=list[str])
+    executed: list[str] = field(default_factory=list[str])
+
+    def differences(self, other: Played) -> dict[str, str]:
+        """The fields that differ, each with the first place that does."""
+        found: dict[str, str] = {}
+        for name in (f.name for f in fields(self)):
+            mine: list[str] = getattr(self, name)
+            theirs: list[str] = getattr(other, name)
+            for n in range(max(len(mine), len(theirs))):
+                one = mine[n] if n < len(mine) else "(nothing)"
+                two = theirs[n] if n < len(theirs) else "(nothing)"
+                if one != two and not (name == "replies" and "" in (one, two)):
+                    found[name] = f"{name}[{n}]: {_around(one, two)!r} and {_around(two, one)!r}"
+                    break
+        return found
+
+
+def _around(text: str, other: str, width: int = 70) -> str:
+    """The part of a text where it begins to differ from another one."""
+    same = next((n for n, (a, b) in enumerate(zip(text, other, strict=False)) if a != b), min(len(text), len(other)))
+    start = max(0, same - width // 2)
+    return ("..." if start else "") + text[start : start + width] + ("..." if start + width < len(text) else "")
+
+
+def said(msg: Msg) -> str:
+    """One message, without its id."""
+    parts: list[str] = []
+    for block in msg.content:
+        match block:
+            case TextBlock(text=text):
+                parts.append(text)
+            case ThinkingBlock(text=text):
+                parts.append(f"<{text}>")
+            case ToolUseBlock():
+                parts.append(f"[{block.id}:{block.name} {block.raw}]")
+            case ToolResultBlock():
+                parts.append(f"({block.tool_use_id} {block.state}: {block.text})")
+            case _:
+                parts.append(repr(block))
+    return _ADDRESS.sub("0x", f"{msg.role}: {' '.join(parts)}")
+
+
+def _asked(request: ModelRequest) -> str:
+    tools = ",".join(spec.name for spec in request.tools)
+    return f"{request.model} {request.options!r} tools={tools} " + " | ".join(said(msg) for msg in request.messages)
+
+
+async def play(
+    scene: Scene,
+    job: int,
+    path: Path,
+    hooks: Sequence[Hook],
+    deps: object,
+    errors: Callable[[BaseException], None] | None = None,
+    stage: Stage | None = None,
+    *,
+    goes_on: bool = True,
+) -> Played:
+    """Play a scene as one job.
+
+    Args:
+        scene: The scene.
+        job: The job's number.
+        path: Whether the calls are streamed.
+        hooks: The hooks, the one under check among them.
+        deps: What the caller passes.
+        errors: Told of what a call raised.
+        stage: A stage that was made already.
+        goes_on: Whether a call that fails is followed by the next one; else the failure is raised.
+    """
+    stage = stage or Stage(scene, job, hooks)
+    played = Played()
+    with stage:
+        session = Session(f"session {job}", stage.history(), new_id=stage.new_id)
+        given = None if scene.without_deps else deps
+        for n in range(scene.calls):
+            text = f"Job {job}, call {n}: please, for ada{job}@example.org."
+            try:
+                await _call(stage, session, path, text, given, played)
+            except Exception as error:
+                played.outcomes.append(_ADDRESS.sub("0x", f"{type(error).__name__}: {error}"))
+                played.replies.append("")
+                if errors is not None:
+                    errors(error)
+                if not goes_on:
+                    raise
+            await asyncio.sleep(0)  # a cancellation that came at the very end is due here
+    played.history = [said(msg) for msg in session.messages]
+    played.requests = [_asked(request) for request in stage.model.requests]
+    played.executed = sorted(stage.executed)
+    return played
+
+
+async def _call(stage: Stage, session: Session, path: Path, text: str, deps: object, played: Played) -> None:
+    agent = stage.agent
+    if path == "called":
+        _noted(await agent.call(text, session=session, deps=deps), played)
+    else:
+        _noted(await _read(agent.stream(text, session=session, deps=deps)), played)
+    for attempt in range(_RESUMES):
+        if not session.machine.suspended:
+            return
+        decisions = {p.id: _decision(p, attempt) for p in session.pending if p.kind != "parked"}
+        if path == "called":
+            _noted(await agent.resume(session, decisions, deps=deps), played)
+        else:
+            _noted(await _read(agent.resume_stream(session, decisions, deps=deps)), played)
+
+
+def _decision(pending: Pending, attempt: int) -> Resolution:
+    if attempt == 0:
+        return Approve()
+    return Answer("given by hand") if attempt == 1 else Deny("no")
+
+
+async def _read(stream: Flux[HookEvent]) -> tuple[str, str]:
+    reply = outcome = ""
+    async with stream as events:
+        async for event in events:
+            if isinstance(event, PostCall) and event.source == "":
+                reply = event.final_message.text
+            elif isinstance(event, CallEnded) and event.source == "":
+                outcome = event.outcome
+    return outcome, reply
+
+
+def _noted(reply: Reply | tuple[str, str], played: Played) -> None:
+    outcome, text = (reply.outcome, reply.text) if isinstance(reply, Reply) else reply
+    played.outcomes.append(outcome)
+    played.replies.append(text)

@@ -1,0 +1,214 @@
+"""Runs a piece of work in a fresh loop in virtual time, and writes down what it leaves behind."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+import weakref
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from dataclasses import dataclass, field
+from types import AsyncGeneratorType, CodeType, FrameType
+from typing import Any, Generic, TypeVar, cast
+
+from agentflow.testing.clock import VirtualClockLoop
+from agentflow.testing.hook_checks.watchdog import Watchdog
+
+__all__ = ["CheckClock", "CheckLoop", "Ran", "run_watched"]
+
+T = TypeVar("T")
+_INNER = ("cr_await", "gi_yieldfrom", "ag_await")
+_SETTLING = 25
+"""Turns of the loop that a task may still take after its run has ended."""
+
+
+class CheckLoop(VirtualClockLoop):
+    """Virtual time, and a count of the loop's turns for the watchdog."""
+
+    def __init__(self) -> None:
+        self.turns = 0
+        super().__init__()
+
+    def time(self) -> float:
+        """As in any loop; asyncio asks for it in each turn."""
+        self.turns += 1
+        return super().time()
+
+
+class CheckClock:
+    """The loop's virtual time, in whole milliseconds: sums of waits are the same whatever else waits meanwhile."""
+
+    def now(self) -> float:
+        """Seconds since an epoch of ours."""
+        return 1_750_000_000.0 + self.monotonic()
+
+    def monotonic(self) -> float:
+        """The loop's time."""
+        return round(asyncio.get_running_loop().time(), 3)
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait in virtual time."""
+        await asyncio.sleep(seconds)
+
+
+@dataclass(slots=True)
+class Ran(Generic[T]):
+    """What came of a piece of work.
+
+    Attributes:
+        value: What it returned; None if it raised or hung.
+        error: What it raised.
+        hung: Where it stood when it had not ended in time; empty if it ended.
+        tasks: Tasks that outlived it, with the place where they wait.
+        generators: Async generators that were begun and never ended.
+        lost: Exceptions that nobody saw.
+    """
+
+    value: T | None = None
+    error: BaseException | None = None
+    hung: str = ""
+    tasks: list[str] = field(default_factory=list[str])
+    generators: list[str] = field(default_factory=list[str])
+    lost: list[str] = field(default_factory=list[str])
+
+
+def place(code: CodeType, line: int | None = None) -> str:
+    """How a place in the source is shown."""
+    return f"{code.co_qualname} ({code.co_filename.rpartition('/')[2]}:{line or code.co_firstlineno})"
+
+
+def stack(task: asyncio.Task[Any]) -> str:
+    """Where a task waits: from its coroutine to the innermost one."""
+    found: list[str] = []
+    waits: Any = task.get_coro()
+    while waits is not None and len(found) < 40:
+        frame = getattr(waits, "cr_frame", None) or getattr(waits, "ag_frame", None) or getattr(waits, "gi_frame", None)
+        if frame is not None:
+            found.append(place(frame.f_code, frame.f_lineno))
+        waits = next((inner for name in _INNER if (inner := getattr(waits, name, None)) is not None), None)
+    return " > ".join(found) or task.get_name()
+
+
+class _Generators:
+    """Follows every async generator that is begun in this thread."""
+
+    def __init__(self) -> None:
+        self._begun: list[weakref.ref[AsyncGeneratorType[Any, Any]]] = []
+        self.dropped: list[str] = []
+        self._before = sys.get_asyncgen_hooks()
+
+    def install(self) -> None:
+        """Begin; the loop's own hooks go on working behind ours."""
+        before = self._before = sys.get_asyncgen_hooks()
+
+        def first(generator: AsyncGenerator[Any, Any]) -> None:
+            self._begun.append(weakref.ref(cast("AsyncGeneratorType[Any, Any]", generator)))
+            if before.firstiter is not None:
+                before.firstiter(generator)
+
+        def last(generator: AsyncGenerator[Any, Any]) -> None:
+            self.dropped.append(_generator(cast("AsyncGeneratorType[Any, Any]", generator)))
+            if before.finalizer is not None:
+                before.finalizer(generator)
+
+        sys.set_asyncgen_hooks(first, last)
+
+    def remove(self) -> None:
+        """End."""
+        sys.set_asyncgen_hooks(*self._before)
+
+    def unclosed(self) -> list[str]:
+        """Those that were begun and neither read to their end nor closed."""
+        alive = [generator for ref in self._begun if (generator := ref()) is not None]
+        return [*self.dropped, *(_generator(generator) for generator in alive if generator.ag_frame is not None)]
+
+
+def _generator(generator: AsyncGeneratorType[Any, Any]) -> str:
+    frame: FrameType | None = generator.ag_frame
+    return place(generator.ag_code, None if frame is None else frame.f_lineno)
+
+
+def run_watched(work: Callable[[], Coroutine[Any, Any, T]], watchdog: Watchdog, patience: float) -> Ran[T]:
+    """Run work to its end, or until the watchdog's patience ends.
+
+    Args:
+        work: Makes the coroutine.
+        watchdog: Samples this thread while the loop runs.
+        patience: Seconds of real time without a turn of the loop after which the work counts as hung.
+    """
+    ran: Ran[T] = Ran()
+    loop = CheckLoop()
+    loop.set_exception_handler(lambda _, context: ran.lost.append(_lost(context)))
+    main = loop.create_task(_settled(work, ran), name="the run")
+
+    def hung(last: bool) -> None:
+        ran.hung = ran.hung or "?"
+        if last:
+            loop.stop()
+        else:
+            main.cancel()
+
+    def hangs(last: bool) -> None:
+        loop.call_soon_threadsafe(hung, last)
+
+    watchdog.watch(threading.get_ident(), threading.get_native_id(), lambda: loop.turns, hangs, patience)
+    try:
+        loop.run_until_complete(main)
+    except (RuntimeError, asyncio.CancelledError):  # only a hanging run is stopped or cancelled
+        if not ran.hung:
+            raise
+    finally:
+        watchdog.release()
+        _close(loop)
+    return ran
+
+
+async def _settled(work: Callable[[], Coroutine[Any, Any, T]], ran: Ran[T]) -> None:
+    generators = _Generators()
+    generators.install()
+    try:
+        doing = asyncio.get_running_loop().create_task(work(), name="work")
+        try:
+            await asyncio.wait([doing])
+        except asyncio.CancelledError:
+            ran.hung = stack(doing)
+            doing.cancel()
+            await asyncio.wait([doing])
+            raise
+        if doing.cancelled():
+            ran.error = asyncio.CancelledError()
+        elif (error := doing.exception()) is not None:
+            ran.error = error
+        else:
+            ran.value = doing.result()
+        for _ in range(_SETTLING):
+            await asyncio.sleep(0)
+        left = asyncio.all_tasks() - {cast("asyncio.Task[Any]", asyncio.current_task())}
+        ran.tasks = [stack(task) for task in left]
+        for task in left:
+            task.cancel()
+        if left:
+            await asyncio.wait(left)
+        ran.generators = generators.unclosed()
+    finally:
+        generators.remove()
+
+
+def _lost(context: dict[str, Any]) -> str:
+    return f"{context['message']}: {context.get('exception')!r}"
+
+
+def _close(loop: CheckLoop) -> None:
+    left = asyncio.all_tasks(loop)
+    for task in left:
+        task.cancel()
+    if left:
+        loop.run_until_complete(_turns())
+    loop.run_until_complete(loop.shutdown_asyncgens())
+    loop.run_until_complete(loop.shutdown_default_executor())
+    loop.close()
+
+
+async def _turns() -> None:
+    for _ in range(_SETTLING):
+        await asyncio.sleep(0)

@@ -1,0 +1,326 @@
+"""The scenes that a hook is played in: what the model says, what the tools do, and which faults are planted.
+
+A scene can be played as any of fifty jobs: the job's number is in what the user says, in what the model asks for and in
+what the tools answer, so that a word of one run that turns up in another one is seen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+from agentflow.agent.agent import Agent
+from agentflow.chunks import ModelChunk, fold
+from agentflow.context import RunContext
+from agentflow.errors import ModelError
+from agentflow.hooks.hook import Hook
+from agentflow.messages import Msg, ToolResultBlock, ToolUseBlock
+from agentflow.ports.model import ModelRequest
+from agentflow.specs import Usage
+from agentflow.testing.hook_checks.running import CheckClock
+from agentflow.testing.scripted import ScriptedModel
+from agentflow.tools.context import ToolEmitter
+from agentflow.tools.tool import Tool, tool
+
+__all__ = ["SCENES", "Planted", "Scene", "Stage"]
+
+Script = Callable[[int], list[Any]]
+
+
+class Planted(Exception):  # noqa: N818 - a planted fault, named as one
+    """What tools, models and other hooks of a scene raise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """One situation.
+
+    Attributes:
+        name: What evidence calls it.
+        script: The replies of the model, made for a job; the last one is repeated.
+        calls: How many calls are made in the session, one after the other.
+        rounds: How many rounds of tools the session holds before the first call.
+        max_iterations: The agent's limit.
+        side_fails: Whether model calls of hooks fail.
+        without_deps: Whether the call is made without `deps=`.
+    """
+
+    name: str
+    script: Script
+    calls: int = 1
+    rounds: int = 0
+    max_iterations: int = 8
+    side_fails: bool = False
+    without_deps: bool = False
+
+
+def _nap(ms: float = 1.0) -> Any:
+    return lambda: asyncio.sleep(ms / 1000)
+
+
+def _use(job: int, n: int, name: str, **arguments: Any) -> ToolUseBlock:
+    return ToolUseBlock(f"t{job}_{n}", name, arguments)
+
+
+def _spent(job: int) -> ModelChunk:
+    return ModelChunk(usage=Usage(input_tokens=10 + job, output_tokens=5, cost=0.001))
+
+
+def _answer(job: int) -> list[Any]:
+    return [["It ", _nap(), f"is {job}, ", _nap(), "as asked.", _spent(job)]]
+
+
+def _tools(job: int) -> list[Any]:
+    wrong = ToolUseBlock.from_json(f"t{job}_4", "look", '{"x": ')
+    return [
+        [
+            ModelChunk(thinking=f"What is {job}?", signature="sealed"),
+            _nap(job % 5),
+            "Let me look.",
+            _use(job, 1, "look", x=job),
+            _use(job, 2, "save", path=f"/tmp/{job}.txt", text=f"number {job}"),
+            _use(job, 3, "nobody", x=job),
+            wrong,
+            _spent(job),
+        ],
+        [_use(job, 5, "flow", x=job), _use(job, 6, "look", x=-job), _nap(job % 3), _use(job, 7, "ask_helper", x=job)],
+        ["Looked ", _nap(job % 7), f"at {job}: ", f"mail ada{job}@example.org.", _spent(job)],
+    ]
+
+
+def _breaking_tools(job: int) -> list[Any]:
+    return [
+        [_use(job, 1, "boom", x=job), _use(job, 2, "slow", x=job), _use(job, 3, "look", x=job)],
+        [_use(job, 4, "boom", x=job)],
+        f"It broke: {job}.",
+    ]
+
+
+def _stumbling(job: int) -> list[Any]:
+    return [
+        ["Per", _nap(), ModelError("planted: the line broke", retryable=True, retry_after=0.5)],
+        ["Here: ", f"{job}."],
+    ]
+
+
+def _failing(job: int) -> list[Any]:
+    return [[f"{job}", ModelError("planted: the model is down", retryable=False)]]
+
+
+def _broken(job: int) -> list[Any]:
+    return [Planted(f"the model of {job}")]
+
+
+def _odd(job: int) -> list[Any]:
+    return [
+        [ModelChunk(thinking="..."), ModelChunk(finish_reason="stop")],
+        ["It is cut ", ModelChunk("off", finish_reason="length")],
+        [_use(job, 1, "look", x=job), _use(job, 2, "look", x=job)],
+        [ModelChunk(f"{job} is all there is to say.", model="other", finish_reason="stop")],
+    ]
+
+
+def _endless(job: int) -> list[Any]:
+    return [*([_use(job, n, "look", x=n), _nap()] for n in range(6)), f"Never came to {job}."]
+
+
+def _asking(job: int) -> list[Any]:
+    return [[_use(job, 1, "permitted", x=job), _use(job, 2, "look", x=job)], f"Done with {job}."]
+
+
+def _halting(job: int) -> list[Any]:
+    return [[_use(job, 1, "look", x=job)], [_use(job, 2, "halt", x=job), _use(job, 3, "look", x=job)], "Not said."]
+
+
+def _talking(job: int) -> list[Any]:
+    return [
+        [f"First {job}.", _nap(2), _use(job, 1, "note", x=job)],
+        [f"Noted {job}."],
+        ["Again: ", _use(job, 2, "look", x=job)],
+        ["Looked ", f"at {job} again."],
+        f"Last word on {job}.",
+    ]
+
+
+SCENES: dict[str, Scene] = {
+    scene.name: scene
+    for scene in (
+        Scene("an answer", _answer),
+        Scene("tools", _tools),
+        Scene("a long conversation", _talking, calls=3, rounds=12),
+        Scene("odd replies", _odd),
+        Scene("tools that break", _breaking_tools),
+        Scene("a model that stumbles", _stumbling),
+        Scene("a model that is down", _failing),
+        Scene("a model that is broken", _broken),
+        Scene("side calls that fail", _tools, side_fails=True),
+        Scene("no deps", _tools, without_deps=True),
+        Scene("the limit", _endless, max_iterations=2),
+        Scene("approval", _asking),
+        Scene("an interrupt", _halting),
+    )
+}
+"""All scenes by name, the plain ones first."""
+
+
+class Stage:
+    """One agent in one scene, playing one job; what can be seen of it is kept.
+
+    Attributes:
+        executed: The tool calls that really ran.
+        model: The agent's model, with the requests it got.
+        agent: The agent.
+    """
+
+    def __init__(self, scene: Scene, job: int, hooks: Sequence[Hook], repaired: set[str] | None = None) -> None:
+        self.scene = scene
+        self.job = job
+        self.executed: list[str] = []
+        self._repaired = repaired
+        self._ids: dict[str, int] = {}
+        self._lines = scene.script(job)
+        self._said = 0
+        self.model = ScriptedModel(self._say)
+        self.agent = Agent(
+            "checked",
+            self.model,
+            system="Be brief.",
+            tools=_TOOLS,
+            hooks=list(hooks),
+            default_hooks=(),
+            max_iterations=scene.max_iterations,
+            clock=CheckClock(),
+            new_id=self.new_id,
+        )
+
+    def new_id(self, prefix: str) -> str:
+        """Ids that are the same in each playing."""
+        count = self._ids[prefix] = self._ids.get(prefix, 0) + 1
+        made = f"{prefix}{self.job}_{count}"
+        caller = inspect.currentframe()
+        caller = None if caller is None else caller.f_back
+        # `fold` asks for the id of a call only where the call's own cannot be kept.
+        if prefix == "call_" and self._repaired is not None and caller is not None and caller.f_code is fold.__code__:
+            self._repaired.add(made)
+        return made
+
+    def history(self) -> list[Msg]:
+        """What the session begins with."""
+        messages: list[Msg] = []
+        for n in range(self.scene.rounds):
+            use = ToolUseBlock(f"h{self.job}_{n}", "look", {"x": n})
+            messages += [
+                Msg.user(f"Question {n} of {self.job}", id=f"old{n}u"),
+                Msg.assistant([f"Look {n}.", use], id=f"old{n}a"),
+                Msg.tool([ToolResultBlock(use.id, "look", f"found {n} " * 40)], id=f"old{n}t"),
+                Msg.assistant(f"Answer {n}.", id=f"old{n}b"),
+            ]
+        return messages
+
+    def _say(self, request: ModelRequest) -> Any:
+        if not request.tools and self._lines:  # a side call of a hook, or the summary at the limit
+            if self.scene.side_fails:
+                return ModelError("planted: the side model is down", retryable=True)
+            return f"yes, {self.job}"
+        line = self._lines[min(self._said, len(self._lines) - 1)]
+        self._said += 1
+        return line
+
+    def __enter__(self) -> Stage:
+        _stage.set(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+
+_stage: ContextVar[Stage | None] = ContextVar("agentflow_check_hook_stage", default=None)
+
+
+def _ran(name: str, **arguments: Any) -> None:
+    stage = _stage.get()
+    if stage is not None:
+        stage.executed.append(f"{name}({', '.join(f'{key}={value!r}' for key, value in arguments.items())})")
+
+
+async def _look(x: int, emitter: ToolEmitter) -> str:
+    """Look something up."""
+    _ran("look", x=x)
+    await emitter.emit(f"looking for {x}")
+    await asyncio.sleep((abs(x) % 4 + 1) / 1000)
+    await emitter.emit("nearly there")
+    return f"found {x}: call +1 555 010{abs(x) % 10} or ada{x}@example.org, key sk-live-{abs(x):024d}"
+
+
+async def _save(path: str, text: str) -> str:
+    """Write a file."""
+    _ran("save", path=path, text=text)
+    await asyncio.sleep(0.001)
+    return f"saved {len(text)} characters to {path}"
+
+
+async def _flow(x: int) -> AsyncIterator[str]:
+    """Stream three pieces."""
+    _ran("flow", x=x)
+    for n in range(3):
+        await asyncio.sleep(0.001)
+        yield f"{x}.{n} "
+
+
+async def _boom(x: int) -> str:
+    """Fail."""
+    _ran("boom", x=x)
+    await asyncio.sleep(0.001)
+    raise Planted(f"the tool of {x}")
+
+
+async def _slow(x: int) -> str:
+    """Take too long."""
+    _ran("slow", x=x)
+    await asyncio.sleep(60)
+    return f"{x}"
+
+
+async def _permitted(x: int) -> str:
+    """Do what a person has allowed."""
+    _ran("permitted", x=x)
+    return f"allowed {x}"
+
+
+async def _note(x: int, context: RunContext) -> str:
+    """Leave notes in the conversation."""
+    _ran("note", x=x)
+    context.inject(f"a note of {x}", source="tool")
+    context.inject(f"seen once: {x}", keep=False, source="tool")
+    return "noted"
+
+
+async def _halt(x: int, context: RunContext) -> str:
+    """Interrupt the call."""
+    _ran("halt", x=x)
+    context.interrupt(f"halted at {x}")
+    await asyncio.sleep(1)
+    return "not reached"
+
+
+async def _ask_helper(x: int) -> str:
+    """Ask another agent."""
+    _ran("ask_helper", x=x)
+    return await Agent("helper", ScriptedModel([f"helped with {x}"]), default_hooks=()).answer(f"Help with {x}")
+
+
+_TOOLS: tuple[Tool[..., Any], ...] = (
+    tool(name="look", type="read")(_look),
+    tool(name="save", type="write")(_save),
+    tool(name="flow", type="read")(_flow),
+    tool(name="boom", type="read")(_boom),
+    tool(name="slow", type="read", timeout=2)(_slow),
+    tool(name="permitted", type="write", requires_approval=True)(_permitted),
+    tool(name="note", type="read")(_note),
+    tool(name="halt", type="write")(_halt),
+    tool(name="ask_helper", type="research")(_ask_helper),
+)

@@ -1,0 +1,171 @@
+"""Watches the loop's thread from another one: does the hook's code keep the loop from turning?
+
+Rules:
+
+1. What counts is what the thread does, not how long something took: a sample is the place where it stands.
+2. Time in which the thread was ready to run and the machine gave it no processor is not the hook's; where the system
+   tells (`/proc/.../schedstat`) it is subtracted, elsewhere the limit is five times as high.
+3. One sample proves nothing: a place is blamed when it held up the loop in three turns.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import NamedTuple
+
+__all__ = ["Watchdog"]
+
+_EVERY = 0.002
+_ASLEEP = 0.02
+_BUSY = 0.1
+_TURNS = 3
+_LONG = 6
+
+
+class _Stand(NamedTuple):
+    """Where the thread stands: in which turn, at which instruction, in which function and line of the hook."""
+
+    turn: int
+    inner: tuple[str, int]
+    owner: str
+    line: int
+    doing: str
+
+
+class _Times(NamedTuple):
+    wall: float
+    busy: float
+    waiting: float
+
+
+class Watchdog:
+    """A thread that samples another one.
+
+    Args:
+        files: The files that the hook's code stands in.
+    """
+
+    def __init__(self, files: frozenset[str]) -> None:
+        self._files = files
+        self._lock = threading.Lock()
+        self._ends = threading.Event()
+        self._target: tuple[int, int, Callable[[], int], Callable[[bool], None], float] | None = None
+        self._seen: dict[str, list[tuple[int, int]]] = defaultdict(list)
+        self._doing: dict[str, str] = {}
+        self._watched = 0
+        self._since: tuple[_Stand, _Times, int] | None = None
+        self._turn: tuple[int, float, str] | None = None
+        self._still = (0, 0.0, 0)
+        self._began = 0.0
+        self._thread = threading.Thread(target=self._run, name="agentflow: watchdog", daemon=True)
+
+    def __enter__(self) -> Watchdog:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ends.set()
+        self._thread.join()
+
+    def watch(
+        self, ident: int, native: int, turns: Callable[[], int], hangs: Callable[[bool], None], patience: float
+    ) -> None:
+        """Watch a thread that runs a loop."""
+        with self._lock:
+            self._watched += 1
+            self._target = ident, native, turns, hangs, patience
+            self._since = self._turn = None
+            self._began = time.monotonic()
+            self._still = (-1, self._began, 0)
+
+    def release(self) -> None:
+        """The loop has ended."""
+        with self._lock:
+            self._judge(None)
+            self._target = None
+
+    @property
+    def blamed(self) -> dict[str, str]:
+        """The functions of the hook that held up the loop, each with what it did there."""
+        with self._lock:
+            return {owner: self._doing[owner] for owner, turns in self._seen.items() if len(set(turns)) >= _TURNS}
+
+    def _run(self) -> None:
+        while not self._ends.wait(_EVERY):
+            with self._lock:
+                if self._target is not None:
+                    self._sample(self._target)
+
+    def _sample(self, target: tuple[int, int, Callable[[], int], Callable[[bool], None], float]) -> None:
+        ident, native, turns, hangs, patience = target
+        turn = turns()
+        now = time.monotonic()
+        still, since, told = self._still
+        if turn != still and not told and now - self._began < _LONG * patience:
+            self._still = turn, now, 0
+        elif told < 2 and now - since > patience * (told + 1):
+            self._still = turn, since, told + 1
+            hangs(told == 1)
+        frame = sys._current_frames().get(ident)  # pyright: ignore[reportPrivateUsage] - documented, for this
+        stand = None if frame is None else self._stand(turn, frame)
+        del frame
+        before = self._since
+        if before is not None and stand is not None and stand == before[0]:
+            self._since = *before[:2], before[2] + 1
+        else:
+            self._judge(native)
+            self._since = None if stand is None else (stand, _times(native), 1)
+        self._count_work(turn, stand, native)
+
+    def _stand(self, turn: int, frame: FrameType) -> _Stand | None:
+        inner = frame.f_code.co_qualname, frame.f_lasti
+        doing = frame.f_code.co_qualname
+        walk: FrameType | None = frame
+        while walk is not None:
+            if walk.f_code.co_filename in self._files:
+                name = walk.f_code.co_filename.rpartition("/")[2]
+                return _Stand(turn, inner, f"{walk.f_code.co_qualname} ({name})", walk.f_lineno, doing)
+            walk = walk.f_back
+        return None
+
+    def _judge(self, native: int | None) -> None:
+        """The thread has moved on: was it asleep where it stood?"""
+        before, self._since = self._since, None
+        if before is None or before[2] < 3:
+            return
+        stand, began, _ = before
+        if native is None:
+            native = self._target[1] if self._target is not None else 0
+        ended = _times(native)
+        asleep = (ended.wall - began.wall) - (ended.busy - began.busy) - (ended.waiting - began.waiting)
+        if asleep > (_ASLEEP if ended.waiting >= 0 else 5 * _ASLEEP):
+            self._blame(stand, f"line {stand.line}: the loop stood still while the thread waited in {stand.doing}")
+
+    def _count_work(self, turn: int, stand: _Stand | None, native: int) -> None:
+        if stand is None:
+            return
+        busy = _times(native).busy
+        if self._turn is None or self._turn[0] != turn or self._turn[2] != stand.owner:
+            self._turn = turn, busy, stand.owner
+        elif busy - self._turn[1] > _BUSY:
+            self._blame(stand, f"line {stand.line}: the loop stood still while the hook computed")
+
+    def _blame(self, stand: _Stand, what: str) -> None:
+        self._seen[stand.owner].append((self._watched, stand.turn))
+        self._doing.setdefault(stand.owner, what)
+
+
+def _times(native: int) -> _Times:
+    """Wall clock, processor time, and time spent ready to run without a processor; -1 where the system does not tell."""
+    now = time.monotonic()
+    try:
+        busy, waiting, _ = Path(f"/proc/self/task/{native}/schedstat").read_text("ascii").split()
+    except (OSError, ValueError):
+        return _Times(now, -1.0, -1.0)
+    return _Times(now, int(busy) / 1e9, int(waiting) / 1e9)

@@ -1,0 +1,165 @@
+"""What a tool and its copies share: the function, its options, its lock and hooks, and what is read from it once."""
+
+from __future__ import annotations
+
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
+
+from pydantic.errors import PydanticInvalidForJsonSchema
+
+from agentflow.errors import UsageError
+from agentflow.tools.arguments import explain
+from agentflow.tools.schema import json_schema, read_docstring
+from agentflow.tools.schema_arguments import Outside, SchemaArguments
+from agentflow.tools.signature import Plan, plain_function, read_plan, return_hint
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from agentflow.hooks.scope import HookScope
+    from agentflow.tools.contracts import Contract
+
+__all__ = ["Blueprint", "SchemaBlueprint"]
+
+
+class Blueprint:
+    """What a tool and its copies (bound to objects, or under other names) share.
+
+    Args:
+        function: What runs.
+        name: The tool's name.
+        description: What it does; the docstring by default.
+        in_thread: It runs in a thread.
+        external: It does not run: the outside answers.
+        fixed: Parameters with a value already.
+        contract: What its type demands.
+    """
+
+    __slots__ = (
+        "_description",
+        "_doc",
+        "_plan",
+        "_schema",
+        "contract",
+        "external",
+        "fixed",
+        "function",
+        "in_thread",
+        "name",
+        "names",
+        "owner",
+        "scope",
+    )
+
+    def __init__(
+        self,
+        function: Callable[..., object],
+        name: str,
+        description: str | None,
+        in_thread: bool,
+        external: bool,
+        fixed: Mapping[str, object],
+        contract: Contract | None,
+    ) -> None:
+        self.function = function
+        self.name = name
+        self.in_thread = in_thread
+        self.external = external
+        self.fixed = fixed
+        self.contract = contract
+        self.owner: str | None = None
+        self.scope: HookScope | None = None
+        self.names: Mapping[str, object] = {}
+        self._description = description
+        self._doc: tuple[str, dict[str, str]] | None = None
+        self._plan: Plan | None = None
+        self._schema: dict[str, Any] | None = None
+
+    def plan(self) -> Plan:
+        """Read the signature and hold it against the contract, once."""
+        if self._plan is None:
+            plan = self._read()
+            if self.external and plan.fills:
+                raise UsageError(
+                    f"Tool {self.name!r} is external: its function never runs, so nothing can be filled into "
+                    f"{', '.join(name for name, _ in plan.fills)}. Leave such parameters out."
+                )
+            self._plan = plan
+            if self.contract is not None:
+                self._judge(self.contract)
+            self.names = {}  # lets go of the frame's values
+        return self._plan
+
+    def _read(self) -> Plan:
+        return read_plan(
+            self.name,
+            self.function,
+            is_method=self.owner is not None,
+            in_thread=self.in_thread,
+            fixed=self.fixed,
+            names=self.names,
+        )
+
+    def _judge(self, contract: Contract) -> None:
+        if contract.runs:
+            contract.judge(return_hint(self.function, self.names))
+        else:
+            contract.judge_parameters(len(self.keys()))
+
+    def doc(self) -> tuple[str, dict[str, str]]:
+        """The docstring's text, and what it says of each parameter."""
+        if self._doc is None:
+            behind = self.function if isinstance(self.function, FunctionType) else plain_function(self.function)
+            self._doc = read_docstring(behind.__doc__ if behind is not None else None)
+        return self._doc
+
+    def describe(self) -> str:
+        """What the tool does, for the model."""
+        return self._description if self._description is not None else self.doc()[0]
+
+    def parameters(self) -> dict[str, Any]:
+        """The JSON schema of the arguments."""
+        if self._schema is None:
+            self._schema = self._make_schema()
+        return self._schema
+
+    def _make_schema(self) -> dict[str, Any]:
+        plan = self.plan()
+        said = {plan.aliases.get(name, name): text for name, text in self.doc()[1].items()}
+        try:
+            return json_schema(plan.core, said)
+        except PydanticInvalidForJsonSchema as error:
+            raise UsageError(
+                f"Tool {self.name!r}: no JSON schema can be made of its parameters ({error.message}). Use types "
+                "that JSON can describe, or Dep[X] for what the call's deps= holds."
+            ) from error
+
+    def keys(self) -> list[tuple[str, bool]]:
+        """The arguments' names, each with whether it is required."""
+        schema = self.parameters()
+        required = schema.get("required", ())
+        return [(name, name in required) for name in schema.get("properties", ())]
+
+    def explain(self, tool: str, raw: str, error: ValueError) -> str:
+        """Say why arguments were refused, for the model."""
+        return explain(tool, raw, error, self.keys())
+
+
+class SchemaBlueprint(Blueprint):
+    """The blueprint of a tool that has a schema and no function (see `external_tool`)."""
+
+    __slots__ = ("_arguments",)
+
+    def __init__(self, function: Outside, name: str, description: str | None, contract: Contract | None) -> None:
+        super().__init__(function, name, description, False, True, {}, contract)
+        self._arguments: SchemaArguments = function.arguments
+
+    def _read(self) -> Plan:
+        return self._arguments.plan()
+
+    def _judge(self, contract: Contract) -> None:
+        if not contract.runs:
+            contract.judge_parameters(len(self.keys()))
+
+    def _make_schema(self) -> dict[str, Any]:
+        return self._arguments.schema

@@ -1,0 +1,226 @@
+"""What a tool's type demands of the tool: checked at decoration as far as can be seen there, at first use, and at run.
+
+Rules:
+
+1. At decoration nothing is evaluated: an annotation that is a text is judged only if it names a builtin.
+2. What cannot be known is no fault: a name that only type checkers know, `Any`, a missing annotation (except where one is
+   demanded). What comes back at run is judged all the same.
+"""
+
+from __future__ import annotations
+
+import re
+import types
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Mapping
+from typing import Annotated, Any, Final, Literal, LiteralString, Union, cast, get_args, get_origin
+
+from agentflow.errors import ToolContractError
+from agentflow.tools.checks import ToolType
+
+__all__ = ["MISSING", "Contract", "contract_of", "return_annotation"]
+
+_GIVES: Final = "gives something back (None only where the annotation says so, as in `-> Row | None`)"
+_DEMANDS: Final[Mapping[ToolType, str]] = {
+    ToolType.RESEARCH: _GIVES,
+    ToolType.READ: _GIVES,
+    ToolType.MEMORY_READ: _GIVES,
+    ToolType.REASONING: "gives text: it is annotated `-> str`, or is an async generator of str",
+    ToolType.COMPLETION_CHECK: "is a coroutine function annotated `-> bool`, and returns True or False",
+    ToolType.MEMORY_WRITE: "has at least one parameter that the model fills",
+}
+_AT_ONCE: Final[Mapping[str, object]] = {"None": None} | {
+    kind.__name__: kind for kind in (bool, str, int, float, bytes, list, dict, tuple, set, object)
+}
+_PLAIN: Final[Mapping[ToolType, type]] = {ToolType.COMPLETION_CHECK: bool, ToolType.REASONING: str}
+_SAYS_NONE: Final = re.compile(r"\b(None|Optional|Any|object)\b")
+_STREAMS: Final = (AsyncIterator, AsyncGenerator, AsyncIterable)
+_LONGEST_VALUE: Final = 80
+
+
+class _Missing:
+    def __repr__(self) -> str:
+        return "no annotation"
+
+
+MISSING: Final = _Missing()
+"""A function says nothing about what it returns."""
+
+
+class Contract:
+    """What one tool's type demands of its values; shared by the tool's copies.
+
+    Args:
+        tool: The tool's name, for what is said before it runs.
+        type: Its type.
+        streaming: It is an async generator: each value is judged.
+    """
+
+    __slots__ = ("_allows_none", "_streaming", "_tool", "type")
+
+    def __init__(self, tool: str, type: ToolType, streaming: bool) -> None:  # noqa: A002 - as the tool's attribute
+        self.type = type
+        self._tool = tool
+        self._streaming = streaming
+        self._allows_none = False
+
+    @property
+    def demand(self) -> str:
+        """What the type demands, in words."""
+        return _DEMANDS[self.type]
+
+    @property
+    def runs(self) -> bool:
+        """Whether it is about values, too."""
+        return self.type is not ToolType.MEMORY_WRITE
+
+    def refusal(self, tool: str, got: str) -> ToolContractError:
+        """The error for a tool that does otherwise."""
+        return ToolContractError(tool, self.type.value, got, self.demand)
+
+    def judge(self, hint: object) -> None:
+        """Check what the function is annotated to return; a text that nobody could evaluate counts for what it says.
+
+        Raises:
+            ToolContractError: The annotation rules out what the type demands.
+        """
+        check = self.type is ToolType.COMPLETION_CHECK
+        if hint is MISSING:
+            if check:
+                raise self.refusal(self._tool, "does not say what it returns")
+            return
+        if isinstance(hint, str):
+            self._allows_none = _SAYS_NONE.search(hint) is not None
+            return
+        leaves = _leaves(_item(hint) if self._streaming else hint)
+        self._allows_none = any(leaf in (None, types.NoneType, Any, object) for leaf in leaves)
+        if check:
+            legal = all(leaf is bool for leaf in leaves)
+        elif self.type is ToolType.REASONING:
+            legal = not any(_is_other(leaf, str) for leaf in leaves)
+        else:
+            legal = any(leaf not in (None, types.NoneType) for leaf in leaves)
+        if not legal:
+            raise self.refusal(self._tool, f"is annotated to {self._gives()} {_shown_hint(hint)}")
+
+    def judge_at_once(self, raw: object) -> None:
+        """Check an annotation as it stands, at decoration.
+
+        Raises:
+            ToolContractError: It rules out what the type demands.
+        """
+        if isinstance(raw, str):
+            raw = _AT_ONCE.get(raw, MISSING)
+            if raw is MISSING:
+                return
+        if type(raw) is type and raw is _PLAIN.get(self.type, raw):  # so that what is common costs little
+            return
+        self.judge(raw)
+
+    def judge_parameters(self, count: int) -> None:
+        """Check how many parameters the model fills.
+
+        Raises:
+            ToolContractError: There are none, where the type demands one.
+        """
+        if not count and not self.runs:
+            raise self.refusal(self._tool, "has none")
+
+    def check(self, tool: str, value: object) -> None:
+        """Check what the tool gave.
+
+        Args:
+            tool: The name that the tool has here.
+            value: What it returned, or one of the values that it yielded.
+
+        Raises:
+            ToolContractError: It is not what the type demands.
+        """
+        kind = self.type
+        if kind is ToolType.COMPLETION_CHECK:
+            legal = isinstance(value, bool)
+        elif kind is ToolType.REASONING:
+            legal = isinstance(value, str)
+        else:
+            legal = value is not None or self._allows_none
+        if not legal:
+            raise self.refusal(tool, f"{'yielded' if self._streaming else 'returned'} {_shown_value(value)}")
+
+    def _gives(self) -> str:
+        return "yield" if self._streaming else "return"
+
+
+def contract_of(
+    tool: str, kind: ToolType, plain: types.FunctionType | None, streaming: bool, fixed: Mapping[str, object] | None
+) -> Contract | None:
+    """Return the contract of a tool that is being made; None where its type demands nothing.
+
+    Raises:
+        ToolContractError: What can be seen at once breaks it.
+    """
+    if kind not in _DEMANDS:
+        return None
+    contract = Contract(tool, kind, streaming)
+    if streaming and kind is ToolType.COMPLETION_CHECK:
+        raise contract.refusal(tool, "is an async generator")
+    if plain is not None:
+        if contract.runs:
+            contract.judge_at_once(return_annotation(plain))
+        else:
+            code = plain.__code__
+            contract.judge_parameters(code.co_argcount + code.co_kwonlyargcount - len(fixed or ()))
+    return contract
+
+
+def return_annotation(function: Callable[..., Any]) -> object:
+    """Return what a function is annotated to return, as it stands: an object, a text, or `MISSING`."""
+    try:
+        return function.__annotations__.get("return", MISSING)
+    except NameError as error:  # Python 3.14 evaluates on reading
+        return error.name or "?"
+
+
+def _item(hint: object) -> object:
+    """What an async generator's annotation says that it yields."""
+    if get_origin(hint) in _STREAMS:
+        return next(iter(get_args(hint)), Any)
+    return Any
+
+
+def _leaves(hint: object) -> list[object]:
+    """The members of a union, `Annotated`, alias or `NewType`, flattened; a `Literal` gives the classes of its values."""
+    origin = get_origin(hint)
+    arguments = get_args(hint)
+    if origin is Annotated:
+        return _leaves(arguments[0])
+    if origin is Literal:
+        return [type(value) for value in arguments]
+    if origin in (Union, types.UnionType):
+        return [leaf for member in arguments for leaf in _leaves(member)]
+    for behind in ("__supertype__", "__value__"):  # NewType, and Python 3.12's `type` statement
+        if hasattr(hint, behind):
+            return _leaves(getattr(hint, behind))
+    if hint is LiteralString:
+        return [str]
+    return [origin if isinstance(origin, type) else hint]
+
+
+def _is_other(leaf: object, kind: type) -> bool:
+    """Whether a leaf is surely not of a class."""
+    if leaf is None:
+        return True
+    # On Python 3.11 and later `Any` is a class.
+    return isinstance(leaf, type) and leaf not in (object, Any) and not issubclass(cast("type[object]", leaf), kind)
+
+
+def _shown_hint(hint: object) -> str:
+    text = hint.__name__ if isinstance(hint, type) and not get_args(hint) else str(hint)
+    return text.replace("collections.abc.", "").replace("typing.", "")
+
+
+def _shown_value(value: object) -> str:
+    try:
+        text = repr(value)
+    except Exception:  # noqa: BLE001, RUF100 - a broken __repr__ must not hide what is wrong
+        text = "a value without a readable repr"
+    text = text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}…"
+    return text if value is None else f"{text} ({type(value).__name__})"

@@ -1,0 +1,103 @@
+"""Tools by name, in an object: `ToolRegistry`, and the one that is there from the start."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast, overload
+
+from agentflow.errors import UsageError
+from agentflow.registry import NamedRegistry
+from agentflow.tools.signature import plain_function
+from agentflow.tools.tool import Tool
+from agentflow.tools.tool import tool as make_tool
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from agentflow.specs import ToolSpec
+
+__all__ = ["ToolRegistry", "default_tools"]
+
+SomeTool: TypeAlias = Tool[..., Any]
+S = TypeVar("S", bound=SomeTool)
+F = TypeVar("F")
+
+
+if TYPE_CHECKING:
+
+    class _Like(Generic[F]):
+        """Takes what a function takes, for the checker: overloads need not be written twice."""
+
+        def __init__(self, function: F) -> None: ...
+        def __get__(self, instance: object, owner: type) -> F: ...
+
+
+class ToolRegistry(NamedRegistry[SomeTool]):
+    """Tools by name. Iterating over it gives the tools, so an agent takes it: `Agent(..., tools=registry)`.
+
+    An agent takes what is registered when it is built; what is registered later does not concern it.
+
+    Example:
+        >>> registry = ToolRegistry()
+        >>> @registry.register
+        ... @tool(type="read")
+        ... async def look(where: str) -> str:
+        ...     return f"nothing in {where}"
+        >>> @registry.tool(type="write")
+        ... async def put(what: str) -> str:
+        ...     return f"{what} is there"
+        >>> registry.names, registry["look"] is look
+        (('look', 'put'), True)
+    """
+
+    _kind = "tool"
+    _fix = "Give one another name: @tool(name=...), or register(..., name=...)."
+
+    @overload
+    def register(self, item: S, /, *, name: str | None = None) -> S: ...
+    @overload
+    def register(self, /, *, name: str) -> Callable[[S], S]: ...
+    def register(self, item: object = None, /, *, name: str | None = None) -> object:
+        """Register a tool, and return it as it came. Registering the same one again does nothing.
+
+        Args:
+            item: The tool.
+            name: Under which name it is found, and known to models, here; its own by default.
+
+        Raises:
+            UsageError: It is no tool, or the name is not legal.
+            DuplicateNameError: Another tool has the name; the message names both places. It is a `ValueError`.
+        """
+        return super().register(cast("Any", item), name=name)
+
+    def _check(self, item: object) -> None:
+        if not isinstance(item, Tool):
+            raise UsageError(
+                f"A ToolRegistry takes tools, not {type(item).__name__} ({item!r:.60}). Put @tool below "
+                "@registry.register, or use @registry.tool."
+            )
+
+    if TYPE_CHECKING:
+        tool = _Like(make_tool)
+    else:
+
+        def tool(self, function=None, /, **options):
+            """Make a tool and register it: `@registry.tool` and `@registry.tool(...)`, with the options of `@tool`."""
+            made = make_tool(function, **options) if function is not None else make_tool(**options)
+            if function is not None:
+                return self.register(made)
+            return lambda function: self.register(made(function))
+
+    def specs(self) -> tuple[ToolSpec, ...]:
+        """What models are told about the tools."""
+        return tuple(made.spec for made in self)
+
+    def _stored(self, item: SomeTool, name: str) -> SomeTool:
+        return item if item.name == name else item.renamed(name)
+
+    def _place(self, item: SomeTool) -> str | None:
+        plain = plain_function(item.function)
+        return None if plain is None else f"{plain.__code__.co_filename}:{plain.__code__.co_firstlineno}"
+
+
+default_tools = ToolRegistry()
+"""The registry for programs that need one only. Nothing gets into it by itself: put `@default_tools.register` above `@tool`."""

@@ -1,0 +1,195 @@
+"""`Toolset`: the annotated public methods of an object, as tools."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from fnmatch import fnmatchcase
+from types import FunctionType
+from typing import Any, Final, TypeAlias, cast
+
+from agentflow.errors import NotRegisteredError, UsageError
+from agentflow.tools.checks import OPTIONS
+from agentflow.tools.contracts import MISSING, return_annotation
+from agentflow.tools.tool import Tool
+
+__all__ = ["Toolset"]
+
+SomeTool: TypeAlias = Tool[..., Any]
+
+_OF_ONE: Final = ("name", "description")
+"""Options that make sense for one tool only."""
+
+_WILD: Final = frozenset("*?[")
+
+
+class Toolset(Iterable[SomeTool]):
+    """The annotated public methods of an object, as tools that share its state.
+
+    A method counts if its name has no leading underscore and it says what it returns; inherited, static and class
+    methods do too, properties and other attributes do not. A method with `@tool` keeps its own options.
+
+    Args:
+        obj: The object.
+        prefix: Put before each name, so that two objects of a class fit into one agent.
+        include: Names of the methods to take; `*` and `?` stand for anything.
+        exclude: Names of methods to leave out.
+        in_thread: Run plain methods in threads; async ones run as they are.
+        **options: Options of `@tool` for each tool that is made; every other keyword fixes the parameter of that name, in
+            the methods that have it.
+
+    Raises:
+        UsageError: There is nothing to take, a method is a plain def, or an option is not legal.
+
+    Example:
+        >>> class Notes:
+        ...     def __init__(self) -> None:
+        ...         self.all: list[str] = []
+        ...     async def add(self, text: str) -> str:
+        ...         self.all.append(text)
+        ...         return f"{len(self.all)} notes"
+        ...     @tool(type="read")
+        ...     async def list_notes(self) -> list[str]:
+        ...         return self.all
+        >>> toolset = Toolset(Notes(), prefix="my_")
+        >>> toolset.names, toolset["my_list_notes"].lane
+        (('my_add', 'my_list_notes'), 'read')
+    """
+
+    def __init__(
+        self,
+        obj: object,
+        *,
+        prefix: str = "",
+        include: str | Iterable[str] = ("*",),
+        exclude: str | Iterable[str] = (),
+        in_thread: bool = False,
+        **options: Any,
+    ) -> None:
+        if isinstance(obj, type):
+            raise UsageError(f"Toolset got the class {obj.__name__}; its methods need an object: {obj.__name__}(...).")
+        self._of = type(obj).__name__
+        found = _methods(type(obj))
+        chosen = self._chosen(found, _patterns(include), _patterns(exclude))
+        given, fixed = self._options(options)
+        self._tools: dict[str, SomeTool] = {}
+        used: set[str] = set()
+        for name in chosen:
+            bound: object = getattr(obj, name)
+            if isinstance(bound, Tool):
+                own = cast("SomeTool", bound)
+                made = own.renamed(prefix + own.name) if prefix else own
+            else:
+                method = cast("Callable[..., Any]", bound)
+                plain = cast("FunctionType", found[name])
+                here = {key: value for key, value in fixed.items() if key in _parameters(plain)}
+                used.update(here)
+                made = self._make(method, prefix + name, plain, in_thread, given, here)
+            if made.name in self._tools:
+                raise UsageError(f"Toolset of {self._of}: two of its methods give a tool named {made.name!r}.")
+            self._tools[made.name] = made
+        unused = [key for key in fixed if key not in used]
+        if unused:
+            raise UsageError(
+                f"Toolset of {self._of} got {', '.join(unused)}, which is neither an option of @tool nor a parameter of "
+                "a method that it makes a tool of."
+            )
+
+    def _chosen(self, found: Mapping[str, object], include: tuple[str, ...], exclude: tuple[str, ...]) -> list[str]:
+        for pattern in (*include, *exclude):
+            # A misspelt exclude would hand a method to the model that should be out of its reach.
+            if not _WILD.intersection(pattern) and pattern not in found:
+                raise UsageError(
+                    f"Toolset of {self._of}: {pattern!r} in include= or exclude= is none of its annotated public methods "
+                    f"({', '.join(found) or 'there are none'})."
+                )
+        chosen = [name for name in found if _matches(name, include) and not _matches(name, exclude)]
+        if not chosen:
+            why = f"include and exclude leave none of {', '.join(found)}" if found else "it has none"
+            raise UsageError(
+                f"Toolset takes the annotated public methods of an object, and finds nothing on {self._of}: {why}. A "
+                "method counts if it says what it returns: async def read(self, name: str) -> str."
+            )
+        return chosen
+
+    def _options(self, options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, object]]:
+        for name in _OF_ONE:
+            if name in options:
+                raise UsageError(
+                    f"Toolset of {self._of} got {name}=, which is for one tool. Put @tool({name}=...) on the method."
+                )
+        given = {key: options.pop(key) for key in OPTIONS if key in options}
+        fixed: Mapping[str, object] = options.pop("fixed", None) or {}
+        return given, {**fixed, **options}
+
+    def _make(
+        self,
+        method: Callable[..., Any],
+        name: str,
+        plain: FunctionType,
+        in_thread: bool,
+        given: Mapping[str, Any],
+        fixed: Mapping[str, object],
+    ) -> SomeTool:
+        is_async = _is_async(plain)
+        if not is_async and not in_thread:
+            raise UsageError(
+                f"Toolset of {self._of}: {plain.__name__} is a plain def, which would block the event loop. Make it an "
+                f"async def, run plain methods in threads (in_thread=True), or leave it out (exclude={plain.__name__!r})."
+            )
+        return Tool(method, name=name, in_thread=not is_async, fixed=fixed, **given)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The tools' names, in the order of the methods."""
+        return tuple(self._tools)
+
+    def __iter__(self) -> Iterator[SomeTool]:
+        return iter(self._tools.values())
+
+    def __len__(self) -> int:
+        return len(self._tools)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._tools
+
+    def __getitem__(self, name: str) -> SomeTool:
+        found = self._tools.get(name)
+        if found is None:
+            raise NotRegisteredError("tool", name, self.names)
+        return found
+
+    def __repr__(self) -> str:
+        return f"Toolset({self._of}: {', '.join(self._tools)})"
+
+
+def _methods(kind: type) -> dict[str, FunctionType | SomeTool]:
+    """The annotated public methods of a class and those above it, in the order in which they are first written."""
+    found: dict[str, object] = {}
+    for owner in reversed(kind.__mro__[:-1]):
+        found.update({name: value for name, value in vars(owner).items() if not name.startswith("_")})
+    methods: dict[str, FunctionType | SomeTool] = {}
+    for name, value in found.items():
+        behind: object = cast("Any", value).__func__ if isinstance(value, staticmethod | classmethod) else value
+        if isinstance(behind, Tool):
+            methods[name] = cast("SomeTool", behind)
+        elif isinstance(behind, FunctionType) and return_annotation(behind) is not MISSING:
+            methods[name] = behind
+    return methods
+
+
+def _is_async(function: FunctionType) -> bool:
+    return inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
+
+
+def _parameters(function: FunctionType) -> tuple[str, ...]:
+    code = function.__code__
+    return code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+
+
+def _patterns(given: str | Iterable[str]) -> tuple[str, ...]:
+    return (given,) if isinstance(given, str) else tuple(given)
+
+
+def _matches(name: str, patterns: tuple[str, ...]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)

@@ -1,0 +1,469 @@
+"""The recipes of docs/around.md, taken from the page: each is short, and holds with `call` and with `stream`."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from eventlog import use
+
+from agentflow import (
+    ActingChunk,
+    Agent,
+    CallEnded,
+    Error,
+    Hook,
+    ModelChunk,
+    ModelError,
+    Msg,
+    PostActing,
+    PreActing,
+    ReasoningChunk,
+    Session,
+    ToolUseBlock,
+    ToolUseDelta,
+    Veto,
+    tool,
+)
+from agentflow.testing import ScriptedModel
+from agentflow.testing.clock import run_virtual
+
+PAGE = Path(__file__).parents[2] / "docs" / "around.md"
+BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+DEFINES = (ast.Import, ast.ImportFrom, ast.ClassDef)
+
+
+def _recipes() -> dict[str, tuple[ast.ClassDef, str]]:
+    return {
+        node.name: (node, block) for block in BLOCKS for node in ast.parse(block).body if isinstance(node, ast.ClassDef)
+    }
+
+
+RECIPES = _recipes()
+
+
+def recipe(name: str) -> Any:
+    """A class of the page, with what its block imports and the constants it uses."""
+    block = RECIPES[name][1]
+    names: dict[str, Any] = {}
+    for node in ast.parse(block).body:
+        constant = (
+            isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id.isupper()
+        )
+        if constant or isinstance(node, DEFINES):
+            exec(compile(ast.Module([node], []), str(PAGE), "exec"), names)
+    return names[name]
+
+
+class Run:
+    """What a call gave: the reply or the error, the chunks that a reader would have seen, and all its events."""
+
+    def __init__(self, agent: Agent) -> None:
+        self.agent = agent
+        self.events: list[Any] = []
+        self.text = ""
+        self.outcome = ""
+        self.error: BaseException | None = None
+
+    @property
+    def chunks(self) -> list[str]:
+        return [
+            e.incremental_chunk.text for e in self.events if isinstance(e, ReasoningChunk) and e.incremental_chunk.text
+        ]
+
+
+class _Watch(Hook):
+    observer = True
+    priority = 1000
+
+    def __init__(self, events: list[Any]) -> None:
+        self.seen = events
+
+    def on_event(self, event: Any) -> None:
+        self.seen.append(event)
+
+
+@pytest.fixture(params=["call", "stream"])
+def path(request: pytest.FixtureRequest) -> str:
+    """Streamed and not."""
+    return str(request.param)
+
+
+async def go(path: str, agent: Agent, text: str = "go", session: Session | None = None) -> Run:
+    run = Run(agent)
+    try:
+        if path == "call":
+            await agent.call(text, session=session, hooks=[_Watch(run.events)])
+        else:
+            async with agent.stream(text, session=session) as events:
+                async for event in events:
+                    run.events.append(event)
+    except Exception as error:
+        run.error = error
+    ended = run.events[-1]
+    assert isinstance(ended, CallEnded)
+    run.outcome = ended.outcome
+    run.text = (session or agent.session()).messages[-1].text
+    return run
+
+
+async def _hang() -> None:
+    await asyncio.sleep(3600)
+
+
+def sleeps(seconds: float) -> Callable[[], Any]:
+    return lambda: asyncio.sleep(seconds)
+
+
+class LoopClock:
+    """The time of the (virtual) event loop."""
+
+    def now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def monotonic(self) -> float:
+        return asyncio.get_running_loop().time()
+
+
+DOWN = ModelError("overloaded", retryable=True)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_recipe_is_ten_lines_or_fewer(name: str) -> None:
+    """Blank lines apart, each hook of the page has at most ten lines."""
+    node, block = RECIPES[name]
+    lines = block.splitlines()[node.lineno - 1 : node.end_lineno]
+    assert len([line for line in lines if line.strip()]) <= 10
+    assert max(map(len, lines)) <= 120
+
+
+async def test_retry(path: str) -> None:
+    """Two failures, one of them in mid-sentence; the reader is told that the half sentence is void."""
+    model = ScriptedModel([DOWN, ["half ", DOWN], ["who", "le"]])
+    run = await go(path, Agent("a", model, hooks=[recipe("Retry")()]))
+    assert (run.text, run.chunks) == ("whole", ["half ", "who", "le"])
+    restarts = [e.incremental_chunk.text for e in run.events if isinstance(e, ReasoningChunk) and e.restart]
+    assert restarts == ["who"]
+
+
+async def test_retry_gives_up(path: str) -> None:
+    """The third failure is the caller's; three attempts were made."""
+    model = ScriptedModel([DOWN, DOWN, DOWN, "never"])
+    run = await go(path, Agent("a", model, hooks=[recipe("Retry")()]))
+    assert (run.error, run.outcome, len(model.requests)) == (DOWN, "failed", 3)
+
+
+def test_backoff(path: str) -> None:
+    """The pauses lie between the attempts; an error that is not worth it ends the call at once."""
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        asked: list[float] = []
+
+        def answer(request: Any) -> Any:
+            asked.append(loop.time())
+            return DOWN if len(asked) < 3 else "fine"
+
+        run = await go(path, Agent("a", ScriptedModel(answer), hooks=[recipe("Backoff")(1, 4)]))
+        assert (run.text, asked) == ("fine", [0, 1, 5])
+        refused = ModelError("bad key", retryable=False)
+        model = ScriptedModel([refused, "never"])
+        run = await go(path, Agent("a", model, hooks=[recipe("Backoff")(1, 4)]))
+        assert (run.error, len(model.requests)) == (refused, 1)
+
+    run_virtual(main())
+
+
+@pytest.mark.parametrize(
+    ("script", "text"),
+    [
+        (["a", sleeps(4), "b"], "ab"),
+        (["a", sleeps(6), "b"], None),
+        (["a", *[sleeps(4), "b"] * 8], None),
+    ],
+    ids=["in time", "a gap", "altogether"],
+)
+def test_patience(path: str, script: list[Any], text: str | None) -> None:
+    """Five seconds for a chunk and thirty altogether: the call fails with a TimeoutError, and the model is let go."""
+
+    async def main() -> None:
+        model = ScriptedModel([script])
+        run = await go(path, Agent("a", model, hooks=[recipe("Patience")(5, 30)]))
+        assert isinstance(run.error, TimeoutError) is (text is None)
+        assert text is None or run.text == text
+        assert model.open_streams == 0
+
+    run_virtual(main())
+
+
+async def test_fallback(path: str) -> None:
+    """The backup starts over; what the first model had said is void."""
+    backup = ScriptedModel([["spare ", "answer"]], name="backup")
+    run = await go(path, Agent("a", ScriptedModel([["half", DOWN]]), hooks=[recipe("Fallback")(backup)]))
+    assert (run.text, run.chunks) == ("spare answer", ["half", "spare ", "answer"])
+    assert not [event for event in run.events if isinstance(event, Error)]
+
+
+async def test_cache_of_results(path: str) -> None:
+    """The same call of a tool runs once; failures are not kept, and each call has an answer of its own."""
+    runs: list[str] = []
+
+    @tool(type="read")
+    async def look(at: str) -> str:
+        """Look."""
+        runs.append(at)
+        if at == "bad":
+            raise ValueError("no")
+        return f"saw {at}"
+
+    looks = [use(f"t{n}", "look", at=at) for n, at in enumerate(["a", "bad"])]
+    again = [use(f"u{n}", "look", at=at) for n, at in enumerate(["a", "bad", "b"])]
+    run = await go(path, Agent("a", ScriptedModel([looks, again, "end"]), tools=[look], hooks=[recipe("Cache")()]))
+    assert sorted(runs) == ["a", "b", "bad", "bad"]
+    answers = {e.tool_result.tool_use_id: e.tool_result.text for e in run.events if isinstance(e, PostActing)}
+    assert (answers["t0"], answers["u0"], answers["u2"]) == ("saw a", "saw a", "saw b")
+    assert answers["t1"] == answers["u1"]
+
+
+async def test_cache_of_replies(path: str) -> None:
+    """The second reply comes from the cache, chunk by chunk, at no cost; a reply that broke off is not kept."""
+    model = ScriptedModel([["half", DOWN], [ModelChunk("Hel"), ModelChunk("lo.", finish_reason="stop")]])
+    agent = Agent("a", model, hooks=[recipe("Replies")()])
+    sessions = [Session.fresh() for _ in range(3)]
+    runs = [await go(path, agent, session=session) for session in sessions]
+    assert [run.error for run in runs] == [DOWN, None, None]
+    assert [run.chunks for run in runs[1:]] == [["Hel", "lo."]] * 2
+    assert (len(model.requests), runs[2].events[-1].usage.total_tokens) == (2, 0)
+
+
+@pytest.mark.parametrize(
+    ("first", "text", "asked"),
+    [
+        ([sleeps(1), "first"], "first", 0),
+        ([sleeps(3), "first"], "spare", 1),
+        (["begun ", sleeps(30), "and done"], "begun and done", 0),
+    ],
+    ids=["fast", "slow", "slow later"],
+)
+def test_hedge(path: str, first: list[Any], text: str, asked: int) -> None:
+    """A second attempt begins after two seconds of silence; the one that speaks first is the reply, the other is let go."""
+
+    async def main() -> None:
+        model, spare = ScriptedModel([first]), ScriptedModel(["spare"], name="spare")
+        run = await go(path, Agent("a", model, hooks=[recipe("Hedge")(2, spare)]))
+        assert (run.text, len(spare.requests), model.open_streams, spare.open_streams) == (text, asked, 0, 0)
+        assert not [event for event in run.events if isinstance(event, ReasoningChunk) and event.restart]
+
+    run_virtual(main())
+
+
+def test_at_once(path: str) -> None:
+    """Five calls, two at a time; one that is cancelled while it waits or works gives its place back."""
+
+    async def main() -> None:
+        model = ScriptedModel(lambda request: [sleeps(10), "done"])
+        most = 0
+
+        class Counts(Hook):
+            priority = 200
+
+            def around(self, event: Any, source: Any) -> Any:
+                nonlocal most
+                return source.tap(lambda _: None).finally_action(lambda: None)
+
+        slots = recipe("AtOnce")(2)
+        agent = Agent("a", model, hooks=[slots, Counts()])
+        calls = [asyncio.create_task(go(path, agent, session=Session.fresh())) for _ in range(5)]
+        for _ in range(3):
+            await asyncio.sleep(5)
+            most = max(most, model.open_streams)
+        calls[3].cancel()
+        calls[4].cancel()
+        await asyncio.gather(*calls, return_exceptions=True)
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        await asyncio.gather(*(go(path, agent, session=Session.fresh()) for _ in range(4)))
+        assert (most, loop.time() - began, model.open_streams) == (2, 20, 0)
+
+    run_virtual(main())
+
+
+def test_pace(path: str) -> None:
+    """Five calls at once go out ten seconds apart; after a pause the next one goes at once."""
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        asked: list[float] = []
+
+        def answer(request: Any) -> str:
+            asked.append(loop.time())
+            return "x"
+
+        agent = Agent("a", ScriptedModel(answer), hooks=[recipe("Pace")(10)], clock=LoopClock())
+        await asyncio.gather(*(go(path, agent, session=Session.fresh()) for _ in range(4)))
+        await asyncio.sleep(100)
+        await go(path, agent)
+        assert asked == [0, 10, 20, 30, 130]
+
+    run_virtual(main())
+
+
+SPLITS = [
+    (["The se", "cr", "et is 42"], "The *** is 42"),
+    (["s", "e", "c", "r", "e", "t"], "***"),
+    (["a secret, two sec", "", "rets"], "a ***, two ***s"),
+    (["a secon", "d of sec"], "a second of sec"),
+    (["sesecret", "secr", "esecret"], "se***secre***"),
+    (["nothing"], "nothing"),
+]
+
+
+@pytest.mark.parametrize(("pieces", "text"), SPLITS)
+async def test_redact_over_chunk_borders(path: str, pieces: list[str], text: str) -> None:
+    """A word that the chunks cut is caught before a reader sees any of it; what only looked like it comes through."""
+    run = await go(path, Agent("a", ScriptedModel([pieces]), hooks=[recipe("Redact")()]))
+    assert (run.text, "".join(run.chunks)) == (text, text)
+    seen = ""
+    for chunk in run.chunks:  # at no moment had the reader more than the masked text
+        seen += chunk
+        assert text.startswith(seen)
+    assert "secret" not in repr(run.events)
+
+
+async def test_redact_before_a_tool_call_and_after_a_restart(path: str) -> None:
+    """What waits goes out before a tool call, so the order of the reply stays; a restart drops what waited."""
+    call = ModelChunk(tool_uses=(ToolUseDelta(0, "t1", "nothing", "{}"),))
+    script = [[ModelChunk("go sec"), call], ["the sec", DOWN], ["the sec", "ond"]]
+    hooks = [recipe("Redact")(), recipe("Retry")()]
+    hooks[1].priority = 200  # inside: the mask sees both attempts
+    agent = Agent("a", ScriptedModel(script), hooks=hooks)
+    run = await go(path, agent)
+    assert [block.type for block in agent.session().messages[1].content] == ["text", "tool_use"]
+    assert agent.session().messages[1].text == "go sec"
+    assert run.text == "the second"
+
+
+async def test_mask_of_a_tools_pieces(path: str) -> None:
+    """The pieces of a tool are changed on their way to the reader, and so is what they add up to."""
+
+    @tool
+    async def read() -> Any:
+        """Read."""
+        yield "a secret "
+        yield "line"
+
+    agent = Agent("a", ScriptedModel([use("t1", "read"), "end"]), tools=[read], hooks=[recipe("Mask")()])
+    run = await go(path, agent)
+    assert [event.chunk for event in run.events if isinstance(event, ActingChunk)] == ["a *** ", "line"]
+    assert agent.session().messages[2].tool_results[0].text == "a *** line"
+
+
+@pytest.mark.parametrize("name", ["Moderate", "ModerateFirst"])
+def test_a_check_that_races_the_model(path: str, name: str) -> None:
+    """A check that says no cancels the model; one that says yes leaves the reply as it is; a model that fails cancels the
+    check. Who must not see a word before the check is done sees none."""
+
+    class Slow(recipe(name)):  # type: ignore[misc]
+        cancelled = 0
+
+        async def check(self, text: str) -> None:
+            try:
+                await asyncio.sleep(5)
+            except asyncio.CancelledError:
+                Slow.cancelled += 1
+                raise
+            if text == "bad":
+                raise Veto("no")
+
+    async def main() -> None:
+        model = ScriptedModel([["half ", _hang], ["a", "b"], ["half", DOWN]])
+        agent = Agent("a", model, hooks=[Slow()])
+        first = await go(path, agent, "bad", Session.fresh())
+        assert (first.text, first.outcome, model.open_streams) == ("no", "denied", 0)
+        assert first.chunks == (["half "] if name == "Moderate" else [])
+        second = await go(path, agent, "good", Session.fresh())
+        assert (second.text, second.chunks) == ("ab", ["a", "b"])
+        third = await go(path, agent, "good", Session.fresh())
+        assert (third.error, Slow.cancelled) == (DOWN, 1)
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    run_virtual(main())
+
+
+async def test_retry_of_a_tool(path: str) -> None:
+    """The tool runs three times, and there is one PreActing and one PostActing."""
+    tries: list[int] = []
+
+    @tool(type="read")
+    async def fetch_page() -> str:
+        """Fail twice."""
+        tries.append(1)
+        if len(tries) < 3:
+            raise ConnectionError("not yet")
+        return "page"
+
+    agent = Agent(
+        "a", ScriptedModel([use("t1", "fetch_page"), "end"]), tools=[fetch_page], hooks=[recipe("RetryTool")()]
+    )
+    run = await go(path, agent)
+    kinds = [type(event) for event in run.events if isinstance(event, PreActing | PostActing)]
+    assert (kinds, len(tries)) == ([PreActing, PostActing], 3)
+    assert agent.session().messages[2].tool_results[0].text == "page"
+
+
+async def test_only_tools_applies_to_around(path: str) -> None:
+    """A hook with `only_tools` wraps the work of those tools, and is not asked about others; other stages are not about one
+    tool, and it wraps them all."""
+    wrapped: list[str] = []
+
+    class Wraps(Hook):
+        only_tools = ("delete_*",)
+
+        def around(self, event: Any, source: Any) -> Any:
+            wrapped.append(event.tool_use.name if isinstance(event, PreActing) else type(event).__name__)
+            return source
+
+    @tool(type="read")
+    async def delete_it() -> str:
+        """Delete."""
+        return "deleted"
+
+    @tool(type="read")
+    async def keep_it() -> str:
+        """Keep."""
+        return "kept"
+
+    calls = [ToolUseBlock("t1", "delete_it"), ToolUseBlock("t2", "keep_it")]
+    run = await go(path, Agent("a", ScriptedModel([calls, "end"]), tools=[delete_it, keep_it], hooks=[Wraps()]))
+    assert run.text == "end"
+    assert wrapped == ["PreCall", "PreReasoning", "PreToolRound", "delete_it", "PreReasoning"]
+
+
+async def test_timing(path: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The whole call is timed, one that fails included."""
+    agent = Agent("a", ScriptedModel(["fine", DOWN]), hooks=[recipe("Timing")()])
+    await go(path, agent)
+    await go(path, agent)
+    assert re.fullmatch(r"(took \d+\.\d{3} s\n){2}", capsys.readouterr().out)
+
+
+async def test_wrappers_of_several_hooks_nest_by_priority(path: str) -> None:
+    """Retry outside, mask inside: the mask begins anew with each attempt."""
+    retry, redact = recipe("Retry")(), recipe("Redact")()
+    retry.priority, redact.priority = 10, 50
+    model = ScriptedModel([["a sec", DOWN], ["a sec", "ret"]])
+    agent = Agent("a", model, hooks=[redact, retry])
+    run = await go(path, agent)
+    assert (run.text, "".join(run.chunks)) == ("a ***", "a a ***")
+
+
+def test_a_chunk_is_copied_whole() -> None:
+    """What the recipes rely on: `dataclasses.replace` keeps the other fields of a chunk."""
+    chunk = ModelChunk("a", finish_reason="stop")
+    assert (replace(chunk, text="b").finish_reason, Msg.assistant("x").text) == ("stop", "x")

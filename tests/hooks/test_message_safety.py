@@ -1,0 +1,444 @@
+"""Whatever hooks inject, edit, drop or reorder, strict providers accept the conversation: over real HTTP, on both wires."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from agentflow import (
+    Agent,
+    DataBlock,
+    Hook,
+    Msg,
+    Recover,
+    Session,
+    TextBlock,
+    ThinkingBlock,
+    ToolEmitter,
+    ToolResultBlock,
+    ToolUseBlock,
+    on,
+    tool,
+)
+from agentflow.events import (
+    ActingChunk,
+    CallEnded,
+    Error,
+    Event,
+    MessagesAdded,
+    PostActing,
+    PostCall,
+    PostReasoning,
+    PostToolRound,
+    PreActing,
+    PreCall,
+    PreReasoning,
+    PreToolRound,
+    ReasoningChunk,
+)
+from agentflow.models.litellm import close_clients
+from agentflow.testing.wire import Call, Reply, Say, ToolCall, WireServer
+
+sys.path.append(str(Path(__file__).parents[1] / "end_to_end"))
+
+from wired import WIRES, Wired
+
+
+@pytest.fixture(params=WIRES)
+async def wired(request: pytest.FixtureRequest) -> AsyncIterator[Wired]:
+    """Each wire in turn."""
+    yield Wired(request.param)
+    await close_clients()
+
+
+@tool(type="read")
+async def look(at: str, emitter: ToolEmitter) -> str:
+    """Look."""
+    await emitter.emit(f"looking at {at}")
+    if at == "nowhere":
+        raise LookupError("there is no such place")
+    return f"saw {at}"
+
+
+@tool
+async def walk(to: str) -> str:
+    """Walk."""
+    return f"walked to {to}"
+
+
+ROUND = Reply(
+    "Let me see.",
+    calls=(
+        ToolCall("look", {"at": "left"}, "t1"),
+        ToolCall("look", {"at": "nowhere"}, "t2"),
+        ToolCall("walk", {"to": "right"}, "t3"),
+        ToolCall("fly", {}, "t4"),
+    ),
+)
+SCRIPT = [ROUND, Call("walk", {"to": "home"}, id="t5"), Say("Done."), Say("Welcome.")]
+
+KINDS: list[type[Event]] = [
+    PreCall,
+    PreReasoning,
+    ReasoningChunk,
+    PostReasoning,
+    PreToolRound,
+    PreActing,
+    ActingChunk,
+    Error,
+    PostActing,
+    PostToolRound,
+    PostCall,
+    MessagesAdded,
+]
+
+
+class Injects(Hook):
+    """Injects a user's and an assistant's message at each event of one kind, each time with its number."""
+
+    def __init__(self, kind: type[Event], keep: bool) -> None:
+        self.kind = kind
+        self.keep = keep
+        self.count = 0
+
+    def on_event(self, event: Any) -> None:
+        if isinstance(event, self.kind) and not (isinstance(event, MessagesAdded) and self.count > 3):
+            self.count += 1
+            said = (f"note {self.count}", Msg.assistant(f"thought {self.count}"))
+            event.context.inject(*said, keep=self.keep, source="injects")
+
+
+def _first_note(event: PreToolRound) -> None:
+    """So that messages are added in any case."""
+    event.context.inject("by the way", source="first")
+
+
+def texts(body: Any) -> str:
+    """A request's body as text, to look for words in."""
+    return repr(body)
+
+
+@pytest.mark.parametrize("keep", [True, False], ids=["kept", "transient"])
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+async def test_injected_from_any_event(wired: Wired, kind: type[Event], keep: bool) -> None:
+    """From each event, in a run with parallel tools, a failing and an unknown one: the wire accepts all requests; kept messages
+    are in the history, marked with their source, transient ones in one request and never in the history."""
+    hook = Injects(kind, keep)
+    async with wired.serve(SCRIPT) as server:
+        hooks = [hook, on("before_tool_round")(_first_note)]
+        agent = Agent("a", wired.model(server, retries=0), tools=[look, walk], hooks=hooks, system="Be good.")
+        async with agent.stream("Go.") as events:
+            seen = [event async for event in events]
+        first = hook.count
+        await agent.call("And now?")
+    assert first > 0
+    assert [type(event) for event in seen].count(CallEnded) == 1
+    stored = [msg for msg in agent.session().messages if msg.metadata.get("synthetic") == "injects"]
+    sent = [request.body for request in server.requests]
+    if keep:
+        assert len(stored) == 2 * hook.count
+        assert all(f"note {n}" in texts(sent[-1]) for n in range(1, first + 1))
+    else:
+        assert stored == []
+        for n in range(1, hook.count + 1):
+            where = [index for index, body in enumerate(sent) if f"note {n}'" in texts(body)]
+            assert len(where) <= 1
+
+
+async def test_an_injected_message_lands_behind_the_round(wired: Wired) -> None:
+    """What parallel tools' hooks inject waits for the round's end, and stands there in call order; its source is on it."""
+    turn = asyncio.Event()
+
+    class Notes(Hook):
+        async def on_event(self, event: Any) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+            if isinstance(event, PostActing):
+                if event.tool_use.id == "t1":
+                    await turn.wait()
+                event.context.inject(f"about {event.tool_use.id}", source="notes")
+                turn.set()
+
+    script = [Reply(calls=ROUND.calls[:2]), Say("Done.")]
+    async with wired.serve(script) as server:
+        agent = Agent("a", wired.model(server), tools=[look], hooks=[Notes()])
+        await agent.call("Go.")
+    messages = agent.session().messages
+    assert [msg.role for msg in messages] == ["user", "assistant", "tool", "user", "user", "assistant"]
+    assert [(msg.text, msg.metadata["synthetic"]) for msg in messages[3:5]] == [
+        ("about t1", "notes"),
+        ("about t2", "notes"),
+    ]
+
+
+async def test_injected_while_an_error_is_reported(wired: Wired) -> None:
+    """An injection while a broken model call is reported lands too, whether the call is saved or lost; the next one works."""
+
+    class Saves(Hook):
+        def on_event(self, event: Any) -> Any:
+            if isinstance(event, Error) and event.fatal:
+                event.context.inject("it broke", source="saves")
+                return Recover("Sorry.") if event.context.session_id == "saved" else None
+            return None
+
+    from agentflow.testing.wire import Fault
+
+    async with wired.serve(
+        [Fault.status(400), Fault.status(400), Say("Hello."), Say("Hello.")], strict=False
+    ) as server:
+        agent = Agent("a", wired.model(server, retries=0), hooks=[Saves()])
+        assert (await agent.call("Go.", session="saved")).text == "Sorry."
+        with pytest.raises(Exception, match="400"):
+            await agent.call("Go.", session="lost")
+        for session in ("saved", "lost"):
+            assert (await agent.call("Again.", session=session)).text == "Hello."
+            assert "it broke" in [msg.text for msg in agent.session(session).messages]
+
+
+# ---- edits
+
+
+MAKE: dict[str, Callable[[list[Msg]], list[Msg]]] = {
+    "nothing at all": lambda messages: [],
+    "without the first": lambda messages: messages[1:],
+    "without the user": lambda messages: [msg for msg in messages if msg.role != "user"],
+    "without the results": lambda messages: [msg for msg in messages if msg.role != "tool"],
+    "without the calls": lambda messages: [msg for msg in messages if msg.role != "assistant"],
+    "reversed": lambda messages: messages[::-1],
+    "twice": lambda messages: [*messages, *messages],
+    "a thought at the end": lambda messages: [*messages, Msg.assistant("I think ...")],
+    "a system message at the end": lambda messages: [*messages, Msg.system("Stop soon.")],
+    "a system message between": lambda messages: [m for msg in messages for m in (msg, Msg.system("Hm."))],
+    "a note between calls and results": lambda messages: [m for msg in messages for m in (msg, Msg.user("Hm."))],
+    "a thought between calls and results": lambda messages: [
+        m for msg in messages for m in (msg, Msg.assistant("Hm."))
+    ],
+    "only assistants": lambda messages: [Msg.assistant("a"), Msg.assistant("b")],
+    "only a system message": lambda messages: [Msg.system("Be good.")],
+    "empty messages": lambda messages: [Msg.user(""), Msg.assistant("  "), *messages, Msg.user(" \n")],
+    "a call nobody answered": lambda messages: [*messages, Msg("assistant", (ToolUseBlock("x1", "walk", {}),), id="x")],
+    "a result nobody asked for": lambda messages: [
+        *messages,
+        Msg("tool", (ToolResultBlock("x9", "walk", "there"),), id="x"),
+    ],
+    "a call of the user": lambda messages: [*messages, Msg("user", (ToolUseBlock("x1", "walk", {}),), id="x")],
+    "a result of the user": lambda messages: [*messages, Msg("user", (ToolResultBlock("t1", "walk", "x"),), id="x")],
+    "ids that no wire takes": lambda messages: [
+        *messages,
+        Msg("assistant", (ToolUseBlock("a b/ü", "walk", {}), ToolUseBlock("", "no such tool!", {})), id="x"),
+    ],
+    "unsigned thoughts": lambda messages: [
+        Msg.user("Go."),
+        Msg("assistant", (ThinkingBlock("hm", None),), id="x"),
+        Msg("assistant", (ThinkingBlock("hm", None), ToolUseBlock("x1", "walk", {})), id="y"),
+    ],
+    "the round doubled": lambda messages: [*messages[:1], *[m for msg in messages[1:] for m in (msg, msg)]],
+}
+
+
+@pytest.mark.parametrize("edit", MAKE)
+async def test_edits_of_a_request(wired: Wired, edit: str) -> None:
+    """Whatever a hook makes of `PreReasoning.input_messages`, before any request of a run, the wire accepts it."""
+
+    class Edits(Hook):
+        def on_event(self, event: Any) -> None:
+            if isinstance(event, PreReasoning):
+                event.input_messages = MAKE[edit](list(event.input_messages))
+
+    async with wired.serve(SCRIPT) as server:
+        agent = Agent("a", wired.model(server, retries=0), tools=[look, walk], hooks=[Edits()], system="Be good.")
+        await agent.call("Go.")
+        await agent.call("And now?")
+        assert len(server.requests) == 4
+
+
+def ids(prefix: str) -> st.SearchStrategy[str]:
+    return st.sampled_from([f"{prefix}1", f"{prefix}2", "t1", "t2", "h1", "h2", "", "a b"])
+
+
+TEXTS = st.sampled_from(["", " ", "note", "a\nb", "ü", "\t"])
+USES = st.builds(ToolUseBlock, ids("x"), st.sampled_from(["walk", "look", "gone", ""]), st.just({"to": "a"}))
+RESULTS = st.builds(ToolResultBlock, ids("x"), st.just("walk"), TEXTS)
+THOUGHTS = st.builds(ThinkingBlock, TEXTS, st.sampled_from([None, "", "sig"]))
+WORDS = st.builds(TextBlock, TEXTS)
+IMAGE = st.just(DataBlock("image/png", b"\x89PNG\r\n\x1a\n"))
+INSERTED = st.one_of(
+    st.builds(Msg.user, TEXTS),
+    st.builds(Msg.assistant, TEXTS),
+    st.builds(Msg.system, TEXTS),
+    st.builds(
+        lambda blocks: Msg("assistant", tuple(blocks), id="m"), st.lists(st.one_of(WORDS, USES, THOUGHTS), max_size=3)
+    ),
+    st.builds(lambda blocks: Msg("tool", tuple(blocks), id="m"), st.lists(RESULTS, max_size=2)),
+    st.builds(
+        lambda blocks: Msg("user", tuple(blocks), id="m"), st.lists(st.one_of(WORDS, IMAGE, RESULTS), max_size=2)
+    ),
+)
+PLACE = st.integers(0, 12)
+EDIT = st.one_of(
+    st.tuples(st.just("drop"), PLACE, st.none()),
+    st.tuples(st.just("copy"), PLACE, PLACE),
+    st.tuples(st.just("move"), PLACE, PLACE),
+    st.tuples(st.just("insert"), PLACE, INSERTED),
+    st.tuples(st.just("keep"), PLACE, PLACE),
+)
+
+
+def edited(messages: list[Msg], edits: list[Any]) -> list[Msg]:
+    """The messages after some edits; places are taken modulo the length."""
+    for kind, place, what in edits:
+        at = place % (len(messages) or 1)
+        if kind == "insert":
+            messages.insert(at, what)
+        elif messages and kind == "drop":
+            del messages[at]
+        elif messages and kind == "copy":
+            messages.insert(what % len(messages), messages[at])
+        elif messages and kind == "move":
+            messages.insert(what % len(messages), messages.pop(at))
+        elif messages and kind == "keep":
+            messages = messages[at : at + what]
+    return messages
+
+
+def base() -> list[Msg]:
+    """A conversation with two rounds, one of them with two tools."""
+    return [
+        Msg.user("Go."),
+        Msg(
+            "assistant",
+            (
+                TextBlock("Let me see."),
+                ToolUseBlock("h1", "look", {"at": "a"}),
+                ToolUseBlock("h2", "walk", {"to": "b"}),
+            ),
+            id="1",
+        ),
+        Msg("tool", (ToolResultBlock("h1", "look", "saw a"), ToolResultBlock("h2", "walk", "walked")), id="2"),
+        Msg("assistant", (ToolUseBlock("h3", "walk", {"to": "c"}),), id="3"),
+        Msg("tool", (ToolResultBlock("h3", "walk", "no", "error"),), id="4"),
+        Msg.assistant("Done."),
+    ]
+
+
+class Rewrites(Hook):
+    """Makes the given edits to every request."""
+
+    def __init__(self, edits: list[Any]) -> None:
+        self.edits = edits
+
+    def on_event(self, event: Any) -> None:
+        if isinstance(event, PreReasoning):
+            event.input_messages = edited(list(event.input_messages), self.edits)
+
+
+class Line:
+    """A server and a model on a loop that outlives the examples."""
+
+    def __init__(self, wire: str) -> None:
+        self.runner = asyncio.Runner()
+        self.wired = Wired(wire)
+        self.calls = 0
+        build = WireServer.openai if wire == "openai" else WireServer.anthropic
+        self.server = build(self.answer)
+        self.runner.run(self.server.__aenter__())
+        self.model = self.wired.model(self.server, retries=0)
+
+    def answer(self, request: Any) -> Any:
+        self.calls += 1
+        if self.calls % 2:
+            return Reply(
+                calls=(
+                    ToolCall("look", {"at": "a"}, f"t{self.calls}a"),
+                    ToolCall("walk", {"to": "b"}, f"t{self.calls}b"),
+                )
+            )
+        return Say("Done.")
+
+    def call(self, *hooks: Hook) -> str:
+        """Two calls on the base conversation; no request may be refused."""
+        hook_list = [*hooks]
+        agent = Agent("a", self.model, tools=[look, walk], hooks=hook_list, system="Be good.", default_hooks=())
+        before = len(self.server.requests)
+        self.calls = 0
+        session = Session.fresh(messages=base())
+        reply = self.runner.run(agent.call("And now?", session=session))
+        again = self.runner.run(agent.call("And then?", session=session))
+        refused = [request.refused for request in self.server.requests[before:]]
+        assert refused == [None] * len(refused)
+        assert len(refused) >= 2
+        return f"{reply.outcome} {again.outcome}"
+
+    def close(self) -> None:
+        self.runner.run(close_clients())
+        self.runner.run(self.server.__aexit__(None, None, None))
+        self.runner.close()
+
+
+@pytest.fixture(params=WIRES, scope="module")
+def wire_line(request: pytest.FixtureRequest) -> Iterator[Line]:
+    """Each wire in turn, one server for all examples."""
+    made = Line(request.param)
+    yield made
+    made.close()
+
+
+PROPERTY = settings(
+    max_examples=60,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+
+
+@PROPERTY
+@given(edits=st.lists(EDIT, max_size=6))
+def test_random_edits_of_requests(wire_line: Line, edits: list[Any]) -> None:
+    """Random edits (drop, copy, move, insert anything) to each request of a run with tools: the wire never refuses."""
+    assert wire_line.call(Rewrites(edits)) == "completed completed"
+
+
+@PROPERTY
+@given(messages=st.lists(INSERTED, max_size=6))
+def test_random_requests(wire_line: Line, messages: list[Msg]) -> None:
+    """A request made of anything at all is made legal: the wire never refuses."""
+
+    class Replaces(Hook):
+        def on_event(self, event: Any) -> None:
+            if isinstance(event, PreReasoning):
+                event.input_messages = messages
+
+    assert wire_line.call(Replaces()) == "completed completed"
+
+
+REPLIES = st.builds(
+    lambda blocks: Msg("assistant", tuple(blocks), id="m"), st.lists(st.one_of(WORDS, USES, THOUGHTS), max_size=4)
+)
+
+
+@PROPERTY
+@given(replies=st.lists(REPLIES, max_size=2), results=st.lists(TEXTS, max_size=4), said=TEXTS)
+def test_random_replies_results_and_inputs(wire_line: Line, replies: list[Msg], results: list[str], said: str) -> None:
+    """What history holds may be rewritten at will, in `PreCall`, `PostReasoning`, `PostActing` and `PostCall`: what the later
+    requests make of it is accepted."""
+
+    class Rewrites(Hook):
+        def on_event(self, event: Any) -> None:
+            match event:
+                case PreCall():
+                    event.input_messages = [Msg.user(said), Msg.assistant(said), *event.input_messages]
+                case PostReasoning() if replies:
+                    event.reasoning_result = replies.pop(0)
+                case PostActing() if results:
+                    event.tool_result = ToolResultBlock(event.tool_use.id, event.tool_use.name, results.pop(0))
+                case PostCall() if not event.final_message.tool_uses:
+                    event.final_message = Msg.assistant(said)
+                case _:
+                    pass
+
+    assert wire_line.call(Rewrites()) == "completed completed"

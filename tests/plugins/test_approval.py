@@ -1,0 +1,366 @@
+"""Approval: who decides, what is remembered where, and that silence means no."""
+
+import asyncio
+import io
+import threading
+from typing import Any
+
+import pytest
+from eventlog import history, use
+from wired import Wired
+
+from agentflow import Agent, Approve, Hook, tool
+from agentflow.errors import UsageError
+from agentflow.events import PreActing
+from agentflow.messages import ToolUseBlock
+from agentflow.plugins.approval import Allow, Approval, ApprovalRequest, Decision, Refuse
+from agentflow.plugins.approval_terminal import TerminalAsker
+from agentflow.testing import ScriptedModel
+from agentflow.testing.wire import Reply as WireReply
+from agentflow.testing.wire import Say, ToolCall
+
+RAN: list[str] = []
+
+
+@pytest.fixture(autouse=True)
+def _nothing_ran() -> None:
+    RAN.clear()
+
+
+@tool
+async def write(path: str, text: str = "") -> str:
+    """Write a file."""
+    RAN.append(path)
+    return f"wrote {path}"
+
+
+@tool(type="read")
+async def read(path: str) -> str:
+    """Read a file."""
+    RAN.append(path)
+    return f"read {path}"
+
+
+def results(agent: Agent, session: str | None = None) -> list[str]:
+    """The results that the session holds."""
+    return [result.text for msg in agent.session(session).messages for result in msg.tool_results]
+
+
+def calls(*paths: str, name: str = "write") -> ScriptedModel:
+    """A model that asks for a tool once per path, one round each, and then ends."""
+    return ScriptedModel([*[use(f"t{n}", name, path=path) for n, path in enumerate(paths)], "Done."])
+
+
+# ---- over the wire
+
+
+@pytest.mark.parametrize("how", ["call", "stream"])
+async def test_a_refused_call_is_told_to_the_model(wired: Wired, how: str) -> None:
+    """Allowed runs, denied and unapproved do not; the provider gets each reason as a result, in call order."""
+    asked: list[str] = []
+
+    def ask(request: ApprovalRequest) -> bool:
+        asked.append(request.tool_use.input["path"])
+        return request.tool_use.input["path"] == "b"
+
+    script = [
+        WireReply("", calls=tuple(ToolCall("write", {"path": p}, f"t{p[-1]}") for p in ("/tmp/a", "b", "c", "/etc/d"))),
+        Say("Done."),
+    ]
+    async with wired.serve(script) as server:
+        approval = Approval([Allow("write", path="/tmp/*"), Refuse("*", "not in /etc", path="/etc/*")], ask=ask)
+        agent = Agent("a", wired.model(server), tools=[write], hooks=[approval])
+        if how == "stream":
+            async with agent.stream("go") as events:
+                async for _ in events:
+                    pass
+        else:
+            await agent.call("go")
+    assert [answer.text for answer in server.requests[1].results] == [
+        "wrote /tmp/a",
+        "wrote b",
+        "Denied: write was not approved",
+        "Denied: not in /etc",
+    ]
+    assert (RAN, asked) == (["/tmp/a", "b"], ["b", "c"])
+
+
+async def test_suspended_and_resumed(wired: Wired) -> None:
+    """With `suspend=True` the call ends and waits; an approved resume passes, and the provider accepts it all."""
+    async with wired.serve([WireReply("", calls=(ToolCall("write", {"path": "x"}, "t1"),)), Say("Done.")]) as server:
+        agent = Agent("a", wired.model(server), tools=[write], hooks=[Approval(suspend=True)])
+        reply = await agent.call("go", session="s")
+        assert (reply.outcome, RAN) == ("suspended", [])
+        assert reply.pending[0].request == {"tool": "write", "input": {"path": "x"}, "why": "no rule allows it"}
+        assert (await agent.resume("s", {"t1": Approve()})).text == "Done."
+    assert RAN == ["x"]
+
+
+# ---- rules
+
+
+@pytest.mark.parametrize(
+    ("rule", "name", "arguments", "fits"),
+    [
+        (Allow("read_*"), "read_file", {}, True),
+        (Allow("read_*"), "READ_FILE", {}, False),
+        (Allow("w", path="/tmp/*"), "w", {"path": "/tmp/x"}, True),
+        (Allow("w", path="/tmp/*"), "w", {"path": "/etc/x"}, False),
+        (Allow("w", path="*"), "w", {}, False),
+        (Allow("pay", cents="5"), "pay", {"cents": 5}, True),
+        (Allow("pay", when=lambda use: use.input["cents"] < 10), "pay", {"cents": 50}, False),
+        (Refuse("w", list='["a", *'), "w", {"list": ["a", "b"]}, True),
+    ],
+)
+def test_what_a_rule_is_about(rule: Any, name: str, arguments: dict[str, Any], fits: bool) -> None:
+    """The tool's name, the named arguments as text, and the function, all have to fit."""
+    assert rule.fits(ToolUseBlock("t1", name, arguments)) is fits
+
+
+async def test_deny_comes_before_allow_and_holds_when_approved() -> None:
+    """Neither the order of rules, nor a grant, nor a resume with `Approve` gets past a deny rule."""
+    approval = Approval([Allow("*"), Refuse("write", "no", path="/etc/*")], always={"write"})
+    agent = Agent("a", calls("/etc/x", "y"), tools=[write], hooks=[approval])
+    await agent.call("go")
+    assert results(agent) == ["Denied: no", "wrote y"]
+
+    agent = Agent(
+        "b", calls("x"), tools=[write], hooks=[Approval([Refuse("write", "no", path="/etc/*")], suspend=True)]
+    )
+    await agent.call("go", session="s")
+    await agent.resume("s", {"t0": Approve(input={"path": "/etc/passwd"})})
+    assert results(agent, "s") == ["Denied: no"]
+    assert RAN == ["y"]
+
+
+async def test_a_guard_judges_what_will_run() -> None:
+    """What an editing hook made of the call is what is judged."""
+
+    class Moves(Hook):
+        priority = 900
+
+        def on_event(self, event: Any) -> Any:
+            if isinstance(event, PreActing):
+                event.tool_use = event.tool_use.replace(input={"path": "/etc/x"})
+            return event
+
+    agent = Agent("a", calls("/tmp/x"), tools=[write], hooks=[Approval([Allow("write", path="/tmp/*")]), Moves()])
+    await agent.call("go")
+    assert RAN == []
+
+
+async def test_unknown_tools_need_approval() -> None:
+    """A tool that no rule and no agent knows is asked about like any other."""
+    asked: list[str] = []
+
+    def ask(request: ApprovalRequest) -> bool:
+        asked.append(request.tool_use.name)
+        return True
+
+    agent = Agent("a", calls("x", name="nuke"), tools=[write], hooks=[Approval([Allow("write")], ask=ask)])
+    await agent.call("go")
+    assert asked == ["nuke"]
+    assert results(agent)[0].startswith("There is no tool named 'nuke'")
+
+
+# ---- nobody there
+
+
+async def _fails(request: ApprovalRequest) -> bool:
+    raise ConnectionError("gone")
+
+
+@pytest.mark.parametrize(
+    ("ask", "reason"),
+    [
+        (None, "write needs an approval, and nobody can be asked (no rule allows it)"),
+        (_fails, "write needs an approval, and nobody could be asked (ConnectionError)"),
+        (lambda request: "maybe", "write was not approved (the asker's answer was not understood)"),
+        (lambda request: 1, "write was not approved (the asker's answer was not understood)"),
+        (lambda request: None, "write was not approved"),
+        (
+            TerminalAsker(read=lambda: "", write=io.StringIO(), interactive=True),
+            "write was not approved (the input is closed)",
+        ),
+        (
+            TerminalAsker(write=io.StringIO(), interactive=False),
+            "write needs an approval, and there is no terminal to ask at",
+        ),
+        (lambda request: Decision("no", "too late"), "too late"),
+    ],
+)
+async def test_silence_means_no(ask: Any, reason: str) -> None:
+    """No asker, one that fails, talks nonsense or has nobody in front of it: refused, with the reason for the model."""
+    agent = Agent("a", calls("x"), tools=[write], hooks=[Approval(ask=ask)])
+    await agent.call("go")
+    assert (results(agent), RAN) == ([f"Denied: {reason}"], [])
+
+
+# ---- what is remembered
+
+
+class Answers:
+    """An asker that gives its answers in order, and counts."""
+
+    def __init__(self, *answers: Any) -> None:
+        self.answers = list(answers)
+        self.asked = 0
+
+    async def __call__(self, request: ApprovalRequest) -> Any:
+        self.asked += 1
+        return self.answers.pop(0)
+
+
+async def test_once_session_always() -> None:
+    """Once counts for one call, session for one session, always for all that share the store."""
+    ask = Answers("once", "session", "no")
+    agent = Agent("a", ScriptedModel(_paths), tools=[write], hooks=[Approval(ask=ask)])
+    for session in ("s", "s", "s", "t"):
+        await agent.call("go", session=session)
+    assert ask.asked == 3
+    assert [len(agent.session(s).messages) for s in ("s", "t")] == [12, 4]
+    assert results(agent, "t") == ["Denied: write was not approved"]
+
+    kept: set[str] = set()
+    first = Agent("b", calls("x"), tools=[write], hooks=[Approval(ask=Answers("always"), always=kept)])
+    await first.call("go")
+    assert kept == {"write"}
+    second = Agent("c", calls("y"), tools=[write], hooks=[Approval(always=kept)])
+    await second.call("go")
+    stranger = Agent("d", calls("z"), tools=[write], hooks=[Approval()])
+    await stranger.call("go")
+    assert RAN == ["go", "go", "go", "x", "y"]
+
+
+def _paths(request: Any) -> Any:
+    """Ask for the tool once per call, then end."""
+    last = request.messages[-1]
+    return "Done." if last.role == "tool" else ToolUseBlock(f"t{len(request.messages)}", "write", {"path": "go"})
+
+
+async def test_one_instance_serves_fifty_runs_at_once() -> None:
+    """A grant for one session is no grant for another one that runs at the same time."""
+
+    async def ask(request: ApprovalRequest) -> str:
+        await asyncio.sleep(0)
+        return "session" if int(request.session_id) % 2 else "no"
+
+    approval = Approval(ask=ask)
+    agent = Agent("a", ScriptedModel(_paths), tools=[write], hooks=[approval])
+    await asyncio.gather(*(agent.call("go", session=str(n)) for n in range(50)))
+    approval.ask = None
+    await asyncio.gather(*(agent.call("go", session=str(n)) for n in range(50)))
+    for n in range(50):
+        assert [text.startswith("wrote") for text in results(agent, str(n))] == [bool(n % 2)] * 2
+    assert approval.always == set()
+
+
+def test_what_cannot_be_meant_is_refused() -> None:
+    """An asker and `suspend`, or a rule that is none, are refused when the hook is made."""
+    with pytest.raises(UsageError, match="Pass one"):
+        Approval(ask=lambda request: True, suspend=True)
+    with pytest.raises(UsageError, match="a rule is"):
+        Approval(["bash"])  # pyright: ignore[reportArgumentType]
+
+
+# ---- the terminal
+
+
+def request(name: str = "write", **arguments: Any) -> ApprovalRequest:
+    """A question."""
+    return ApprovalRequest("helper", ToolUseBlock("t1", name, arguments), "s", "no rule allows it", name)
+
+
+async def test_what_is_shown() -> None:
+    """Tool and arguments stand there in full, long texts indented, control characters as escapes."""
+    screen = io.StringIO()
+    asker = TerminalAsker(read=lambda: "y\n", write=screen, interactive=True)
+    decision = await asker(request(path="a\x1b[2Jb\u202e", text="one\ntwo", many=[1, {"x": None}]))
+    assert decision == Decision("once")
+    assert screen.getvalue() == (
+        "\nhelper wants to run write (no rule allows it)\n"
+        "  path: a\\x1b[2Jb\\u202e\n"
+        "  text:\n"
+        "    | one\n"
+        "    | two\n"
+        '  many: [1, {"x": null}]\n'
+        "  y = once, s = write in this session, a = write always, n [reason] = no: "
+    )
+
+
+@pytest.mark.parametrize(
+    ("lines", "decision"),
+    [
+        (["y"], Decision("once")),
+        (["yes"], Decision("once")),
+        (["S"], Decision("session")),
+        (["always"], Decision("always")),
+        (["n"], Decision("no")),
+        (["n not on a Friday"], Decision("no", "not on a Friday")),
+        (["", "what?", "y please", "n"], Decision("no")),
+    ],
+)
+async def test_answers(lines: list[str], decision: Decision) -> None:
+    """Letters or words, a reason behind a no; anything else is asked again, and an empty line is no yes."""
+    given = iter(lines)
+    asker = TerminalAsker(read=lambda: f"{next(given)}\n", write=io.StringIO(), interactive=True)
+    assert await asker(request()) == decision
+
+
+async def test_questions_come_one_by_one() -> None:
+    """Two calls that ask at once are asked about one after the other; a lasting answer settles the second."""
+    screen = io.StringIO()
+    turn = threading.Semaphore(0)
+    reads = 0
+
+    def read_line() -> str:
+        nonlocal reads
+        reads += 1
+        turn.acquire()
+        return "s\n"
+
+    asker = TerminalAsker(read=read_line, write=screen, interactive=True)
+    model = ScriptedModel([[use("t1", "read", path="a"), use("t2", "read", path="b")], "Done."])
+    agent = Agent("a", model, tools=[read], hooks=[Approval(ask=asker)])
+    call = asyncio.ensure_future(agent.call("go"))
+    turn.release()
+    await call
+    assert (reads, screen.getvalue().count("wants to run")) == (1, 1)
+    assert sorted(RAN) == ["a", "b"]
+
+
+async def test_a_cancelled_question_is_taken_back() -> None:
+    """Ctrl-C (a cancelled call) ends the wait at once; the line that comes later answers nobody, nor the next question."""
+    begun = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    line = threading.Semaphore(0)
+    given = iter(["y\n", "n later\n"])
+
+    def read_line() -> str:
+        loop.call_soon_threadsafe(begun.set)
+        line.acquire()
+        return next(given)
+
+    asker = TerminalAsker(read=read_line, write=io.StringIO(), interactive=True)
+    agent = Agent("a", calls("x"), tools=[write], hooks=[Approval(ask=asker)])
+    call = asyncio.ensure_future(agent.call("go"))
+    await begun.wait()
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    second = asyncio.ensure_future(asker(request()))
+    line.release()
+    line.release()
+    assert await second == Decision("no", "later")
+    assert RAN == []
+    assert history(agent.session())[-1].startswith("tool: t0 interrupted")
+
+
+async def test_a_terminal_that_breaks_means_no() -> None:
+    """Ctrl-C inside the read, or an error of the terminal, refuses the call."""
+
+    def interrupted() -> str:
+        raise KeyboardInterrupt
+
+    asker = TerminalAsker(read=interrupted, write=io.StringIO(), interactive=True)
+    assert await asker(request()) == Decision("no", "write was not approved (KeyboardInterrupt at the terminal)")

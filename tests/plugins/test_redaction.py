@@ -1,0 +1,518 @@
+"""Redaction: what the provider gets, what the reader sees, what tools get, what is kept."""
+
+import asyncio
+import json
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from eventlog import history, log, use
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import TypeAdapter
+from wired import Wired
+
+from agentflow import Agent, Answer, Hook, Suspend, tool
+from agentflow.chunks import ModelChunk, ToolUseDelta, fold
+from agentflow.errors import ModelError, UsageError
+from agentflow.events import ActingChunk, PostReasoning, PreActing, PreReasoning, ReasoningChunk
+from agentflow.loop.session import Session
+from agentflow.messages import Msg, ThinkingBlock
+from agentflow.plugins.redaction import Redaction
+from agentflow.plugins.redaction_text import DETECTORS, Detector, Scanner, Streaming, Vault, scan
+from agentflow.ports.store import MemoryStore
+from agentflow.specs import ModelOptions
+from agentflow.testing import ScriptedModel
+from agentflow.testing.wire import Reply, Say, ToolCall
+
+KEY = "sk-live-Abcdef1234567890"
+KEY2 = "ghp_abcdefghijklmnopqrstuvwxyz0123456789"
+MAIL = "ada@example.com"
+CARD = "4111 1111 1111 1111"
+
+
+@tool
+async def send_mail(to: str, body: str) -> str:
+    """Send a mail."""
+    return f"sent to {to}: {body}, receipt {KEY2}"
+
+
+def words(events: list[Any]) -> list[str]:
+    """The pieces of text as a reader gets them."""
+    return [e.incremental_chunk.text for e in events if isinstance(e, ReasoningChunk) and e.incremental_chunk.text]
+
+
+def chunk_events(events: list[Any]) -> list[ReasoningChunk]:
+    return [event for event in events if isinstance(event, ReasoningChunk)]
+
+
+async def events_of(agent: Agent, text: str = "go", **options: Any) -> list[Any]:
+    async with agent.stream(text, **options) as events:
+        return [event async for event in events]
+
+
+# ---- over the wire
+
+
+@pytest.mark.parametrize("how", ["call", "stream"])
+async def test_nothing_secret_reaches_the_provider(wired: Wired, how: str) -> None:
+    """Input, system prompt, tool arguments, results and history go out as placeholders; reader and tool get originals."""
+    got: list[str] = []
+
+    @tool
+    async def lookup(address: str) -> str:
+        """Look somebody up."""
+        got.append(address)
+        return f"{address} has card {CARD}"
+
+    store = MemoryStore()
+    redaction = Redaction()
+    script = [
+        Reply("I ask for <email-1>.", calls=(ToolCall("lookup", {"address": "<email-1>"}, "t1"),), chunk=3),
+        Say("<email-1> pays with <card-1>, key <secret-1>.", chunk=4),
+        Say("Bye."),
+    ]
+    async with wired.serve(script) as server:
+        agent = Agent(
+            "a",
+            wired.model(server),
+            system=f"Your key is {KEY}.",
+            tools=[lookup],
+            hooks=[redaction],
+            store=redaction.store(store),
+        )
+        if how == "stream":
+            events = await events_of(agent, f"Who is {MAIL}?")
+            shown = "".join(words(events))
+            assert shown == f"I ask for {MAIL}.{MAIL} pays with {CARD}, key {KEY}."
+            for event in [event for event in events if isinstance(event, PostReasoning)]:
+                chunks = [e.incremental_chunk for e in chunk_events(events) if e.iteration == event.iteration]
+                assert fold(chunks, id="").content == event.reasoning_result.content
+        else:
+            reply = await agent.call(f"Who is {MAIL}?")
+            assert reply.text == f"{MAIL} pays with {CARD}, key {KEY}."
+        await agent.call("Bye.")
+    assert got == [MAIL]
+    sent = json.dumps([request.body for request in server.requests])
+    kept = repr(store.load("a"))
+    for secret in (MAIL, CARD, KEY):
+        assert secret not in sent
+        assert secret not in kept
+    assert [answer.text for answer in server.requests[1].results] == ["<email-1> has card <card-1>"]
+    assert "<email-1> pays with <card-1>, key <secret-1>." in sent
+    assert history(agent.session())[:3] == [
+        "user: Who is <email-1>?",
+        f"assistant: I ask for {MAIL}. [t1:lookup(address='<email-1>')]",
+        "tool: t1 success '<email-1> has card <card-1>'",
+    ]
+
+
+async def test_what_a_model_thought_goes_back_unchanged(wired: Wired) -> None:
+    """A sealed thought that names a placeholder is shown restored, and given back to its provider byte for byte."""
+
+    @tool
+    async def ping(to: str) -> str:
+        """Ping."""
+        return "pong"
+
+    script = [
+        Reply("", thinking="I write to <email-1>.", calls=(ToolCall("ping", {"to": "<email-1>"}, "t1"),), chunk=4),
+        Say("Done."),
+    ]
+    async with wired.serve(script) as server:
+        options = ModelOptions(thinking=True)
+        agent = Agent("a", wired.model(server), tools=[ping], hooks=[Redaction()], options=options)
+        events = await events_of(agent, f"Ping {MAIL}")
+    thoughts = "".join(e.incremental_chunk.thinking for e in chunk_events(events))
+    assert thoughts == f"I write to {MAIL}."
+    assert MAIL not in json.dumps([request.body for request in server.requests])
+
+
+# ---- the reader
+
+
+SPLIT = ["Your key: sk-li", "ve-Abcdef", "1234567890", ", keep it."]
+
+
+async def test_a_secret_that_the_model_writes_over_three_chunks_is_never_seen() -> None:
+    """Chunks, reply and history hold a placeholder, and it is not restored for the reader afterwards."""
+    agent = Agent("a", ScriptedModel([SPLIT, "Again: <secret-1>."]), hooks=[Redaction()])
+    events = await events_of(agent)
+    assert words(events) == ["Your key: ", "<secret-1>, keep ", "it."]
+    assert (await agent.call("Again")).text == "Again: <secret-1>."
+    assert KEY not in repr([*events, *agent.session().messages])
+
+
+async def test_text_is_not_held_longer_than_needed() -> None:
+    """Every whole word is out with the chunk behind it; before a call, everything is."""
+    model = ScriptedModel([["Hello ", "wor", "ld, how", " are you", use("t1", "send_mail", to="x", body="y")], "Ok."])
+    events = await events_of(Agent("a", model, tools=[send_mail], hooks=[Redaction()]))
+    assert words(events)[:4] == ["Hello ", "world, ", "how are ", "you"]
+    first_call = next(i for i, e in enumerate(chunk_events(events)) if e.incremental_chunk.tool_uses)
+    assert "".join(words(chunk_events(events)[: first_call + 1])) == "Hello world, how are you"
+
+
+async def test_what_is_held_is_let_go_when_the_model_fails() -> None:
+    """A reader of a stream that breaks has seen all that was said, and no secret."""
+    agent = Agent("a", ScriptedModel([["All is well, sk-live-Abc", ModelError("gone")]]), hooks=[Redaction()])
+    seen: list[Any] = []
+
+    async def read() -> None:
+        async with agent.stream("go") as events:
+            async for event in events:
+                seen.append(event)  # noqa: PERF401 - what was seen before the failure counts
+
+    with pytest.raises(ModelError):
+        await read()
+    assert "".join(words(seen)) == "All is well, sk-live-Abc"
+
+
+async def test_a_retry_starts_the_hold_back_over() -> None:
+    """What a failed attempt left behind is not part of the next one, and `restart` is passed on."""
+
+    class Retry(Hook):
+        def around(self, event: Any, source: Any) -> Any:
+            return source.retry(2) if isinstance(event, PreReasoning) else source
+
+    model = ScriptedModel([["sk-live-Abc", ModelError("gone")], ["def1234567890 is ", "no key"]])
+    events = await events_of(Agent("a", model, hooks=[Retry(), Redaction()]))
+    assert [line for line in log(events) if line.startswith("ReasoningChunk")] == [
+        "ReasoningChunk sk-live-Abc",
+        "ReasoningChunk attempt 2 def1234567890 is no key",
+    ]
+
+
+async def test_a_fallback_model_gets_no_secret() -> None:
+    """`source.using` works through the redaction, for another model and for other messages."""
+    backup = ScriptedModel(["Here for <email-1>."], name="backup")
+
+    class Fallback(Hook):
+        def around(self, event: Any, source: Any) -> Any:
+            if not isinstance(event, PreReasoning):
+                return source
+            messages = [Msg.user(f"Short: {MAIL} and {KEY}")]
+            return source.catch(lambda error, _: source.using(model=backup, input_messages=messages))
+
+    agent = Agent("a", ScriptedModel([ModelError("gone")]), hooks=[Fallback(), Redaction()])
+    assert (await agent.call(f"I am {MAIL}")).text == f"Here for {MAIL}."
+    assert [m.text for m in backup.requests[0].messages] == ["Short: <email-1> and <secret-1>"]
+
+
+async def test_what_hooks_inject_is_redacted() -> None:
+    """Messages that other hooks add, even in the chain of the very request, go out as placeholders."""
+
+    class Adds(Hook):
+        def on_event(self, event: Any) -> Any:
+            if isinstance(event, PreReasoning):
+                event.context.inject(f"mail {MAIL}")
+                event.context.inject(f"key {KEY}", keep=False)
+            return event
+
+    model = ScriptedModel(["Ok."])
+    await Agent("a", model, hooks=[Adds(), Redaction()]).call("go")
+    assert [m.text for m in model.requests[0].messages] == ["go", "mail <email-1>", "key <secret-1>"]
+
+
+# ---- tools
+
+
+async def test_tools_get_originals_and_their_results_are_redacted() -> None:
+    """Arguments are restored before guards judge them; the result is redacted wherever it is kept or shown."""
+    judged: list[Any] = []
+
+    class Guard(Hook):
+        guard = True
+
+        def on_event(self, event: Any) -> Any:
+            if isinstance(event, PreActing):
+                judged.append(dict(event.tool_use.input))
+            return event
+
+    model = ScriptedModel([use("t1", "send_mail", to="<email-1>", body="Dear <email-1>"), "Done."])
+    agent = Agent("a", model, tools=[send_mail], hooks=[Guard(), Redaction()])
+    await agent.call(f"Write to {MAIL}")
+    assert judged == [{"to": MAIL, "body": f"Dear {MAIL}"}]
+    assert history(agent.session())[2] == ("tool: t1 success 'sent to <email-1>: Dear <email-1>, receipt <secret-1>'")
+
+
+async def test_an_untrusted_tool_gets_placeholders() -> None:
+    """A tool that is not named does not get what the model was never given."""
+    model = ScriptedModel([use("t1", "send_mail", to="<email-1>", body="x"), "Done."])
+    agent = Agent("a", model, tools=[send_mail], hooks=[Redaction(trusted_tools=["db_*"])])
+    await agent.call(f"Write to {MAIL}")
+    assert agent.session().messages[2].text.startswith("sent to <email-1>")
+
+
+async def test_a_secret_in_arguments_is_hidden_however_it_is_written() -> None:
+    """Arguments in fragments, with JSON escapes, with a key twice, as a number, or malformed: no chunk shows a secret."""
+    raws = [
+        json.dumps({"to": "me", "body": KEY}),
+        json.dumps({"to": "me", "body": KEY}).replace("sk-", "\\u0073k-"),
+        f'{{"to": "{KEY}", "to": "me", "body": "x"}}',
+        '{"to": "me", "body": 4111111111111111}',
+        f'{{"to": "{KEY}',
+    ]
+    for raw in raws:
+        pieces = [ModelChunk(tool_uses=(ToolUseDelta(0, "t1", "send_mail", raw[:9]),))]
+        pieces += [ModelChunk(tool_uses=(ToolUseDelta(0, arguments=raw[i : i + 5]),)) for i in range(9, len(raw), 5)]
+        model = ScriptedModel([pieces, "Done."])
+        agent = Agent("a", model, tools=[send_mail], hooks=[Redaction()])
+        events = await events_of(agent)
+        chunks = [e.incremental_chunk for e in chunk_events(events) if e.iteration == 1]
+        seen = "".join(delta.arguments for chunk in chunks for delta in chunk.tool_uses)
+        for secret in (KEY, "\\u0073k-live", "4111111111111111"):
+            assert secret not in seen
+            assert secret not in repr(agent.session().messages[:2])
+        assert ("<secret-1>" in seen or "<card-1>" in seen) is (
+            raw.count('"to"') == 1
+        )  # of a key twice, the last counts
+
+
+async def test_pieces_of_a_tool_are_redacted_over_their_borders() -> None:
+    """A secret that a streaming tool hands out in two pieces is not in its pieces, nor in its result."""
+
+    @tool
+    async def cat() -> Any:
+        """Read."""
+        yield "key=sk-live-Abc"
+        yield "def1234567890\n"
+        yield "end"
+
+    agent = Agent("a", ScriptedModel([use("t1", "cat"), "Ok."]), tools=[cat], hooks=[Redaction()])
+    events = await events_of(agent)
+    assert "".join(e.chunk for e in events if isinstance(e, ActingChunk)) == "key=<secret-1>\nend"
+    assert agent.session().messages[2].text == "key=<secret-1>\nend"
+
+
+# ---- what is kept
+
+
+async def test_without_restore_nobody_gets_anything_back() -> None:
+    """`restore=False`: placeholders in the reply, in tool arguments, and in the history."""
+    model = ScriptedModel([use("t1", "send_mail", to="<email-1>", body="x"), "Sent to <email-1>."])
+    agent = Agent("a", model, tools=[send_mail], hooks=[Redaction(restore=False)])
+    reply = await agent.call(f"Write to {MAIL}")
+    assert reply.text == "Sent to <email-1>."
+    assert MAIL not in repr(agent.session().messages)
+    assert KEY2 not in repr(agent.session().messages)
+
+
+async def test_stored_original_changes_only_what_is_sent() -> None:
+    """`stored="original"`: the session holds what was said; the model gets placeholders all the same."""
+    model = ScriptedModel([use("t1", "send_mail", to="<email-1>", body="x"), "Sent to <email-1>.", "Yes."])
+    agent = Agent("a", model, tools=[send_mail], hooks=[Redaction(stored="original")])
+    await agent.call(f"Write to {MAIL}")
+    await agent.call("Really?")
+    assert history(agent.session())[0] == f"user: Write to {MAIL}"
+    assert KEY2 in agent.session().messages[2].text
+    asked = repr([request.messages for request in model.requests])
+    assert MAIL not in asked
+    assert KEY2 not in asked
+
+
+async def test_a_store_gets_placeholders_whatever_happens() -> None:
+    """Interrupted words, suspended calls with their requests, injected messages: nothing secret is in the store."""
+
+    class Asks(Hook):
+        guard = True
+
+        def on_event(self, event: Any) -> Any:
+            if isinstance(event, PreActing) and event.approval is None:
+                event.context.inject(f"note {MAIL}")
+                return Suspend({"why": f"mail to {MAIL}"})
+            return event
+
+    kept = MemoryStore()
+    redaction = Redaction()
+    model = ScriptedModel([["For <email-1>, ", use("t1", "send_mail", to="<email-1>", body=KEY)], "Done <email-1>."])
+    agent = Agent("a", model, tools=[send_mail], hooks=[Asks(), redaction], store=redaction.store(kept))
+    reply = await agent.call(f"Write to {MAIL}", session="s")
+    assert reply.pending[0].request == {"why": f"mail to {MAIL}"}
+    assert (await agent.resume("s", {"t1": Answer(f"sent by hand to {MAIL}")})).text == f"Done {MAIL}."
+    facts = repr(kept.load("s"))
+    assert MAIL not in facts
+    assert KEY not in facts
+    assert "<email-1>" in facts
+
+
+async def test_placeholders_of_an_earlier_life_are_nobodys() -> None:
+    """A session that is loaded with placeholders does not give their names to new values."""
+    model = ScriptedModel(["Hello <email-7> and <email-8>."])
+    session = Session.fresh([Msg.user("I was <email-7>"), Msg.assistant("Yes.")])
+    agent = Agent("a", model, hooks=[Redaction()])
+    assert (await agent.call(f"I am {MAIL}", session=session)).text == f"Hello <email-7> and {MAIL}."
+
+
+def test_a_vault_is_stored_without_its_values() -> None:
+    """What a store that keeps session states gets of the vault is counters."""
+    vault = Vault()
+    scanner = Scanner(DETECTORS)
+    assert vault.hide(MAIL, "email", scanner, by_model=False) == "<email-1>"
+    adapter = TypeAdapter(Vault)
+    assert adapter.dump_json(vault) == b'{"email":1}'
+    again = adapter.validate_json(adapter.dump_json(vault))
+    assert again.hide("eve@example.com", "email", scanner, by_model=False) == "<email-2>"
+
+
+async def test_one_instance_serves_fifty_runs_at_once() -> None:
+    """Each session has its own placeholders; nobody gets another one's values back."""
+    agent = Agent("a", ScriptedModel(lambda request: f"You are {request.messages[-1].text}"), hooks=[Redaction()])
+    replies = await asyncio.gather(*(agent.call(f"u{n}@example.com", session=f"s{n}") for n in range(50)))
+    assert [reply.text for reply in replies] == [f"You are u{n}@example.com" for n in range(50)]
+    assert {agent.session(f"s{n}").messages[0].text for n in range(50)} == {"<email-1>"}
+
+
+async def test_sub_agents_are_covered() -> None:
+    """An agent used as a tool gets originals as its input, and its own model gets placeholders."""
+    inner_model = ScriptedModel(["Found <email-1>."])
+    inner = Agent("finder", inner_model)
+    model = ScriptedModel([use("t1", "finder", message="Find <email-1>"), "It is <email-1>."])
+    agent = Agent("a", model, tools=[inner], hooks=[Redaction()])
+    assert (await agent.call(f"Find {MAIL}")).text == f"It is {MAIL}."
+    assert inner_model.requests[0].messages[-1].text == "Find <email-1>"
+    assert model.requests[1].messages[-1].text == "Found <email-1>."
+
+
+# ---- finding
+
+
+def masked(kind: str, text: str) -> str:
+    return f"<{kind}>" if kind else text
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        (f"key {KEY}.", "key <secret>."),
+        ("AKIAIOSFODNN7EXAMPLE", "<secret>"),
+        ("password: hunter22, user: bob", "password: <secret>, user: bob"),
+        ('{"api_key": "abc123def"}', '{"api_key": "<secret>"}'),
+        ("Authorization: Bearer abcdefghijklmnop.qrs", "Authorization: Bearer <secret>"),
+        ("password: required", "password: required"),
+        ("-----BEGIN RSA PRIVATE KEY-----\nMII\n-----END RSA PRIVATE KEY----- ok", "<secret> ok"),
+        ("-----BEGIN PRIVATE KEY-----\nMII", "<secret>"),
+        (f"card {CARD} 12/27", "card <card> 12/27"),
+        ("number 4111 1111 1111 1112", "number 4111 1111 1111 1112"),
+        ("DE89 3704 0044 0532 0130 00 AND", "<iban> AND"),
+        ("DE89 3704 0044 0532 0130 02", "DE89 3704 0044 0532 0130 02"),
+        ("a.b+c@mail.example.org.", "<email>."),
+        ("536-90-4399", "<ssn>"),
+        ("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.abc-def", "<secret>"),
+    ],
+)
+def test_what_is_found(text: str, shown: str) -> None:
+    """Secrets are found as wide as they are; what fails its check digits is none."""
+    assert Scanner(DETECTORS).replace(text, masked) == shown
+
+
+def test_patterns_that_cannot_work_are_refused() -> None:
+    """A pattern that does not compile or matches nothing, and a kind that makes no placeholder, are told at once."""
+    for kind, pattern, words_ in [
+        ("badge", "(", "cannot be compiled"),
+        ("badge", "x*", "matches the empty text"),
+        ("Badge 1", "x", "small letters"),
+    ]:
+        with pytest.raises(UsageError, match=words_):
+            Redaction(patterns={kind: pattern})
+    with pytest.raises(UsageError, match="list of texts"):
+        Redaction(values="secret")
+
+
+async def test_own_patterns_and_values() -> None:
+    """What the user names is found too, the values wherever they occur."""
+    model = ScriptedModel(lambda request: request.messages[-1].text)
+    redaction = Redaction([], patterns={"badge": r"B-\d{4}"}, values=["Project Blue"])
+    agent = Agent("a", model, hooks=[redaction])
+    assert (await agent.call(f"B-1234 runs Project Blue, {MAIL}")).text == f"B-1234 runs Project Blue, {MAIL}"
+    assert model.requests[0].messages[-1].text == f"<badge-1> runs <secret-1>, {MAIL}"
+
+
+SECRETS_TOO = (
+    KEY,
+    KEY2,
+    MAIL,
+    CARD,
+    "DE89 3704 0044 0532 0130 00",
+    "-----BEGIN PRIVATE KEY-----\nabc\n-----END PRIVATE KEY-----",
+    "AKIAIOSFODNN7EXAMPLE",
+    "password=hunter22",
+    "hunter22",
+    "<secret-1>",
+    "<email-1>",
+    "<secre",
+)
+TEXTS = st.lists(
+    st.one_of(
+        st.sampled_from(SECRETS_TOO), st.text("ab1 -_.@<>:=\n49", max_size=8), st.sampled_from([" ", ", ", ". "])
+    ),
+    max_size=8,
+).map("".join)
+
+
+@settings(max_examples=300, deadline=None)
+@given(TEXTS, st.lists(st.integers(0, 200), max_size=12))
+def test_any_split_gives_the_same_text_and_no_prefix_holds_a_secret(text: str, cuts: list[int]) -> None:
+    """The hold-back law: redacting in pieces equals redacting the whole, and what is out stays out."""
+    base = Scanner((*DETECTORS, Detector("badge", r"ab{1,3}1(?!9)")))
+
+    def replacing(vault: Vault) -> Any:
+        def found(kind: str, value: str) -> str:
+            if not kind:
+                return vault.original(value) or value
+            return vault.hide(value, kind, base, by_model=True)
+
+        return found
+
+    def fresh() -> Vault:
+        vault = Vault()
+        vault.hide("bob@example.com", "email", base, by_model=False)
+        return vault
+
+    vault = fresh()
+    whole = "".join(scan(lambda: vault.scanner(base), text, 0, True, replacing(vault))[0])
+    other = fresh()
+    stream = Streaming(lambda: other.scanner(base), replacing(other))
+    places = sorted({min(cut, len(text)) for cut in cuts} | {0, len(text)})
+    seen = ""
+    for start, end in pairwise(places):
+        seen += stream.feed(text[start:end])
+        assert whole.startswith(seen)
+    assert seen + stream.end() == whole
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.sampled_from((KEY, KEY2, MAIL, CARD, "DE89 3704 0044 0532 0130 00", "AKIAIOSFODNN7EXAMPLE")),
+    st.text("abc ,.", max_size=12),
+    st.text("abc ,.", max_size=12),
+    st.lists(st.integers(1, 9), min_size=1),
+)
+def test_no_view_of_a_reader_holds_a_secret(secret: str, before: str, after: str, sizes: list[int]) -> None:
+    """Whatever the sizes of the pieces, at no moment has the reader seen more of a secret than its first word's start."""
+    scanner = Scanner(DETECTORS)
+    stream = Streaming(lambda: scanner, masked)
+    text, seen, index = f"{before} {secret}\n{after}", "", 0
+    while text:
+        size, index = sizes[index % len(sizes)], index + 1
+        seen += stream.feed(text[:size])
+        text = text[size:]
+        assert secret[:8] not in seen
+    assert secret[:8] not in seen + stream.end()
+
+
+async def test_thoughts_are_held_back_too() -> None:
+    """A secret in a thought over two chunks, before its seal, is not seen; the thought itself is kept for its provider."""
+    pieces = [
+        ModelChunk(thinking="The key sk-live-Abc"),
+        ModelChunk(thinking="def1234567890"),
+        ModelChunk(signature="seal"),
+        ModelChunk("Done."),
+    ]
+    model = ScriptedModel([[*pieces], "Ok."])
+    agent = Agent("a", model, hooks=[Redaction()])
+    events = await events_of(agent)
+    assert "".join(e.incremental_chunk.thinking for e in chunk_events(events)) == "The key <secret-1>"
+    await agent.call("more")
+    thought = model.requests[1].messages[1].content[0]
+    assert isinstance(thought, ThinkingBlock)
+    assert (thought.text, thought.signature) == (f"The key {KEY}", "seal")

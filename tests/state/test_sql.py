@@ -1,0 +1,499 @@
+"""`SqlStore`: what a database adds, and what happens when it cannot."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from postgres import Postgres
+from sqlalchemy import create_engine, text
+
+from agentflow.errors import SessionConflictError, StoreError, UsageError
+from agentflow.facts import CallOpened, CallResumed, Fact, ToolStarted
+from agentflow.messages import Msg
+from agentflow.state.migrations import SCHEMA_VERSION, migrate
+from agentflow.state.sql import SqlStore
+
+OpenStore: TypeAlias = Callable[..., SqlStore]
+
+
+def facts(count: int) -> list[Fact]:
+    return [CallResumed("r", f"c{n}") for n in range(count)]
+
+
+def run_sql(url: str, *statements: str) -> None:
+    """Change the database behind the store's back."""
+    engine = create_engine(url)
+    with engine.begin() as connection:
+        for statement in statements:
+            connection.execute(text(statement))
+    engine.dispose()
+
+
+async def count_of(store: SqlStore, session_id: str = "s") -> int:
+    return len(await store.load(session_id))
+
+
+# ---- what is kept
+
+
+async def test_another_process_finds_what_was_kept(open_store: OpenStore) -> None:
+    """What one store has written, a store that is opened later reads."""
+    first = open_store()
+    await first.append("s", facts(3))
+    await first.close()
+    assert await open_store().load("s") == tuple(facts(3))
+
+
+async def test_writes_that_nobody_waits_for_are_written_in_order(open_store: OpenStore) -> None:
+    """Appends may be asked for without waiting: they are written in the order in which they were asked for."""
+    store = open_store()
+    for n, fact in enumerate(facts(50)):
+        store.append("s", [fact], expected=n)
+    assert await store.load("s") == tuple(facts(50))
+
+
+async def test_closing_writes_what_was_asked_for(open_store: OpenStore) -> None:
+    """`close` ends after the writes before it; what comes after it is refused."""
+    store = open_store()
+    store.append("s", facts(1))
+    await store.close()
+    await store.close()
+    with pytest.raises(StoreError, match=r"is closed; make another SqlStore"):
+        store.append("s", facts(1))
+    assert await count_of(open_store()) == 1
+
+
+async def test_who_stops_waiting_does_not_stop_the_write(open_store: OpenStore) -> None:
+    """A cancelled call leaves the store's work alone."""
+    store = open_store()
+
+    async def write() -> None:
+        await store.append("s", facts(1))
+
+    writing = asyncio.ensure_future(write())
+    await asyncio.sleep(0)
+    writing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await writing
+    assert await count_of(store) == 1
+
+
+async def test_an_append_is_all_or_nothing(open_store: OpenStore) -> None:
+    """Where one fact of an append is refused, none is kept."""
+    store = open_store()
+    await store.append("s", facts(2))
+    with pytest.raises(SessionConflictError, match="'r:c1:resumed'"):
+        await store.append("s", [CallResumed("r", "new"), CallResumed("r", "c1")], expected=2)
+    assert await store.load("s") == tuple(facts(2))
+
+
+async def test_ids_that_no_index_takes(open_store: OpenStore) -> None:
+    """Providers' ids of any length and content are kept (some hold kilobytes of signature)."""
+    store = open_store()
+    odd = [CallOpened(f"run\x00{n}" + "x" * n, "c\ud800", (Msg.user("q"),), 1) for n in (0, 5_000, 5_001)]
+    await store.append("s", odd)
+    await store.append("s", odd)
+    assert [len(fact.run_id) for fact in await store.load("s") if isinstance(fact, CallOpened)] == [5, 5008, 5009]
+
+
+@pytest.mark.parametrize("bad", ["", "a\x00b", "x" * 256, "\ud800"])
+async def test_session_ids_that_no_database_takes(open_store: OpenStore, bad: str) -> None:
+    """A session's id is short printable text, and the error says so."""
+    with pytest.raises(UsageError, match="1 to 255 printable characters"):
+        await open_store().append(bad, facts(1))
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(writers=st.lists(st.integers(0, 2), min_size=1, max_size=12))
+def test_writers_never_interleave(tmp_path: Path, writers: list[int]) -> None:
+    """Of several stores that append at the version that they know, each append is whole and at its place, or refused."""
+    path = tmp_path / f"{time.monotonic_ns()}.db"
+
+    async def main() -> None:
+        stores = [SqlStore(f"sqlite:///{path}") for _ in range(3)]
+        known = [0, 0, 0]
+        kept: list[Fact] = []
+        for turn, writer in enumerate(writers):
+            pair: list[Fact] = [ToolStarted("r", f"t{turn}", writer), ToolStarted("r", f"t{turn}", writer + 10)]
+            try:
+                await stores[writer].append("s", pair, expected=known[writer])
+            except SessionConflictError:
+                assert known[writer] != len(kept)
+                known[writer] = len(await stores[writer].load("s"))
+                assert known[writer] == len(kept)
+            else:
+                assert known[writer] == len(kept)
+                kept += pair
+                known[writer] += 2
+        assert list(await stores[0].load("s")) == kept
+        for store in stores:
+            await store.close()
+
+    asyncio.run(main())
+
+
+async def test_two_at_the_same_moment(open_store: OpenStore) -> None:
+    """Of eight stores that write one version at once, exactly one wins."""
+    stores = [open_store() for _ in range(8)]
+    writes = [store.append("s", [CallResumed("r", f"c{n}")], expected=0) for n, store in enumerate(stores)]
+    ended = await asyncio.gather(*writes, return_exceptions=True)
+    assert sorted(type(end).__name__ for end in ended) == ["NoneType", *["SessionConflictError"] * 7]
+    assert await count_of(stores[0]) == 1
+
+
+# ---- leases
+
+
+async def test_claims_wait_for_each_other(open_store: OpenStore) -> None:
+    """With on_conflict="wait" the second claim comes when the first one is released, and knows the new version."""
+    one, two = open_store(on_conflict="wait"), open_store(on_conflict="wait")
+    first = one.claim("s")
+    assert first is not None
+    held = await first
+    second = asyncio.ensure_future(_claimed(two))
+    assert not await two.lease("s", "somebody", 5)
+    assert not second.done()
+    await one.append("s", facts(2), expected=0)
+    held.release()
+    assert (await second).version == 2
+
+
+async def _claimed(store: SqlStore, session_id: str = "s") -> Any:
+    claim = store.claim(session_id)
+    assert claim is not None
+    return await claim
+
+
+async def test_leases_of_other_sessions_do_not_wait(open_store: OpenStore) -> None:
+    """A lease is for one session."""
+    one, two = open_store(on_conflict="wait"), open_store(on_conflict="wait")
+    assert [(await _claimed(one, "a")).version, (await _claimed(two, "b")).version] == [0, 0]
+
+
+async def test_a_cancelled_claim_leaves_the_lease_free(open_store: OpenStore) -> None:
+    """Who stops waiting for a lease does not take it later."""
+    one, two = open_store(on_conflict="wait"), open_store(on_conflict="wait")
+    held = await _claimed(one)
+    waiting = asyncio.ensure_future(_claimed(two))
+    await two.sessions()
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    held.release()
+    await one.sessions()
+    assert await one.lease("s", "somebody", 5)
+
+
+async def test_leases_by_hand(open_store: OpenStore) -> None:
+    """A lease is its owner's until it is released; its owner may renew it, nobody else may give it back."""
+    one, two = open_store(), open_store()
+    assert await one.lease("s", "me", 60)
+    assert await one.lease("s", "me", 60)
+    assert not await two.lease("s", "you", 60)
+    assert not await two.release("s", "you")
+    assert await one.release("s", "me")
+    assert await two.lease("s", "you", 60)
+
+
+async def test_a_lease_that_ran_out_is_free(open_store: OpenStore) -> None:
+    """A process that died leaves a lease that nobody renews: by the database's clock it runs out."""
+    one, two = open_store(), open_store()
+    assert await one.lease("s", "dead", 0.001)
+    taken = await _until(lambda: two.lease("s", "alive", 60))
+    assert taken
+    assert not await one.lease("s", "dead", 60)
+
+
+async def _until(attempt: Callable[[], Awaitable[bool]]) -> bool:
+    async with asyncio.timeout(20):
+        while not await attempt():
+            pass
+    return True
+
+
+async def test_a_living_process_keeps_its_lease(open_store: OpenStore, url: str) -> None:
+    """A lease that is held is renewed, also while its process is busy with other work."""
+    holder = open_store(on_conflict="wait", lease_seconds=0.3)
+    held = await _claimed(holder)
+    other = open_store()
+
+    async def renewed() -> bool:
+        await holder.sessions()
+        return expiry(url) > first
+
+    first = expiry(url)
+    assert await _until(renewed)
+    assert not await other.lease("s", "thief", 60)
+    held.release()
+    assert await _until(lambda: other.lease("s", "next", 60))
+
+
+def expiry(url: str) -> float:
+    engine = create_engine(url)
+    with engine.begin() as connection:
+        found = connection.execute(text("SELECT expires FROM agentflow_leases")).scalar_one()
+    engine.dispose()
+    return float(found)
+
+
+async def test_closing_gives_leases_back(open_store: OpenStore) -> None:
+    """A store that is closed leaves no lease behind."""
+    one = open_store(on_conflict="wait")
+    await _claimed(one)
+    await one.close()
+    assert await open_store().lease("s", "next", 60)
+
+
+# ---- schema
+
+
+async def test_stores_that_start_at_once(open_store: OpenStore) -> None:
+    """Eight stores on a database without tables: one makes them, all work."""
+    stores = [open_store() for _ in range(8)]
+    await asyncio.gather(*[store.append(f"s{n}", facts(1)) for n, store in enumerate(stores)])
+    assert len(await stores[0].sessions()) == 8
+
+
+async def test_an_older_schema_is_migrated(open_store: OpenStore, url: str) -> None:
+    """A database of the first schema is brought up to date when it is opened; what it holds stays."""
+    engine = create_engine(url)
+    with engine.begin() as connection:
+        migrate(connection, upto=1)
+        connection.execute(text("INSERT INTO agentflow_sessions VALUES ('s', 1, 'idle', 0)"))
+        connection.execute(
+            text("INSERT INTO agentflow_facts VALUES ('s', 1, 'r', 'k', 'call_resumed', :body, 0)"),
+            {"body": '{"kind":"call_resumed","version":1,"fact":{"run_id":"r","call_id":"c0"}}'},
+        )
+        assert connection.execute(text("SELECT version FROM agentflow_schema")).scalar() == 1
+    engine.dispose()
+    store = open_store()
+    assert await store.load("s") == tuple(facts(1))
+    assert await store.lease("s", "me", 5)  # the second step's table
+    engine = create_engine(url)
+    with engine.begin() as connection:
+        assert connection.execute(text("SELECT version FROM agentflow_schema")).scalar() == SCHEMA_VERSION
+    engine.dispose()
+
+
+async def test_a_newer_schema_is_left_alone(open_store: OpenStore, url: str) -> None:
+    """A database that a newer agentflow has migrated is refused, and not touched."""
+    await open_store().append("s", facts(1))
+    run_sql(url, "UPDATE agentflow_schema SET version = 99")
+    with pytest.raises(StoreError) as caught:
+        await open_store().append("s", facts(2))
+    assert str(caught.value) == (
+        f"The database has schema version 99; this agentflow knows versions up to {SCHEMA_VERSION}. A newer one has "
+        "migrated it: upgrade agentflow here. Nothing was changed."
+    )
+    run_sql(url, f"UPDATE agentflow_schema SET version = {SCHEMA_VERSION}")
+    assert await count_of(open_store()) == 1
+
+
+async def test_a_schema_table_that_is_not_ours(open_store: OpenStore, url: str) -> None:
+    """A version table without a version is refused."""
+    await open_store().append("s", facts(1))
+    run_sql(url, "DELETE FROM agentflow_schema")
+    with pytest.raises(StoreError, match=r"holds \[\], and must hold one version"):
+        await open_store().load("s")
+
+
+async def test_a_migration_that_dies_leaves_nothing(url: str, open_store: OpenStore) -> None:
+    """Steps that do not reach their end leave no trace: the next process begins anew."""
+    engine = create_engine(url)
+    with pytest.raises(ZeroDivisionError), engine.connect() as connection:
+        if connection.dialect.name == "sqlite":  # as SqlStore does: DDL inside the transaction
+            connection.connection.dbapi_connection.isolation_level = None  # type: ignore[union-attr]
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+        migrate(connection, upto=1)
+        raise ZeroDivisionError
+    engine.dispose()
+    store = open_store()
+    await store.append("s", facts(1))
+    assert await store.lease("s", "me", 5)
+
+
+# ---- what cannot be
+
+
+async def test_a_damaged_fact_names_itself(open_store: OpenStore, url: str) -> None:
+    """A row that is no fact makes its session unreadable, and says up to where it is fine; the others are as they were."""
+    store = open_store()
+    await store.append("s", facts(3))
+    await store.append("other", facts(2))
+    run_sql(url, "UPDATE agentflow_facts SET body = '{\"kind\"' WHERE session_id = 's' AND version = 3")
+    with pytest.raises(StoreError, match=r"Fact 3 of session 's': .*at=2\)") as caught:
+        await store.load("s")
+    assert "it is not JSON" in str(caught.value)
+    with pytest.raises(StoreError, match="Fact 3"):
+        await store.export("s")
+    assert [await count_of(store, "other"), len(await store.sessions())] == [2, 2]
+    await store.fork("s", "saved", at=2)
+    assert await store.load("saved") == tuple(facts(2))
+
+
+async def test_a_missing_fact_names_itself(open_store: OpenStore, url: str) -> None:
+    """A gap is not read over."""
+    store = open_store()
+    await store.append("s", facts(3))
+    run_sql(url, "DELETE FROM agentflow_facts WHERE version = 1")
+    with pytest.raises(StoreError, match=r"Fact 1 of session 's' is missing\. Nothing before it is left"):
+        await store.load("s")
+
+
+async def test_a_fact_of_a_newer_agentflow(open_store: OpenStore, url: str) -> None:
+    """A fact in a form that this code does not know is refused with the reason."""
+    store = open_store()
+    await store.append("s", facts(1))
+    run_sql(url, "UPDATE agentflow_facts SET body = replace(body, '\"version\":1', '\"version\":2')")
+    with pytest.raises(StoreError, match=r"version 2; this agentflow reads versions up to 1\. .*upgrade agentflow"):
+        await store.load("s")
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("agentflow.db", "'agentflow.db' is no database URL. Legal are 'sqlite:///agentflow.db' (a file) or"),
+        ("mysql://user:secret@host/db", "does not know the database 'mysql' of 'mysql://user:***@host/db'"),
+        ("sqlite+aiosqlite:///x.db", "does not know the database 'sqlite+aiosqlite'"),
+        ("postgresql+psycopg://host:port/db", "is no database URL"),
+    ],
+)
+def test_wrong_urls(url: str, says: str) -> None:
+    """A URL that cannot work is refused when the store is made, with those that can; passwords are not shown."""
+    with pytest.raises(StoreError) as caught:
+        SqlStore(url)
+    assert says in str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
+def test_wrong_options() -> None:
+    """Options that mean nothing are refused."""
+    with pytest.raises(UsageError, match="on_conflict='retry': it is 'fail' or 'wait'"):
+        SqlStore("sqlite://", on_conflict="retry")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="must be above 0"):
+        SqlStore("sqlite://", timeout=0)
+
+
+async def failing(url: str, work: Callable[[SqlStore], Awaitable[Any]]) -> str:
+    """The error of a store that cannot do it."""
+    async with SqlStore(url, timeout=0.2) as store:
+        with pytest.raises(StoreError) as caught:
+            await work(store)
+        assert caught.value.__cause__ is not None
+        return str(caught.value)
+
+
+async def write(store: SqlStore) -> None:
+    await store.append("s", facts(1))
+
+
+async def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    """SQLite makes a file, not its folder."""
+    said = await failing(f"sqlite:///{tmp_path / 'none' / 'x.db'}", write)
+    assert "unable to open database file. The folder must exist, and this process must be allowed to write" in said
+
+
+async def test_a_file_that_is_no_database(tmp_path: Path) -> None:
+    """Another program's file is not overwritten."""
+    path = tmp_path / "x.db"
+    path.write_bytes(b"not a database at all" * 100)
+    assert "is no SQLite database" in await failing(f"sqlite:///{path}", write)
+    assert path.read_bytes().startswith(b"not a database")
+
+
+async def test_a_database_that_may_only_be_read(tmp_path: Path) -> None:
+    """Reading works, writing says what to do."""
+    path = tmp_path / "x.db"
+    async with SqlStore(f"sqlite:///{path}") as store:
+        await store.append("s", facts(2))
+    read_only = f"sqlite:///file:{path}?mode=ro&uri=true"
+    said = await failing(read_only, lambda store: store.append("s", facts(3)[2:]))
+    assert "The database can only be read. Give the file and its folder write permission" in said
+    async with SqlStore(read_only) as store:
+        assert await count_of(store) == 2
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write to any file")
+async def test_a_file_without_write_permission(tmp_path: Path) -> None:
+    """The same for a file that the system protects."""
+    path = tmp_path / "x.db"
+    async with SqlStore(f"sqlite:///{path}") as store:
+        await store.append("s", facts(2))
+    path.chmod(0o400)
+    assert "can only be read" in await failing(f"sqlite:///{path}", write)
+
+
+async def test_a_disk_that_is_full(tmp_path: Path) -> None:
+    """A write that finds no room is taken back whole; the rest stays readable, and works again when there is room."""
+    path = tmp_path / "x.db"
+    async with SqlStore(f"sqlite:///{path}") as store:
+        await store.append("s", facts(2))
+        database = store._database._engine  # the limit belongs to the connection
+        pages = database.raw_connection
+        store._ask(lambda: pages().execute("PRAGMA max_page_count = 1"))  # type: ignore[attr-defined]
+        big = [CallOpened("r", "c", (Msg.user("x" * 1_000_000),), 1)]
+        with pytest.raises(StoreError, match=r"database or disk is full\. There is no room left\. Free space"):
+            await store.append("s", big, expected=2)
+        assert await store.load("s") == tuple(facts(2))
+        await store.append("s", facts(3)[2:], expected=2)
+        assert await count_of(store) == 3
+
+
+async def test_a_database_that_is_held_by_another(tmp_path: Path) -> None:
+    """Waiting for a lock ends after timeout=; reading is not held up."""
+    path = tmp_path / "x.db"
+    async with SqlStore(f"sqlite:///{path}") as store:
+        await store.append("s", facts(2))
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        said = await failing(f"sqlite:///{path}", lambda store: store.append("s", facts(3)[2:]))
+        assert "database is locked. Another process held the database for too long. Repeat the call" in said
+        async with SqlStore(f"sqlite:///{path}", timeout=0.2) as store:
+            assert await count_of(store) == 2
+
+
+async def test_a_server_that_is_not_there() -> None:
+    """A server that cannot be reached is named, without the password."""
+    said = await failing("postgresql+psycopg://me:secret@127.0.0.1:1/db", write)
+    assert said.startswith("Opening the database failed on postgresql+psycopg://me:***@127.0.0.1:1/db")
+    assert said.endswith(
+        "The server cannot be reached. Check that it runs, and host and port in the URL; then repeat the call."
+    )
+
+
+async def test_a_database_that_the_server_does_not_have(postgres: Postgres) -> None:
+    """Neither is it made."""
+    assert "Create the database first" in await failing(postgres.url_of("nowhere"), write)
+
+
+async def test_a_connection_that_is_cut(postgres: Postgres) -> None:
+    """A server that drops the connection (a restart, an administrator) is connected to again; nothing is written twice."""
+    with postgres.database() as url:
+        async with SqlStore(url) as store:
+            await store.append("s", facts(1), expected=0)
+            postgres.execute(
+                f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{url.rpartition('/')[2]}'"
+            )
+            await store.append("s", facts(2)[1:], expected=1)
+            assert await store.load("s") == tuple(facts(2))
+
+
+async def test_a_server_that_only_reads(postgres: Postgres) -> None:
+    """A replica (or a database set to read only) can be read."""
+    with postgres.database() as url:
+        async with SqlStore(url) as store:
+            await store.append("s", facts(1))
+        postgres.execute(f"ALTER DATABASE {url.rpartition('/')[2]} SET default_transaction_read_only = on")
+        assert "The database can only be read" in await failing(url, lambda store: store.append("s", facts(2)))
+        async with SqlStore(url) as store:
+            assert await count_of(store) == 1

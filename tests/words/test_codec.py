@@ -1,0 +1,267 @@
+"""Facts and sessions as JSON: there and back, whatever is in them; and what is refused, with the reason."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentflow.codec import (
+    CODEC_VERSION,
+    SavedSession,
+    fact_from_json,
+    fact_key,
+    fact_kind,
+    fact_to_json,
+    msg_from_dict,
+    msg_to_dict,
+    session_from_dict,
+    session_to_dict,
+)
+from agentflow.errors import StoreError
+from agentflow.facts import (
+    CallClosed,
+    CallOpened,
+    CallResumed,
+    Compacted,
+    Fact,
+    Injected,
+    Reasoned,
+    RoundClosed,
+    RoundSuspended,
+    SessionBegan,
+    StateKept,
+    ToolDecided,
+    ToolFinished,
+    ToolStarted,
+)
+from agentflow.messages import (
+    DataBlock,
+    Msg,
+    Outcome,
+    Pending,
+    Reply,
+    Role,
+    TextBlock,
+    ThinkingBlock,
+    ToolResultBlock,
+    ToolState,
+    ToolUseBlock,
+)
+from agentflow.specs import Usage
+from agentflow.verdicts import Again, Answer, Approve, Deny, Recover, Stop, Suspend
+
+# ---- any fact
+
+ids = st.text(min_size=1, max_size=8)
+words = st.text(max_size=20)
+numbers = st.floats(allow_nan=False) | st.integers(-(2**70), 2**70)
+json_data = st.recursive(
+    st.none() | st.booleans() | numbers | words,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(words, inner, max_size=3),
+    max_leaves=6,
+)
+objects = st.dictionaries(words, json_data, max_size=3)
+usages = st.builds(Usage, st.integers(0), st.integers(0), cost=st.none() | st.floats(0, allow_infinity=False))
+uses = st.builds(ToolUseBlock, ids, words, objects) | st.builds(
+    ToolUseBlock.from_json, ids, words, objects.map(json.dumps) | st.sampled_from(["", '{"a": ', "[1]", "nul", " {} "])
+)
+data_blocks = st.builds(DataBlock, words, data=words, name=st.none() | words) | st.builds(DataBlock, words, url=words)
+text_blocks = st.builds(TextBlock, words)
+results = st.builds(
+    ToolResultBlock,
+    ids,
+    words,
+    words | st.lists(text_blocks | data_blocks, max_size=2).map(tuple),
+    st.sampled_from(get_args(ToolState)),
+)
+thoughts = st.builds(ThinkingBlock, words, st.none() | words, st.none() | words, st.none() | words)
+messages = st.builds(
+    Msg,
+    st.sampled_from(get_args(Role)),
+    st.lists(text_blocks | thoughts | uses | results | data_blocks, max_size=3).map(tuple),
+    name=st.none() | words,
+    metadata=objects,
+    usage=st.none() | usages,
+    finish_reason=st.none() | words,
+)
+several = st.lists(messages, max_size=2).map(tuple)
+values = json_data | messages | results | st.lists(messages, min_size=1, max_size=2).map(tuple) | st.lists(text_blocks)
+verdicts = (
+    st.none()
+    | st.builds(Deny, words)
+    | st.builds(Stop, words)
+    | st.builds(Suspend, json_data)
+    | st.builds(Approve, st.none() | objects)
+    | st.builds(Answer, values)
+    | st.builds(Recover, values)
+    | st.builds(Again, words | messages | st.lists(messages, min_size=1, max_size=2).map(tuple))
+)
+pendings = st.builds(
+    Pending, ids, st.sampled_from(["approval", "external", "parked"]), json_data, st.none() | uses, words, st.none() | ids
+)
+reasons = st.none() | words
+durations = st.floats(0, allow_infinity=False)
+FACTS: dict[type, st.SearchStrategy[Any]] = {
+    SessionBegan: st.builds(SessionBegan, several),
+    CallOpened: st.builds(CallOpened, ids, ids, several, st.integers(1)),
+    CallResumed: st.builds(CallResumed, ids, ids),
+    Reasoned: st.builds(
+        Reasoned, ids, st.integers(1), messages, usages, durations, st.booleans(), several, reasons, st.booleans()
+    ),
+    ToolDecided: st.builds(ToolDecided, ids, ids, uses, verdicts),
+    ToolStarted: st.builds(ToolStarted, ids, ids, st.integers(1)),
+    ToolFinished: st.builds(ToolFinished, ids, ids, uses, results, durations, reasons),
+    RoundClosed: st.builds(RoundClosed, ids, ids, st.lists(results, max_size=2).map(tuple), reasons),
+    RoundSuspended: st.builds(RoundSuspended, ids, st.lists(pendings, max_size=2).map(tuple)),
+    Injected: st.builds(Injected, ids, several, st.none() | st.integers(0)),
+    Compacted: st.builds(Compacted, ids, st.integers(0), several),
+    StateKept: st.builds(StateKept, objects),
+    CallClosed: st.builds(CallClosed, ids, ids, st.sampled_from(get_args(Outcome)), st.none() | messages),
+}
+facts = st.one_of(*FACTS.values())
+
+
+def test_every_kind_of_fact_is_covered() -> None:
+    """The strategies above know each kind of fact, and what is stored is named for good."""
+    assert set(FACTS) == set(get_args(Fact))
+    assert [fact_kind(st_fact) for st_fact in (CallResumed("r", "c"), ToolStarted("r", "t", 1))] == [
+        "call_resumed",
+        "tool_started",
+    ]
+
+
+@given(facts)
+def test_there_and_back(fact: Fact) -> None:
+    """A fact read from its JSON is equal, ids and model-written JSON text included."""
+    text = fact_to_json(fact)
+    again = fact_from_json(text)
+    assert again == fact
+    assert fact_to_json(again) == text
+    assert fact_key(again) == fact_key(fact)
+
+
+@given(messages)
+def test_messages_there_and_back(msg: Msg) -> None:
+    """Messages too, with their ids."""
+    again = msg_from_dict(json.loads(json.dumps(msg_to_dict(msg))))
+    assert (again, again.id) == (msg, msg.id)
+
+
+@given(ids, several, st.lists(facts, max_size=4).map(tuple), objects, st.integers(0), objects)
+def test_sessions_there_and_back(id: str, begins: Any, since: Any, state: Any, seq: int, run_state: Any) -> None:  # noqa: A002
+    """A session's data survives JSON text."""
+    saved = SavedSession(id, begins, since, state, seq, run_state)
+    assert session_from_dict(json.loads(json.dumps(session_to_dict(saved)))) == saved
+
+
+# ---- what JSON does not know
+
+
+@dataclass
+class Point:
+    x: int
+
+
+class Opaque:
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+CIRCLE: dict[str, Any] = {"n": 1}
+CIRCLE["self"] = CIRCLE
+
+
+@pytest.mark.parametrize(
+    ("given", "stored"),
+    [
+        (Point(1), {"x": 1}),
+        (Path("a/b"), "a/b"),
+        ((1, {2}), [1, [2]]),
+        (b"text", "text"),
+        (b"\xff\x00", "/wA="),
+        ("half \ud800 pair", "half \ufffd pair"),
+        ("\ud83d\ude00", "\U0001f600"),
+        ({1: "a", "\ud800": Path("c")}, {"1": "a", "\ufffd": "c"}),
+        (Opaque(), "(Opaque without a readable text)"),
+    ],
+    ids=repr,
+)
+def test_what_json_does_not_know(given: object, stored: object) -> None:
+    """A fact can always be written: what JSON does not know is stored as data where it has a form, else as its text."""
+    fact = ToolDecided("r", "t", ToolUseBlock("t", "n", {"in": given}), Answer(given))
+    again = fact_from_json(fact_to_json(fact))
+    assert again == ToolDecided("r", "t", ToolUseBlock("t", "n", {"in": stored}), Answer(stored))
+
+
+def test_a_value_that_holds_itself() -> None:
+    """A circle is cut where it is too deep to be meant."""
+    again = fact_from_json(fact_to_json(RoundSuspended("r", (Pending("t", request=CIRCLE),))))
+    assert isinstance(again, RoundSuspended)
+    assert again.pending[0].request["self"]["self"]["n"] == 1
+
+
+def test_a_reply_that_is_used_as_input() -> None:
+    """A `Reply` among the messages is stored as the plain message."""
+    reply = Reply("assistant", (TextBlock("hi"),), outcome="completed", run_id="r", value=object())
+    again = fact_from_json(fact_to_json(CallOpened("r", "c", (reply,), 3)))
+    assert again == CallOpened("r", "c", (reply.to_message(),), 3)
+
+
+# ---- what is refused
+
+GOOD = json.loads(fact_to_json(CallResumed("r", "c")))
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "it is not JSON"),
+        ('{"kind": "call_', "it is not JSON"),
+        ("[1]", "it is a JSON list, and must be an object"),
+        (json.dumps({**GOOD, "version": CODEC_VERSION + 1}), "A newer one wrote it: upgrade agentflow here"),
+        (json.dumps({**GOOD, "version": "1"}), "has the version '1'"),
+        (json.dumps({**GOOD, "kind": "call_dreamt"}), "'call_dreamt', which this agentflow does not know"),
+        (json.dumps({**GOOD, "kind": ["x"]}), "which this agentflow does not know"),
+        (json.dumps({**GOOD, "fact": None}), "the call_resumed has no fields"),
+        (json.dumps({**GOOD, "fact": {"run_id": "r"}}), "the call_resumed has wrong fields: call_id"),
+        (json.dumps({**GOOD, "fact": {"run_id": "r", "call_id": "c", "x": 1}}), "wrong fields: x"),
+        (
+            fact_to_json(ToolDecided("r", "t", ToolUseBlock("t", "n"), Deny("no"))).replace("deny", "maybe"),
+            "unknown verdict 'maybe'",
+        ),
+    ],
+)
+def test_what_is_no_fact(text: str, says: str) -> None:
+    """Text that is no fact, or not one of ours, is a StoreError that says what to do."""
+    with pytest.raises(StoreError) as caught:
+        fact_from_json(text)
+    assert says in str(caught.value)
+
+
+SAVED: Mapping[str, Any] = session_to_dict(SavedSession("s"))
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        ({}, "This is no saved session"),
+        ([], "This is no saved session"),
+        ({**SAVED, "version": CODEC_VERSION + 1}, "A newer one wrote it"),
+        ({**SAVED, "id": 3}, "must have id (text)"),
+        ({**SAVED, "facts": {}}, "messages and facts (lists)"),
+        ({**SAVED, "messages": [{"role": "robot"}]}, "A saved message cannot be read: role"),
+        ({**SAVED, "facts": [{}]}, "has the version None"),
+    ],
+)
+def test_what_is_no_session(data: Any, says: str) -> None:
+    """Data that is no session is a StoreError that says what to do."""
+    with pytest.raises(StoreError) as caught:
+        session_from_dict(data)
+    assert says in str(caught.value)
