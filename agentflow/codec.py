@@ -32,7 +32,7 @@ from agentflow.facts import (
     ToolFinished,
 )
 from agentflow.frozen import EMPTY
-from agentflow.messages import DataBlock, Msg, Pending, Reply, TextBlock, ToolResultBlock, ToolUseBlock
+from agentflow.messages import DataBlock, Msg, Reply, TextBlock, ToolResultBlock, ToolUseBlock
 from agentflow.verdicts import Again, Answer, Approve, Deny, Recover, Stop, Suspend
 
 __all__ = [
@@ -360,7 +360,9 @@ def msg_from_dict(data: Mapping[str, Any]) -> Msg:
     try:
         return _adapter(Msg).validate_python(data)
     except (ValueError, TypeError) as error:
-        raise StoreError(f"A saved message cannot be read: {_first_problem(error)}. Restore it from a backup.") from error
+        raise StoreError(
+            f"A saved message cannot be read: {_first_problem(error)}. Restore it from a backup."
+        ) from error
 
 
 # ---- sessions

@@ -515,6 +515,8 @@ class Reply(Msg):
     run_id: str = ""
     pending: tuple[Pending, ...] = ()
     value: Any = None
+    if TYPE_CHECKING:
+        usage: Usage = Usage()
 
     @property
     def output(self) -> Any:

@@ -28,6 +28,9 @@ ORIGINAL_LINES = {
 }
 """How many lines the same hook takes where it comes from: blank lines, imports and the making of the agent apart."""
 
+SAID = {"07_approval": "25\n"}
+"""What is typed at the terminal."""
+
 OFFLINE = "# ---- to run it here, offline"
 
 
@@ -42,6 +45,7 @@ def test_sample(sample: Path) -> None:
     ran = subprocess.run(
         [sys.executable, "-W", "error", str(sample)],
         env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUTF8": "1"},
+        input=SAID.get(name_of(sample), ""),
         capture_output=True,
         text=True,
         encoding="utf-8",

@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar, Unpack, overload
 
 from pydantic_core import to_json
 from reactivex.abc import DisposableBase
@@ -21,14 +21,14 @@ from agentflow.agent.builder import AgentBuilder
 from agentflow.agent.checks import Decisions, check_decisions, check_timeout, decisions_of, input_of, not_open
 from agentflow.agent.definition import agent_from_dict, agent_to_dict
 from agentflow.agent.peers import QueueingAgent, asking_tool
-from agentflow.agent.registration import HookSource, hooks_of, tools_of
+from agentflow.agent.registration import HookSource, ToolSource, hooks_of, tools_of
 from agentflow.agent.registry import AgentRegistry, default_agents
 from agentflow.context import RunContext, find_dep
 from agentflow.errors import ToolError, UsageError
 from agentflow.events import HookEvent
 from agentflow.hooks.chain import HookSet
 from agentflow.hooks.defaults import default_hooks
-from agentflow.hooks.functions import EventName, FunctionHook, event_named
+from agentflow.hooks.functions import EventName, HookOptions, event_named, named_hook
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.scope import ProcessHooks, process_hooks
 from agentflow.ids import new_id as fresh_id
@@ -52,6 +52,7 @@ from agentflow.tools.tool import Tool, tool
 __all__ = ["Agent", "AgentFlux"]
 
 _UNSET = ModelOptions()
+F = TypeVar("F", bound="Callable[..., Any]")
 _CLOCK: Clock = SystemClock()
 
 
@@ -67,7 +68,7 @@ class Agent(QueueingAgent):
         model: A `Model`, or a name such as `"openai/gpt-5"`.
         system: The system prompt: a text, a message, or a function of the `RunContext` (it may be async).
         description: What it is for; other agents read it.
-        tools: Tools, and agents to be used as tools.
+        tools: Tools, agents to be used as tools, toolsets, names in the default registry.
         hooks: Hooks, marked functions, lists of them, or a mapping from names like `"before_llm"` to functions.
         default_hooks: What is there without asking: retries of empty and truncated answers. `()` for none.
         options: Options of its model calls.
@@ -97,7 +98,7 @@ class Agent(QueueingAgent):
         *,
         system: Any = None,
         description: str = "",
-        tools: Iterable[Tool[..., Any] | Agent] = (),
+        tools: Iterable[ToolSource] = (),
         hooks: HookSource = (),
         default_hooks: Iterable[Hook] = default_hooks(),
         options: ModelOptions | None = None,
@@ -479,26 +480,40 @@ class Agent(QueueingAgent):
 
     # ---- hooks at run time
 
-    def on(self, event: EventName, function: Callable[[Any], Any] | None = None) -> Any:
-        """Add a function for an event's name; calls that begin later have it.
+    @overload
+    def on(
+        self, event: EventName, function: Callable[[Any], Any], **options: Unpack[HookOptions]
+    ) -> DisposableBase: ...
+    @overload
+    def on(self, event: EventName, function: None = None, **options: Unpack[HookOptions]) -> Callable[[F], F]: ...
+    def on(self, event: EventName, function: Any = None, **options: Unpack[HookOptions]) -> Any:
+        """Add a function for an event's name; calls that begin later have it. It may be called from any thread.
+
+        Args:
+            event: One of the nine names of function hooks.
+            function: The function; without it, a decorator is returned.
+            options: As in `agentflow.on`: `priority`, `tools`, `timeout` and so on.
 
         Returns:
             A disposable that takes it off; without `function`, a decorator.
 
+        Raises:
+            UsageError: The name, the function or an option cannot be used.
+
         Example:
             >>> agent.on("after_llm", print).dispose()
-            >>> @agent.on("after_llm")
+            >>> @agent.on("before_each_tool", tools=["delete_*"])
             ... def log(event): ...
         """
-        kind = event_named(event)
         if function is None:
+            event_named(event)
 
-            def decorate(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
-                self.on(event, function)
+            def decorate(function: F) -> F:
+                self.on(event, function, **options)
                 return function
 
             return decorate
-        hook = FunctionHook(function, (kind,))
+        hook = named_hook(event, function, **options)
         with self._swapping:  # threads may register at once
             self._own_hooks = self._own_hooks.with_hooks([hook])
         return _Registered(self, hook)

@@ -538,7 +538,7 @@ class TurnQueue:
             try:
                 await self._drain(None, None, worker=True)
             except Exception as error:
-                logger.opt(exception=error).debug("a turn of agent {} failed; its sender is told", self._owner.name)
+                logger.opt(exception=error).trace("a turn of agent {} failed; its sender is told", self._owner.name)
             finally:
                 self._running.release()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Iterator
-from typing import Any, cast
+from typing import Any, Protocol, TypeAlias, cast
 
 from agentflow.errors import UsageError
 from agentflow.hooks.hook import Hook
@@ -12,7 +12,19 @@ from agentflow.hooks.named import HookSource, NamedEvent, hooks_of
 from agentflow.tools.registry import default_tools
 from agentflow.tools.tool import Tool
 
-__all__ = ["HookSource", "hooks_of", "tools_of"]
+__all__ = ["HookSource", "ToolSource", "hooks_of", "tools_of"]
+
+
+ToolSource: TypeAlias = "Tool[..., Any] | MakesTool | str | Iterable[Tool[..., Any]]"
+"""What `tools=` takes: a tool, an agent, a name in the default registry, or what holds tools, such as a `Toolset`."""
+
+
+class MakesTool(Protocol):
+    """What can be a tool: an agent."""
+
+    def as_tool(self) -> Tool[..., Any]:
+        """The tool."""
+        ...
 
 
 def tools_of(sources: Iterable[Any]) -> dict[str, Tool[..., Any]]:

@@ -40,7 +40,7 @@ from agentflow.hooks.hook import FailurePolicy, Hook
 from agentflow.hooks.options import check_options
 from agentflow.specs import ToolSpec
 
-__all__ = ["EVENT_NAMES", "EventName", "FunctionHook", "HookOptions", "event_named", "on"]
+__all__ = ["EVENT_NAMES", "EventName", "FunctionHook", "HookOptions", "event_named", "named_hook", "on"]
 
 EventName = Literal[
     "after_user_input",
@@ -186,6 +186,19 @@ def on(*targets: Any, **options: Any) -> Any:
         return FunctionHook(function, events or _annotated(function), **attributes)
 
     return decorate
+
+
+def named_hook(name: str, function: Callable[[Any], Any], **options: Unpack[HookOptions]) -> FunctionHook[Any]:
+    """A hook of a plain function for the event of a name; a function that is a hook already is refused.
+
+    Raises:
+        UsageError: The name, the function or an option cannot be used.
+
+    Example:
+        >>> named_hook("before_each_tool", print, tools=["delete_*"]).only_tools
+        ('delete_*',)
+    """
+    return FunctionHook(function, (event_named(name),), **_attributes(dict(options)))
 
 
 def _attributes(options: dict[str, Any]) -> dict[str, Any]:

@@ -31,7 +31,7 @@ from agentflow.events import (
     PreReasoning,
     PreToolRound,
 )
-from agentflow.hooks.functions import EVENT_NAMES, EventName, FunctionHook, HookOptions, event_named, on
+from agentflow.hooks.functions import EVENT_NAMES, EventName, FunctionHook, HookOptions, event_named, named_hook, on
 from agentflow.hooks.hook import Hook, HookResult
 from agentflow.hooks.options import check_options
 from agentflow.specs import ToolSpec
@@ -184,14 +184,14 @@ def _flat(source: Any) -> Iterator[Hook]:
 
 
 def _by_name(name: str, functions: Any) -> Iterator[Hook]:
-    kind = event_named(name)
+    event_named(name)  # an empty list has a name too
     for function in cast("Iterable[Any]", functions) if isinstance(functions, list | tuple) else (functions,):
         if isinstance(function, Hook):
             raise UsageError(
                 f"hooks={{{name!r}: ...}} takes plain functions, and {function.name!r} is a hook already; pass it in a "
                 "list: hooks=[...]."
             )
-        yield FunctionHook(function, (kind,))
+        yield named_hook(name, function)
 
 
 def _no_hook(source: object) -> UsageError:

@@ -12,15 +12,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, cast
+from typing import Any, TypeVar, cast, overload
 
 from reactivex.abc import DisposableBase
 
+from agentflow.events import Event
 from agentflow.hooks.functions import FunctionHook, on
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.options import check_options
 
 __all__ = ["HookScope", "ProcessHooks", "Registered", "process_hooks"]
+
+E = TypeVar("E", bound=Event)
 
 
 class Registered(DisposableBase):
@@ -61,15 +64,17 @@ class HookScope:
         """
         check_options(hook)
         with self._guard:
-            if not any(hook is known for known in self.hooks):
-                self.hooks = (*self.hooks, hook)
+            for one in _whole(hook):
+                if not any(one is known for known in self.hooks):
+                    self.hooks = (*self.hooks, one)
         return Registered(hook, self.remove)
 
     def remove(self, hook: Hook) -> bool:
         """Take a hook off; returns whether it was there."""
+        gone = _whole(hook)
         with self._guard:
             before = self.hooks
-            self.hooks = tuple(known for known in before if known is not hook)
+            self.hooks = tuple(known for known in before if not any(known is one for one in gone))
             return len(self.hooks) < len(before)
 
     def clear(self) -> None:
@@ -77,6 +82,10 @@ class HookScope:
         with self._guard:
             self.hooks = ()
 
+    @overload
+    def on(self, event: type[E], /, **options: Any) -> Callable[[Callable[[E], Any]], FunctionHook[Any]]: ...
+    @overload
+    def on(self, *targets: Any, **options: Any) -> Any: ...
     def on(self, *targets: Any, **options: Any) -> Any:
         """Register a function: `@scope.on(PreActing)`, `@scope.on("before_llm", tools=[...])`, `@scope.on`; as `agentflow.on`.
 
@@ -108,6 +117,14 @@ class HookScope:
         return iter(self.hooks)
 
 
+def _whole(hook: Hook) -> tuple[Hook, ...]:
+    """A hook with those that decorators below its own have made of the same function."""
+    if not isinstance(hook, FunctionHook):
+        return (hook,)
+    made = cast("FunctionHook[Any]", hook)
+    return (*made.also, made)
+
+
 class ProcessHooks:
     """Hooks for everything in the process that looks them up here; `process_hooks` is the one that all do by default.
 
@@ -137,6 +154,10 @@ class ProcessHooks:
         """
         return tuple(self._scope.add(hook) for hook in hooks)
 
+    @overload
+    def on(self, event: type[E], /, **options: Any) -> Callable[[Callable[[E], Any]], FunctionHook[Any]]: ...
+    @overload
+    def on(self, *targets: Any, **options: Any) -> Any: ...
     def on(self, *targets: Any, **options: Any) -> Any:
         """Register a function: `@process_hooks.on(PreActing, tags=["db"])`; arguments as in `agentflow.on`."""
         return self._scope.on(*targets, **options)

@@ -31,9 +31,9 @@ from agentflow.hooks.chain import HookSet
 from agentflow.loop.attempts import carefully, held_locks
 from agentflow.loop.drive import LimitPassed, TimeLimit, drive
 from agentflow.loop.pieces import Pieces, Transform
-from agentflow.loop.reasoning import sealed, wrap
 from agentflow.loop.run import RunBase, ToolSuspended, current_turn
 from agentflow.loop.stream import Port
+from agentflow.loop.wrapping import Rewrap, sealed, wrap
 from agentflow.messages import Pending, ToolResultBlock, ToolState, ToolUseBlock, tool_result
 from agentflow.reactive import EMPTY, Flux, Mono
 from agentflow.specs import Lane
@@ -77,6 +77,26 @@ class ToolMono(Mono[ToolResultBlock]):
             return transform(before(pieces))
 
         return ToolMono(self._acting, chained)
+
+
+class WrappedTool(ToolMono):
+    """What a hook made of the work behind `PreActing`, whose pieces can still be changed."""
+
+    def __init__(self, wrapped: Any, source: ToolMono, again: Rewrap) -> None:
+        self._source_mono = source
+        self._again = again
+        mono = cast("Mono[Any]", wrapped if isinstance(wrapped, Mono) else Mono.from_observable(wrapped))
+        cast("Any", Mono).__init__(self, mono.resolve)
+
+    def chunks(self, transform: Transform) -> Any:
+        """The same hook's work around a tool with other pieces; its `around` is called once more."""
+        source = self._source_mono.chunks(transform)
+        return _keep_chunks(self._again(source), source, self._again)
+
+
+def _keep_chunks(wrapped: Any, source: Any, again: Rewrap) -> Any:
+    """Give what a hook made of a tool's work `chunks`, if it has lost that."""
+    return wrapped if hasattr(wrapped, "chunks") else WrappedTool(wrapped, source, again)
 
 
 class Acting:
@@ -334,7 +354,7 @@ class Acting:
         event = self.event
         if event is None:
             event = sealed(run, PreActing, self.use, self.approval)
-        source: Any = wrap(run, PreActing, event, ToolMono(self), self.scope)
+        source: Any = wrap(run, PreActing, event, ToolMono(self), self.scope, _keep_chunks)
         mono = cast("Mono[Any]", source if isinstance(source, Mono) else Mono.from_observable(source))
         value = await mono.resolve()
         if value is EMPTY:

@@ -58,7 +58,7 @@ async def carefully(turn: Attempted, tool: Tool[..., Any], transform: Transform 
 
     def tell(state: RetryCallState) -> None:
         error = state.outcome.exception() if state.outcome is not None else None
-        logger.debug("tool {} failed in attempt {} and is tried again: {!r}", tool.name, turn.attempt, error)
+        logger.trace("tool {} failed in attempt {} and is tried again: {!r}", tool.name, turn.attempt, error)
 
     attempts = AsyncRetrying(
         stop=stop_after_attempt(tool.retries + 1),

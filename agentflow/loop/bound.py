@@ -8,15 +8,16 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
-from typing import Any, TypedDict, Unpack, cast
+from typing import Any, TypedDict, TypeVar, Unpack, cast, overload
 
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from agentflow.errors import SafeExecutionError, UsageError
-from agentflow.events import TurnView
+from agentflow.events import Event, TurnView
 from agentflow.frozen import FrozenDict
+from agentflow.hooks.functions import FunctionHook
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.scope import HookScope, ProcessHooks, Registered, process_hooks
 from agentflow.ids import new_id
@@ -27,6 +28,7 @@ from agentflow.verdicts import Resolution
 
 __all__ = ["BoundTool", "StopReason", "TurnOptions"]
 
+E = TypeVar("E", bound=Event)
 _put = object.__setattr__
 
 
@@ -79,7 +81,7 @@ class BoundTool:
     start_time: float | None
     end_time: float | None
     stop_reason: StopReason | None
-    output: Any
+    _output: Any
     _scope: HookScope
     process: ProcessHooks
     _running: bool
@@ -111,7 +113,7 @@ class BoundTool:
         self.metadata = dict(options.get("metadata", {}))
         self.deps = options.get("deps")
         self.approval = options.get("approval")
-        put.update(sender="", sender_run="", start_time=None, end_time=None, stop_reason=None, output=None)
+        put.update(sender="", sender_run="", start_time=None, end_time=None, stop_reason=None, _output=None)
         for hook in options.get("hooks", ()):
             self._scope.add(hook)
 
@@ -130,6 +132,11 @@ class BoundTool:
         elif name == "tags":
             value = frozenset((value,) if isinstance(value, str) else cast("Iterable[str]", value))
         _put(self, name, value)
+
+    @property
+    def output(self) -> Any:
+        """What the tool returned; of a stream the last value."""
+        return self._output
 
     @property
     def running(self) -> bool:
@@ -163,6 +170,10 @@ class BoundTool:
         self.check_idle("a hook cannot be registered on it")
         return self._scope.add(hook)
 
+    @overload
+    def on(self, event: type[E], /, **options: Any) -> Callable[[Callable[[E], Any]], FunctionHook[Any]]: ...
+    @overload
+    def on(self, *targets: Any, **options: Any) -> Any: ...
     def on(self, *targets: Any, **options: Any) -> Any:
         """Register a function on this turn: `@turn.on(PostTurn)`; arguments as in `agentflow.on`."""
         self.check_idle("a hook cannot be registered on it")
@@ -205,11 +216,11 @@ class BoundTool:
             SafeExecutionError: It does already.
         """
         self.check_idle("it cannot be run a second time meanwhile")
-        self.__dict__.update(_running=True, start_time=now, end_time=None, stop_reason=None, output=None)
+        self.__dict__.update(_running=True, start_time=now, end_time=None, stop_reason=None, _output=None)
 
     def finish(self, reason: StopReason, now: float, output: object) -> None:
         """It is over; hooks of `PostTurn` are told, and then it is not running any more."""
-        self.__dict__.update(stop_reason=reason, end_time=now, output=output)
+        self.__dict__.update(stop_reason=reason, end_time=now, _output=output)
 
     def rest(self) -> None:
         """It is not running any more."""
@@ -231,7 +242,7 @@ class BoundTool:
             start_time=start_time,
             end_time=end_time,
             stop_reason=stop_reason,
-            output=output,
+            _output=output,
         )
 
     def __repr__(self) -> str:

@@ -20,11 +20,12 @@ from agentflow.errors import UsageError, Veto
 from agentflow.events import CallEnded, ErrorPhase, PostCall, PreCall
 from agentflow.facts import CallClosed, CallOpened, CallResumed, Fact, RoundClosed
 from agentflow.loop.machine import State
-from agentflow.loop.reasoning import as_reply, reason, sealed, wrap
+from agentflow.loop.reasoning import as_reply, reason
 from agentflow.loop.rounds import act, in_tasks
 from agentflow.loop.run import RunBase
 from agentflow.loop.session import Carried
 from agentflow.loop.stream import Port
+from agentflow.loop.wrapping import sealed, wrap
 from agentflow.messages import Msg, Outcome, Reply, tool_result
 from agentflow.reactive import EMPTY, Mono
 from agentflow.verdicts import Answer, Deny, Resolution
@@ -389,14 +390,8 @@ class Run(RunBase):
         self._record_now(CallClosed(self.run_id, self.call_id, "interrupted", None))
 
     def _record_now(self, fact: Fact) -> None:
-        store = self.session.store
-        if store is not None:
-            try:
-                kept = self.session.keep(fact)
-            except Exception as error:
-                logger.opt(exception=error).error("the end of call {} could not be stored", self.call_id)
-            else:
-                close = getattr(kept, "close", None)
-                if close is not None:  # a store that needs time gets none here; a later load finds the run unfinished
-                    close()
+        try:
+            self.session.keep_now(fact)
+        except Exception as error:
+            logger.opt(exception=error).error("the end of call {} could not be stored", self.call_id)
         self.machine.apply(fact)

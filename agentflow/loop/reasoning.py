@@ -3,118 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import replace
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 from loguru import logger
 
 from agentflow.chunks import ModelChunk, fold
 from agentflow.context import as_messages
 from agentflow.errors import HookContractError, Veto
-from agentflow.events import ErrorPhase, Event, PostReasoning, PreActing, PreReasoning, Purpose, ReasoningChunk
+from agentflow.events import ErrorPhase, Event, PostReasoning, PreReasoning, Purpose, ReasoningChunk
 from agentflow.facts import Injected, Reasoned, RoundSuspended
-from agentflow.hooks.chain import HookSet
-from agentflow.hooks.options import concerns_tool
 from agentflow.loop.run import RunBase, one_call
+from agentflow.loop.wrapping import Attempts, ModelFlux, close_stream, keep_using, sealed, wrap
 from agentflow.messages import Msg, Pending, ToolUseBlock, message, with_metadata
 from agentflow.ports.model import Model, ModelRequest, resolve_model
 from agentflow.reactive import Flux
-from agentflow.specs import ModelOptions, Usage
+from agentflow.specs import Usage
 from agentflow.transcript import legalise
 from agentflow.verdicts import Again, Answer, Decided, Deny, Stop, Suspend, Verdict
 
-__all__ = ["ModelFlux", "reason"]
+__all__ = ["reason"]
 
 SUMMARY_PROMPT = (
     "The limit of {limit} rounds is reached. Do not call tools; answer now with what you have found, and say what is "
     "missing."
 )
-E = TypeVar("E", bound=Event)
-
-
-class ModelFlux(Flux[ModelChunk]):
-    """The work behind `PreReasoning`: each run is one attempt at the model's reply.
-
-    Example:
-        >>> def around(self, event, source):
-        ...     if isinstance(event, PreReasoning):
-        ...         return source.catch(lambda error, _: source.using(model="openai/gpt-5-mini"))
-        ...     return source
-    """
-
-    def __init__(self, model: str | Model, request: ModelRequest, attempts: Attempts) -> None:
-        self._model = model
-        self._request = request
-        self._attempts = attempts
-        super().__init__(self._run)
-
-    @property
-    def request(self) -> ModelRequest:
-        """What the model will be asked: the event as hooks left it, with what they injected meanwhile."""
-        return self._request
-
-    async def _run(self) -> AsyncIterator[ModelChunk]:
-        attempts = self._attempts
-        first = attempts.begin()
-        stream = resolve_model(self._model).stream(self._request)
-        try:
-            async for chunk in stream:
-                if first:
-                    first = False
-                    chunk = replace(chunk, restart=True)
-                attempts.delivered = True
-                yield chunk
-        finally:
-            await _aclose(stream)
-
-    def using(
-        self,
-        *,
-        model: str | Model | None = None,
-        input_messages: Sequence[Msg] | None = None,
-        options: ModelOptions | None = None,
-    ) -> ModelFlux:
-        """The same work with another request; running it is another attempt.
-
-        Args:
-            model: Another model.
-            input_messages: Other messages; they are put into a legal order.
-            options: Laid over those of the request.
-        """
-        before = self._request
-        request = ModelRequest(
-            before.messages if input_messages is None else legalise(input_messages),
-            before.tools,
-            before.options.merge(options),
-            before.model if model is None else model if isinstance(model, str) else model.name,
-        )
-        return ModelFlux(self._model if model is None else model, request, self._attempts)
-
-
-class Attempts:
-    """Counts the runs of one reply's source.
-
-    Attributes:
-        count: Runs begun.
-        delivered: Whether any chunk has left a run.
-    """
-
-    __slots__ = ("count", "delivered")
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.delivered = False
-
-    def begin(self) -> bool:
-        """Begin a run; returns whether the pieces before it are void."""
-        self.count += 1
-        return self.delivered
-
-
-async def _aclose(stream: AsyncIterator[Any]) -> None:
-    aclose = getattr(stream, "aclose", None)
-    if aclose is not None:
-        await aclose()
 
 
 async def reason(run: RunBase, purpose: Purpose) -> None:
@@ -295,7 +207,7 @@ def _bill(run: RunBase, chunks: Sequence[ModelChunk]) -> None:
 async def _close_quietly(stream: AsyncIterator[Any]) -> None:
     """Close a stream whose reading failed; the failure that counts is the one on its way."""
     try:
-        await _aclose(stream)
+        await close_stream(stream)
     except Exception as error:
         logger.opt(exception=error).debug("closing a model's stream failed")
 
@@ -308,41 +220,11 @@ async def _through_arounds(
     bare = source
     values = (request.messages, request.tools, request.model, request.options, purpose)
     shown = event if event is not None else sealed(run, PreReasoning, *values)
-    source = wrap(run, PreReasoning, shown, source)
+    source = wrap(run, PreReasoning, shown, source, keep=keep_using)
     if source is bare:
         return await _pull(run, resolve_model(model).stream(request), [], None)
     flux = cast("Flux[ModelChunk]", source if isinstance(source, Flux) else Flux.from_observable(source))
     return await _pull(run, flux.open(), [], attempts)
-
-
-def sealed(run: RunBase, kind: type[E], *values: object) -> E:
-    """The sealed event for wrapping hooks where no chain has built it."""
-    event = kind.draft(run.frame, run.iteration, run.seq, run.now(), None, *values)
-    event.__class__ = kind
-    return event
-
-
-def wrap(run: RunBase, kind: type[Any], event: Any, source: Any, scope: HookSet | None = None) -> Any:
-    """Put the onion of `around` around a stage's work; the lowest priority is outermost."""
-    for around, hook in reversed((run.hooks if scope is None else scope).arounds(kind)):
-        if hook.only_tools and kind is PreActing and not concerns_tool(hook, event.tool_use):
-            continue
-        try:
-            wrapped = around(event, source)
-        except Exception as error:
-            error.add_note(f"raised by hook {hook.name} (priority {hook.priority}) on {kind.__name__}")
-            raise
-        if wrapped is None:
-            continue
-        if not hasattr(wrapped, "subscribe"):
-            raise HookContractError(
-                f"{hook.name}.around",
-                kind.__name__,
-                type(wrapped).__name__,
-                "the source, or any Mono, Flux or Observable",
-            )
-        source = wrapped
-    return source
 
 
 async def _failed(run: RunBase, error: Exception) -> Msg:

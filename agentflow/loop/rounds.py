@@ -18,9 +18,9 @@ from agentflow.errors import Veto
 from agentflow.events import PostToolRound, PreToolRound
 from agentflow.facts import RoundClosed, RoundSuspended
 from agentflow.loop.acting import Acting
-from agentflow.loop.reasoning import sealed, wrap
 from agentflow.loop.run import RunBase, current_turn
 from agentflow.loop.stream import Channel, ChannelPort, Port
+from agentflow.loop.wrapping import sealed, wrap
 from agentflow.messages import Pending, ToolResultBlock, ToolState, ToolUseBlock, tool_result
 from agentflow.reactive import EMPTY, Mono
 from agentflow.specs import Lane

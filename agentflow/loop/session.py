@@ -20,7 +20,7 @@ from agentflow.codec import SavedSession, session_from_dict, session_to_dict
 from agentflow.context import StateMap
 from agentflow.errors import StoreError, UsageError
 from agentflow.facts import CallClosed, CallOpened, Compacted, Fact, RoundClosed, RoundSuspended, StateKept
-from agentflow.fair_lock import FairLine
+from agentflow.fair_lock import FairLine, FairLock
 from agentflow.frozen import EMPTY
 from agentflow.ids import new_id as fresh_id
 from agentflow.loop.machine import Machine, State
@@ -59,10 +59,13 @@ class Session(FairLine):
     __slots__ = (
         "_claim",
         "_claims",
+        "_failure",
         "_loaded",
         "_refused",
+        "_stale",
         "_version",
         "_versioned",
+        "_writes",
         "carried",
         "closing",
         "id",
@@ -99,6 +102,9 @@ class Session(FairLine):
         self._claim: Claim | None = None
         self._claims = False  # whether the store lets calls wait for each other
         self._refused: tuple[str, ...] = ()
+        self._failure: Exception | None = None
+        self._stale = False  # whether a write was asked for that nobody has waited for
+        self._writes: FairLock | None = None
 
     @staticmethod
     def fresh(messages: Iterable[Msg] = (), id: str | None = None) -> Session:  # noqa: A002
@@ -130,7 +136,7 @@ class Session(FairLine):
 
     def try_acquire(self) -> bool:
         """Take the session if it is free and nobody waits for it."""
-        return self._loaded and not self._claims and self._take()
+        return self._loaded and not self._claims and not self._stale and self._take()
 
     async def acquire(self, agent: str) -> None:
         """Wait for the session's turn.
@@ -157,7 +163,7 @@ class Session(FairLine):
                     self._claims = True
                     self._claim = await claiming
                     self._loaded = self._loaded and self._claim.version == self._version
-            if not self._loaded:
+            if self._stale or not self._loaded:
                 await self._load(self.store)
         except BaseException:
             self.release()
@@ -179,6 +185,8 @@ class Session(FairLine):
             self.carried = self._open_run(facts, 0, None)
         self._version = len(facts)
         self._loaded = True
+        self._stale = False
+        self._writes = None
 
     def _open_run(self, facts: Sequence[Fact], seq: int, state: StateMap | None) -> Carried | None:
         """What the call that continues an open run is handed."""
@@ -192,6 +200,7 @@ class Session(FairLine):
         with self._guard:
             self.run = None
             self.closing = False
+            self._failure = None
             claim = self._claim
             if claim is not None:
                 self._claim = None
@@ -213,11 +222,7 @@ class Session(FairLine):
         return self.machine.apply(fact)
 
     async def _applied(self, fact: Fact, kept: Awaitable[None]) -> tuple[Msg, ...]:
-        try:
-            await kept
-        except BaseException:
-            self._doubt()
-            raise
+        await kept
         return self.machine.apply(fact)
 
     def keep(self, fact: Fact) -> Awaitable[None] | None:
@@ -229,21 +234,83 @@ class Session(FairLine):
                 changed = StateKept(values)
                 self.machine.apply(changed)
                 facts = (changed, fact)
-        versioned = self._versioned
-        if versioned is None:
+        if self._versioned is None:
             return None if self.store is None else self.store.append(self.id, facts)
-        expected = self._version
-        self._version += len(facts)
+        writes = self._writes
+        if writes is not None and not writes.try_acquire():
+            return self._in_turn(writes, facts)
         try:
-            return versioned.append(self.id, facts, expected=expected)
+            kept = self._written(self._versioned, facts)
         except BaseException:
-            self._doubt()
+            if writes is not None:
+                writes.release()
             raise
+        if kept is None:
+            if writes is not None:
+                writes.release()
+            return None
+        if writes is None:
+            self._writes = writes = FairLock()
+            writes.try_acquire()
+        return self._finished(writes, kept, len(facts))
 
-    def _doubt(self) -> None:
-        """A write has failed: what is stored is known when it has been read again."""
-        if self._versioned is not None:
-            self._loaded = False
+    def _written(self, store: SessionStore, facts: Sequence[Fact]) -> Awaitable[None] | None:
+        """Write at the version that is known here."""
+        if self._failure is not None:
+            raise self._failure  # nothing may follow what is missing
+        try:
+            kept = store.append(self.id, facts, expected=self._version)
+        except BaseException as error:
+            self._fail(error)
+            raise
+        if kept is None:
+            self._version += len(facts)
+        return kept
+
+    async def _finished(self, writes: FairLock, kept: Awaitable[None], count: int) -> None:
+        try:
+            await kept
+            self._version += count
+        except BaseException as error:
+            self._fail(error)
+            raise
+        finally:
+            writes.release()
+
+    def _fail(self, error: BaseException) -> None:
+        """What is stored is known when it has been read again."""
+        self._loaded = False
+        unknown = f"It is not known whether a fact of session {self.id!r} was stored; the next call loads it anew."
+        self._failure = error if isinstance(error, Exception) else StoreError(unknown)
+
+    async def _in_turn(self, writes: FairLock, facts: Sequence[Fact]) -> None:
+        """Write when the write before it is done: its version must be known, or its failure."""
+        await writes.acquire()
+        assert self._versioned is not None
+        try:
+            kept = self._written(self._versioned, facts)
+        except BaseException:
+            writes.release()
+            raise
+        if kept is None:
+            writes.release()
+        else:
+            await self._finished(writes, kept, len(facts))
+
+    def keep_now(self, fact: Fact) -> None:
+        """Ask for a write that nobody can wait for (the event loop is gone); the next call loads what came of it."""
+        store, versioned = self.store, self._versioned
+        if store is None or not self._loaded:
+            return
+        kept = store.append(self.id, (fact,)) if versioned is None else self._written(versioned, (fact,))
+        if kept is None:
+            return
+        if versioned is not None:
+            self._version += 1  # should another one follow
+            self._stale = True
+        close = getattr(kept, "close", None)
+        if close is not None:  # a coroutine gets no time here: a later load finds the run unfinished
+            close()
 
     def _state_values(self) -> dict[str, Any]:
         values, refused = self.state.saved()

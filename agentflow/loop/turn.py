@@ -36,14 +36,14 @@ from agentflow.verdicts import Answer, Approve, Deny, Resolution
 
 __all__ = ["StopReason", "Turn", "TurnOptions"]
 
-T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 V = TypeVar("V")
 _CLOCK: Final[Clock] = SystemClock()
 _OPTIONS: Final = ModelOptions()
 _NO_TOOLS: Final[Mapping[str, Tool[..., Any]]] = {}
 
 
-class Turn(BoundTool, Generic[T]):
+class Turn(BoundTool, Generic[T_co]):
     """A tool bound to arguments.
 
     Args:
@@ -81,9 +81,11 @@ class Turn(BoundTool, Generic[T]):
         <StopReason.COMPLETED: 'completed'>
     """
 
-    output: T | None
-
     if TYPE_CHECKING:
+
+        @property
+        def output(self) -> T_co | None:
+            """What the tool returned; of a stream the last value."""
 
         @overload
         def __init__(
@@ -109,7 +111,7 @@ class Turn(BoundTool, Generic[T]):
             self, tool: Any, arguments: Mapping[str, Any] | None = None, /, **options: Unpack[TurnOptions]
         ) -> None: ...
 
-    def returning(self) -> CallMono[T]:
+    def returning(self) -> CallMono[T_co]:
         """Run a tool that returns one value.
 
         Returns:
@@ -125,7 +127,7 @@ class Turn(BoundTool, Generic[T]):
         self.check_method("returning")
         return CallMono(self._returning, "turn.returning()")
 
-    def yielding(self) -> Flux[T]:
+    def yielding(self) -> Flux[T_co]:
         """Run a tool that is an async generator.
 
         Returns:
@@ -143,7 +145,7 @@ class Turn(BoundTool, Generic[T]):
             port.run = run
             await run_turn(self, run, port)
 
-        return cast("Flux[T]", Flux[HookEvent](lambda: EventStream(start)).map(_value_of))
+        return cast("Flux[T_co]", Flux[HookEvent](lambda: EventStream(start)).map(_value_of))
 
     def check_method(self, method: Literal["returning", "yielding"]) -> None:
         """Refuse the method that is not the tool's, and a turn that is running.
@@ -160,12 +162,12 @@ class Turn(BoundTool, Generic[T]):
             )
         self.check_idle("it cannot be run a second time meanwhile")
 
-    async def _returning(self) -> T:
+    async def _returning(self) -> T_co:
         return await run_turn(self, _by_hand(self, None), None)
 
-    def copy(self) -> Turn[T]:
+    def copy(self) -> Turn[T_co]:
         """Another turn of the same tool, arguments, options and hooks, that has not run."""
-        made = cast("Turn[T]", object.__new__(Turn))
+        made = cast("Turn[T_co]", object.__new__(Turn))
         made.__dict__.update(self.__dict__)
         made.__dict__.update(
             id=new_id("turn_"),
@@ -176,7 +178,7 @@ class Turn(BoundTool, Generic[T]):
             start_time=None,
             end_time=None,
             stop_reason=None,
-            output=None,
+            _output=None,
         )
         return made
 

@@ -19,7 +19,7 @@ from reactivex import Observable
 from agentflow.chunks import ModelChunk
 from agentflow.context import RunContext
 from agentflow.errors import AgentFlowError, UsageError
-from agentflow.events import HookEvent, MessagesAdded, PreCall, PreReasoning
+from agentflow.events import HookEvent, PreCall, PreReasoning
 from agentflow.frozen import FrozenDict
 from agentflow.hooks.hook import Hook
 from agentflow.messages import Msg, TextBlock
@@ -63,7 +63,6 @@ class _Request:
     def __post_init__(self) -> None:
         self.history: Sequence[Msg] = ()
         self.messages: Sequence[Msg] = ()
-        self.added: tuple[Msg, ...] = ()
 
 
 class _Compacted(NamedTuple):
@@ -101,7 +100,7 @@ class SummaryCompaction(Hook):
 
     priority = 40
     on_failure = "skip"
-    events = (PreCall, PreReasoning, MessagesAdded)
+    events = (PreCall, PreReasoning)
 
     def __init__(
         self,
@@ -138,16 +137,12 @@ class SummaryCompaction(Hook):
     def on_event(self, event: HookEvent) -> Any:
         """Note what the conversation is made of; compact it before a request that is too long."""
         if isinstance(event, PreReasoning):
-            request = event.context.state[_Request]
-            request.messages, request.added = event.input_messages, ()
+            event.context.state[_Request].messages = event.input_messages
             cooldown = event.context.session_state[_Cooldown]
             if cooldown.left > 0:
                 cooldown.left -= 1
             elif not self._surely_short(event.input_messages):
                 return self._before(event)
-        elif isinstance(event, MessagesAdded):
-            request = event.context.state[_Request]
-            request.added = (*request.added, *event.messages)
         elif isinstance(event, PreCall):
             event.context.state[_Request].history = event.history
         return event
@@ -193,19 +188,12 @@ class SummaryCompaction(Hook):
     async def _shorter(self, event: PreReasoning, source: Any, error: Exception) -> AsyncIterator[ModelChunk]:
         if not is_context_overflow(error):
             raise error
-        request = event.context.state[_Request]
-        compacted = await self._compact(event.context, request.messages, self.keep_rounds, overflow=True)
+        stored = event.context.state[_Request].messages
+        compacted = await self._compact(event.context, stored, self.keep_rounds, overflow=True)
         if compacted is None:
             raise error
-        using = getattr(source, "using", None)
-        if using is None:
-            error.add_note(
-                "SummaryCompaction has compacted the conversation for the next request. This one cannot be asked again: a hook "
-                "that wraps the model with a higher priority hides it."
-            )
-            raise error
-        messages = _spliced(event.input_messages, compacted)
-        stream = cast("AsyncIterator[ModelChunk]", using(input_messages=(*messages, *request.added)).open())
+        messages = _spliced(source.request.messages, compacted)
+        stream = cast("AsyncIterator[ModelChunk]", source.using(input_messages=messages).open())
         try:
             async for chunk in stream:
                 yield chunk

@@ -72,6 +72,12 @@ LEVELS: Mapping[type[Event], str | None] = {
 _PLAIN = re.compile(r"[^\s\"=\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 
 
+class _Began:
+    """When the call began, by the run's clock; None for a resumed one."""
+
+    at: float | None = None
+
+
 class EventLog(Hook):
     """Writes one line for each event: where, what, and how long and how dear it was.
 
@@ -128,16 +134,20 @@ class EventLog(Hook):
         wanted = tuple(EVENT_TYPES if only is None else only)
         for level in fixed.values():
             _check_level(log, level)
+        shown = [kind for kind in EVENT_TYPES if self._levels[kind] is not None and issubclass(kind, wanted)]
+        self._shown = frozenset(shown)
+        if CallEnded in shown and PreCall not in shown:  # the end tells how long the call took
+            shown.append(PreCall)
         # Per instance here: what is not logged is not built.
-        self.events = tuple(  # pyright: ignore[reportAttributeAccessIssue]
-            [kind for kind in EVENT_TYPES if self._levels[kind] is not None and issubclass(kind, wanted)]
-        )
+        self.events = tuple(shown)  # pyright: ignore[reportAttributeAccessIssue]
 
     def on_event(self, event: HookEvent) -> None:
         """Write the line."""
         kind = event.sealed_form
+        if kind is PreCall:
+            event.context.state[_Began].at = event.context.clock.monotonic()
         level = self._levels[kind]
-        if level is None:
+        if level is None or kind not in self._shown:
             return
         if kind not in self._final:
             level = _raised(event, level)
@@ -158,7 +168,7 @@ class EventLog(Hook):
             where += f" {_shown(event.session_id, self.clip)}"
         if event.iteration:
             where += f"#{event.iteration}"
-        fields = {**fields_of(event), **_decision_of(event)}
+        fields = {**fields_of(event), **_took(event), **_decision_of(event)}
         shown = [f"{name}={_shown(value, self.clip)}" for name, value in fields.items() if value not in (None, "")]
         return " ".join([where, event.sealed_form.__name__, *shown])
 
@@ -175,6 +185,7 @@ class EventLog(Hook):
             "iteration": event.iteration,
             "seq": event.seq,
             **fields_of(event),
+            **_took(event),
             **_decision_of(event),
         }
         return json_lib.dumps(told, ensure_ascii=False, default=_text)
@@ -250,6 +261,14 @@ def _turn(event: PrePut | PostPut | PreTurn | TurnValue | PostTurn) -> Fields:
             return {**told, "stop_reason": turn.stop_reason, "error": _error(event.error)}
         case _:
             return {**told, "input": turn.tool_use.raw}
+
+
+def _took(event: HookEvent) -> Fields:
+    """How long the call took, at its end; a resumed one does not say."""
+    if not isinstance(event, CallEnded):
+        return {}
+    began = event.context.state[_Began].at
+    return {} if began is None else {"ms": _ms((event.context.clock.monotonic() - began) * 1000)}
 
 
 def _decision_of(event: Event) -> Fields:

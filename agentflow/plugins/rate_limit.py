@@ -3,7 +3,7 @@
 Rules:
 
 1. First come, first served: whoever comes has its place booked at once and sleeps until it is due, on its run's clock.
-2. A wait that is cancelled gives its place back.
+2. A wait that is cancelled gives its place back to those who come later; whoever waits already keeps its time.
 3. Tokens are booked by an estimate and settled by what the provider reports, in both directions.
 4. One hook is one budget, for any number of agents, event loops and threads of one process; other processes have their
    own. The clocks of the agents that share it must tell the same time (`monotonic`), as system clocks do.

@@ -12,6 +12,7 @@ Rules:
 from __future__ import annotations
 
 import threading
+import weakref
 from collections import OrderedDict, deque
 from collections.abc import Iterable
 from pathlib import Path
@@ -279,6 +280,7 @@ class Recorder(ChangeListener):
                 if self._file is None:
                     self.path.parent.mkdir(parents=True, exist_ok=True)
                     self._file = self.path.open("a", encoding="utf-8")
+                    weakref.finalize(self, self._file.close)
                 self._file.write(record_to_json(record) + "\n")
                 self._file.flush()
             except (OSError, ValueError) as error:

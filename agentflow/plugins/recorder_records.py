@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from hashlib import sha256
 from typing import Any, Literal, TypeAlias, cast
 
 from agentflow.errors import UsageError
 from agentflow.messages import Msg, TextBlock, ToolResultBlock, ToolUseBlock
-from agentflow.specs import ToolSpec
+from agentflow.specs import ModelOptions, ToolSpec
 
 __all__ = [
     "AddedRecord",
@@ -204,7 +204,9 @@ def digest_of(text: str) -> str:
 
 
 def _cut(text: str, short: int) -> str:
-    return text if len(text) <= short else f"{text[: max(0, short - 3)]}..."
+    if len(text) <= short:
+        return text
+    return f"{text[: max(0, short - 3)]}..."[:short]
 
 
 def message_digest(msg: Msg) -> str:
@@ -240,6 +242,10 @@ def show(value: Any, short: int, digest: Callable[[Msg], str] | None = None) -> 
             return Shown(made, _cut(f"{value.state}: {value.text}", short), ((value.tool_use_id, made),))
         case str():
             return Shown(digest_of(value), _cut(value, short))
+        case ModelOptions():
+            given = {f.name: one for f in fields(value) if (one := getattr(value, f.name)) is not None and one != {}}
+            text = ", ".join(f"{name}={one!r}" for name, one in given.items()) or "(none set)"
+            return Shown(digest_of(text), _cut(text, short))
         case Sequence():
             return _show_many(cast("Sequence[Any]", value), short, digest)
         case _:
@@ -255,6 +261,8 @@ def _show_many(values: Sequence[Any], short: int, digest: Callable[[Msg], str] |
         names = ", ".join(spec.name for spec in values)
         whole = json.dumps([[spec.name, spec.description, dict(spec.parameters)] for spec in values], default=str)
         return Shown(digest_of(whole), _cut(names, short))
+    if not values:
+        return Shown(digest_of(""), _cut("(none)", short))
     shown = [show(value, short, digest) for value in values]
     parts = tuple(part for one in shown for part in one.parts)
     texts = " | ".join(one.short for one in shown) if short else ""
@@ -344,8 +352,11 @@ class Recording:
         shadows: list[HookRecord] = []
         asked: list[HookRecord] = []
         for record in self.hook_records:
-            if _shapes(record, ids, calls, born, ends):
-                (shadows if record.via == "shadow" else shaped).append(record)
+            if record.via == "shadow":
+                if _would_shape(record, ids, calls):
+                    shadows.append(record)
+            elif _shapes(record, ids, calls, born, ends):
+                shaped.append(record)
             elif record.event == "PreReasoning" and record.edits and (record.call_id, record.iteration) in born:
                 asked.append(record)
         added = tuple(
@@ -385,6 +396,11 @@ def _shapes(record: HookRecord, ids: set[str], calls: set[str], born: set[tuple[
     if record.event in ("PreCall", "PostReasoning", "PostCall"):
         return _touches(record, ids)
     return False
+
+
+def _would_shape(record: HookRecord, ids: set[str], calls: set[str]) -> bool:
+    """Whether what a hook would have done concerns the message."""
+    return record.tool_use_id in calls or any(part[0] in ids for edit in record.edits for part in edit.before.parts)
 
 
 def _touches(record: HookRecord, ids: set[str]) -> bool:

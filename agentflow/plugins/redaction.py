@@ -12,6 +12,8 @@ Rules:
 4. What readers saw is what the session keeps (the fold law), so a restored reply stands in the session as it was shown. A
    store gets placeholders only, if it is wrapped: `Agent(..., store=redaction.store(store))`.
 
+A `ModelCache` belongs inside, `ModelCache(priority=950)`, so that it keeps placeholders.
+
 Not covered: images and files, exceptions in `Error` events, and what other hooks ask with `context.complete`.
 """
 
@@ -26,13 +28,12 @@ from weakref import WeakValueDictionary
 
 from agentflow.chunks import ModelChunk, ToolUseDelta
 from agentflow.errors import UsageError
-from agentflow.events import CallEnded, HookEvent, PostActing, PreActing, PreCall, PreReasoning, PreToolRound
+from agentflow.events import CallEnded, HookEvent, PostActing, PreActing, PreCall, PreReasoning
 from agentflow.facts import Fact
 from agentflow.hooks.hook import Hook
-from agentflow.loop.acting import ToolMono
-from agentflow.loop.reasoning import ModelFlux
 from agentflow.messages import ContentBlock, Msg, Pending, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
 from agentflow.plugins.redaction_text import DETECTORS, Detector, Found, Scanner, Streaming, Vault, scan
+from agentflow.ports.model import ModelRequest
 from agentflow.ports.store import Store
 from agentflow.reactive import Flux
 from agentflow.reactive.iterators import close
@@ -68,7 +69,7 @@ class Redaction(Hook):
 
     priority = 900
     scope = "tree"
-    events = (PreCall, PreReasoning, PreToolRound, PreActing, PostActing, CallEnded)
+    events = (PreCall, PreReasoning, PreActing, PostActing, CallEnded)
 
     def __init__(
         self,
@@ -134,8 +135,12 @@ class Redaction(Hook):
         vault = event.context.session_state[Vault]
         if isinstance(event, PreReasoning):
             return _RedactedFlux(source, lambda messages: self._messages(messages, vault), lambda: self._reply(vault))
-        if isinstance(event, PreActing) and isinstance(source, ToolMono) and self.stored == "redacted":
-            return source.chunks(lambda pieces: Flux(lambda: self._pieces(Flux[Any].wrap(pieces), vault)))
+        if isinstance(event, PreActing) and hasattr(source, "chunks") and self.stored == "redacted":
+
+            def redacted(pieces: Any) -> Flux[Any]:
+                return Flux(lambda: self._pieces(Flux[Any].wrap(pieces), vault))
+
+            return source.chunks(redacted)
         return source
 
     def store(self, inner: Store) -> Store:
@@ -262,6 +267,9 @@ class Redaction(Hook):
         while version != vault.version:  # a value found in the last message may stand in the first
             version = vault.version
             after = tuple(self._message(msg, vault) for msg in before)
+        if len(vault.clean) > 2 * len(before) + 64:  # messages that were part of one request only
+            kept = {(id(msg), id(self._base)) for msg in before}
+            vault.clean = {key: known for key, known in vault.clean.items() if key in kept}
         return None if all(a is b for a, b in zip(after, before, strict=True)) else after
 
     # ---- streams
@@ -353,7 +361,11 @@ class _Numberless(Vault):
 
 
 class _RedactedFlux(Flux[ModelChunk]):
-    """The model's work, asked without secrets and shown without secrets; `using` works as on the source itself."""
+    """The model's work, asked without secrets and shown without secrets; `using` works as on the source itself.
+
+    It does not say what the model is asked: a cache further out would keep restored words under a request that another session
+    makes too. So `ModelCache` refuses such a place, and says that it needs a higher priority.
+    """
 
     def __init__(
         self,
@@ -361,9 +373,10 @@ class _RedactedFlux(Flux[ModelChunk]):
         clean: Callable[[Iterable[Msg]], tuple[Msg, ...] | None],
         reply: Callable[[], _Reply],
     ) -> None:
-        if isinstance(source, ModelFlux):
+        request = getattr(source, "request", None)
+        if isinstance(request, ModelRequest):
             # The event does not hold what its chain has injected; the request does.
-            cleaned = clean(source.request.messages)
+            cleaned = clean(request.messages)
             source = source if cleaned is None else source.using(input_messages=cleaned)
         self._work = source
         self._clean = clean
@@ -445,6 +458,9 @@ class _Reply:
         if chunk.tool_uses or chunk.blocks:
             text += self._words.end()
         deltas = [part for delta in chunk.tool_uses for part in self._delta(delta)]
+        for block in chunk.blocks:
+            if isinstance(block, ThinkingBlock) and block.signature:
+                self._thoughts[block.signature] = block.text
         shown = replace(
             chunk,
             text=text,

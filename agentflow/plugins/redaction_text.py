@@ -18,14 +18,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, cast
 
-import regex
 from pydantic_core import CoreSchema, core_schema
-from stdnum import iban as _iban
-from stdnum import luhn as _luhn
-from stdnum.us import ssn as _ssn
 
 from agentflow.errors import UsageError
 from agentflow.messages import Msg
+
+try:
+    import regex
+    from stdnum import iban as _iban
+    from stdnum import luhn as _luhn
+    from stdnum.us import ssn as _ssn
+except ImportError as error:
+    raise ImportError('Redaction needs regex and python-stdnum: pip install "agentflow[redaction]"') from error
 
 __all__ = ["CARD", "DETECTORS", "EMAIL", "IBAN", "SECRETS", "SSN", "Detector", "Scanner", "Streaming", "Vault", "scan"]
 

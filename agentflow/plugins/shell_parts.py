@@ -17,8 +17,11 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TypeAlias
 
-from tree_sitter import Language, Node, Parser
-from tree_sitter_bash import language
+try:
+    from tree_sitter import Language, Node, Parser
+    from tree_sitter_bash import language
+except ImportError as error:
+    raise ImportError('Shell commands are parsed by tree-sitter: pip install "agentflow[shell]"') from error
 
 __all__ = ["Part", "Some", "Word", "parts_of"]
 

@@ -102,9 +102,7 @@ class Store(Protocol):
 class SessionStore(Store, Protocol):
     """A store that knows versions, and looks after the sessions that it keeps."""
 
-    def append(
-        self, session_id: str, facts: Sequence[Fact], *, expected: int | None = None
-    ) -> Awaitable[None] | None:
+    def append(self, session_id: str, facts: Sequence[Fact], *, expected: int | None = None) -> Awaitable[None] | None:
         """Add facts, all or none.
 
         Args:

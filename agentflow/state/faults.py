@@ -11,13 +11,17 @@ __all__ = ["explain"]
 _ADVICE: tuple[tuple[tuple[str, ...], str], ...] = (
     (
         ("readonly database", "read-only transaction", "read only"),
-        "The database can only be read. Give the file and its folder write permission, or name another database. What is "
-        "stored can still be loaded.",
+        (
+            "The database can only be read. Give the file and its folder write permission, or name another database. What is "
+            "stored can still be loaded."
+        ),
     ),
     (
         ("disk is full", "disk full", "no space left", "could not extend file"),
-        "There is no room left. Free space on the database's disk (or raise its size limit) and repeat the call. What is "
-        "stored can still be loaded.",
+        (
+            "There is no room left. Free space on the database's disk (or raise its size limit) and repeat the call. What is "
+            "stored can still be loaded."
+        ),
     ),
     (
         ("unable to open database file",),
@@ -25,8 +29,10 @@ _ADVICE: tuple[tuple[tuple[str, ...], str], ...] = (
     ),
     (
         ("database is locked", "lock timeout", "could not obtain lock"),
-        "Another process held the database for too long. Repeat the call; if it happens often, give SqlStore a longer "
-        "timeout=, or use PostgreSQL.",
+        (
+            "Another process held the database for too long. Repeat the call; if it happens often, give SqlStore a longer "
+            "timeout=, or use PostgreSQL."
+        ),
     ),
     (
         ("not a database", "malformed", "disk i/o error"),

@@ -32,7 +32,7 @@ def take_lease(connection: Connection, session_id: str, owner: str, seconds: flo
         set_={"owner": owner, "expires": until},
         where=(LEASES.c.owner == owner) | (LEASES.c.expires <= now),
     )
-    return connection.execute(made).rowcount > 0
+    return connection.execute(made.returning(LEASES.c.owner)).first() is not None
 
 
 def drop_lease(connection: Connection, session_id: str, owner: str) -> bool:

@@ -12,45 +12,33 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import os
 import threading
-import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Literal, NamedTuple, Self, TypeVar, cast
+from typing import Any, Literal, Self, TypeVar, cast
 
 from loguru import logger
-from sqlalchemy import Connection, Row, delete, func, insert, literal, select, update
+from sqlalchemy import Connection, delete, select, update
 from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
 
-from agentflow.codec import (
-    SavedSession,
-    fact_from_json,
-    fact_key,
-    fact_kind,
-    fact_to_json,
-    session_from_dict,
-    session_to_dict,
-)
+from agentflow.codec import SavedSession, fact_from_json, session_from_dict, session_to_dict
 from agentflow.errors import StoreError, UsageError
-from agentflow.facts import CallClosed, Fact
+from agentflow.facts import Fact
 from agentflow.ids import new_id
-from agentflow.ports.store import (
-    Claim,
-    SessionInfo,
-    SessionStatus,
-    SessionStore,
-    conflict,
-    imported_facts,
-    no_point,
-    no_session,
-    status_after,
-    taken,
-    told_otherwise,
-)
+from agentflow.ports.store import Claim, SessionInfo, SessionStore, imported_facts, no_session, status_after, taken
 from agentflow.state.engine import Database
 from agentflow.state.faults import explain
+from agentflow.state.journal import (
+    Stale,
+    append_at,
+    append_news,
+    check_delivered,
+    check_id,
+    cure,
+    fork_session,
+    record_of,
+)
 from agentflow.state.leases import drop_lease, renew_leases, take_lease
 from agentflow.state.schema import FACTS, LEASES, SESSIONS
 from agentflow.state.worker import Queued, Worker
@@ -58,23 +46,6 @@ from agentflow.state.worker import Queued, Worker
 __all__ = ["SqlStore"]
 
 T = TypeVar("T")
-
-_LONGEST_ID = 255
-_TELLING = ("call_opened", "call_resumed", "round_closed", "round_suspended", "call_closed")
-"""The kinds of facts that say what status a session is in."""
-
-
-class _Record(NamedTuple):
-    """A fact as a row."""
-
-    run_id: str | None
-    natural_key: str | None
-    kind: str
-    body: str
-
-
-class _Stale(Exception):  # noqa: N818 - a signal within one transaction
-    """The session is not at the version that the writer knows."""
 
 
 class _Lease(Claim):
@@ -149,22 +120,22 @@ class SqlStore(SessionStore):
 
     def append(self, session_id: str, facts: Sequence[Fact], *, expected: int | None = None) -> Awaitable[None]:
         """Add facts, all or none; see `SessionStore.append`."""
-        _check_id(session_id)
-        records = [_record(fact) for fact in facts]
+        check_id(session_id)
+        records = [record_of(fact) for fact in facts]
         status = status_after(facts)
 
         def write(connection: Connection) -> None:
             if expected is None:
-                _append_news(connection, session_id, records, status)
+                append_news(connection, session_id, records, status)
             else:
-                _append_at(connection, session_id, records, status, expected)
+                append_at(connection, session_id, records, status, expected)
 
         def work() -> None:
             try:
                 self._transact(write, f"Writing to session {session_id!r}", retry=True)
-            except (_Stale, IntegrityError):
+            except (Stale, IntegrityError):
                 self._transact(
-                    lambda connection: _check_delivered(connection, session_id, records, expected or 0),
+                    lambda connection: check_delivered(connection, session_id, records, expected or 0),
                     f"Reading session {session_id!r}",
                     write=False,
                 )
@@ -177,7 +148,7 @@ class SqlStore(SessionStore):
         Raises:
             StoreError: A fact is damaged, missing or of a newer agentflow; the text says which one.
         """
-        _check_id(session_id)
+        check_id(session_id)
         return self._ask(lambda: self._load(session_id))
 
     def _load(self, session_id: str) -> tuple[Fact, ...]:
@@ -188,11 +159,13 @@ class SqlStore(SessionStore):
         facts: list[Fact] = []
         for place, (version, body) in enumerate(rows, 1):
             if version != place:
-                raise StoreError(f"Fact {place} of session {session_id!r} is missing. {_cure(session_id, place)}")
+                raise StoreError(f"Fact {place} of session {session_id!r} is missing. {cure(session_id, place)}")
             try:
                 facts.append(fact_from_json(cast("str", body)))
             except StoreError as error:
-                raise StoreError(f"Fact {place} of session {session_id!r}: {error} {_cure(session_id, place)}") from error
+                raise StoreError(
+                    f"Fact {place} of session {session_id!r}: {error} {cure(session_id, place)}"
+                ) from error
         return tuple(facts)
 
     # ---- sessions
@@ -207,14 +180,16 @@ class SqlStore(SessionStore):
 
     async def fork(self, session_id: str, new_id: str, at: int | str | None = None) -> None:
         """Copy a session up to a point; see `SessionStore.fork`."""
-        _check_id(new_id)
+        check_id(new_id)
         await self._do(
-            lambda connection: _fork(connection, session_id, new_id, at), f"Forking session {session_id!r}", takes=new_id
+            lambda connection: fork_session(connection, session_id, new_id, at),
+            f"Forking session {session_id!r}",
+            takes=new_id,
         )
 
     async def rename(self, session_id: str, new_id: str) -> None:
         """Give a session another id."""
-        _check_id(new_id)
+        check_id(new_id)
 
         def rename(connection: Connection) -> None:
             if connection.execute(select(SESSIONS.c.id).where(SESSIONS.c.id == new_id)).first() is not None:
@@ -231,7 +206,7 @@ class SqlStore(SessionStore):
         Returns:
             Whether it was there.
         """
-        _check_id(session_id)
+        check_id(session_id)
         query = delete(SESSIONS).where(SESSIONS.c.id == session_id)
         done = await self._do(lambda connection: connection.execute(query).rowcount, f"Deleting session {session_id!r}")
         return done > 0
@@ -247,14 +222,14 @@ class SqlStore(SessionStore):
         """Take in what `export` or `Session.to_dict` made; see `SessionStore.import_`."""
         saved = session_from_dict(data)
         name = saved.id if session_id is None else session_id
-        _check_id(name)
+        check_id(name)
         facts = imported_facts(saved)
-        records = [_record(fact) for fact in facts]
+        records = [record_of(fact) for fact in facts]
 
         def write(connection: Connection) -> None:
             try:
-                _append_at(connection, name, records, status_after(facts), 0)
-            except _Stale:
+                append_at(connection, name, records, status_after(facts), 0)
+            except Stale:
                 raise taken(name) from None
 
         await self._do(write, f"Importing session {name!r}", takes=name)
@@ -294,7 +269,7 @@ class SqlStore(SessionStore):
         return await self._lease(session_id, owner, seconds, keep=False) is not None
 
     def _lease(self, session_id: str, owner: str, seconds: float, *, keep: bool) -> Queued[int | None]:
-        _check_id(session_id)
+        check_id(session_id)
 
         def take(connection: Connection) -> int | None:
             if not take_lease(connection, session_id, owner, seconds):
@@ -366,9 +341,7 @@ class SqlStore(SessionStore):
 
         return await self._ask(asked)
 
-    def _transact(
-        self, work: Callable[[Connection], T], doing: str, *, write: bool = True, retry: bool = False
-    ) -> T:
+    def _transact(self, work: Callable[[Connection], T], doing: str, *, write: bool = True, retry: bool = False) -> T:
         """Run work in one transaction (in the worker's thread)."""
         again = retry or not write  # work that may be done twice is, once, where the connection was lost
         while True:
@@ -414,138 +387,3 @@ class SqlStore(SessionStore):
 
     def __repr__(self) -> str:
         return f"SqlStore({self.url!r})"
-
-
-# ---- rows
-
-
-def _check_id(session_id: str) -> None:
-    if not session_id or len(session_id) > _LONGEST_ID or not session_id.isprintable():
-        raise UsageError(
-            f"{session_id!r:.80} cannot be a session's id in a database: it has 1 to {_LONGEST_ID} printable characters."
-        )
-
-
-def _cure(session_id: str, place: int) -> str:
-    if place == 1:
-        return "Nothing before it is left: restore the session from a backup, or delete it."
-    return f"What was before it can be used: await store.fork({session_id!r}, 'new-id', at={place - 1})."
-
-
-def _record(fact: Fact) -> _Record:
-    run_id: str | None = getattr(fact, "run_id", None)
-    return _Record(_column(run_id), _column(fact_key(fact)), fact_kind(fact), fact_to_json(fact))
-
-
-def _column(text: str | None) -> str | None:
-    """Fit for an index of any database: providers' ids may be kilobytes long, or hold what is no text."""
-    if text is None or (len(text) <= 200 and text.isprintable()):
-        return text
-    return "sha256:" + hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()
-
-
-def _insert(connection: Connection, session_id: str, records: Sequence[_Record], version: int, now: float) -> None:
-    if records:
-        connection.execute(
-            insert(FACTS),
-            [
-                {"session_id": session_id, "version": n, "time": now, **record._asdict()}
-                for n, record in enumerate(records, version + 1)
-            ],
-        )
-
-
-def _append_at(
-    connection: Connection, session_id: str, records: Sequence[_Record], status: SessionStatus | None, expected: int
-) -> None:
-    now = time.time()
-    values: dict[str, Any] = {"version": expected + len(records), "updated": now}
-    if expected == 0:
-        there = connection.execute(select(SESSIONS.c.version).where(SESSIONS.c.id == session_id)).first()
-        if there is not None:
-            raise _Stale
-        connection.execute(insert(SESSIONS).values(id=session_id, status=status or "idle", **values))
-    else:
-        if status is not None:
-            values["status"] = status
-        known = (SESSIONS.c.id == session_id) & (SESSIONS.c.version == expected)
-        if not connection.execute(update(SESSIONS).where(known).values(**values)).rowcount:
-            raise _Stale
-    _insert(connection, session_id, records, expected, now)
-
-
-def _append_news(
-    connection: Connection, session_id: str, records: Sequence[_Record], status: SessionStatus | None
-) -> None:
-    """Add at the end what is not there yet."""
-    mine = SESSIONS.c.id == session_id
-    found = connection.execute(select(SESSIONS.c.version).where(mine).with_for_update()).scalar()
-    if found is None:
-        _append_at(connection, session_id, records, status, 0)
-        return
-    keys = [record.natural_key for record in records if record.natural_key is not None]
-    query = select(FACTS.c.natural_key, FACTS.c.body).where(
-        (FACTS.c.session_id == session_id) & FACTS.c.natural_key.in_(keys)
-    )
-    there = {key: body for key, body in connection.execute(query)}
-    for record in records:
-        if there.get(record.natural_key, record.body) != record.body:
-            raise told_otherwise(session_id, record.natural_key or "")
-    news = [record for record in records if record.natural_key not in there]
-    if news:
-        _append_at(connection, session_id, news, status, found)
-
-
-def _check_delivered(connection: Connection, session_id: str, records: Sequence[_Record], expected: int) -> None:
-    """An append found another version: fine if it is there already, at its place."""
-    place = (FACTS.c.session_id == session_id) & FACTS.c.version.between(expected + 1, expected + len(records))
-    bodies = connection.execute(select(FACTS.c.body).where(place).order_by(FACTS.c.version)).scalars().all()
-    if list(bodies) == [record.body for record in records]:
-        return
-    found = connection.execute(select(SESSIONS.c.version).where(SESSIONS.c.id == session_id)).scalar() or 0
-    if found == expected:  # so it was a natural key
-        keys = [record.natural_key for record in records if record.natural_key is not None]
-        query = select(FACTS.c.natural_key).where((FACTS.c.session_id == session_id) & FACTS.c.natural_key.in_(keys))
-        raise told_otherwise(session_id, connection.execute(query).scalar() or "")
-    raise conflict(session_id, expected, found)
-
-
-def _fork(connection: Connection, session_id: str, new_id: str, at: int | str | None) -> None:
-    version = connection.execute(select(SESSIONS.c.version).where(SESSIONS.c.id == session_id)).scalar()
-    if version is None:
-        raise no_session(session_id)
-    if connection.execute(select(SESSIONS.c.id).where(SESSIONS.c.id == new_id)).first() is not None:
-        raise taken(new_id)
-    stop: int = version
-    if isinstance(at, str):
-        of_run = (FACTS.c.session_id == session_id) & (FACTS.c.run_id == _column(at))
-        stop = connection.execute(select(func.max(FACTS.c.version)).where(of_run)).scalar() or 0
-    elif at is not None:
-        stop = at
-    if not 1 <= stop <= version:
-        raise no_point(session_id, version if at is None else at, version)
-    kept = (FACTS.c.session_id == session_id) & (FACTS.c.version <= stop)
-    telling = kept & FACTS.c.kind.in_(_TELLING)
-    last = connection.execute(
-        select(FACTS.c.kind, FACTS.c.body).where(telling).order_by(FACTS.c.version.desc()).limit(1)
-    ).first()
-    connection.execute(
-        insert(SESSIONS).values(id=new_id, version=stop, status=_status_of(last), updated=time.time())
-    )
-    columns = [FACTS.c.version, FACTS.c.run_id, FACTS.c.natural_key, FACTS.c.kind, FACTS.c.body, FACTS.c.time]
-    source = select(literal(new_id), *columns).where(kept)
-    connection.execute(insert(FACTS).from_select(["session_id", *[column.name for column in columns]], source))
-
-
-def _status_of(row: Row[tuple[str, str]] | None) -> SessionStatus:
-    """The status that the last telling fact leaves."""
-    if row is None:
-        return "idle"
-    kind, body = row
-    if kind != "call_closed":
-        return "suspended" if kind == "round_suspended" else "unfinished"
-    try:
-        fact = fact_from_json(body)
-    except StoreError:
-        return "unfinished"
-    return "suspended" if isinstance(fact, CallClosed) and fact.outcome == "suspended" else "idle"

@@ -98,8 +98,8 @@ class HookedTool:
         """Register a function of `Error`: the tool raised, timed out, or got arguments that do not fit."""
         return self._named(Error, function, options)
 
-    def _named(self, event: type, function: Any, options: dict[str, Any]) -> Any:
-        scope = self._scope()
+    def _named(self, event: type[Any], function: Any, options: dict[str, Any]) -> Any:
+        scope: Any = self._scope()
         return scope.on(event, **options) if function is None else scope.take(function, (event,), options)
 
     def _scope(self) -> HookScope:

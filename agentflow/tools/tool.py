@@ -51,7 +51,7 @@ Work = Coroutine[Any, Any, object] | AsyncIterator[object]
 
 P = ParamSpec("P", default=...)
 Q = ParamSpec("Q")
-R = TypeVar("R", bound=Work, default=Any)
+R_co = TypeVar("R_co", bound=Work, default=Any, covariant=True)
 T = TypeVar("T")
 
 _DEFAULT_TIMEOUT: Final = 60.0
@@ -61,7 +61,7 @@ _LAZY: Final = frozenset({"wants_context", "dep_types", "plan", "_check", "_adds
 type_ = type  # `Tool` has an attribute of that name
 
 
-class Tool(HookedTool, Generic[P, R]):
+class Tool(HookedTool, Generic[P, R_co]):
     """Something a model can ask for. Made by `@tool`.
 
     Calling it calls the function: `await add(1, 2)`, `async for piece in download(url)`.
@@ -291,7 +291,7 @@ class Tool(HookedTool, Generic[P, R]):
             arguments[name] = _current(value)
         return [arguments.pop(name) for name in plan.positional]
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         """Call the function; fixed arguments that are not given are filled in."""
         fixed = self._blueprint.fixed
         if not fixed:
@@ -311,7 +311,7 @@ class Tool(HookedTool, Generic[P, R]):
     @overload
     def __get__(self, instance: None, owner: type_[object]) -> Self: ...
     @overload
-    def __get__(self: Tool[Concatenate[Any, Q], R], instance: object, owner: type_[object]) -> Tool[Q, R]: ...
+    def __get__(self: Tool[Concatenate[Any, Q], R_co], instance: object, owner: type_[object]) -> Tool[Q, R_co]: ...
     def __get__(self, instance: object, owner: type_[object]) -> Any:
         if instance is None or self._blueprint.owner is None:
             return self
@@ -365,7 +365,7 @@ def _current(value: object) -> object:
 
 
 class _Decorator(Protocol):
-    def __call__(self, function: Callable[Q, R], /) -> Tool[Q, R]: ...
+    def __call__(self, function: Callable[Q, R_co], /) -> Tool[Q, R_co]: ...
 
 
 class _ThreadDecorator(Protocol):
@@ -373,7 +373,7 @@ class _ThreadDecorator(Protocol):
 
 
 @overload
-def tool(function: Callable[Q, R], /, **options: object) -> Tool[Q, R]: ...
+def tool(function: Callable[Q, R_co], /, **options: object) -> Tool[Q, R_co]: ...
 @overload
 def tool(
     *,

@@ -44,7 +44,7 @@ from agentflow.events import (
     ReasoningChunk,
 )
 from agentflow.models.litellm import close_clients
-from agentflow.testing.wire import Call, Reply, Say, ToolCall, WireServer
+from agentflow.testing.wire import Call, Fault, Reply, Say, ToolCall, WireServer
 
 sys.path.append(str(Path(__file__).parents[1] / "end_to_end"))
 
@@ -185,8 +185,6 @@ async def test_injected_while_an_error_is_reported(wired: Wired) -> None:
                 event.context.inject("it broke", source="saves")
                 return Recover("Sorry.") if event.context.session_id == "saved" else None
             return None
-
-    from agentflow.testing.wire import Fault
 
     async with wired.serve(
         [Fault.status(400), Fault.status(400), Say("Hello."), Say("Hello.")], strict=False

@@ -34,6 +34,7 @@ from agentflow import (
     on_complete,
     tool,
 )
+from agentflow.hooks.scope import ProcessHooks
 from agentflow.testing import ScriptedModel
 
 SOURCE = '''
@@ -427,3 +428,41 @@ async def test_hooks_of_one_call() -> None:
     await agent.call("go", hooks={"on_complete": lambda event: seen.append("mapping")})
     await agent.call("go")
     assert seen == ["class", "function", "mapping"]
+
+
+async def test_options_on_a_living_agent() -> None:
+    """`agent.on` takes the options of the decorators, in both forms, and refuses what they refuse."""
+    seen: list[str] = []
+    agent = Agent("a", script(), tools=[add, delete_all])
+    agent.on("before_each_tool", lambda event: seen.append(f"late {event.tool_use.name}"), priority=200)
+
+    @agent.on("before_each_tool", tools=["delete_*"], priority=10)
+    def early(event: PreActing) -> None:
+        seen.append(f"early {event.tool_use.name}")
+
+    await agent.call("go")
+    assert seen == ["late add", "early delete_all", "late delete_all"]
+    assert agent.off("before_each_tool", early)
+    with pytest.raises(UsageError, match="Did you mean 'priority'"):
+        agent.on("after_llm", print, priorty=1)  # type: ignore[call-overload]
+    with pytest.raises(UsageError, match="chooses among events about one tool"):
+        agent.on("after_llm", tools="add")(print)
+
+
+async def test_stacked_decorators_on_a_tool_and_in_the_process() -> None:
+    """A function under two decorators listens to both where it is registered on a tool or process-wide, too; taken off, it
+    is off for both."""
+    seen: list[str] = []
+
+    @before_each_tool
+    @after_each_tool
+    def both(event: HookEvent) -> None:
+        seen.append(type(event).__name__)
+
+    everywhere = ProcessHooks()
+    (handle,) = everywhere.add(both)
+    agent = Agent("a", ScriptedModel([use("t1", "add", a=1, b=2), "end"]), tools=[add], process_hooks=everywhere)
+    await agent.call("go")
+    assert seen == ["PreActing", "PostActing"]
+    handle.dispose()
+    assert len(everywhere) == 0

@@ -30,6 +30,7 @@ from agentflow.loop.history import fold_events, fold_facts
 from agentflow.messages import DataBlock, Msg, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
 from agentflow.models.conversion import Conversation, wire_name
 from agentflow.models.profiles import PROFILES
+from agentflow.ports.store import MemoryStore
 from agentflow.testing.wire import Dialect
 from agentflow.testing.wire.rules import Subject, first_refusal
 from agentflow.testing.wire.wires import ANTHROPIC, OPENAI
@@ -290,7 +291,7 @@ def check_folds(world: World, start: Sequence[Msg]) -> None:
     folded = fold_events(events, start)
     assert folded == history, f"fold_events\n{_lines(folded)}\nhistory\n{_lines(history)}"
     if world.program.session == "named":
-        facts = list(world.store.load("s"))
+        facts = list(MemoryStore.load(world.store, "s"))
         stored = fold_facts(facts, start)
         assert stored == history, f"fold_facts\n{_lines(stored)}\nhistory\n{_lines(history)}"
 

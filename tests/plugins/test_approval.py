@@ -2,6 +2,8 @@
 
 import asyncio
 import io
+import os
+import sys
 import threading
 from typing import Any
 
@@ -364,3 +366,36 @@ async def test_a_terminal_that_breaks_means_no() -> None:
 
     asker = TerminalAsker(read=interrupted, write=io.StringIO(), interactive=True)
     assert await asker(request()) == Decision("no", "write was not approved (KeyboardInterrupt at the terminal)")
+
+
+class Screen(io.StringIO):
+    """Calls back when a question is complete."""
+
+    def __init__(self, asked: Any) -> None:
+        super().__init__()
+        self._asked = asked
+
+    def flush(self) -> None:
+        if self.getvalue().endswith(" = no: "):
+            self._asked()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
+async def test_at_a_real_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was typed before the question is no answer; a question that is taken back eats no line."""
+    person, terminal = os.openpty()
+    loop = asyncio.get_running_loop()
+    with os.fdopen(terminal) as stdin, os.fdopen(person, "wb", buffering=0) as keyboard:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        keyboard.write(b"y\n")  # typed ahead
+        questions = asyncio.Queue[None]()
+        asker = TerminalAsker(write=Screen(lambda: loop.call_soon_threadsafe(questions.put_nowait, None)))
+        first = asyncio.ensure_future(asker(request()))
+        await questions.get()
+        first.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await first
+        second = asyncio.ensure_future(asker(request()))
+        await questions.get()
+        keyboard.write(b"n not now\n")
+        assert await second == Decision("no", "not now")

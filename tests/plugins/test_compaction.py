@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -242,10 +243,32 @@ async def test_too_long_although_it_was_compacted() -> None:
 
 async def test_other_errors_are_left_alone() -> None:
     """What is no overflow is not answered with a summary."""
+    side = ScriptedModel(["never asked for"])
     model = ScriptedModel([use("t1", "look", place=1), use("t2", "look", place=2), ModelError("overloaded")])
     with pytest.raises(ModelError, match="overloaded"):
-        await Agent("a", model, tools=[look], hooks=[SummaryCompaction()]).call("Go")
-    model.assert_done()
+        await Agent("a", model, tools=[look], hooks=[SummaryCompaction(model=side)]).call("Go")
+    assert side.requests == []
+
+
+async def test_a_conversation_that_is_too_long_for_the_summariser() -> None:
+    """It is shown less of each message then; if that is too much, too, nothing is changed."""
+    full = ModelError("the prompt is too long")
+    side = ScriptedModel([full, "gist", full, full])
+
+    @tool(type="read")
+    async def read(page: int) -> str:
+        """Read a page."""
+        return "x" * 2000
+
+    model = ScriptedModel([use("t1", "read", page=1), use("t2", "read", page=2), "Done."])
+    hooks = [SummaryCompaction(at_messages=4, keep_rounds=1, model=side, clip=1000)]
+    await Agent("a", model, tools=[read], hooks=hooks).call("Go")
+    assert [request.messages[1].text.count("x") for request in side.requests] == [1000, 300]
+    assert "gist" in model.requests[-1].messages[0].text
+    model = ScriptedModel([use("t1", "read", page=1), use("t2", "read", page=2), "Done."])
+    await Agent("b", model, tools=[read], hooks=hooks).call("Go")
+    assert len(side.requests) == 4
+    assert len(model.requests[-1].messages) == 5
 
 
 async def test_what_was_injected_into_the_refused_request_is_in_the_next_one() -> None:
@@ -255,13 +278,14 @@ async def test_what_was_injected_into_the_refused_request_is_in_the_next_one() -
         def on_event(self, event: Any) -> None:
             if isinstance(event, PreReasoning) and event.iteration == 3:
                 event.context.inject("Mind the time.")
+                event.context.inject("Only now.", keep=False)
 
     full = ModelError("the prompt is too long")
     model = ScriptedModel([use("t1", "look", place=1), use("t2", "look", place=2), full, "short", "Done."])
     agent = Agent("a", model, tools=[look], hooks=[SummaryCompaction(), Notes()])
     assert (await agent.call("Go")).text == "Done."
-    assert [msg.text for msg in model.requests[-1].messages][-1] == "Mind the time."
-    assert [msg.text for msg in model.requests[2].messages][-1] == "Mind the time."
+    for request in (model.requests[2], model.requests[-1]):
+        assert [msg.text for msg in request.messages][-2:] == ["Mind the time.", "Only now."]
 
 
 async def test_a_summary_that_fails_changes_nothing() -> None:
@@ -398,21 +422,45 @@ async def test_somebody_elses_compaction_is_not_cut_again() -> None:
     assert [len(request.messages) for request in model.requests] == [1, 3, 5, 5, 7, 9, 11]
 
 
-async def test_a_hook_that_hides_the_model_gets_the_error_and_the_next_call_works() -> None:
-    """If a wrapping hook hides the source, the overflow is the caller's, and the next call is short enough."""
+async def test_an_unmarked_compaction_of_somebody_else_is_seen_by_the_history() -> None:
+    """The history that the call began with tells, if the message that stands for its start does not."""
+
+    class Other(Hook):
+        events = (PreReasoning,)
+        priority = 10
+
+        def on_event(self, event: Any) -> None:
+            if event.input_messages[0].text == "Go":
+                event.context.compact(2, Msg.user("gist"))
+
+    side = ScriptedModel(["never asked for"])
+    model = ScriptedModel(["One.", *[use(f"t{i}", "look", place=i) for i in range(1, 4)], "Done."])
+    hooks = [Other(), SummaryCompaction(at_messages=3, keep_rounds=1, cooldown=0, model=side)]
+    agent = Agent("a", model, tools=[look], hooks=hooks)
+    session = Session.fresh([Msg.user("Go"), Msg.assistant("Gone.")])
+    await agent.call("And?", session=session)
+    await agent.call("And then?", session=session)
+    assert side.requests == []
+    assert [msg.text[:5] for msg in model.requests[-1].messages] == ["gist", "And?", "One.", "And t"] + [
+        "",
+        "place",
+    ] * 3
+
+
+async def test_it_asks_again_through_hooks_that_wrap_the_model() -> None:
+    """A hook that wraps the model further inside wraps the second request, too."""
 
     class Wraps(Hook):
         def around(self, event: Any, source: Any) -> Any:
-            return source.map(lambda chunk: chunk) if isinstance(event, PreReasoning) else source
+            if not isinstance(event, PreReasoning):
+                return source
+            return source.map(lambda chunk: replace(chunk, text=chunk.text.upper()))
 
     full = ModelError("the prompt is too long")
     model = ScriptedModel([use("t1", "look", place=1), use("t2", "look", place=2), full, "short", "Done."])
     agent = Agent("a", model, tools=[look], hooks=[SummaryCompaction(), Wraps()])
-    with pytest.raises(ModelError, match="too long") as caught:
-        await agent.call("Go")
-    assert any("has compacted the conversation for the next request" in note for note in caught.value.__notes__)
-    assert (await agent.call("Well?")).text == "Done."
-    assert [msg.role for msg in model.requests[-1].messages] == ["user", "user", "assistant", "tool", "user"]
+    assert (await agent.call("Go")).text == "DONE."
+    assert [msg.role for msg in model.requests[-1].messages] == ["user", "user", "assistant", "tool"]
 
 
 async def test_fifty_runs_of_two_agents_share_one_hook() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from eventlog import Recorder, history, streamed, use
 from loguru import logger
+from pydantic import TypeAdapter
 from wired import Wired
 
 from agentflow import (
@@ -23,7 +24,9 @@ from agentflow import (
     on,
     tool,
 )
+from agentflow.plugins.fallback import ModelFallback
 from agentflow.plugins.limits import SessionSpent, Spent, UsageLimits
+from agentflow.testing.check_hook import check_hook
 from agentflow.testing.clock import run_virtual
 from agentflow.testing.scripted import ScriptedModel
 from agentflow.testing.wire import Call, Say, WireUsage
@@ -125,6 +128,16 @@ async def test_attempts_of_a_retry_are_counted() -> None:
         "Usage limit reached: 2 of 2 model calls are used in this run.",
     )
     model.assert_done()
+
+
+@pytest.mark.parametrize(("most", "text"), [(2, "From the backup."), (1, "1 of 1 model calls are used in this run.")])
+async def test_a_fallback_is_counted(most: int, text: str) -> None:
+    """The other model's call is a call of the same run: with one allowed it is not asked."""
+    backup = ScriptedModel(["From the backup."] if most == 2 else [], name="backup")
+    model = ScriptedModel([ModelError("gone", retryable=True)])
+    agent = Agent("a", model, hooks=[ModelFallback(backup), UsageLimits(model_calls=most)])
+    assert (await agent.call("Go")).text.endswith(text)
+    backup.assert_done()
 
 
 async def test_what_a_torn_attempt_cost_is_counted_once() -> None:
@@ -235,21 +248,23 @@ async def test_the_next_request_is_counted_before_it_is_sent() -> None:
 
 
 async def test_requests_under_way_are_counted_too() -> None:
-    """Per hook, with a counter: what other runs have sent and not been billed for takes its room."""
+    """Per hook, with a counter: what other runs have sent takes its room until they are billed, and no longer."""
     sent, go = asyncio.Event(), asyncio.Event()
 
     async def wait(request: Any) -> list[Any]:
-        sent.set()
-        await go.wait()
+        if not sent.is_set():
+            sent.set()
+            await go.wait()
         return costing("Fine.", tokens=4)
 
-    limits = UsageLimits(input_tokens=6, count=words, per="hook")
+    limits = UsageLimits(input_tokens=9, count=words, per="hook")
     agent = Agent("a", ScriptedModel(wait), hooks=[limits])
     first = asyncio.ensure_future(agent.call("one two three", session="1"))
     await sent.wait()
-    second = await agent.call("one two three", session="2")
+    second = await agent.call("one two three four five", session="2")
     go.set()
-    assert ((await first).outcome, second.outcome) == ("completed", "stopped")
+    outcomes = [(await first).outcome, second.outcome, (await agent.call("one two three", session="3")).outcome]
+    assert outcomes == ["completed", "stopped", "completed"]
 
 
 def test_litellm_counts_where_no_counter_is_given() -> None:
@@ -338,3 +353,18 @@ def test_limits_that_mean_nothing_are_refused(wrong: dict[str, Any]) -> None:
     """No limit, a negative one, an unknown span: refused when built."""
     with pytest.raises(UsageError):
         UsageLimits(**wrong)
+
+
+@pytest.mark.parametrize(
+    "limits", [{"tokens": 1_000_000}, {"model_calls": 1, "tool_calls": 1}, {"cost": 1.0, "per": "hook"}]
+)
+def test_the_suite_for_hook_authors_finds_nothing(limits: dict[str, Any]) -> None:
+    """Every event, both paths, random orders, cancellation, fifty runs on one instance; with limits that are reached, too."""
+    check_hook(lambda: UsageLimits(**limits)).assert_clean()
+
+
+def test_accounts_can_be_stored_with_a_session() -> None:
+    """What is kept in a session's state is plain data: it comes back from JSON as it was."""
+    kept = SessionSpent({"daily": Spent(10, 5, 0.25, 2, 1, 3.5)})
+    adapter = TypeAdapter(SessionSpent)
+    assert adapter.validate_json(adapter.dump_json(kept)) == kept

@@ -27,6 +27,7 @@ from agentflow import (
 )
 from agentflow.events import Event
 from agentflow.plugins.logging import EventLog
+from agentflow.testing.check_hook import check_hook
 from agentflow.testing.scripted import ScriptedModel
 from agentflow.testing.wire import Call, Say, WireUsage
 
@@ -70,7 +71,7 @@ RUN = [
     "DEBUG a#2 PreReasoning model=scripted messages=3 tools=1",
     "INFO a#2 PostReasoning text=Nothing. finish=stop input_tokens=0 output_tokens=0 ms=*",
     "DEBUG a#2 PostCall outcome=completed text=Nothing. ms=*",
-    "INFO a#2 CallEnded outcome=completed model_calls=2 input_tokens=30 output_tokens=5 cost=0.0012",
+    "INFO a#2 CallEnded outcome=completed model_calls=2 input_tokens=30 output_tokens=5 cost=0.0012 ms=*",
 ]
 
 
@@ -129,7 +130,7 @@ async def test_what_went_wrong_is_raised(sink: Sink) -> None:
         'WARNING a#1 Error phase=acting fatal=false error="ValueError: off the\\nladder" tool=fall',
         'WARNING a#1 PostActing tool=fall id=t2 state=error result="ValueError: off the\\nladder" ms=*',
         'ERROR a#2 Error phase=reasoning fatal=true error="ModelError: gone"',
-        'ERROR a#2 CallEnded outcome=failed error="ModelError: gone" model_calls=1 input_tokens=0 output_tokens=0',
+        'ERROR a#2 CallEnded outcome=failed error="ModelError: gone" model_calls=1 input_tokens=0 output_tokens=0 ms=*',
     ]
 
 
@@ -169,6 +170,12 @@ async def test_levels_and_events_can_be_chosen(sink: Sink) -> None:
         "TRACE a#1 PostActing",
         "SUCCESS a#2 PreReasoning",
     ]
+
+
+async def test_the_end_tells_how_long_the_call_took(sink: Sink) -> None:
+    """Even where nothing but the end is logged."""
+    await Agent("a", ScriptedModel(["Fine."]), hooks=[EventLog(only=[CallEnded])]).call("Go")
+    assert sink.lines == ["INFO a#1 CallEnded outcome=completed model_calls=1 input_tokens=0 output_tokens=0 ms=*"]
 
 
 async def test_pieces_are_logged_on_request_only(sink: Sink) -> None:
@@ -246,3 +253,8 @@ def test_options_that_mean_nothing_are_refused(wrong: dict[str, Any]) -> None:
     """When built, and not when the first line is to be written."""
     with pytest.raises(UsageError):
         EventLog(**wrong)
+
+
+def test_the_suite_for_hook_authors_finds_nothing() -> None:
+    """Every event, both paths, random orders, cancellation, fifty runs on one instance."""
+    check_hook(EventLog).assert_clean()

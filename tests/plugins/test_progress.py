@@ -9,6 +9,7 @@ from wired import Wired
 
 from agentflow import Again, Agent, PostReasoning, ToolUseBlock, UsageError, on, tool
 from agentflow.plugins.progress import NoProgress
+from agentflow.testing.check_hook import check_hook
 from agentflow.testing.scripted import ScriptedModel
 from agentflow.testing.wire import Call, Say
 
@@ -134,6 +135,15 @@ async def test_an_answer_that_is_sent_back_for_ever_is_stopped() -> None:
     assert (reply.outcome, reply.text, reply.usage.model_calls) == ("stopped", "Forty-two.", 3)
 
 
+async def test_other_calls_give_the_model_another_word() -> None:
+    """Who was told, did something else, and then repeats itself again is told again, and not stopped at once."""
+    places = [1, 1, 1, 2, 1, 1, 1]
+    script = [*[use(f"t{n}", "look", place=place) for n, place in enumerate(places)], "Done."]
+    agent = Agent("a", ScriptedModel(script), tools=[look], hooks=[NoProgress()])
+    assert (await agent.call("go")).outcome == "completed"
+    assert [msg.text for msg in agent.session().messages].count(TOLD) == 2
+
+
 async def test_each_run_counts_for_itself() -> None:
     """One instance, fifty runs at once on two agents, and the same session twice: only what one run repeats counts."""
     guard = NoProgress(same=2, nudges=0)
@@ -151,3 +161,8 @@ def test_options_that_mean_nothing_are_refused(wrong: dict[str, int]) -> None:
     """A first reply repeats nothing."""
     with pytest.raises(UsageError):
         NoProgress(**wrong)
+
+
+def test_the_suite_for_hook_authors_finds_nothing() -> None:
+    """Every event, both paths, random orders, cancellation, fifty runs on one instance."""
+    check_hook(NoProgress).assert_clean()

@@ -119,7 +119,7 @@ async def test_no_thought_before_the_summary_at_the_limit() -> None:
     model = ScriptedModel([use("t1", "look", place=1), "That is all."])
     reply = await Agent("a", model, tools=[look], hooks=[ReActThoughts(side)], max_iterations=1).call("Go")
     assert (reply.text, reply.outcome) == ("That is all.", "limited")
-    side.assert_done()
+    assert len(side.requests) == 1
 
 
 async def test_fifty_runs_of_two_agents_share_one_hook() -> None:

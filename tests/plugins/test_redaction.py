@@ -18,6 +18,8 @@ from agentflow.errors import ModelError, UsageError
 from agentflow.events import ActingChunk, PostReasoning, PreActing, PreReasoning, ReasoningChunk
 from agentflow.loop.session import Session
 from agentflow.messages import Msg, ThinkingBlock
+from agentflow.plugins.cache import ModelCache
+from agentflow.plugins.guardrails import InputGuardrail
 from agentflow.plugins.redaction import Redaction
 from agentflow.plugins.redaction_text import DETECTORS, Detector, Scanner, Streaming, Vault, scan
 from agentflow.ports.store import MemoryStore
@@ -198,6 +200,19 @@ async def test_a_fallback_model_gets_no_secret() -> None:
     assert [m.text for m in backup.requests[0].messages] == ["Short: <email-1> and <secret-1>"]
 
 
+async def test_a_cache_of_replies_gives_nobody_anothers_data() -> None:
+    """Outside the redaction it would keep restored words, and is refused; inside it keeps placeholders."""
+    outside = Agent("a", ScriptedModel(["Hello."]), hooks=[ModelCache(), Redaction()])
+    with pytest.raises(UsageError, match="higher priority"):
+        await outside.call("hi")
+
+    model = ScriptedModel(["You are <email-1>."])
+    agent = Agent("a", model, hooks=[ModelCache(priority=950), Redaction()])
+    for name in ("ada@example.com", "eve@example.com"):
+        assert (await agent.call(f"I am {name}", session=name)).text == f"You are {name}."
+    assert len(model.requests) == 1
+
+
 async def test_what_hooks_inject_is_redacted() -> None:
     """Messages that other hooks add, even in the chain of the very request, go out as placeholders."""
 
@@ -208,9 +223,10 @@ async def test_what_hooks_inject_is_redacted() -> None:
                 event.context.inject(f"key {KEY}", keep=False)
             return event
 
-    model = ScriptedModel(["Ok."])
-    await Agent("a", model, hooks=[Adds(), Redaction()]).call("go")
-    assert [m.text for m in model.requests[0].messages] == ["go", "mail <email-1>", "key <secret-1>"]
+    for more in ([], [ModelCache(priority=950)], [InputGuardrail(lambda text: None, racing=True)]):
+        model = ScriptedModel(["Ok."])
+        await Agent("a", model, hooks=[Adds(), Redaction(), *more]).call("go")
+        assert [m.text for m in model.requests[0].messages] == ["go", "mail <email-1>", "key <secret-1>"]
 
 
 # ---- tools

@@ -11,8 +11,9 @@ import pytest
 from eventlog import history, streamed, use
 from wired import Wired
 
-from agentflow import Agent, Error, Msg, UsageError, on, tool
+from agentflow import Agent, Error, Msg, PreReasoning, UsageError, on, tool
 from agentflow.plugins.reminders import DynamicContext, FileContent, SystemReminder, current_time
+from agentflow.testing.check_hook import check_hook
 from agentflow.testing.scripted import ScriptedModel
 from agentflow.testing.wire import Call, Say
 
@@ -169,6 +170,15 @@ async def test_a_file_is_read_again_when_it_changes(tmp_path: Path) -> None:
     assert [added(request.messages, "context") for request in model.requests] == [[], *[[text] for text in told], []]
 
 
+async def test_a_file_that_has_not_changed_is_not_read_again(tmp_path: Path) -> None:
+    """The very text of the last reading is handed out."""
+    path = tmp_path / "notes.txt"
+    path.write_text("milk")
+    content = FileContent(path)
+    event = PreReasoning()
+    assert await content(event) is await content(event)
+
+
 async def test_a_long_file_is_cut_and_says_so(tmp_path: Path) -> None:
     """A request does not burst because somebody's notes have grown; odd bytes do no harm."""
     path = tmp_path / "notes.txt"
@@ -229,3 +239,9 @@ def test_options_that_mean_nothing_are_refused(wrong: Any) -> None:
     """When built, with the fix in the text."""
     with pytest.raises(UsageError):
         wrong()
+
+
+@pytest.mark.parametrize("make", [lambda: SystemReminder("Stay calm."), lambda: DynamicContext(current_time())])
+def test_the_suite_for_hook_authors_finds_nothing(make: Any) -> None:
+    """Every event, both paths, random orders, cancellation, fifty runs on one instance."""
+    check_hook(make).assert_clean()

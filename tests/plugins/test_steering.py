@@ -9,7 +9,10 @@ from eventlog import history, use
 from wired import Wired
 
 from agentflow import Again, Agent, Answer, Deny, Msg, PostReasoning, PreCall, PreReasoning, Stop, UsageError, on, tool
+from agentflow.events import Frame
+from agentflow.loop.view import View
 from agentflow.plugins.steering import Steering
+from agentflow.testing.check_hook import check_hook
 from agentflow.testing.scripted import ScriptedModel
 from agentflow.testing.wire import Call, Say
 
@@ -157,6 +160,41 @@ async def test_a_message_stands_in_the_history_once_whatever_other_hooks_do(othe
     assert steering.waiting() == ()
 
 
+async def test_another_hooks_word_does_not_push_a_message_out_of_the_run() -> None:
+    """Two hooks send an answer back at once and only one can: the message gets in with the next request of the same call."""
+    steering = Steering()
+
+    def brain(request: Any) -> str:
+        if len(model.requests) == 1:
+            steering.send("Psst.")
+        return "Fine."
+
+    model = ScriptedModel(brain)
+    agent = Agent("a", model, hooks=[steering, other_again])
+    await agent.call("Go")
+    assert history(agent.session()) == [
+        "user: Go",
+        "assistant: Fine.",
+        "user: Louder.",
+        "user: Psst.",
+        "assistant: Fine.",
+    ]
+
+
+def test_a_call_that_died_with_its_event_loop_loses_nothing() -> None:
+    """A call was given a message and never told that it ended, as its loop is gone: the next call is given it again."""
+    steering = Steering()
+    steering.send("Psst.", session="s")
+    context: Any = None  # not asked for here
+    given: list[list[str]] = []
+    for call_id in ("dead", "alive"):
+        frame = Frame("run", call_id, "s", "", View("a", "", (), "scripted"), context)
+        event = PreCall(_frame=frame, input_messages=(Msg.user("Go"),)).replace()
+        steering.on_event(event)
+        given.append([msg.text for msg in event.input_messages])
+    assert given == [["Psst.", "Go"]] * 2
+
+
 async def test_sending_back_has_a_bound() -> None:
     """Somebody who speaks during each answer does not keep a run alive for ever; the last word waits for the next call."""
     steering = Steering(max_back=2)
@@ -261,3 +299,8 @@ def test_what_is_no_users_message_is_refused() -> None:
         Steering().send(Msg.assistant("I am done."), session="a")
     with pytest.raises(UsageError, match="max_back"):
         Steering(max_back=-1)
+
+
+def test_the_suite_for_hook_authors_finds_nothing() -> None:
+    """Every event, both paths, random orders, cancellation, fifty runs on one instance."""
+    check_hook(Steering).assert_clean()

@@ -16,7 +16,6 @@ from agentflow.messages import Msg
 from agentflow.ports.store import SessionInfo, SessionStore, Store
 from agentflow.specs import Usage
 
-
 SAVED = session_to_dict(SavedSession("s"))
 
 

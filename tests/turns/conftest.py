@@ -1,27 +1,17 @@
-"""What the tests of turns share."""
+"""What the tests of turns share, made for each test: registries and process-wide hooks of its own, and a log."""
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import pytest
 
-from agentflow import AgentRegistry, Hook, HookEvent, ProcessHooks, ToolRegistry
+from agentflow import AgentRegistry, ProcessHooks, ToolRegistry
 
+sys.path.append(str(Path(__file__).parents[1] / "support"))
 
-class Log(Hook):
-    """Writes down the events that it sees, as text."""
-
-    observer = True
-
-    def __init__(self) -> None:
-        self.events: list[HookEvent] = []
-
-    def on_event(self, event: HookEvent) -> HookEvent:
-        self.events.append(event)
-        return event
-
-    @property
-    def names(self) -> list[str]:
-        return [type(event).__name__ for event in self.events]
+from turnlog import Log
 
 
 @pytest.fixture

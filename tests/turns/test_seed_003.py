@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from conftest import Log
+from turnlog import Log, worker
 
 from agentflow import (
     ActingChunk,
@@ -66,10 +66,6 @@ async def forever() -> str:
 async def finished(yes: bool) -> bool:
     """Say whether it is done."""
     return yes
-
-
-def worker(*tools: Any, **more: Any) -> Agent:
-    return Agent("worker", ScriptedModel([]), tools=tools, **more)
 
 
 # ---- tools are always async
@@ -227,7 +223,7 @@ def test_a_turn_is_bound_by_name_when_it_is_made(tools: ToolRegistry) -> None:
     """A name that nobody registered is an error then, and not when it runs."""
     tools.register(add)
     assert Turn("add", {"a": 1, "b": 2}, tools=tools).tool is add
-    with pytest.raises(LookupError, match="'ad'.*Did you mean 'add'"):
+    with pytest.raises(LookupError, match=r"'ad'.*Did you mean 'add'"):
         Turn("ad", {}, tools=tools)
 
 
@@ -239,7 +235,7 @@ def test_two_tools_of_one_name_are_refused(tools: ToolRegistry) -> None:
     async def other() -> str:
         return ""
 
-    with pytest.raises(ValueError, match="test_seed_003.py.*test_seed_003.py"):
+    with pytest.raises(ValueError, match=r"test_seed_003\.py.*test_seed_003\.py"):
         tools.register(other)
 
 
@@ -308,7 +304,9 @@ async def seen_by(name: str, made: Any, arguments: dict[str, Any], **options: An
     return seen
 
 
-@pytest.mark.parametrize("name", ["TurnHook.BEFORE_RUN", "AgentHook.BEFORE_TURN", "AgentHook.BEFORE_PUT", "AgentHook.AFTER_PUT"])
+@pytest.mark.parametrize(
+    "name", ["TurnHook.BEFORE_RUN", "AgentHook.BEFORE_TURN", "AgentHook.BEFORE_PUT", "AgentHook.AFTER_PUT"]
+)
 async def test_table_before_a_turn(name: str) -> None:
     """The hook gets the turn, which has not ended; the agent is on the event."""
     [event] = await seen_by(name, add, {"a": 1, "b": 2})

@@ -152,7 +152,7 @@ def building() -> None:
 def replies(reply: Reply) -> None:
     assert_type(reply.text, str)
     assert_type(reply.outcome, Outcome)
-    assert_type(reply.usage, Usage | None)
+    assert_type(reply.usage, Usage)
     assert_type(reply.pending, tuple[Pending, ...])
     assert_type(reply.tool_uses, tuple[ToolUseBlock, ...])
     message: Msg = reply
@@ -255,6 +255,9 @@ def watches(event: HookEvent) -> HookResult:
     return event
 
 
+def unnamed(event: PreActing) -> None: ...
+
+
 def hooks_by_name(agent: Agent) -> None:
     one = after_llm(lambda event: print(event.usage.total_tokens))
     assert_type(one, FunctionHook[Callable[[PostReasoning], None]])
@@ -268,6 +271,9 @@ def hooks_by_name(agent: Agent) -> None:
     Agent.builder().hook(after_each_tool(watches)).hooks([named, [several]]).hooks(by_name)
     Agent("c", "openai/gpt-5", hooks=installed_hooks("redact"))
     agent.call("hi", hooks={"after_user_input": watches})
+    agent.on("after_llm", watches, priority=10).dispose()
+    same: Callable[[PreActing], None] = agent.on("before_each_tool", tools=["delete_*"])(unnamed)
+    print(same)
     options: HookOptions = {"priority": 10, "tools": ["delete_*"]}
     assert_type(before_each_tool(watches, **options).priority, int)
 

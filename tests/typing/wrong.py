@@ -89,7 +89,7 @@ async def calls(agent: Agent) -> None:
     agent.call(3)  # pyright: ignore[reportArgumentType]
     agent.call("hi", sesion="s")  # pyright: ignore[reportCallIssue]
     agent.call("hi", options={"temperature": 0})  # pyright: ignore[reportArgumentType]
-    agent.on("after_tool", print)  # pyright: ignore[reportArgumentType]
+    agent.on("after_tool", print)  # pyright: ignore[reportCallIssue, reportArgumentType]
     agent.name = "other"  # pyright: ignore[reportAttributeAccessIssue]
     await agent.resume("s", {"t1": True})  # pyright: ignore[reportArgumentType]
     print((await agent.call("hi")).txt)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownArgumentType]

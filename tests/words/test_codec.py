@@ -104,7 +104,13 @@ verdicts = (
     | st.builds(Again, words | messages | st.lists(messages, min_size=1, max_size=2).map(tuple))
 )
 pendings = st.builds(
-    Pending, ids, st.sampled_from(["approval", "external", "parked"]), json_data, st.none() | uses, words, st.none() | ids
+    Pending,
+    ids,
+    st.sampled_from(["approval", "external", "parked"]),
+    json_data,
+    st.none() | uses,
+    words,
+    st.none() | ids,
 )
 reasons = st.none() | words
 durations = st.floats(0, allow_infinity=False)

@@ -136,6 +136,11 @@ def _halting(job: int) -> list[Any]:
     return [[_use(job, 1, "look", x=job)], [_use(job, 2, "halt", x=job), _use(job, 3, "look", x=job)], "Not said."]
 
 
+def _circling(job: int) -> list[Any]:
+    same = [[_use(job, n, "look", x=job), _nap()] for n in range(5)]
+    return [*same, [_use(job, 9, "bash", command=f"ls /tmp/{job} && rm -rf /tmp/{job}; echo $(date)")], f"Round {job}."]
+
+
 def _talking(job: int) -> list[Any]:
     return [
         [f"First {job}.", _nap(2), _use(job, 1, "note", x=job)],
@@ -152,7 +157,7 @@ SCENES: dict[str, Scene] = {
         Scene("an answer", _answer),
         Scene("tools", _tools),
         Scene("a long conversation", _talking, calls=3, rounds=12),
-        Scene("odd replies", _odd),
+        Scene("odd replies", _odd, calls=4),
         Scene("tools that break", _breaking_tools),
         Scene("a model that stumbles", _stumbling),
         Scene("a model that is down", _failing),
@@ -161,6 +166,7 @@ SCENES: dict[str, Scene] = {
         Scene("no deps", _tools, without_deps=True),
         Scene("the limit", _endless, max_iterations=2),
         Scene("approval", _asking),
+        Scene("going in circles", _circling, max_iterations=10),
         Scene("an interrupt", _halting),
     )
 }
@@ -291,6 +297,12 @@ async def _permitted(x: int) -> str:
     return f"allowed {x}"
 
 
+async def _bash(command: str) -> str:
+    """Run a command line."""
+    _ran("bash", command=command)
+    return f"ran {command}"
+
+
 async def _note(x: int, context: RunContext) -> str:
     """Leave notes in the conversation."""
     _ran("note", x=x)
@@ -320,6 +332,7 @@ _TOOLS: tuple[Tool[..., Any], ...] = (
     tool(name="boom", type="read")(_boom),
     tool(name="slow", type="read", timeout=2)(_slow),
     tool(name="permitted", type="write", requires_approval=True)(_permitted),
+    tool(name="bash", type="write")(_bash),
     tool(name="note", type="read")(_note),
     tool(name="halt", type="write")(_halt),
     tool(name="ask_helper", type="research")(_ask_helper),

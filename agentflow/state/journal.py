@@ -1,0 +1,184 @@
+"""What a store does to its tables, within one transaction that the caller has begun."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, func, insert, literal, select, update
+
+from agentflow.codec import fact_from_json, fact_key, fact_kind, fact_to_json
+from agentflow.errors import StoreError, UsageError
+from agentflow.facts import CallClosed, Fact
+from agentflow.ports.store import SessionStatus, conflict, no_point, no_session, taken, told_otherwise
+from agentflow.state.schema import FACTS, SESSIONS
+
+__all__ = [
+    "Record",
+    "Stale",
+    "append_at",
+    "append_news",
+    "check_delivered",
+    "check_id",
+    "cure",
+    "fork_session",
+    "record_of",
+]
+
+LONGEST_ID = 255
+_TELLING = ("call_opened", "call_resumed", "round_closed", "round_suspended", "call_closed")
+"""The kinds of facts that say what status a session is in."""
+
+
+class Record(NamedTuple):
+    """A fact as a row."""
+
+    run_id: str | None
+    natural_key: str | None
+    kind: str
+    body: str
+
+
+class Stale(Exception):  # noqa: N818 - a signal within one transaction
+    """The session is not at the version that the writer knows."""
+
+
+def check_id(session_id: str) -> None:
+    """Refuse an id that cannot be a key in every database."""
+    if not session_id or len(session_id) > LONGEST_ID or not session_id.isprintable():
+        raise UsageError(
+            f"{session_id!r:.80} cannot be a session's id in a database: it has 1 to {LONGEST_ID} printable characters."
+        )
+
+
+def cure(session_id: str, place: int) -> str:
+    """What to do about a session that cannot be read from some fact on."""
+    if place == 1:
+        return "Nothing before it is left: restore the session from a backup, or delete it."
+    return f"What was before it can be used: await store.fork({session_id!r}, 'new-id', at={place - 1})."
+
+
+def record_of(fact: Fact) -> Record:
+    """A fact as a row."""
+    run_id: str | None = getattr(fact, "run_id", None)
+    return Record(_column(run_id), _column(fact_key(fact)), fact_kind(fact), fact_to_json(fact))
+
+
+def _column(text: str | None) -> str | None:
+    """Fit for an index of any database: providers' ids may be kilobytes long, or hold what is no text."""
+    if text is None or (len(text) <= 200 and text.isprintable()):
+        return text
+    return "sha256:" + hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()
+
+
+def _insert(connection: Connection, session_id: str, records: Sequence[Record], version: int, now: float) -> None:
+    if records:
+        connection.execute(
+            insert(FACTS),
+            [
+                {"session_id": session_id, "version": n, "time": now, **record._asdict()}
+                for n, record in enumerate(records, version + 1)
+            ],
+        )
+
+
+def append_at(
+    connection: Connection, session_id: str, records: Sequence[Record], status: SessionStatus | None, expected: int
+) -> None:
+    """Add facts at a version; `Stale` where the session has another one."""
+    now = time.time()
+    values: dict[str, Any] = {"version": expected + len(records), "updated": now}
+    if expected == 0:
+        there = connection.execute(select(SESSIONS.c.version).where(SESSIONS.c.id == session_id)).first()
+        if there is not None:
+            raise Stale
+        connection.execute(insert(SESSIONS).values(id=session_id, status=status or "idle", **values))
+    else:
+        if status is not None:
+            values["status"] = status
+        known = (SESSIONS.c.id == session_id) & (SESSIONS.c.version == expected)
+        if not connection.execute(update(SESSIONS).where(known).values(**values)).rowcount:
+            raise Stale
+    _insert(connection, session_id, records, expected, now)
+
+
+def append_news(
+    connection: Connection, session_id: str, records: Sequence[Record], status: SessionStatus | None
+) -> None:
+    """Add at the end what is not there yet."""
+    mine = SESSIONS.c.id == session_id
+    found = connection.execute(select(SESSIONS.c.version).where(mine).with_for_update()).scalar()
+    if found is None:
+        append_at(connection, session_id, records, status, 0)
+        return
+    keys = [record.natural_key for record in records if record.natural_key is not None]
+    query = select(FACTS.c.natural_key, FACTS.c.body).where(
+        (FACTS.c.session_id == session_id) & FACTS.c.natural_key.in_(keys)
+    )
+    there = {row.natural_key: row.body for row in connection.execute(query)}
+    for record in records:
+        if there.get(record.natural_key, record.body) != record.body:
+            raise told_otherwise(session_id, record.natural_key or "")
+    news = [record for record in records if record.natural_key not in there]
+    if news:
+        append_at(connection, session_id, news, status, found)
+
+
+def check_delivered(connection: Connection, session_id: str, records: Sequence[Record], expected: int) -> None:
+    """An append found another version: fine if it is there already, at its place."""
+    place = (FACTS.c.session_id == session_id) & FACTS.c.version.between(expected + 1, expected + len(records))
+    bodies = connection.execute(select(FACTS.c.body).where(place).order_by(FACTS.c.version)).scalars().all()
+    if list(bodies) == [record.body for record in records]:
+        return
+    found = connection.execute(select(SESSIONS.c.version).where(SESSIONS.c.id == session_id)).scalar() or 0
+    if found == expected:  # so it was a natural key
+        keys = [record.natural_key for record in records if record.natural_key is not None]
+        query = select(FACTS.c.natural_key).where((FACTS.c.session_id == session_id) & FACTS.c.natural_key.in_(keys))
+        raise told_otherwise(session_id, connection.execute(query).scalar() or "")
+    raise conflict(session_id, expected, found)
+
+
+def fork_session(connection: Connection, session_id: str, new_id: str, at: int | str | None) -> None:
+    """Copy a session up to a point."""
+    version = connection.execute(select(SESSIONS.c.version).where(SESSIONS.c.id == session_id)).scalar()
+    if version is None:
+        raise no_session(session_id)
+    if connection.execute(select(SESSIONS.c.id).where(SESSIONS.c.id == new_id)).first() is not None:
+        raise taken(new_id)
+    stop: int = version
+    if isinstance(at, str):
+        of_run = (FACTS.c.session_id == session_id) & (FACTS.c.run_id == _column(at))
+        stop = connection.execute(select(func.max(FACTS.c.version)).where(of_run)).scalar() or 0
+    elif at is not None:
+        stop = at
+    if not 1 <= stop <= version:
+        raise no_point(session_id, version if at is None else at, version)
+    kept = (FACTS.c.session_id == session_id) & (FACTS.c.version <= stop)
+    telling = kept & FACTS.c.kind.in_(_TELLING)
+    last = connection.execute(
+        select(FACTS.c.kind, FACTS.c.body).where(telling).order_by(FACTS.c.version.desc()).limit(1)
+    ).first()
+    connection.execute(
+        insert(SESSIONS).values(
+            id=new_id,
+            version=stop,
+            status="idle" if last is None else _status_of(last.kind, last.body),
+            updated=time.time(),
+        )
+    )
+    columns = [FACTS.c.version, FACTS.c.run_id, FACTS.c.natural_key, FACTS.c.kind, FACTS.c.body, FACTS.c.time]
+    source = select(literal(new_id), *columns).where(kept)
+    connection.execute(insert(FACTS).from_select(["session_id", *[column.name for column in columns]], source))
+
+
+def _status_of(kind: str, body: str) -> SessionStatus:
+    """The status that the last telling fact leaves."""
+    if kind != "call_closed":
+        return "suspended" if kind == "round_suspended" else "unfinished"
+    try:
+        fact = fact_from_json(body)
+    except StoreError:
+        return "unfinished"
+    return "suspended" if isinstance(fact, CallClosed) and fact.outcome == "suspended" else "idle"

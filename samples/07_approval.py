@@ -1,0 +1,74 @@
+"""Approval: a call stops before a tool that needs one, is saved, and goes on in another process once somebody has decided.
+
+Run without arguments it plays both parts: it calls the agent, saves the session and starts itself a second time. That
+second process asks at the terminal (try `y`, `n`, or an amount of your own), and resumes.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from agentflow import Agent, Approve, Deny, Pending, Resolution, Session, ToolUseBlock, tool
+from agentflow.testing import ScriptedModel
+
+
+@tool
+async def balance() -> str:
+    """Tell the balance."""
+    print("  (balance is read)", flush=True)  # once: what has finished never runs again
+    return "100 euros"
+
+
+@tool(requires_approval=True)
+async def pay(euros: int, to: str) -> str:
+    """Pay somebody."""
+    return f"{euros} euros went to {to}"
+
+
+def agent_with(model: ScriptedModel) -> Agent:
+    return Agent("treasurer", model, tools=[balance, pay])
+
+
+def ask(waits: Pending) -> Resolution:
+    """Ask at the terminal; where nobody can be asked the answer is no."""
+    use = waits.tool_use
+    assert use is not None
+    print(f"{use.name}{dict(use.input)}: y, n, or another amount?", flush=True)
+    answer = sys.stdin.readline().strip()
+    if answer.isdigit():
+        return Approve(input={**use.input, "euros": int(answer)})  # checked and vetted like the model's own
+    return Approve() if answer == "y" else Deny("the treasurer said no" if answer else "nobody could be asked")
+
+
+def first(file: Path) -> None:
+    calls = [ToolUseBlock("t1", "balance"), ToolUseBlock("t2", "pay", {"euros": 40, "to": "Ann"})]
+    agent = agent_with(ScriptedModel([calls]))
+    session = Session.fresh(id="payments")
+    reply = agent.call("Pay Ann what we owe her", session=session).block()
+    print(reply.outcome, [(waits.id, waits.kind, waits.hook) for waits in reply.pending], flush=True)
+    file.write_text(session.to_json(), "utf-8")
+
+
+def second(file: Path) -> None:
+    session = Session.from_json(file.read_text("utf-8"))
+    decisions = {waits.id: ask(waits) for waits in session.pending}
+    reply = agent_with(ScriptedModel(["Ann has her money."])).resume(session, decisions).block()
+    print([result.text for result in session.messages[2].tool_results])
+    print(reply.outcome, "|", reply)
+
+
+def main() -> None:
+    if len(sys.argv) > 1:
+        second(Path(sys.argv[1]))
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "session.json"
+        first(file)
+        subprocess.run([sys.executable, __file__, str(file)], check=True)
+
+
+if __name__ == "__main__":
+    main()

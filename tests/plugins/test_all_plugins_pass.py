@@ -1,0 +1,156 @@
+"""Every ready-made hook passes the suite for authors of hooks.
+
+The hooks are found by introspection of `agentflow.plugins`; each has an entry in `FACTORIES` that says how it is made, and a
+plugin without one fails here with a message that says so.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from loguru import logger
+
+import agentflow.plugins
+from agentflow.hooks.defaults import RetryEmptyAnswers, RetryTruncatedAnswers
+from agentflow.hooks.hook import Hook
+from agentflow.plugins.approval import Allow, Approval
+from agentflow.plugins.cache import ModelCache, ToolCache
+from agentflow.plugins.clearing import ClearOldResults
+from agentflow.plugins.compaction import SummaryCompaction
+from agentflow.plugins.fallback import ModelFallback
+from agentflow.plugins.goal import GoalJudge
+from agentflow.plugins.guardrails import InputGuardrail, OutputGuardrail, ToolGuardrail
+from agentflow.plugins.limits import UsageLimits
+from agentflow.plugins.logging import EventLog
+from agentflow.plugins.offload import OffloadResults
+from agentflow.plugins.progress import NoProgress
+from agentflow.plugins.rate_limit import RateLimit
+from agentflow.plugins.react import ChainOfThought, ReActThoughts
+from agentflow.plugins.recorder import Recorder
+from agentflow.plugins.redaction import Redaction
+from agentflow.plugins.reflection import Reflection
+from agentflow.plugins.reminders import DynamicContext, SystemReminder, current_time
+from agentflow.plugins.retry import ModelRetry, ToolRetry
+from agentflow.plugins.shell import ShellApproval
+from agentflow.plugins.steering import Steering
+from agentflow.testing import ScriptedModel, check_hook
+
+Factory = Callable[[], Hook]
+
+
+async def _later(verdict: str | None) -> str | None:
+    return verdict
+
+
+def _spare() -> ScriptedModel:
+    """A model that always answers."""
+    return ScriptedModel(lambda request: f"the spare one, asked {len(request.messages)} messages")
+
+
+FACTORIES: dict[type[Hook], dict[str, Factory]] = {
+    Approval: {
+        "nobody to ask": lambda: Approval([Allow("look")]),
+        "suspends": lambda: Approval([Allow("look")], suspend=True),
+    },
+    ShellApproval: {
+        "other tools": ShellApproval,
+        "any tool": lambda: ShellApproval(["save"], "text", allow=["number *"]),
+    },
+    ToolCache: {"defaults": ToolCache, "all tools": lambda: ToolCache(tools=("*",))},
+    ModelCache: {"defaults": ModelCache},
+    ClearOldResults: {"early": lambda: ClearOldResults(1, min_chars=10, step=1)},
+    SummaryCompaction: {
+        "own model": lambda: SummaryCompaction(at_messages=6, keep_rounds=1),
+        "other model": lambda: SummaryCompaction(at_tokens=300, keep_rounds=2, model=_spare()),
+    },
+    ModelFallback: {"one": lambda: ModelFallback(_spare()), "cooldown": lambda: ModelFallback(_spare(), cooldown=5)},
+    GoalJudge: {"a criterion": lambda: GoalJudge("The question is answered.", max_rounds=1)},
+    InputGuardrail: {
+        "before": lambda: InputGuardrail(lambda *_: None),
+        "refuses": lambda: InputGuardrail(lambda *_: _later("not today")),
+        "racing": lambda: InputGuardrail(lambda *_: _later(None), racing=True),
+        "racing and refusing": lambda: InputGuardrail(lambda *_: _later("not today"), racing=True, hold=False),
+    },
+    OutputGuardrail: {
+        "passes": lambda: OutputGuardrail(lambda *_: None),
+        "refuses": lambda: OutputGuardrail(lambda *_: "too long", times=1),
+    },
+    ToolGuardrail: {
+        "passes": lambda: ToolGuardrail(lambda event: None),
+        "refuses": lambda: ToolGuardrail(lambda event: "not that", tools=["save"]),
+    },
+    UsageLimits: {
+        "wide": lambda: UsageLimits(tokens=10_000_000, tool_calls=10_000, seconds=10_000),
+        "narrow": lambda: UsageLimits(tool_calls=3, model_calls=3),
+    },
+    EventLog: {"text": EventLog, "JSON with chunks": lambda: EventLog(json=True, chunks=True)},
+    OffloadResults: {"small": lambda: OffloadResults(20, preview_chars=10)},
+    NoProgress: {"strict": lambda: NoProgress(2)},
+    RateLimit: {
+        "wide": lambda: RateLimit(calls=10_000, tokens=10_000_000),
+        "narrow": lambda: RateLimit(calls=2, per=1),
+        "tools": lambda: RateLimit(calls=5, per=1, tools=("look",)),
+    },
+    ReActThoughts: {"kept": ReActThoughts, "not kept": lambda: ReActThoughts(keep=False)},
+    ChainOfThought: {"defaults": ChainOfThought},
+    Recorder: {"memory": Recorder, "digests": lambda: Recorder(short=0, every_call=True)},
+    Redaction: {
+        "restoring": Redaction,
+        "final": lambda: Redaction(restore=False),
+        "originals kept": lambda: Redaction(stored="original"),
+    },
+    Reflection: {"each round": Reflection, "every other": lambda: Reflection(every=2, keep=False)},
+    SystemReminder: {
+        "each time": lambda: SystemReminder("Be brief."),
+        "every other": lambda: SystemReminder("!", every=2),
+    },
+    DynamicContext: {
+        "time": lambda: DynamicContext(current_time()),
+        "a function": lambda: DynamicContext(lambda event: "It rains."),
+    },
+    ModelRetry: {"restart": ModelRetry, "raise": lambda: ModelRetry(after_first_chunk="raise", jitter=0)},
+    ToolRetry: {"defaults": ToolRetry, "writes": lambda: ToolRetry(writes=True)},
+    Steering: {"defaults": Steering},
+    RetryEmptyAnswers: {"defaults": RetryEmptyAnswers},
+    RetryTruncatedAnswers: {"defaults": RetryTruncatedAnswers},
+}
+"""How each plugin is made: what it is called in the test's name → a function that makes it."""
+
+ACCEPTED: dict[tuple[type[Hook], str], frozenset[str]] = {}
+"""Findings that a plugin has by design, with the reason in a comment at its entry."""
+
+
+def plugins() -> Iterator[type[Hook]]:
+    """Every hook that a module of `agentflow.plugins` defines and does not hide."""
+    for info in pkgutil.iter_modules(agentflow.plugins.__path__, "agentflow.plugins."):
+        for name, found in vars(importlib.import_module(info.name)).items():
+            hook = inspect.isclass(found) and issubclass(found, Hook) and found.__module__ == info.name
+            if hook and name[0] != "_":
+                yield found
+
+
+@pytest.mark.parametrize("plugin", [pytest.param(kind, id=kind.__name__) for kind in plugins()])
+def test_every_plugin_is_checked(plugin: type[Hook]) -> None:
+    """A new plugin gets an entry here when it is written."""
+    assert FACTORIES.get(plugin), (
+        f"{plugin.__module__}.{plugin.__name__} has no entry in FACTORIES: say how it is made."
+    )
+
+
+def rows() -> Iterator[Any]:
+    for plugin, factories in FACTORIES.items():
+        for name, factory in factories.items():
+            yield pytest.param(plugin, name, factory, id=f"{plugin.__name__}-{name}")
+
+
+@pytest.mark.parametrize(("plugin", "name", "factory"), list(rows()))
+def test_a_plugin_passes_the_suite_for_hooks(plugin: type[Hook], name: str, factory: Factory) -> None:
+    """No shared state between runs, no broken history, no blocked loop, no leak, the same streamed and not."""
+    logger.remove()
+    report = check_hook(factory)
+    assert report.kinds - ACCEPTED.get((plugin, name), frozenset()) == set(), str(report)

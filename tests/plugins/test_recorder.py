@@ -1,0 +1,479 @@
+"""`Recorder`: every change is known, and what shaped a message can be asked for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from loguru import logger
+
+from agentflow import (
+    Agent,
+    Answer,
+    Deny,
+    Hook,
+    HookSet,
+    ModelChunk,
+    ModelError,
+    ModelOptions,
+    Mono,
+    Msg,
+    PostActing,
+    PostCall,
+    PostReasoning,
+    PreActing,
+    PreCall,
+    PreReasoning,
+    PreToolRound,
+    Recover,
+    Stop,
+    ToolUseBlock,
+    UsageError,
+    Veto,
+    on,
+    tool,
+)
+from agentflow.events import EVENT_TYPES, Error
+from agentflow.plugins.recorder import Recorder
+from agentflow.plugins.recorder_records import Edit, HookRecord, MessageRecord, show
+from agentflow.specs import ToolSpec
+from agentflow.testing import ScriptedModel
+
+
+class Still:
+    """A clock that goes on by a millisecond each time it is asked for a duration."""
+
+    def __init__(self) -> None:
+        self.ticks = 0
+
+    def now(self) -> float:
+        return 1000.0
+
+    def monotonic(self) -> float:
+        self.ticks += 1
+        return self.ticks / 1000
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(0)
+
+
+def numbered() -> Callable[[str], str]:
+    """Ids that can be written down beforehand."""
+    counts: Counter[str] = Counter()
+
+    def new_id(prefix: str) -> str:
+        counts[prefix] += 1
+        return f"{prefix}{counts[prefix]}"
+
+    return new_id
+
+
+@tool(type="read")
+async def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+SCRIPT: list[Any] = [ToolUseBlock("t1", "add", {"a": 1, "b": 2}), ["It ", "is 3."]]
+
+
+def agent_with(*hooks: Hook, script: Any = SCRIPT, **options: Any) -> Agent:
+    """An agent with a tool, and nothing that varies."""
+    model = ScriptedModel(script)
+    return Agent(
+        "a", model, tools=[add], hooks=list(hooks), default_hooks=(), clock=Still(), new_id=numbered(), **options
+    )
+
+
+class EditsAll(Hook):
+    """Changes each writable field of each event, in every way that a hook can answer."""
+
+    def on_event(self, event: Any) -> Any:
+        match event:
+            case PreCall():
+                event.input_messages = (*event.input_messages, Msg.user("Be nice.", id="nice"))
+            case PreReasoning(iteration=1):
+                changes = {"model": "other", "tools": (), "options": ModelOptions(temperature=0.0)}
+                return event.replace(input_messages=[Msg.user("Now.", id="now")], **changes)
+            case PostReasoning(iteration=2):
+                return Mono.just(event.replace(reasoning_result=Msg.assistant("Three.", id="three")))
+            case PreActing():
+                event.tool_use = event.tool_use.replace(input={"a": 2, "b": 2})
+            case PostActing():
+                return self._later(event)
+            case PostCall():
+                event.final_message = Msg.assistant("Three!", id="three!")
+            case _:
+                pass
+        return event
+
+    async def _later(self, event: PostActing) -> PostActing:
+        await asyncio.sleep(0)
+        result = event.tool_result
+        return event.replace(tool_result=type(result)(result.tool_use_id, result.name, "four", result.state))
+
+
+@on(PreReasoning, priority=900)
+def calls_add(event: PreReasoning) -> Answer | None:
+    """Answers in the place of the model that `EditsAll` names, which does not exist."""
+    return Answer(Msg.assistant([SCRIPT[0]])) if event.iteration == 1 else None
+
+
+async def test_each_writable_field_of_each_event_is_recorded() -> None:
+    """Event, hook, field, before and after, with nothing in between: one record for each call that changed something."""
+    recorder = Recorder()
+    agent = agent_with(EditsAll(), calls_add, recorder, script=SCRIPT[1:], system="Be brief.")
+    await agent.call("1 + 2?")
+    assert [str(record) for record in recorder.records if isinstance(record, HookRecord)] == [
+        "EditsAll on PreCall: changed input_messages: '1 + 2?' became '1 + 2? | Be nice.'",
+        (
+            "EditsAll on PreReasoning: changed input_messages: 'Be brief. | 1 + 2? | Be nice.' became 'Now.'; "
+            "changed tools: 'add' became '(none)'; changed model: 'scripted' became 'other'; "
+            "changed options: '(none set)' became 'temperature=0.0'"
+        ),
+        'calls_add on PreReasoning: said Answer ([add {"a":1,"b":2}])',
+        'EditsAll on PreActing: changed tool_use: \'add {"a":1,"b":2}\' became \'add {"a":2,"b":2}\'',
+        "EditsAll on PostActing: changed tool_result: 'success: 4' became 'success: four'",
+        "EditsAll on PostReasoning: changed reasoning_result: 'It is 3.' became 'Three.'",
+        "EditsAll on PostCall: changed final_message: 'Three.' became 'Three!'",
+    ]
+    changed = {(r.event, e.field) for r in recorder.records if isinstance(r, HookRecord) for e in r.edits}
+    assert changed == {(kind.__name__, name) for kind in EVENT_TYPES for name in kind.writable}
+
+
+async def test_a_record_says_where_when_and_how_long() -> None:
+    """A whole record, value by value."""
+    recorder = Recorder()
+
+    @on(PreActing, priority=7)
+    def doubles(event: PreActing) -> None:
+        event.tool_use = event.tool_use.replace(input={"a": 2, "b": 2})
+
+    await agent_with(doubles, recorder).call("1 + 2?", session="s")
+    before, after = ToolUseBlock("t1", "add", {"a": 1, "b": 2}), ToolUseBlock("t1", "add", {"a": 2, "b": 2})
+    (record,) = [record for record in recorder.records if isinstance(record, HookRecord)]
+    assert record == HookRecord(
+        hook="doubles",
+        priority=7,
+        event="PreActing",
+        edits=(Edit("tool_use", show(before, 80), show(after, 80)),),
+        duration_ms=pytest.approx(1.0),
+        tool_use_id="t1",
+        run_id="run_1",
+        call_id="call_1",
+        session_id="s",
+        iteration=1,
+        seq=6,
+        time=1000.0,
+    )
+
+
+async def test_verdicts_and_failures_are_recorded() -> None:
+    """Guards and editing hooks alike; `raise Veto` is a Deny."""
+    recorder = Recorder()
+
+    @on(PreActing, guard=True)
+    async def judge(event: PreActing) -> Deny:
+        return Deny("not that")
+
+    @on(PreToolRound)
+    def vetoes(event: PreToolRound) -> None:
+        if event.iteration == 2:
+            raise Veto("no more rounds")
+
+    @on(PreReasoning, on_failure="skip")
+    def fails(event: PreReasoning) -> None:
+        event.input_messages = ()
+        raise RuntimeError("half done")
+
+    @on(PostReasoning)
+    def ends(event: PostReasoning) -> Stop | None:
+        return Stop("enough") if event.iteration == 3 else None
+
+    calls = [ToolUseBlock(f"t{n}", "add", {"a": 1, "b": n}) for n in range(2)]
+    await agent_with(judge, vetoes, fails, ends, recorder, script=[*calls, "end"]).call("go")
+    failed = "fails on PreReasoning: failed with RuntimeError (half done)"
+    assert [str(record) for record in recorder.records if isinstance(record, HookRecord)] == [
+        failed,
+        "judge on PreActing: said Deny (not that)",
+        failed,
+        "vetoes on PreToolRound: said Deny (no more rounds)",
+        failed,
+        "ends on PostReasoning: said Stop (enough)",
+    ]
+
+
+async def test_shadows_are_recorded_as_what_would_have_been() -> None:
+    """A hook in the shadow changes nothing, and what it would have done stands in the records."""
+    recorder = Recorder()
+
+    class Strict(Hook):
+        shadow = True
+
+        def on_event(self, event: Any) -> Any:
+            if isinstance(event, PostReasoning) and event.iteration == 2:
+                event.reasoning_result = Msg.assistant("I cannot say.")
+            return Deny("no sums") if isinstance(event, PreActing) else None
+
+    reply = await agent_with(Strict(), recorder).call("1 + 2?")
+    assert reply.text == "It is 3."
+    assert [str(record) for record in recorder.records if isinstance(record, HookRecord)] == [
+        "Strict in the shadow, on PreActing: said Deny (no sums)",
+        "Strict in the shadow, on PostReasoning: changed reasoning_result: 'It is 3.' became 'I cannot say.'",
+    ]
+    explained = recorder.explain(reply)
+    assert (explained.hooks, [record.event for record in explained.shadows]) == ((), ["PostReasoning"])
+
+
+class Shouts(Hook):
+    """Changes chunks, results and replies in passing."""
+
+    priority = 50
+
+    def around(self, event: Any, source: Any) -> Any:
+        if isinstance(event, PreReasoning):
+            return source.map(lambda chunk: ModelChunk(chunk.text.upper()) if chunk.text else chunk)
+        if isinstance(event, PreActing):
+            return source.map(lambda result: type(result)(result.tool_use_id, result.name, "LOUD", result.state))
+        return source
+
+
+class Signs(Hook):
+    """Adds a word to the answer."""
+
+    def __init__(self, word: str, priority: int) -> None:
+        self.word = word
+        self.priority = priority
+
+    @property
+    def name(self) -> str:
+        return f"Signs {self.word}"
+
+    def on_event(self, event: Any) -> Any:
+        if isinstance(event, PostReasoning) and not event.reasoning_result.tool_uses:
+            event.reasoning_result = Msg.assistant(f"{event.reasoning_result.text} {self.word}")
+        elif isinstance(event, PreReasoning):
+            event.input_messages = (*event.input_messages, Msg.user(f"({self.word})"))
+        return event
+
+
+@pytest.mark.parametrize("path", ["call", "stream"])
+async def test_explain_tells_of_edits_and_of_chunk_transforms(path: str) -> None:
+    """A reply that two hooks edited and whose chunks a third one changed: all three, in order, and what was asked."""
+    recorder = Recorder()
+    agent = agent_with(Signs("B", 200), Signs("A", 100), Shouts(), recorder)
+    if path == "call":
+        await agent.call("1 + 2?")
+    else:
+        async with agent.stream("1 + 2?") as events:
+            assert [event async for event in events]
+    final = agent.session().messages[-1]
+    assert final.text == "IT IS 3. A B"
+    explained = recorder.explain(final)
+    assert explained.hooks == ("Shouts", "Signs A", "Signs B")
+    assert str(explained) == (
+        f"{final.id}: shaped by Shouts, Signs A, Signs B\n"
+        "  Shouts around PreReasoning: changed reply: 'It is 3.' became 'IT IS 3.'\n"
+        "  Signs A on PostReasoning: changed reasoning_result: 'IT IS 3.' became 'IT IS 3. A'\n"
+        "  Signs B on PostReasoning: changed reasoning_result: 'IT IS 3. A' became 'IT IS 3. A B'\n"
+        "  the request it answers:\n"
+        '    Signs A on PreReasoning: changed input_messages: \'1 + 2? | [add {"a":1,"b":2}] | LOUD\' became '
+        '\'1 + 2? | [add {"a":1,"b":2}] | LOUD | (A)\'\n'
+        '    Signs B on PreReasoning: changed input_messages: \'1 + 2? | [add {"a":1,"b":2}] | LOUD | (A)\' became '
+        '\'1 + 2? | [add {"a":1,"b":2}] | LOUD | (A) | (B)\''
+    )
+    results = agent.session().messages[2]
+    assert [str(record) for record in recorder.explain(results).shaped] == [
+        "Shouts around PreActing: changed tool_result: 'success: 3' became 'success: LOUD'"
+    ]
+    assert recorder.explain(agent.session().messages[0].id).shaped == ()
+    assert str(recorder.explain("msg_unknown")) == "msg_unknown: the records do not tell of it"
+
+
+async def test_explain_tells_of_verdicts_that_stand_for_the_work() -> None:
+    """An Answer in the model's place, and a Recover after its failure, are what made the reply."""
+
+    @on(PreReasoning)
+    def answers(event: PreReasoning) -> Answer:
+        return Answer("I know that.")
+
+    @on(Error)
+    def recovers(event: Error) -> Recover | None:
+        return Recover("Sorry.") if event.fatal else None
+
+    recorder = Recorder()
+    reply = await agent_with(answers, recorder).call("1 + 2?")
+    assert [str(record) for record in recorder.explain(reply).shaped] == [
+        "answers on PreReasoning: said Answer (I know that.)"
+    ]
+    recorder = Recorder()
+    reply = await agent_with(recovers, recorder, script=[ModelError("down")]).call("1 + 2?")
+    assert [str(record) for record in recorder.explain(reply).shaped] == ["recovers on Error: said Recover (Sorry.)"]
+
+
+async def test_injected_messages_are_known_by_their_source() -> None:
+    """What a hook injects is stored by no event of its own; the record says where it comes from."""
+    recorder = Recorder()
+
+    @on(PostActing)
+    def reminds(event: PostActing) -> None:
+        event.context.inject("Mind the sum.", source="reminder")
+
+    agent = agent_with(reminds, recorder)
+    await agent.call("1 + 2?")
+    injected = agent.session().messages[3]
+    assert injected.text == "Mind the sum."
+    assert str(recorder.explain(injected)) == f"{injected.id}: no hook shaped it\n  stored as injected, from reminder"
+
+
+# ---- memory and files
+
+
+async def test_a_message_is_written_once(tmp_path: Path) -> None:
+    """Over many rounds and calls, each message has one record; later it is named by id and digest."""
+    recorder = Recorder(tmp_path / "log" / "run.jsonl")
+    agent = agent_with(Signs("A", 100), recorder, script=[*SCRIPT, "Two.", "Three."])
+    for text in ("one", "two", "three"):
+        await agent.call(text)
+    written = [(r.id, r.digest) for r in recorder.records if isinstance(r, MessageRecord)]
+    assert len(written) == len(set(written))
+    assert {msg.id for msg in agent.session().messages} <= {one for one, _ in written}
+
+
+async def test_a_file_is_read_back_as_it_was_written(tmp_path: Path) -> None:
+    """One line a record, in order; a line that a crash has cut off is left out; explanations are the same."""
+    path = tmp_path / "run.jsonl"
+    recorder = Recorder(path)
+    reply = await agent_with(Signs("A", 100), Shouts(), recorder).call("1 + 2? ☂")
+    assert len(path.read_text("utf-8").splitlines()) == len(recorder.records)  # flushed, record by record
+    recorder.close()
+    with path.open("a", encoding="utf-8") as file:
+        file.write('{"kind": "hook", "ho')
+    recording = Recorder.read(path)
+    assert recording.records == recorder.records
+    assert recording.explain(reply.id) == recorder.explain(reply.id)
+    path.write_text('{"kind": "novel"}\n', "utf-8")
+    with pytest.raises(UsageError, match="no record"):
+        Recorder.read(path)
+
+
+async def test_a_full_disk_does_not_break_the_run(tmp_path: Path) -> None:
+    """The failure is logged once; runs go on, and memory goes on recording."""
+    logged: list[str] = []
+    sink = logger.add(lambda message: logged.append(message.record["message"]), level="ERROR")
+    try:
+        recorder = Recorder(tmp_path)  # a directory cannot be written to
+        agent = agent_with(Signs("A", 100), recorder, script=[*SCRIPT, "Two."])
+        assert (await agent.call("one")).text == "It is 3. A"
+        assert (await agent.call("two")).text == "Two. A"
+    finally:
+        logger.remove(sink)
+    assert [line.partition(":")[0] for line in logged] == [f"the recorder stops writing to {tmp_path}"]
+    assert recorder.explain(agent.session().messages[-1]).hooks == ("Signs A",)
+
+
+async def test_memory_is_bounded() -> None:
+    """Older records go."""
+    recorder = Recorder(max_records=5)
+    await agent_with(Signs("A", 100), recorder).call("1 + 2?")
+    assert len(recorder.records) == 5
+    with pytest.raises(UsageError, match="at least 1"):
+        Recorder(max_records=0)
+
+
+async def test_digests_only_keep_no_word(tmp_path: Path) -> None:
+    """With `short=0` neither memory nor the file holds anything that was said."""
+    path = tmp_path / "run.jsonl"
+    recorder = Recorder(path, short=0)
+
+    @on(PreActing)
+    def refuses(event: PreActing) -> Deny:
+        return Deny("hush: sesame")
+
+    reply = await agent_with(Signs("sesame", 100), refuses, recorder, script=[SCRIPT[0], "sesame"]).call("sesame?")
+    assert recorder.explain(reply).hooks == ("Signs sesame",)
+    text = path.read_text("utf-8").replace("Signs sesame", "")  # the hook's name is no content
+    assert "sesame" not in text
+    assert "sesame" not in repr(recorder.records).replace("Signs sesame", "")
+
+
+async def test_every_call_is_recorded_if_asked() -> None:
+    """Calls that change nothing are left out, unless their durations are wanted."""
+
+    @on(PreReasoning)
+    def looks(event: PreReasoning) -> None:
+        pass
+
+    quiet, loud = Recorder(), Recorder(every_call=True)
+    await agent_with(looks, quiet, loud).call("1 + 2?")
+    assert [r for r in quiet.records if isinstance(r, HookRecord)] == []
+    told = [(r.hook, r.event, r.edits) for r in loud.records if isinstance(r, HookRecord)]
+    assert told == [("looks", "PreReasoning", ())] * 2
+
+
+# ---- what it costs, and what it must not change
+
+
+def test_without_a_recorder_the_calls_are_the_hooks_own() -> None:
+    """The compiled calls are bound methods, nothing around them; with a recorder they are not."""
+    edits, guard = EditsAll(), EditsAll()
+    guard.guard = True
+    shouts = Shouts()
+    bare, watched = HookSet([edits, guard, shouts]), HookSet([edits, guard, shouts, Recorder()])
+    for kind in EVENT_TYPES:
+        chain = bare.chain(kind)
+        assert chain is not None
+        assert [entry.call for entry in chain] == [edits.on_event, guard.on_event]
+        with_recorder = watched.chain(kind)
+        assert with_recorder is not None
+        assert not {edits.on_event, guard.on_event} & {entry.call for entry in with_recorder}
+    assert bare.arounds(PreReasoning) == ((shouts.around, shouts),)
+
+
+async def test_a_layer_keeps_what_only_sources_can_do() -> None:
+    """`source.using(...)` and `source.chunks(...)` work behind a recorder, also through a layer that changed nothing."""
+
+    class FallsBack(Hook):
+        def around(self, event: Any, source: Any) -> Any:
+            if isinstance(event, PreReasoning):
+                return source.catch(lambda error, _: source.using(model=ScriptedModel(["From the other."])))
+            if isinstance(event, PreActing):
+                return source.chunks(lambda pieces: pieces)
+            return source
+
+    class Passes(Hook):
+        priority = 500
+
+        def around(self, event: Any, source: Any) -> Any:
+            return source
+
+    recorder = Recorder()
+    reply = await agent_with(FallsBack(), Passes(), recorder, script=[ModelError("down")]).call("go")
+    assert reply.text == "From the other."
+    assert [str(record) for record in recorder.explain(reply).shaped] == [
+        "FallsBack around PreReasoning: changed reply: '' became 'From the other.'"
+    ]
+
+
+async def test_a_listener_that_fails_harms_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A defect of the recorder is logged, and the run is as it would be without it."""
+    logger.remove()
+    recorder = Recorder()
+
+    def broken(*_: object) -> None:
+        raise RuntimeError("a defect")
+
+    monkeypatch.setattr(recorder, "on_call", broken)
+    monkeypatch.setattr(recorder, "on_layer", broken)
+    assert (await agent_with(Signs("A", 100), Shouts(), recorder).call("1 + 2?")).text == "IT IS 3. A"
+
+
+def test_tools_are_shown_by_name() -> None:
+    """A short form of tools is their names; what they say counts in the digest."""
+    one, other = ToolSpec("add", "Add."), ToolSpec("add", "Add two.")
+    assert show((one,), 80).short == show((other,), 80).short == "add"
+    assert show((one,), 80).digest != show((other,), 80).digest

@@ -1,0 +1,454 @@
+"""Agents on a store: conversations that go on elsewhere, writers that meet, state that stays."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pytest
+from eventlog import history, use
+from loguru import logger
+from pydantic import BaseModel
+
+from agentflow import Agent, Approve, MemoryStore, Msg, RunContext, Session, on, tool
+from agentflow.codec import fact_to_json
+from agentflow.errors import SessionConflictError, StoreError, UsageError
+from agentflow.events import PostCall, PreActing, PreReasoning
+from agentflow.facts import CallOpened, CallResumed, Fact, turns_of
+from agentflow.loop.history import fold_facts
+from agentflow.ports.store import SessionStore
+from agentflow.state.sql import SqlStore
+from agentflow.testing import ScriptedModel
+
+OpenStore: TypeAlias = Callable[..., SqlStore]
+
+
+def echo(store: SessionStore | None, name: str = "a", **options: Any) -> Agent:
+    """An agent that says how many messages it was sent."""
+    return Agent(name, ScriptedModel(lambda request: f"{len(request.messages)}"), store=store, **options)
+
+
+async def test_a_conversation_goes_on_elsewhere(store: SessionStore) -> None:
+    """Another agent object with the same store continues the session, tool rounds included."""
+
+    @tool
+    async def add(a: int, b: int) -> int:
+        """Add."""
+        return a + b
+
+    first = Agent("a", ScriptedModel([use("t1", "add", a=1, b=2), "3"]), tools=[add], store=store)
+    await first.call("1 + 2?", session="s")
+    second = echo(store)
+    assert (await second.call("Sure?", session="s")).text == "5"
+    assert history(second.session("s")) == [
+        "user: 1 + 2?",
+        "assistant: [t1:add(a=1, b=2)]",
+        "tool: t1 success '3'",
+        "assistant: 3",
+        "user: Sure?",
+        "assistant: 5",
+    ]
+
+
+async def test_two_agents_that_write_one_session(store: SessionStore) -> None:
+    """Who has not seen what the other wrote gets a SessionConflictError, and nothing of that call is stored; its next call
+    has loaded the session anew."""
+    one, two = echo(store, "one"), echo(store, "two")
+    await one.call("1", session="s")
+    await two.call("2", session="s")
+    with pytest.raises(SessionConflictError, match="3 facts were known here, it has 6 facts now"):
+        await one.call("3", session="s")
+    await one.call("4", session="s")
+    assert [m.text for m in one.session("s").messages] == ["1", "1", "2", "3", "4", "5"]
+    assert await stored(store, "s") == ["1", "1", "2", "3", "4", "5"]
+
+
+async def stored(store: SessionStore, session_id: str) -> list[str]:
+    data = await store.export(session_id)
+    return [msg.text for msg in Session.from_dict(data).messages]
+
+
+async def test_a_conflict_in_the_middle_of_a_call(store: SessionStore) -> None:
+    """A writer that comes in between is found at the next fact: the call fails, and the other one's words stand alone."""
+    other = echo(store, "other")
+
+    @on(PreReasoning)
+    async def meanwhile(event: PreReasoning) -> None:
+        kept = store.append("s", [CallResumed("nobody", "x")])
+        if kept is not None:
+            await kept
+
+    agent = echo(store, hooks=[meanwhile])
+    with pytest.raises(SessionConflictError):
+        await agent.call("1", session="s")
+    with pytest.raises(UsageError, match=r"holds an unfinished call .*agent\.resume"):
+        await other.call("2", session="s")
+    assert (await other.resume("s")).outcome == "completed"
+    assert await stored(store, "s") == ["1", "1"]
+
+
+async def test_sessions_of_two_stores_are_two(tmp_path: Path) -> None:
+    """A session's id means something within its store only."""
+    async with SqlStore(f"sqlite:///{tmp_path / 'a.db'}") as a, SqlStore(f"sqlite:///{tmp_path / 'b.db'}") as b:
+        await echo(a).call("1", session="s")
+        assert (await echo(b).call("2", session="s")).text == "1"
+
+
+async def test_calls_that_wait_for_each_other(open_store: OpenStore) -> None:
+    """With on_conflict="wait" calls of several agents on one session come one after the other; none fails, none is lost."""
+    agents = [echo(open_store(on_conflict="wait"), f"a{n}") for n in range(3)]
+    replies = await asyncio.gather(*[agent.call(f"{n}", session="s") for n in range(4) for agent in agents])
+    assert sorted(int(reply.text) for reply in replies) == list(range(1, 25, 2))
+    await agents[0].call("last", session="s")
+    assert len(agents[0].session("s").messages) == 26
+
+
+WRITER = """
+import asyncio, sys
+from agentflow import Agent
+from agentflow.errors import SessionConflictError
+from agentflow.state.sql import SqlStore
+from agentflow.testing import ScriptedModel
+
+async def main(url, name, on_conflict, calls):
+    async with SqlStore(url, on_conflict=on_conflict) as store:
+        agent = Agent(name, ScriptedModel(lambda request: f"re {request.messages[-1].text}"), store=store)
+        conflicts = 0
+        for n in range(int(calls)):
+            while True:
+                try:
+                    await agent.call(f"{name}{n}", session="s")
+                    break
+                except SessionConflictError:
+                    conflicts += 1
+    print(conflicts)
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+async def test_processes_that_write_one_session(url: str, open_store: OpenStore) -> None:
+    """Three processes with on_conflict="wait": every call is answered once, whole, and nothing of two calls is mixed."""
+    writers = [
+        await asyncio.create_subprocess_exec(
+            sys.executable, "-c", WRITER, url, name, "wait", "4", stdout=asyncio.subprocess.PIPE
+        )
+        for name in ("x", "y", "z")
+    ]
+    said = await asyncio.gather(*[writer.communicate() for writer in writers])
+    assert [out.strip() for out, _ in said] == [b"0", b"0", b"0"]
+    messages = [msg.text for msg in fold_facts(await open_store().load("s"))]
+    asked = messages[::2]
+    assert sorted(asked) == [f"{name}{n}" for name in "xyz" for n in range(4)]
+    assert messages[1::2] == [f"re {text}" for text in asked]
+
+
+async def test_parallel_tools_write_one_after_the_other(store: SessionStore) -> None:
+    """Facts of tools that run at once are written in turn; where another writer comes in between, none of them follows."""
+
+    @tool(type="read")
+    async def look(n: int) -> str:
+        """Look."""
+        return f"seen {n}"
+
+    calls = [use(f"t{n}", "look", n=n) for n in range(8)]
+    agent = Agent("a", ScriptedModel([calls, "ok"]), tools=[look], store=store)
+    assert (await agent.call("Go", session="s")).text == "ok"
+    assert await stored(store, "s") == ["Go", "", "".join(f"seen {n}" for n in range(8)), "ok"]
+
+    @on(PreActing)
+    async def meanwhile(event: PreActing) -> None:
+        if event.tool_use.id == "t3":
+            kept = store.append("t", [CallResumed("nobody", "x"), CallResumed("nobody", "y")])
+            if kept is not None:
+                await kept
+
+    agent = Agent("a", ScriptedModel([calls, "ok"]), tools=[look], store=store, hooks=[meanwhile])
+    with pytest.raises(SessionConflictError):
+        await agent.call("Go", session="t")
+    data = await store.export("t")
+    kinds = [fact["kind"] for fact in data["facts"]]
+    assert kinds[-2:] == ["call_resumed", "call_resumed"], kinds
+
+
+async def test_an_approval_is_given_in_another_process(open_store: OpenStore) -> None:
+    """A suspended session is resumed by another agent on another store object: finished tools do not run again."""
+    ran: list[str] = []
+
+    @tool(requires_approval=True)
+    async def pay(cents: int) -> str:
+        """Pay."""
+        ran.append(f"pay {cents}")
+        return "paid"
+
+    @tool(type="read")
+    async def balance() -> int:
+        """Balance."""
+        ran.append("balance")
+        return 900
+
+    first = open_store()
+    model = ScriptedModel([[use("t1", "pay", cents=5), use("t2", "balance")]])
+    reply = await Agent("a", model, tools=[pay, balance], store=first).call("Pay", session="s")
+    assert reply.outcome == "suspended"
+    await first.close()
+    second = open_store()
+    assert [(info.id, info.status) for info in await second.sessions()] == [("s", "suspended")]
+    agent = Agent("a", ScriptedModel(["Done."]), tools=[pay, balance], store=second)
+    reply = await agent.resume("s", {"t1": Approve()})
+    assert (reply.text, reply.run_id, ran) == ("Done.", reply.run_id, ["balance", "pay 5"])
+    assert [turn.name for turn in turns_of(await second.load("s"))] == ["balance", "pay"]
+
+
+async def test_a_fork_within_a_round_is_resumed(store: SessionStore) -> None:
+    """A fork that was cut behind a model's reply is a legal session: resume runs the round, and the original stays."""
+
+    @tool(type="read")
+    async def look() -> str:
+        """Look."""
+        return "seen"
+
+    agent = Agent("a", ScriptedModel([use("t1", "look"), "first"]), tools=[look], store=store)
+    await agent.call("Go", session="s")
+    await store.fork("s", "again", at=2)
+    other = Agent("b", ScriptedModel(["second"]), tools=[look], store=store)
+    assert (await other.resume("again")).text == "second"
+    assert await stored(store, "again") == ["Go", "", "seen", "second"]
+    assert await stored(store, "s") == ["Go", "", "seen", "first"]
+
+
+# ---- typed state
+
+
+@dataclass
+class Cart:
+    items: list[str] = field(default_factory=list)
+
+
+class Profile(BaseModel):
+    name: str = ""
+    visits: int = 0
+
+
+class Handle:
+    """Nothing that JSON knows."""
+
+
+@on(PreReasoning)
+def shopping(event: PreReasoning) -> None:
+    event.context.session_state[Cart].items.append(f"item {len(event.input_messages)}")
+    event.context.session_state[Profile].visits += 1
+
+
+async def test_state_stays_with_its_session(store: SessionStore) -> None:
+    """Dataclasses and pydantic models in `session_state` are there when another process goes on."""
+    await echo(store, hooks=[shopping]).call("1", session="s")
+    agent = echo(store, hooks=[shopping])
+    await agent.call("2", session="s")
+    state = agent.session("s").state
+    assert (state[Cart], state[Profile]) == (Cart(["item 1", "item 3"]), Profile(visits=2))
+
+
+async def test_a_fork_has_the_state_of_its_point(store: SessionStore) -> None:
+    """State is kept with the facts: a fork has what was true there."""
+    agent = echo(store, hooks=[shopping])
+    reply = await agent.call("1", session="s")
+    await agent.call("2", session="s")
+    await store.fork("s", "earlier", at=reply.run_id)
+    other = echo(store)
+    await other.call("x", session="earlier")
+    assert other.session("earlier").state[Profile] == Profile(visits=1)
+
+
+async def test_state_that_does_not_change_is_written_once(store: SessionStore) -> None:
+    """State is written when it has changed, not with each call."""
+    agent = echo(store)
+    agent.session("s").state[Profile] = Profile(name="Ada")
+    await agent.call("1", session="s")
+    await agent.call("2", session="s")
+    data = await store.export("s")
+    assert [fact["kind"] for fact in data["facts"]].count("state_kept") == 1
+
+
+async def test_state_that_cannot_be_written(store: SessionStore) -> None:
+    """It is named in a warning, once; the rest is stored and the call goes on."""
+    said: list[str] = []
+    sink = logger.add(lambda message: said.append(message.record["message"]), level="WARNING")
+    logger.enable("agentflow")
+    agent = echo(store)
+    state = agent.session("s").state
+    state[Handle] = Handle()
+    state[Profile].name = "Ada"
+    await agent.call("1", session="s")
+    await agent.call("2", session="s")
+    logger.remove(sink)
+    assert said == [
+        (
+            f"The state {__name__}:Handle of session 's' is not stored: pydantic cannot write it. Make each a dataclass or "
+            "a pydantic model."
+        )
+    ]
+    other = echo(store)
+    await other.call("3", session="s")
+    assert (other.session("s").state[Profile].name, Handle in other.session("s").state) == ("Ada", False)
+
+
+async def test_state_whose_class_has_changed(store: SessionStore) -> None:
+    """State that does not fit its class any more is a StoreError when it is asked for."""
+    agent = echo(store)
+    agent.session("s").state[Profile] = Profile(name="Ada")
+    await agent.call("1", session="s")
+    data = json.loads(json.dumps(await store.export("s")).replace('"visits": 0', '"visits": "many"'))
+    session = Session.from_dict(data)
+    with pytest.raises(StoreError, match=r"state of .*:Profile does not fit the class any more"):
+        session.state[Profile]
+
+
+# ---- a session as data
+
+
+async def test_a_session_there_and_back() -> None:
+    """Messages, compaction and state of a session without a store survive JSON text."""
+    agent = echo(None, hooks=[shopping])
+    session = Session.fresh([Msg.user("before"), Msg.assistant("yes")], id="s")
+    await agent.call("1", session=session)
+    again = Session.from_json(session.to_json())
+    assert (again.id, list(again.messages), again.pending) == ("s", list(session.messages), ())
+    assert again.state[Cart] == Cart(["item 3"])
+    assert (await echo(None).call("2", session=again)).text == "5"
+
+
+async def test_a_compacted_session_there_and_back() -> None:
+    """What stands for the first messages stands for them after loading too."""
+
+    @on(PostCall)
+    def compact(event: PostCall) -> None:
+        event.context.compact(2, "the summary")
+
+    agent = echo(None, hooks=[compact])
+    session = Session.fresh([Msg.user("a"), Msg.assistant("b")])
+    await agent.call("c", session=session)
+    model = ScriptedModel(["ok"])
+    await Agent("b", model).call("d", session=Session.from_dict(session.to_dict()))
+    assert [msg.text for msg in model.requests[0].messages] == ["the summary", "c", "3", "d"]
+
+
+@dataclass
+class Seen:
+    calls: int = 0
+
+
+async def test_a_suspended_session_is_resumed_from_a_file(tmp_path: Path) -> None:
+    """Saved in one process, resumed in another: finished tools are not run again, budget, trace and run state go on."""
+    ran: list[str] = []
+
+    @tool(requires_approval=True)
+    async def pay(cents: int, context: RunContext) -> str:
+        """Pay."""
+        ran.append(f"pay {cents}")
+        return f"{context.state[Seen].calls} {[turn.name for turn in context.trace.turns]}"
+
+    @tool(type="read")
+    async def look() -> str:
+        """Look."""
+        ran.append("look")
+        return "seen"
+
+    @on(PreActing)
+    def count(event: PreActing) -> None:
+        event.context.state[Seen].calls += 1
+
+    script = [[use("t1", "pay", cents=5), use("t2", "look")]]
+    agent = Agent("a", ScriptedModel(script), tools=[pay, look], hooks=[count])
+    session = Session.fresh([Msg.user("before"), Msg.assistant("hm")], id="s")
+    reply = await agent.call("Pay", session=session)
+    path = tmp_path / "session.json"
+    path.write_text(session.to_json())
+
+    loaded = Session.from_json(path.read_text())
+    assert loaded.pending == session.pending
+    again = Agent("a", ScriptedModel(["Done."]), tools=[pay, look], hooks=[count], max_iterations=5)
+    resumed = await again.resume(loaded, {"t1": Approve(input={"cents": 4})})
+    assert (resumed.text, resumed.run_id, ran) == ("Done.", reply.run_id, ["look", "pay 4"])
+    assert history(loaded) == [
+        "user: before",
+        "assistant: hm",
+        "user: Pay",
+        "assistant: [t1:pay(cents=5)] [t2:look()]",
+        "tool: t1 success \"3 ['look']\"; t2 success 'seen'",
+        "assistant: Done.",
+    ]
+
+
+async def test_a_saved_session_moves_into_a_store(store: SessionStore) -> None:
+    """`store.import_(session.to_dict())`: an agent with that store goes on, suspended or not."""
+
+    @tool(requires_approval=True)
+    async def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    session = Session.fresh([Msg.user("before"), Msg.assistant("hm")], id="s")
+    session.state[Profile] = Profile(name="Ada")
+    await Agent("a", ScriptedModel([use("t1", "pay")]), tools=[pay]).call("Pay", session=session)
+    assert await store.import_(session.to_dict()) == "s"
+    agent = Agent("a", ScriptedModel(["Done."]), tools=[pay], store=store)
+    assert (await agent.resume("s", {"t1": Approve()})).text == "Done."
+    assert await stored(store, "s") == ["before", "hm", "Pay", "", "paid", "Done."]
+    assert agent.session("s").state[Profile].name == "Ada"
+
+
+async def test_what_cannot_be_saved() -> None:
+    """A running session, and state that JSON does not know, are refused with what to do."""
+    gate = asyncio.Event()
+
+    async def wait() -> None:
+        await gate.wait()
+
+    agent = Agent("a", ScriptedModel([["x", wait, "y"]]))
+    running = asyncio.ensure_future(_text(agent, "s"))
+    await asyncio.sleep(0)
+    with pytest.raises(UsageError, match="Session 's' runs a call; save it when that has ended"):
+        agent.session("s").to_dict()
+    gate.set()
+    await running
+    agent.session("s").state[Handle] = Handle()
+    with pytest.raises(UsageError, match=r"pydantic does not know how to write .*:Handle"):
+        agent.session("s").to_dict()
+    with pytest.raises(
+        UsageError, match=r"has not been loaded from its store yet\. Save it there: await store\.export"
+    ):
+        echo(MemoryStore()).session("s").to_dict()
+
+
+async def _text(agent: Agent, session: str) -> str:
+    return (await agent.call("go", session=session)).text
+
+
+def test_what_is_no_saved_session() -> None:
+    """Text that is no JSON, and facts that do not fit together, are StoreErrors."""
+    with pytest.raises(StoreError, match="it is not JSON"):
+        Session.from_json("{")
+    data = Session.fresh(id="s").to_dict()
+    twice: list[Fact] = [CallOpened("r", "c", (Msg.user("q"),), 1)] * 2
+    data["facts"] = [json.loads(fact_to_json(fact)) for fact in twice]
+    with pytest.raises(
+        StoreError, match=r"The saved session 's' does not fit together: A fact CallOpened is not legal"
+    ):
+        Session.from_dict(data)
+
+
+async def test_stored_facts_that_do_not_fit_together(store: SessionStore) -> None:
+    """The session is refused, and says how to save what is good of it; the store's other sessions work."""
+    kept = store.append("s", [CallOpened("r", "c", (Msg.user("q"),), 1), CallOpened("r", "d", (Msg.user("q"),), 1)])
+    if kept is not None:
+        await kept
+    agent = echo(store)
+    with pytest.raises(StoreError, match=r"facts of session 's' do not fit together .*store\.fork\('s', 'new-id', at="):
+        await agent.call("1", session="s")
+    assert (await agent.call("1", session="t")).text == "1"

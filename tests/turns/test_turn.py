@@ -1,0 +1,1132 @@
+"""Running a turn: limits, locks, retries, verdicts, cancellation, streams, costs."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import subprocess
+import sys
+import textwrap
+import weakref
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from turnlog import Log, worker
+
+from agentflow import (
+    ActingChunk,
+    Agent,
+    Answer,
+    Approve,
+    Deny,
+    Error,
+    Hook,
+    PostActing,
+    PostTurn,
+    PreActing,
+    PreTurn,
+    RunContext,
+    SafeExecutionError,
+    Stop,
+    StopReason,
+    Suspend,
+    Tool,
+    ToolArgumentError,
+    ToolContext,
+    ToolEmitter,
+    ToolError,
+    ToolUseBlock,
+    Turn,
+    TurnDeniedError,
+    TurnTimeoutError,
+    TurnValue,
+    Usage,
+    UsageError,
+    Veto,
+    external_tool,
+    on,
+    tool,
+)
+from agentflow.testing.clock import run_virtual
+from agentflow.testing.scripted import ScriptedModel
+
+
+@tool
+async def add(a: int, b: int) -> int:
+    """Add."""
+    return a + b
+
+
+@tool
+async def count(n: int) -> AsyncIterator[int]:
+    """Count."""
+    for i in range(n):
+        yield i
+
+
+async def ends(turn: Turn[Any]) -> tuple[str, StopReason | None]:
+    """What awaiting or reading a turn raises, and how it says that it ended; it has an end and is not running."""
+    try:
+        if turn.tool.streaming:
+            async for _ in turn.yielding():
+                pass
+        else:
+            await turn.returning()
+        raised = ""
+    except BaseException as error:
+        raised = type(error).__name__
+    assert not turn.running
+    assert turn.end_time is not None
+    return raised, turn.stop_reason
+
+
+# ---- limits
+
+
+async def test_the_tools_own_timeout_error_is_no_timeout() -> None:
+    """A `TimeoutError` that the tool raises is its own error, and comes out as it is."""
+
+    @tool
+    async def slow_server() -> str:
+        raise TimeoutError("the server")
+
+    assert await ends(Turn(slow_server)) == ("TimeoutError", StopReason.ERROR)
+
+
+def test_an_inner_turns_timeout_is_an_error_of_the_outer() -> None:
+    """Only the turn whose limit passed has timed out."""
+
+    @tool
+    async def hang() -> str:
+        await asyncio.sleep(100)
+        return ""
+
+    inner = Turn(hang, timeout=1)
+
+    @tool
+    async def outside() -> str:
+        return await inner.returning()
+
+    async def main() -> Any:
+        outer = Turn(outside)
+        return await ends(outer), inner.stop_reason
+
+    assert run_virtual(main()) == (("TurnTimeoutError", StopReason.ERROR), StopReason.TIMEOUT)
+
+
+def test_an_inner_turns_timeout_in_a_call_is_an_error_too() -> None:
+    """In a call of the loop, the result of the outer tool says error and not timeout."""
+
+    @tool
+    async def hang() -> str:
+        await asyncio.sleep(100)
+        return ""
+
+    @tool
+    async def outside() -> str:
+        return await Turn(hang, timeout=1).returning()
+
+    async def main() -> Any:
+        agent = Agent("a", ScriptedModel([ToolUseBlock("t1", "outside", {}), "ok"]), tools=[outside])
+        await agent.call("go")
+        return agent.session().messages[2].tool_results[0].state
+
+    assert run_virtual(main()) == "error"
+
+
+def test_waiting_for_the_lock_does_not_count() -> None:
+    """A turn with a limit of 5 s that waits 30 s for the lock and works 3 s has time enough."""
+
+    @tool(lock=True, timeout=5)
+    async def locked(seconds: float) -> float:
+        await asyncio.sleep(seconds)
+        return asyncio.get_running_loop().time()
+
+    async def main() -> Any:
+        first = asyncio.create_task(Turn(locked, {"seconds": 30}, timeout=None).returning())
+        await asyncio.sleep(0)
+        second = Turn(locked, {"seconds": 3})
+        third = Turn(locked, {"seconds": 6})
+        return await first, await second.returning(), await ends(third)
+
+    assert run_virtual(main()) == (30, 33, ("TurnTimeoutError", StopReason.TIMEOUT))
+
+
+def test_the_readers_time_does_not_count() -> None:
+    """A reader that takes 100 s for each value of a stream with a limit of 5 s gets all of them."""
+
+    @tool(timeout=5)
+    async def drip() -> AsyncIterator[int]:
+        for i in range(4):
+            await asyncio.sleep(1)
+            yield i
+
+    async def main() -> Any:
+        turn, got = Turn(drip), list[int]()
+        async for value in turn.yielding():
+            got.append(value)
+            await asyncio.sleep(100)
+        return got, turn.stop_reason
+
+    assert run_virtual(main()) == ([0, 1, 2, 3], StopReason.COMPLETED)
+
+
+def test_the_tools_time_counts_over_the_whole_stream() -> None:
+    """Steps of 2 s under a limit of 5 s: two values, and then the limit, however long the reader takes."""
+
+    @tool(timeout=5)
+    async def drip() -> AsyncIterator[int]:
+        for i in range(4):
+            await asyncio.sleep(2)
+            yield i
+
+    async def main() -> Any:
+        turn, got = Turn(drip), list[int]()
+        with pytest.raises(TurnTimeoutError):
+            async for value in turn.yielding():
+                got.append(value)
+                await asyncio.sleep(50)
+        return got, turn.stop_reason
+
+    assert run_virtual(main()) == ([0, 1], StopReason.TIMEOUT)
+
+
+def test_hooks_that_see_pieces_do_not_count() -> None:
+    """A hook that takes 100 s for each emitted piece takes none of the tool's 5 s."""
+
+    @tool(timeout=5)
+    async def emits(emitter: ToolEmitter) -> str:
+        for i in range(3):
+            await asyncio.sleep(1)
+            await emitter.emit(i)
+        return "done"
+
+    @on(ActingChunk)
+    async def slow(event: ActingChunk) -> None:
+        await asyncio.sleep(100)
+
+    async def main() -> Any:
+        return await Turn(emits, hooks=[slow]).returning()
+
+    assert run_virtual(main()) == "done"
+
+
+def test_a_tool_that_turns_its_cancellation_into_an_error() -> None:
+    """It has timed out all the same, and the task that ran it is not left half cancelled."""
+
+    @tool(timeout=1)
+    async def stubborn() -> str:
+        try:
+            await asyncio.sleep(100)
+        except asyncio.CancelledError:
+            raise RuntimeError("cleanup failed") from None
+        return ""
+
+    async def main() -> Any:
+        turn = Turn(stubborn)
+        with pytest.raises((TurnTimeoutError, RuntimeError)):
+            await turn.returning()
+        task = asyncio.current_task()
+        assert task is not None
+        return turn.stop_reason, task.cancelling()
+
+    assert run_virtual(main()) == (StopReason.TIMEOUT, 0)
+
+
+def test_a_tool_that_finishes_against_its_cancellation() -> None:
+    """What it returns after its limit counts: the work was done."""
+
+    @tool(timeout=1)
+    async def finishes() -> str:
+        try:
+            await asyncio.sleep(100)
+        except asyncio.CancelledError:
+            return "all the same"
+        return ""
+
+    async def main() -> Any:
+        turn = Turn(finishes)
+        value = await turn.returning()
+        task = asyncio.current_task()
+        assert task is not None
+        return value, turn.stop_reason, task.cancelling()
+
+    assert run_virtual(main()) == ("all the same", StopReason.COMPLETED, 0)
+
+
+# ---- retries
+
+
+class Flaky:
+    """A tool's work that fails as scripted."""
+
+    def __init__(self, *failures: BaseException | float) -> None:
+        self.failures = list(failures)
+        self.runs = 0
+
+    async def work(self) -> str:
+        self.runs += 1
+        if self.failures:
+            failure = self.failures.pop(0)
+            if isinstance(failure, BaseException):
+                raise failure
+            await asyncio.sleep(failure)
+        return f"run {self.runs}"
+
+
+def flaky_tool(flaky: Flaky, **options: Any) -> Tool[..., Any]:
+    async def flaky_work() -> str:
+        """Fail as scripted."""
+        return await flaky.work()
+
+    return tool(**options)(flaky_work)
+
+
+def test_retries_cover_exceptions_and_timeouts() -> None:
+    """Each attempt has the whole limit; the waits between them do not count."""
+
+    async def main() -> Any:
+        flaky = Flaky(ValueError("one"), 100.0)
+        turn = Turn(flaky_tool(flaky, retries=2, timeout=5))
+        return await turn.returning(), turn.stop_reason, flaky.runs
+
+    assert run_virtual(main()) == ("run 3", StopReason.COMPLETED, 3)
+
+
+def test_retries_run_out() -> None:
+    """The last error comes out, and it is reported once."""
+
+    async def main() -> Any:
+        flaky, log = Flaky(*[ValueError(str(i)) for i in range(9)]), Log()
+        turn = Turn(flaky_tool(flaky, retries=2), hooks=[log])
+        with pytest.raises(ValueError, match="2"):
+            await turn.returning()
+        return turn.stop_reason, flaky.runs, log.names
+
+    names = ["PreTurn", "PreActing", "Error", "PostActing", "PostTurn"]
+    assert run_virtual(main()) == (StopReason.ERROR, 3, names)
+
+
+def test_retries_never_cover_cancellation() -> None:
+    """A cancelled turn is over at once."""
+
+    async def main() -> Any:
+        flaky = Flaky(100.0, 100.0)
+        turn = Turn(flaky_tool(flaky, retries=5))
+        task = asyncio.create_task(turn.returning())  # type: ignore[arg-type]
+        await asyncio.sleep(1)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        return turn.stop_reason, flaky.runs
+
+    assert run_virtual(main()) == (StopReason.CANCELLED, 1)
+
+
+async def test_retries_never_cover_wrong_arguments() -> None:
+    """They would not fit the second time either."""
+    starts: list[int] = []
+
+    @tool(retries=5)
+    async def strict(n: int, context: ToolContext) -> int:
+        starts.append(context.attempt)
+        return n
+
+    turn = Turn(strict, {"n": "many"})
+    with pytest.raises(ToolArgumentError, match="n: "):
+        await turn.returning()
+    assert (starts, turn.stop_reason) == ([], StopReason.ERROR)
+
+
+def test_retries_never_cover_a_stream_that_was_seen() -> None:
+    """A reader who has the first value gets the error; one who has none gets the second attempt."""
+
+    @tool(retries=1)
+    async def breaks(after: int, context: ToolContext) -> AsyncIterator[int]:
+        for i in range(2):
+            if context.attempt == 1 and i == after:
+                raise ConnectionError
+            yield i
+
+    async def main() -> Any:
+        seen: list[int] = []
+        with pytest.raises(ConnectionError):
+            async for value in Turn(breaks, {"after": 1}).yielding():
+                seen.append(value)
+        unseen = [value async for value in Turn(breaks, {"after": 0}).yielding()]
+        return seen, unseen
+
+    assert run_virtual(main()) == ([0], [0, 1])
+
+
+def test_the_lock_is_free_between_attempts() -> None:
+    """While a locked tool waits to be tried again, others may have the lock."""
+
+    async def main() -> Any:
+        order: list[str] = []
+        flaky = Flaky(ValueError())
+
+        @tool(lock=True, retries=1)
+        async def shared(who: str) -> None:
+            order.append(who)
+            if who == "first":
+                await flaky.work()
+
+        first = asyncio.create_task(Turn(shared, {"who": "first"}).returning())  # type: ignore[arg-type]
+        await asyncio.sleep(0.01)
+        await Turn(shared, {"who": "second"}).returning()
+        await first
+        return order
+
+    assert run_virtual(main()) == ["first", "second", "first"]
+
+
+# ---- locks
+
+
+async def test_a_locked_tool_that_runs_itself_is_an_error_and_no_deadlock() -> None:
+    """The inner turn says why; the outer one fails with it, and the lock is free afterwards."""
+
+    @tool(lock=True)
+    async def again(deep: bool) -> str:
+        return await Turn(again, {"deep": False}).returning() if deep else "bottom"
+
+    with pytest.raises(ToolError, match="from within its own run"):
+        await Turn(again, {"deep": True}).returning()
+    assert await Turn(again, {"deep": False}).returning() == "bottom"
+
+
+def test_a_locked_tool_with_retries_that_runs_itself() -> None:
+    """Trying again would not help, so nothing is tried again."""
+    runs: list[bool] = []
+
+    @tool(lock=True, retries=3)
+    async def again(deep: bool) -> str:
+        runs.append(deep)
+        return await Turn(again, {"deep": False}).returning() if deep else "bottom"
+
+    async def main() -> Any:
+        with pytest.raises(ToolError, match="from within its own run"):
+            await Turn(again, {"deep": True}).returning()
+        return runs
+
+    assert run_virtual(main()) == [True]
+
+
+async def test_a_locked_tool_that_reaches_itself_through_a_sub_agent() -> None:
+    """The sub-agent's model is told; nobody waits for ever."""
+
+    @tool(lock=True)
+    async def shared(deep: bool) -> str:
+        if not deep:
+            return "bottom"
+        model = ScriptedModel([ToolUseBlock("t1", "shared", {"deep": False}), "gave up"])
+        sub = Agent("sub", model, tools=[shared])
+        reply = await sub.call("go")
+        return f"{reply.text}: {sub.session().messages[2].tool_results[0].text}"
+
+    assert "from within its own run" in await Turn(shared, {"deep": True}).returning()
+
+
+async def test_a_task_that_outlives_the_locked_tool_may_take_the_lock_later() -> None:
+    """What a tool has left behind does not hold its lock any more."""
+    left: list[asyncio.Task[Any]] = []
+    over = asyncio.Event()
+
+    @tool(lock=True)
+    async def shared(leave: bool) -> str:
+        async def later() -> str:
+            await over.wait()
+            return await Turn(shared, {"leave": False}).returning()
+
+        if leave:
+            left.append(asyncio.create_task(later()))
+        return "ran"
+
+    await Turn(shared, {"leave": True}).returning()
+    over.set()
+    assert await left[0] == "ran"
+
+
+async def test_two_locked_tools_may_nest() -> None:
+    """Only the lock that one holds oneself is refused."""
+
+    @tool(lock=True)
+    async def inner() -> str:
+        return "in"
+
+    @tool(lock=True)
+    async def outer() -> str:
+        return await Turn(inner).returning()
+
+    assert await Turn(outer).returning() == "in"
+
+
+# ---- verdicts
+
+
+async def test_deny() -> None:
+    """The tool does not run, and the turn says denied with the reason."""
+
+    @on(PreActing)
+    def never(event: PreActing) -> Deny:
+        return Deny("not today")
+
+    turn = Turn(add, {"a": 1, "b": 2}, hooks=[never])
+    with pytest.raises(TurnDeniedError, match="not today"):
+        await turn.returning()
+    assert turn.stop_reason is StopReason.DENIED
+
+
+async def test_veto_equals_deny() -> None:
+    """Raising it is the same."""
+
+    @on(PreActing)
+    def never(event: PreActing) -> None:
+        raise Veto("not today")
+
+    assert await ends(Turn(add, {"a": 1, "b": 2}, hooks=[never])) == ("TurnDeniedError", StopReason.DENIED)
+
+
+async def test_answer() -> None:
+    """The answer takes the place of the tool's value, as the object it is."""
+    answer = {"from": "the cache"}
+
+    @on(PreActing)
+    def cached(event: PreActing) -> Answer:
+        return Answer(answer)
+
+    turn = Turn(add, {"a": 1, "b": 2}, hooks=[cached])
+    assert await turn.returning() is answer  # type: ignore[comparison-overlap]
+    assert (turn.stop_reason, turn.output) == (StopReason.COMPLETED, answer)
+
+
+async def test_answer_of_a_stream() -> None:
+    """A stream that a hook answers has one value: the answer."""
+
+    @on(PreActing)
+    def cached(event: PreActing) -> Answer:
+        return Answer("known")
+
+    turn = Turn(count, {"n": 5}, hooks=[cached])
+    assert [value async for value in turn.yielding()] == ["known"]
+    assert turn.stop_reason is StopReason.COMPLETED
+
+
+async def test_a_suspend_is_a_denial_until_it_is_approved() -> None:
+    """A turn waits for nobody: it says that it needs an approval; with one it runs."""
+
+    @on(PreActing)
+    def asks(event: PreActing) -> Suspend:
+        return Suspend("sure?")
+
+    turn = Turn(add, {"a": 1, "b": 2}, hooks=[asks])
+    with pytest.raises(TurnDeniedError, match=r"turn\.approval = Approve\(\)"):
+        await turn.returning()
+    assert turn.stop_reason is StopReason.DENIED
+    turn.approval = Approve()
+    assert await turn.returning() == 3
+
+
+@pytest.mark.parametrize(
+    ("approval", "outcome"),
+    [
+        (None, "TurnDeniedError"),
+        (Approve(), "deleted a"),
+        (Approve(input={"path": "b"}), "deleted b"),
+        (Deny("no"), "TurnDeniedError"),
+        (Answer("by hand"), "by hand"),
+    ],
+)
+async def test_a_tool_that_requires_approval(approval: Any, outcome: str) -> None:
+    """It runs with an approval alone; a denial and an answer count as in a call."""
+
+    @tool(requires_approval=True)
+    async def delete(path: str) -> str:
+        return f"deleted {path}"
+
+    turn = Turn(delete, {"path": "a"}, approval=approval)
+    try:
+        got = await turn.returning()
+    except TurnDeniedError as error:
+        got = type(error).__name__
+    assert got == outcome
+
+
+async def test_an_external_tool_takes_an_answer_alone() -> None:
+    """Nothing can run it: without an answer the turn is denied and says what would be legal; approving it too."""
+    ask = external_tool("ask_user", "Ask.", {"type": "object", "properties": {}})
+    for approval in (None, Approve()):
+        turn = Turn(ask, {}, approval=approval)
+        with pytest.raises(TurnDeniedError, match=r"turn\.approval = Answer\("):
+            await turn.returning()
+        assert turn.stop_reason is StopReason.DENIED
+    assert await Turn(ask, {}, approval=Answer("blue")).returning() == "blue"  # type: ignore[comparison-overlap]
+
+
+async def test_a_turn_of_a_suspended_sub_agent_says_who_waits() -> None:
+    """Its approval cannot be given through a turn, so the error does not ask for one."""
+
+    @tool(requires_approval=True)
+    async def delete() -> str:
+        return "deleted"
+
+    sub = Agent("sub", ScriptedModel([ToolUseBlock("t1", "delete", {})]), tools=[delete])
+    with pytest.raises(TurnDeniedError, match="agent 'sub'.*'delete'"):
+        await Turn(sub.as_tool(), {"message": "go"}).returning()
+
+
+async def test_arguments_that_a_hook_edits() -> None:
+    """They reach the tool; the turn keeps its own."""
+
+    @on(PreActing)
+    def double(event: PreActing) -> None:
+        event.tool_use = event.tool_use.replace(input={"a": 10, "b": 20})
+
+    turn = Turn(add, {"a": 1, "b": 2}, hooks=[double])
+    assert await turn.returning() == 30
+    assert dict(turn.arguments) == {"a": 1, "b": 2}
+
+
+async def test_arguments_that_a_hook_spoils_are_checked() -> None:
+    """The tool does not run with what does not fit."""
+
+    @on(PreActing)
+    def spoil(event: PreActing) -> None:
+        event.tool_use = event.tool_use.replace(input={"a": "x"})
+
+    assert await ends(Turn(add, {"a": 1, "b": 2}, hooks=[spoil])) == ("ToolArgumentError", StopReason.ERROR)
+
+
+async def test_a_result_that_a_hook_edits() -> None:
+    """The caller gets the edited text in place of the value."""
+
+    @on(PostActing)
+    def mask(event: PostActing) -> None:
+        event.tool_result = event.tool_result.replace(content="***")
+
+    assert await Turn(add, {"a": 1, "b": 2}, hooks=[mask]).returning() == "***"  # type: ignore[comparison-overlap]
+
+
+async def test_a_failure_that_a_hook_makes_good() -> None:
+    """A result that says success in place of an error is the turn's value."""
+
+    @tool
+    async def broken() -> str:
+        raise ValueError
+
+    @on(PostActing)
+    def mend(event: PostActing) -> None:
+        event.tool_result = event.tool_result.replace(content="a default", state="success")
+
+    turn = Turn(broken, hooks=[mend])
+    assert await turn.returning() == "a default"
+    assert turn.stop_reason is StopReason.COMPLETED
+
+
+class Again(Hook):
+    """Tries the work behind a tool once more."""
+
+    def around(self, event: Any, source: Any) -> Any:
+        return source.retry(1) if isinstance(event, PreActing) else source
+
+
+async def test_a_wrapping_hook_may_retry_a_turn() -> None:
+    """The work behind `PreActing` is what it wraps, as in a call."""
+    flaky = Flaky(ValueError("once"))
+    turn = Turn(flaky_tool(flaky), hooks=[Again()])
+    assert (await turn.returning(), flaky.runs) == ("run 2", 2)
+
+
+class Transforms(Hook):
+    """Changes the pieces of a tool's work."""
+
+    def around(self, event: Any, source: Any) -> Any:
+        return source.chunks(lambda pieces: pieces.map(lambda n: n * 10)) if isinstance(event, PreActing) else source
+
+
+async def test_a_wrapping_hook_may_change_the_values_of_a_turn() -> None:
+    """Readers and hooks get the changed values."""
+    log = Log()
+    turn = Turn(count, {"n": 3}, hooks=[Transforms(), log])
+    assert [value async for value in turn.yielding()] == [0, 10, 20]
+    assert [event.chunk for event in log.events if isinstance(event, ActingChunk)] == [0, 10, 20]
+
+
+async def test_a_stop_on_a_turn_by_hand_ends_nothing_else() -> None:
+    """There is no queue to end: the value is returned."""
+
+    @on(PostActing)
+    def enough(event: PostActing) -> Stop:
+        return Stop("enough")
+
+    assert await Turn(add, {"a": 1, "b": 2}, hooks=[enough]).returning() == 3
+
+
+# ---- hooks that raise
+
+
+KINDS = [PreTurn, PreActing, ActingChunk, TurnValue, PostActing, Error, PostTurn]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("error", [ValueError, asyncio.CancelledError, KeyboardInterrupt])
+@pytest.mark.parametrize("of", ["value", "stream", "failure"])
+async def test_a_hook_that_raises_never_leaves_a_turn_running(kind: type, error: type[BaseException], of: str) -> None:
+    """Whatever it raises, at whatever event, of a turn that works or fails: it is over, has an end, and may run again."""
+    armed = True
+
+    @on(kind)
+    def fail(event: Any) -> None:
+        if armed:
+            raise error("hook")
+
+    @tool
+    async def breaks() -> str:
+        raise LookupError
+
+    made: dict[str, Turn[Any]] = {
+        "value": Turn(add, {"a": 1, "b": 2}, hooks=[fail]),
+        "stream": Turn(count, {"n": 2}, hooks=[fail]),
+        "failure": Turn(breaks, hooks=[fail]),
+    }
+    turn = made[of]
+    await ends(turn)
+    assert turn.stop_reason is not None
+    armed = False
+    await ends(turn)
+    assert turn.stop_reason is (StopReason.ERROR if of == "failure" else StopReason.COMPLETED)
+
+
+async def test_the_original_error_comes_out_when_post_turn_fails_too() -> None:
+    """What fails while the turn is closed is a note on it."""
+
+    @tool
+    async def breaks() -> str:
+        raise LookupError("first")
+
+    @on(PostTurn)
+    def fail(event: PostTurn) -> None:
+        raise ValueError("second")
+
+    with pytest.raises(LookupError, match="first") as caught:
+        await Turn(breaks, hooks=[fail]).returning()
+    assert any("second" in note for note in caught.value.__notes__)
+
+
+# ---- cancellation
+
+
+class Bench:
+    """A streaming and a returning tool that say where they are, and note their cleanup."""
+
+    def __init__(self) -> None:
+        self.at = ""
+        self.reached = asyncio.Event()
+        self.cleaned = 0
+
+        @tool(lock=True, timeout=None)
+        async def value() -> str:
+            """Wait."""
+            try:
+                await self.stay("tool")
+            finally:
+                self.cleaned += 1
+            return "made"
+
+        @tool(lock=True, timeout=None)
+        async def stream() -> AsyncIterator[int]:
+            """Give two values, and wait before each."""
+            try:
+                for i in range(2):
+                    await self.stay(f"step {i}")
+                    yield i
+            finally:
+                self.cleaned += 1
+
+        self.value = value
+        self.stream = stream
+        self.hold = ""
+
+    async def stay(self, at: str) -> None:
+        if at == self.hold:
+            self.reached.set()
+            await asyncio.Event().wait()
+
+    def hook(self) -> Hook:
+        @on(PreTurn, PreActing, ActingChunk, TurnValue, PostActing, PostTurn)
+        async def holding(event: Any) -> None:
+            await self.stay(type(event).__name__)
+
+        return holding
+
+
+STEPS = ["PreTurn", "PreActing", "tool", "PostActing", "TurnValue", "PostTurn"]
+
+
+@pytest.mark.parametrize("step", STEPS)
+async def test_a_turn_whose_task_is_cancelled(step: str) -> None:
+    """At every step: cleaned up once if the tool has begun, the lock is free, the turn says cancelled."""
+    bench = Bench()
+    bench.hold = step
+    turn = Turn(bench.value, hooks=[bench.hook()])
+    task = asyncio.create_task(turn.returning())  # type: ignore[arg-type]
+    await bench.reached.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    begun = STEPS.index(step) >= STEPS.index("tool")
+    assert (turn.stop_reason, turn.running, bench.cleaned) == (StopReason.CANCELLED, False, int(begun))
+    assert bench.value.lock is not None
+    assert not bench.value.lock.locked
+    bench.hold = ""
+    assert await turn.returning() == "made"
+
+
+STREAM_STEPS = ["PreTurn", "PreActing", "step 0", "ActingChunk", "TurnValue", "step 1", "PostActing", "PostTurn"]
+
+
+@pytest.mark.parametrize("step", STREAM_STEPS)
+@pytest.mark.parametrize("way", ["cancel", "aclose"])
+async def test_a_stream_that_is_cut_while_it_works(step: str, way: str) -> None:
+    """Cancelled, or closed from another task, at every step: the generator is closed once, the lock is free."""
+    bench = Bench()
+    bench.hold = step
+    turn = Turn(bench.stream, hooks=[bench.hook()])
+    stream = aiter(turn.yielding())
+
+    async def read() -> None:
+        async for _ in stream:
+            pass
+
+    task = asyncio.create_task(read())
+    await bench.reached.wait()
+    if way == "cancel":
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    else:
+        await stream.aclose()  # type: ignore[attr-defined]
+        await asyncio.wait([task])
+        task.cancelled() or task.exception()
+    begun = STREAM_STEPS.index(step) >= STREAM_STEPS.index("step 0")
+    assert (turn.stop_reason, turn.running, bench.cleaned) == (StopReason.CANCELLED, False, int(begun))
+    assert bench.stream.lock is not None
+    assert not bench.stream.lock.locked
+    bench.hold = ""
+    assert [value async for value in turn.yielding()] == [0, 1]
+
+
+async def test_a_stream_that_its_reader_closes_between_two_values() -> None:
+    """`aclose()` returns when the cleanup is done, once."""
+    bench = Bench()
+    turn = Turn(bench.stream)
+    stream = aiter(turn.yielding())
+    assert await anext(stream) == 0
+    await stream.aclose()  # type: ignore[attr-defined]
+    assert (turn.stop_reason, turn.running, bench.cleaned) == (StopReason.CANCELLED, False, 1)
+    await stream.aclose()  # type: ignore[attr-defined]
+    assert bench.cleaned == 1
+
+
+async def test_a_bare_break_is_cleaned_up_at_the_next_turn_of_the_loop() -> None:
+    """Nobody closes the stream: it closes itself when it is dropped."""
+    bench = Bench()
+    turn = Turn(bench.stream)
+    async for _ in turn.yielding():
+        break
+    gc.collect()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert (turn.stop_reason, turn.running, bench.cleaned) == (StopReason.CANCELLED, False, 1)
+
+
+async def test_async_with_is_cleaned_up_at_its_end() -> None:
+    """Leaving the block closes the stream before the next line."""
+    bench = Bench()
+    turn = Turn(bench.stream)
+    async with turn.yielding() as values:
+        async for _ in values:
+            break
+    assert (turn.stop_reason, turn.running, bench.cleaned) == (StopReason.CANCELLED, False, 1)
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+async def test_a_subscription_that_is_disposed(streaming: bool) -> None:
+    """Disposing cancels the turn, and the tool cleans up."""
+    bench = Bench()
+    bench.hold = "step 0" if streaming else "tool"
+    turn: Turn[Any] = Turn(bench.stream if streaming else bench.value)
+    got: list[Any] = []
+    source: Any = turn.yielding() if streaming else turn.returning()
+    subscription = source.subscribe(got.append)
+    await bench.reached.wait()
+    subscription.dispose()
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert (turn.stop_reason, turn.running, bench.cleaned, got) == (StopReason.CANCELLED, False, 1, [])
+
+
+async def test_a_waiter_for_the_lock_that_is_cancelled() -> None:
+    """It has not begun: nothing is cleaned up, and the next one gets the lock."""
+    bench = Bench()
+    bench.hold = "tool"
+    holder = asyncio.create_task(Turn(bench.value).returning())  # type: ignore[arg-type]
+    await bench.reached.wait()
+    waiting = Turn(bench.value)
+    waiter = asyncio.create_task(waiting.returning())  # type: ignore[arg-type]
+    await asyncio.sleep(0)
+    waiter.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiter
+    assert (waiting.stop_reason, bench.cleaned) == (StopReason.CANCELLED, 0)
+    holder.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await holder
+    bench.hold = ""
+    assert await waiting.returning() == "made"
+
+
+async def test_a_tool_that_raises_cancelled_error_itself_has_failed() -> None:
+    """Nobody cancelled the turn."""
+
+    @tool
+    async def odd() -> str:
+        raise asyncio.CancelledError
+
+    assert await ends(Turn(odd)) == ("ToolError", StopReason.ERROR)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+async def test_a_signal_in_the_tool_goes_through(error: type[BaseException]) -> None:
+    """It is raised unwrapped; the turn was cut and is over, and `PostTurn` is told."""
+
+    @tool
+    async def signalled() -> str:
+        raise error
+
+    log = Log()
+    assert await ends(Turn(signalled, hooks=[log])) == (error.__name__, StopReason.CANCELLED)
+    assert log.names[-2:] == ["PostActing", "PostTurn"]
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_control_c(streaming: bool) -> None:
+    """Ctrl-C while a tool works: cleaned up once, lock free, the turn says cancelled, the program gets its interrupt."""
+    body = "yield 1" if streaming else "pass"
+    run = "async for _ in turn.yielding(): pass" if streaming else "await turn.returning()"
+    program = textwrap.dedent(f"""
+        import asyncio, os, signal
+        from agentflow import Turn, tool
+        @tool(lock=True)
+        async def work():
+            {body}
+            asyncio.get_running_loop().call_soon(os.kill, os.getpid(), signal.SIGINT)
+            try:
+                await asyncio.Event().wait()
+            finally:
+                print("cleaned")
+        turn = Turn(work)
+        async def main():
+            {run}
+        try:
+            asyncio.run(main())
+        except KeyboardInterrupt:
+            print(turn.stop_reason, turn.running, turn.end_time is not None, work.lock.locked)
+    """)
+    root = Path(__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=30, cwd=root, check=False
+    )
+    assert (done.stdout.split("\n"), done.stderr) == (["cleaned", "cancelled False True False", ""], "")
+
+
+# ---- streams
+
+
+class Piece:
+    """A value that can be counted."""
+
+    __slots__ = ("__weakref__", "n")
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+
+
+async def test_a_long_stream_into_a_slow_reader_holds_one_value_at_a_time() -> None:
+    """Of 100,000 values, one is alive while the reader has it; the generator is never ahead."""
+    made = 0
+
+    @tool(timeout=None)
+    async def many(n: int) -> AsyncIterator[Piece]:
+        nonlocal made
+        for i in range(n):
+            made += 1
+            yield Piece(i)
+
+    alive: weakref.WeakSet[Piece] = weakref.WeakSet()
+    most = read = 0
+    async for piece in Turn(many, {"n": 100_000}).yielding():
+        read += 1
+        alive.add(piece)
+        if read % 1000 == 0:
+            await asyncio.sleep(0)  # the reader takes its time
+            most = max(most, len(alive))
+            assert made == read
+    assert (read, most <= 2) == (100_000, True)
+
+
+async def test_a_second_reader_of_a_stream_is_refused() -> None:
+    """One stream, one reader at a time; another run of the turn meanwhile is refused as well."""
+    bench = Bench()
+    bench.hold = "step 0"
+    turn = Turn(bench.stream)
+    stream = aiter(turn.yielding())
+    reading = asyncio.create_task(anext(stream))  # type: ignore[arg-type]
+    await bench.reached.wait()
+    with pytest.raises(UsageError, match="one reader"):
+        await anext(stream)
+    with pytest.raises(SafeExecutionError, match="running"):
+        turn.yielding()
+    reading.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await reading
+
+
+async def test_streams_that_were_made_before_the_turn_ran() -> None:
+    """Of two Fluxes of one turn the second is refused when it is iterated while the first one runs."""
+    turn = Turn(count, {"n": 3})
+    one, two = aiter(turn.yielding()), aiter(turn.yielding())
+    assert await anext(one) == 0
+    with pytest.raises(SafeExecutionError, match="running"):
+        await anext(two)
+    assert [value async for value in one] == [1, 2]
+
+
+# ---- what a turn is in
+
+
+def test_a_turn_in_a_tool_bills_the_call() -> None:
+    """A sub-agent that a turn asks inside a tool of a call costs that call."""
+    sub = Agent("sub", ScriptedModel(["from sub"]))
+
+    @tool
+    async def asks() -> str:
+        return await Turn(sub.as_tool(), {"message": "hi"}).returning()
+
+    async def main() -> Any:
+        agent = Agent("a", ScriptedModel([ToolUseBlock("t1", "asks", {}), "done"]), tools=[asks])
+        return (await agent.call("go")).usage
+
+    assert run_virtual(main()) == Usage(model_calls=3)
+
+
+Contextual = Callable[[RunContext], "Awaitable[Any] | None"]
+
+
+@pytest.mark.parametrize(
+    ("use", "says"),
+    [
+        (lambda context: context.inject("hello"), r"context\.inject"),
+        (lambda context: context.compact(0, []), r"context\.compact"),
+        (lambda context: context.complete("hello"), r"context\.complete"),
+    ],
+    ids=["inject", "compact", "complete"],
+)
+async def test_what_needs_a_conversation_is_refused_in_a_turn(use: Contextual, says: str) -> None:
+    """The error says that there is no conversation, or no model."""
+
+    @tool
+    async def works(context: RunContext) -> str:
+        done = use(context)
+        if done is not None:
+            await done
+        return ""
+
+    with pytest.raises(UsageError, match=says):
+        await Turn(works).returning()
+
+
+async def test_complete_in_a_turn_of_an_agent_uses_its_model() -> None:
+    """In an agent's queue, the agent's model is there to be asked."""
+
+    @tool
+    async def works(context: RunContext) -> str:
+        return (await context.complete("hello")).text
+
+    agent = Agent("a", ScriptedModel(["hi"]), tools=[works])
+    await agent.put(Turn(works))
+    assert [value async for _, value in agent.run()] == ["hi"]
+
+
+async def test_deps_reach_the_tool() -> None:
+    """A tool that asks for a class gets the turn's `deps`; without any the error names the class."""
+
+    class Database:
+        name = "db"
+
+    @tool
+    async def query(db: Database) -> str:
+        return db.name
+
+    assert await Turn(query, deps=Database()).returning() == "db"
+    with pytest.raises(UsageError, match="Database"):
+        await Turn(query).returning()
+
+
+async def test_what_a_turn_says_after_each_end() -> None:
+    """Its times are set, its output is the value or nothing, and a new run begins anew."""
+    fails = True
+
+    @tool
+    async def sometimes() -> str:
+        if fails:
+            raise ValueError
+        return "ok"
+
+    turn = Turn(sometimes)
+    assert (turn.start_time, turn.end_time, turn.stop_reason, turn.output) == (None, None, None, None)
+    await ends(turn)
+    assert (turn.stop_reason, turn.output) == (StopReason.ERROR, None)
+    fails = False
+    await ends(turn)
+    assert (turn.stop_reason, turn.output) == (StopReason.COMPLETED, "ok")
+    assert turn.start_time is not None
+    assert turn.end_time is not None
+    assert turn.start_time <= turn.end_time
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: Turn("nothing_like_it"), "No tool is registered"),
+        (lambda: Turn(len), "takes a tool"),
+        (lambda: Turn(add, [1, 2]), "mapping by name"),
+        (lambda: Turn(add, {"a": object()}), "deps"),
+        (lambda: Turn(add, {}, timeout=0), "timeout=0"),
+        (lambda: Turn(add, {}, timeout=-1), "timeout=-1"),
+        (lambda: Turn(add, {}, timeout=float("nan")), "timeout=nan"),
+        (lambda: Turn(add, a=1), "options are"),
+    ],
+)
+def test_what_is_no_turn(make: Callable[[], Any], says: str) -> None:
+    """It is refused when it is made, with what would be legal."""
+    with pytest.raises(UsageError, match=says):
+        make()
+
+
+async def test_a_turn_in_an_agents_queue_has_the_agents_source() -> None:
+    """Run by hand inside a call, a turn's events carry the path of whoever runs it."""
+    log = Log()
+    inner = worker(add, name="helper", hooks=[log])
+
+    @tool
+    async def delegates() -> str:
+        await inner.put(Turn(add, {"a": 1, "b": 2}))
+        return str([value async for _, value in inner.run()])
+
+    agent = Agent("a", ScriptedModel([ToolUseBlock("t1", "delegates", {}), "done"]), tools=[delegates])
+    await agent.call("go")
+    assert {event.source for event in log.events} == {"helper"}
