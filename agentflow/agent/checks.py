@@ -8,7 +8,7 @@ from typing import Any, TypeAlias, cast
 from agentflow.context import as_messages
 from agentflow.errors import SuspendedError, ToolArgumentError, UsageError
 from agentflow.loop.session import Session
-from agentflow.messages import Msg, ToolUseBlock, message, text_block
+from agentflow.messages import Msg, Pending, ToolUseBlock, message, text_block
 from agentflow.tools.tool import Tool
 from agentflow.verdicts import Answer, Approve, Deny, Resolution
 
@@ -73,8 +73,23 @@ def decisions_of(session: Session, decisions: Decisions) -> Mapping[str, Resolut
     return found
 
 
-def check_decisions(session: Session, decisions: Mapping[str, Resolution], tools: Mapping[str, Tool[..., Any]]) -> None:
-    """Refuse decisions that do not fit what the session waits for; nothing has been done yet."""
+def check_decisions(
+    session: Session,
+    decisions: Mapping[str, Resolution],
+    tools: Mapping[str, Tool[..., Any]],
+    tools_behind: Callable[[Tool[..., Any]], Mapping[str, Tool[..., Any]] | None],
+) -> None:
+    """Refuse decisions that do not fit what the session waits for; nothing has been done yet.
+
+    Args:
+        session: The suspended session.
+        decisions: By key.
+        tools: The agent's.
+        tools_behind: The tools of the agent that a tool is; None where it is none.
+
+    Raises:
+        UsageError: They do not fit.
+    """
     pending = {p.id: p for p in session.pending}
     unknown = [key for key in decisions if key not in pending]
     if unknown:
@@ -92,7 +107,9 @@ def check_decisions(session: Session, decisions: Mapping[str, Resolution], tools
                 "Answer(value) with its result, or Deny(reason)."
             )
         if isinstance(decision, Approve) and decision.input is not None and waits.tool_use is not None:
-            _check_edited(session, key, waits.tool_use.replace(input=decision.input), tools, waits.within is not None)
+            found = _tool_of(session, waits, tools, tools_behind)
+            if found is not None:
+                _check_edited(session, key, waits.tool_use.replace(input=decision.input), found)
     missing = [key for key, p in pending.items() if key not in decisions and p.kind != "parked"]
     if missing:
         raise UsageError(
@@ -100,12 +117,32 @@ def check_decisions(session: Session, decisions: Mapping[str, Resolution], tools
         )
 
 
-def _check_edited(
-    session: Session, key: str, use: ToolUseBlock, tools: Mapping[str, Tool[..., Any]], inside: bool
-) -> None:
-    tool = tools.get(use.name)
-    if tool is None or inside:  # a sub-agent's tool: it checks itself
-        return
+def _tool_of(
+    session: Session,
+    waits: Pending,
+    tools: Mapping[str, Tool[..., Any]],
+    tools_behind: Callable[[Tool[..., Any]], Mapping[str, Tool[..., Any]] | None],
+) -> Tool[..., Any] | None:
+    """The tool of a call that waits, also where it is one of a sub-agent's; None where it cannot be known here."""
+    key = waits.id
+    place: Session | None = session
+    while waits.within is not None and place is not None:
+        outer = next((call for call in place.machine.open_calls if call.id == waits.within), None)
+        agent = None if outer is None else tools.get(outer.name)
+        behind = None if agent is None else tools_behind(agent)
+        place = (place.inner or {}).get(waits.within)
+        if behind is None or place is None:
+            return None
+        tools = behind
+        key = key.removeprefix(f"{waits.within}/")
+        found = next((inner for inner in place.pending if inner.id == key), None)
+        if found is None:
+            return None
+        waits = found
+    return None if waits.tool_use is None else tools.get(waits.tool_use.name)
+
+
+def _check_edited(session: Session, key: str, use: ToolUseBlock, tool: Tool[..., Any]) -> None:
     try:
         tool.validate(use)
     except ToolArgumentError as error:

@@ -53,8 +53,8 @@ class QueueingAgent(ABC):
     def queue(self) -> TurnQueue:
         """Its turns that wait to be run; see `TurnQueue`."""
         queue = self._queue
-        if queue is None:
-            queue = self._queue = TurnQueue(self, self._queue_limit)
+        if queue is None:  # `setdefault`: two threads that ask at once get one queue
+            queue = cast("TurnQueue", vars(self).setdefault("_queue", TurnQueue(self, self._queue_limit)))
         return queue
 
     def put(self, turn: Turn[T], *, wait: bool = True) -> Coroutine[Any, Any, Receipt[T]]:
@@ -119,7 +119,7 @@ class QueueingAgent(ABC):
 
         async def work() -> Reply:
             peer = self._agents[to]
-            peer.queue.check_not_inside(self.name)
+            peer.queue.check_not_inside()
             said = message if isinstance(message, str) else [msg_to_dict(msg) for msg in as_messages(message)]
             question: Turn[Any] = Turn(
                 peer.asking,
@@ -128,7 +128,7 @@ class QueueingAgent(ABC):
                 process_hooks=self.config.process,
             )
             self._sign(question)
-            receipt = await peer.queue.take(question, wait=wait, private=True)
+            receipt = await peer.queue.take(question, wait=wait)
             try:
                 return cast("Reply", await receipt)
             except asyncio.CancelledError:

@@ -13,8 +13,10 @@ Rules:
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from typing import Any, Generic, Literal, Protocol, TypeVar, cast
 
@@ -28,12 +30,13 @@ from agentflow.events import HookEvent, Paused, PostPut, PrePut, Resumed, TurnVa
 from agentflow.fair_lock import FairLock
 from agentflow.hooks.chain import HookSet
 from agentflow.hooks.hook import Hook
+from agentflow.loop.attempts import held_locks
 from agentflow.loop.bound import BoundTool
 from agentflow.loop.run import LoopConfig, current_turn
 from agentflow.loop.saved import FORMAT_VERSION, Finder, check_form
 from agentflow.loop.stream import EventStream, Port
 from agentflow.loop.turn import Turn
-from agentflow.loop.turn_run import make_host, make_run, run_turn
+from agentflow.loop.turn_run import TurnRun, make_host, make_run, run_turn
 from agentflow.reactive import Flux
 from agentflow.tools.checks import ToolType
 from agentflow.tools.tool import Tool
@@ -43,8 +46,70 @@ __all__ = ["Receipt", "TurnQueue"]
 
 T = TypeVar("T")
 
-_inside: ContextVar[tuple[TurnQueue, ...]] = ContextVar("agentflow_queues", default=())
-"""The queues whose turns the code running here belongs to, senders included: waiting for one of them would never end."""
+_inside: ContextVar[tuple[_Entry, ...]] = ContextVar("agentflow_queues", default=())
+"""The turns of queues that the code running here is a part of."""
+
+_graph = threading.Lock()
+_waiting: dict[TurnQueue, list[TurnQueue]] = {}
+"""Which queues have a turn that waits for a turn of another queue, or for a place in it."""
+
+
+def _here() -> tuple[TurnQueue, ...]:
+    return tuple([entry.queue for entry in _inside.get() if not entry.over])
+
+
+def _way_back(target: TurnQueue, here: tuple[TurnQueue, ...]) -> str:
+    """How a queue comes to wait for what runs here; empty where it does not."""
+    ways: list[tuple[TurnQueue, ...]] = [(target,)]
+    seen = {target}
+    while ways:
+        way = ways.pop()
+        if way[-1] in here:
+            return " → ".join(queue.name for queue in (way[-1], *way))
+        for further in _waiting.get(way[-1], ()):
+            if further not in seen:
+                seen.add(further)
+                ways.append((*way, further))
+    return ""
+
+
+@contextmanager
+def _waits_for(target: TurnQueue) -> Generator[None]:
+    """While it is waited for a queue: refuse it where that would never end.
+
+    Raises:
+        _NeverEndsError: It would wait for itself.
+    """
+    here = _here()
+    if not here:
+        yield
+        return
+    with _graph:
+        way = _way_back(target, here)
+        if not way:
+            for queue in here:
+                _waiting.setdefault(queue, []).append(target)
+    if way:
+        raise _NeverEndsError(way)
+    try:
+        yield
+    finally:
+        with _graph:
+            for queue in here:
+                _waiting[queue].remove(target)
+                if not _waiting[queue]:
+                    del _waiting[queue]
+
+
+class _NeverEndsError(UsageError):
+    """A turn waits for a turn of a queue that cannot go on before it has ended."""
+
+    def __init__(self, way: str) -> None:
+        super().__init__(
+            f"This is awaited within a turn that would have to end first ({way}: each of these agents waits for the next "
+            "one), so neither would ever answer. Send a turn without awaiting its receipt there, or await it after the turn."
+        )
+        self.way = way
 
 
 class Owner(Protocol):
@@ -78,9 +143,10 @@ class Receipt(Awaitable[T], Generic[T]):
         seen: Whether somebody has asked for its value, or been told of its error.
     """
 
-    def __init__(self, turn: Turn[T], to: str) -> None:
+    def __init__(self, turn: Turn[T], queue: TurnQueue) -> None:
         self.turn = turn
-        self.to = to
+        self.to = queue.name
+        self._queue = queue
         self.done = False
         self._value: Any = None
         self._error: BaseException | None = None
@@ -107,7 +173,9 @@ class Receipt(Awaitable[T], Generic[T]):
 
     async def _wait(self) -> T:
         self.seen = True
-        await self._bell.wait_for(lambda: self.done)
+        if not self.done:
+            with _waits_for(self._queue):
+                await self._bell.wait_for(lambda: self.done)
         if self._error is not None:
             raise self._error
         return cast("T", self._value)
@@ -127,6 +195,7 @@ class Receipt(Awaitable[T], Generic[T]):
 class _EntryData(TypedDict):
     turn: dict[str, Any]
     sent: bool
+    question: bool
 
 
 @with_config(ConfigDict(extra="forbid"))
@@ -140,14 +209,15 @@ class _QueueData(TypedDict):
 class _Entry:
     """A turn in the queue: its receipt, where it was put from, and whether it was sent (so that it wakes the queue)."""
 
-    __slots__ = ("inside", "place", "receipt", "sent", "turn")
+    __slots__ = ("over", "place", "queue", "receipt", "sent", "turn")
 
-    def __init__(self, turn: Turn[Any], receipt: Receipt[Any], sent: bool) -> None:
+    def __init__(self, queue: TurnQueue, turn: Turn[Any], receipt: Receipt[Any], sent: bool) -> None:
+        self.queue = queue
         self.turn = turn
         self.receipt = receipt
         self.sent = sent
         self.place = current_turn.get()
-        self.inside = _inside.get()
+        self.over = False
 
 
 class TurnQueue:
@@ -176,12 +246,13 @@ class TurnQueue:
         self._current: _Entry | None = None
         self._paused = False
         self._bell = Bell()
-        self._putting = FairLock()
+        self._guard = threading.RLock()
+        self._putting = FairLock()  # held while somebody waits for a place
+        self._coming = 0  # places that are given to turns which hooks look at
         self._running = FairLock()
         self._reading = False
         self._wanted = False
         self._worker: asyncio.Task[None] | None = None
-        self._private: dict[str, Tool[..., Any]] = {}
 
     # ---- looking
 
@@ -231,40 +302,49 @@ class TurnQueue:
         """
         return await self._put(turn, wait=wait, sent=False)
 
-    async def take(self, turn: Turn[T], *, wait: bool, private: bool = False) -> Receipt[T]:
-        """Take in a turn that somebody sent, and see to it that it is run.
-
-        Args:
-            turn: The turn.
-            wait: As in `put`.
-            private: Its tool is the framework's own, and none of the agent's.
-        """
-        if private:
-            self._private[turn.tool.name] = turn.tool
+    async def take(self, turn: Turn[T], *, wait: bool) -> Receipt[T]:
+        """Take in a turn that somebody sent, and see to it that it is run; as `put`."""
         receipt = await self._put(turn, wait=wait, sent=True)
         self.wake()
         return receipt
 
     async def _put(self, turn: Turn[T], *, wait: bool, sent: bool) -> Receipt[T]:
         self.check(turn)
-        limit = self.limit
-        if limit is None:
-            return await self._enter(turn, sent)
-        if len(self._entries) >= limit or self._putting.locked:
+        if self._putting.locked or not self._reserve():
             if not wait:
                 raise QueueFullError(self._owner.name, len(self._entries), "wait=False was said")
-            if self in _inside.get():
+            try:
+                with _waits_for(self):
+                    await self._putting.acquire()
+                    try:
+                        await self._bell.wait_for(self._reserve)
+                    finally:
+                        self._putting.release()
+            except _NeverEndsError as error:
                 raise QueueFullError(
                     self._owner.name,
                     len(self._entries),
-                    "the turn that puts it there runs in this queue: it would wait for itself",
-                )
-        await self._putting.acquire()
+                    f"the turn that puts it there keeps the queue from going on ({error.way}): it would wait for itself",
+                ) from None
         try:
-            await self._bell.wait_for(lambda: len(self._entries) < limit)
-            return await self._enter(turn, sent)
-        finally:
-            self._putting.release()
+            run = await self._vetted(turn)
+        except BaseException:
+            self._give_back()
+            raise
+        return await self._enter(turn, run, sent, reserved=True)
+
+    def _reserve(self) -> bool:
+        """Take a place, if there is one."""
+        with self._guard:
+            if self.limit is not None and len(self._entries) + self._coming >= self.limit:
+                return False
+            self._coming += 1
+            return True
+
+    def _give_back(self) -> None:
+        with self._guard:
+            self._coming -= 1
+        self._bell.ring()
 
     def check(self, turn: Turn[Any]) -> None:
         """Refuse what cannot be put.
@@ -277,7 +357,7 @@ class TurnQueue:
             raise UsageError(f"A queue takes turns, not {type(turn).__name__}: put(Turn(tool, {{...}})).")
         known = self._owner.config.tools
         name = turn.tool.name
-        if known.get(name) is not turn.tool and self._private.get(name) is not turn.tool:
+        if known.get(name) is not turn.tool and turn.tool is not self._owner.asking:
             if name in known:
                 raise UsageError(
                     f"Agent {self._owner.name!r} has another tool named {name!r} than the turn {turn.id!r}; make the turn with "
@@ -295,7 +375,8 @@ class TurnQueue:
                 "run it twice."
             )
 
-    async def _enter(self, turn: Turn[T], sent: bool) -> Receipt[T]:
+    async def _vetted(self, turn: Turn[Any]) -> TurnRun:
+        """Pass a turn by the `PrePut` hooks; no other queue takes it meanwhile."""
         self.check(turn)  # again: it may have waited
         owner = self._owner
         turn.enter(owner.name)
@@ -307,8 +388,13 @@ class TurnQueue:
         except BaseException:
             turn.leave()
             raise
-        receipt = Receipt(turn, owner.name)
-        self._hold(_Entry(turn, receipt, sent))
+        return run
+
+    async def _enter(self, turn: Turn[T], run: TurnRun, sent: bool, reserved: bool) -> Receipt[T]:
+        receipt = Receipt(turn, self)
+        with self._guard:
+            self._coming -= reserved
+            self._hold(_Entry(self, turn, receipt, sent))
         await run.fire(PostPut, None, turn.view)
         return receipt
 
@@ -319,21 +405,19 @@ class TurnQueue:
 
     async def _follow(self, turn: BoundTool) -> None:
         """A tool has given a turn: it is put at the end, also where the queue is full."""
-        await self._enter(cast("Turn[Any]", turn), sent=False)
+        followed = cast("Turn[Any]", turn)
+        await self._enter(followed, await self._vetted(followed), sent=False, reserved=False)
 
-    def check_not_inside(self, asker: str) -> None:
-        """Refuse a question from within a turn of this queue, which would have to end before it is answered.
+    def check_not_inside(self) -> None:
+        """Refuse a question from within a turn that this queue waits for.
 
         Raises:
             UsageError: It comes from there; the text shows the way.
         """
-        inside = _inside.get()
-        if self in inside:
-            way = " → ".join(queue.name for queue in inside[inside.index(self) :])
-            raise UsageError(
-                f"Agent {asker!r} asks agent {self.name!r}, which waits for the turn that this is asked from ({way} → "
-                f"{self.name}): neither would ever answer. Send a turn without awaiting its receipt instead."
-            )
+        with _graph:
+            way = _way_back(self, _here())
+        if way:
+            raise _NeverEndsError(way)
 
     @property
     def name(self) -> str:
@@ -353,12 +437,18 @@ class TurnQueue:
         return tuple(entry.turn for entry in dropped)
 
     def _drop(self, entry: _Entry, why: str) -> bool:
+        if not self._taken_out(entry):
+            return False  # it has begun meanwhile
+        entry.receipt.seen = True  # whoever drops it knows
+        entry.receipt.settle(None, TurnDeniedError(entry.turn.tool.name, why))
+        return True
+
+    def _taken_out(self, entry: _Entry) -> bool:
         try:
             self._entries.remove(entry)
-        except ValueError:  # it has begun meanwhile
+        except ValueError:
             return False
         entry.turn.leave()
-        entry.receipt.settle(None, TurnDeniedError(entry.turn.tool.name, why))
         self._bell.ring()
         return True
 
@@ -388,6 +478,7 @@ class TurnQueue:
                     f"agent.run() of {self._owner.name!r} is being iterated already; a queue is run by one at a time."
                 )
             self._reading = self._wanted = True
+            self._bell.ring()
             try:
                 await self._running.acquire()  # the task that a sent turn woke up stops behind its current turn
                 try:
@@ -412,17 +503,18 @@ class TurnQueue:
             entry = self._next(worker)
             if entry is None:
                 return
-            self._entries.remove(entry)
-            entry.turn.leave()
-            self._bell.ring()
+            if not self._taken_out(entry):  # somebody dropped it just now
+                continue
             if await self._run_one(entry, port, deps) and not worker:
+                return
+            if port is not None and port.closed:
                 return
 
     def _next(self, worker: bool) -> _Entry | None:
         """The next turn; the task that sent turns wake up runs those alone, and stops where somebody else takes over."""
         if not worker:
             return self._entries[0] if self._entries else None
-        return None if self._wanted else next((entry for entry in self._entries if entry.sent), None)
+        return None if self._wanted else next((entry for entry in tuple(self._entries) if entry.sent), None)
 
     async def _run_one(self, entry: _Entry, port: Port | None, deps: object) -> bool:
         """Run a turn; returns whether the run ends with it."""
@@ -430,10 +522,10 @@ class TurnQueue:
         self._current = entry
         try:
             given = turn.deps if turn.deps is not None else deps
-            name = "" if turn.tool.name in self._private else owner.name  # a question's call names the agent itself
+            name = "" if turn.tool is owner.asking else owner.name  # a question's call names the agent itself
             run = make_run(turn, owner.config, owner.hooks, given, name, entry.place, port)
             run.route = self._follow
-            run.inherits = ((_inside, (*entry.inside, self)),)
+            run.inherits = ((_inside, (*_inside.get(), entry)),)
             entry.receipt.cancel(lambda: run.interrupt("its sender took it back"))
             if port is not None:
                 port.run = run
@@ -444,6 +536,7 @@ class TurnQueue:
             raise
         finally:
             self._current = None
+            entry.over = True
             if port is not None:
                 port.run = None
         entry.receipt.settle(value, None)
@@ -459,7 +552,11 @@ class TurnQueue:
             UsageError: A turn holds what a name does not carry, or what is no data.
         """
         current = () if self._current is None else (self._current,)
-        turns = [{"turn": entry.turn.to_dict(), "sent": entry.sent} for entry in (*current, *self._entries)]
+        asking = self._owner.asking
+        turns = [
+            {"turn": entry.turn.to_dict(), "sent": entry.sent, "question": entry.turn.tool is asking}
+            for entry in (*current, *tuple(self._entries))
+        ]
         return {"format": "agentflow.queue", "version": FORMAT_VERSION, "paused": self._paused, "turns": turns}
 
     def restore(self, data: Mapping[str, Any], hooks: Iterable[Hook] = ()) -> None:
@@ -474,15 +571,16 @@ class TurnQueue:
             NotRegisteredError: The agent lacks a tool, or a hook was not given. Nothing was restored.
         """
         saved = check_form(_QueueData, data, "queue")
-        find = Finder((*self._owner.config.tools.values(), self._owner.asking), hooks)
-        turns = [(Turn.from_dict(item["turn"], find), item["sent"]) for item in saved["turns"]]
+        kept = tuple(hooks)
+        find = Finder(self._owner.config.tools.values(), kept)
+        asked = Finder((self._owner.asking,), kept)
+        turns = [
+            (Turn.from_dict(item["turn"], asked if item["question"] else find), item["sent"]) for item in saved["turns"]
+        ]
         for turn, sent in turns:
-            if turn.tool is self._owner.asking:
-                self._private[turn.tool.name] = turn.tool
             turn.enter(self._owner.name)
-            receipt = Receipt(turn, self._owner.name)
-            entry = _Entry(turn, receipt, sent)
-            entry.place, entry.inside = None, ()
+            entry = _Entry(self, turn, Receipt(turn, self), sent)
+            entry.place = None
             self._hold(entry)
         if saved["paused"]:
             self.pause()
@@ -490,11 +588,11 @@ class TurnQueue:
     def copy_to(self, other: TurnQueue) -> None:
         """Put copies of the waiting turns into another queue, which is paused if this one is."""
         for entry in tuple(self._entries):
-            turn = entry.turn.copy()
             if entry.turn.tool is self._owner.asking:
                 continue  # a question to this agent
+            turn = entry.turn.copy()
             turn.enter(other.name)
-            other._hold(_Entry(turn, Receipt(turn, other.name), sent=False))
+            other._hold(_Entry(other, turn, Receipt(turn, other), sent=False))
         other._paused = self._paused
 
     # ---- pausing
@@ -510,30 +608,43 @@ class TurnQueue:
         self._bell.ring()
 
     async def _gate(self, worker: bool) -> None:
-        if not self._paused:
-            return
         owner = self._owner
-        host = make_host(owner.config, owner.hooks, None, owner.name, None, None)
-        await host.fire(Paused, None)
-        await self._bell.wait_for(lambda: not self._paused or (worker and self._wanted))
-        if not self._paused:
+        while self._paused:
+            host = make_host(owner.config, owner.hooks, None, owner.name, None, None)
+            await host.fire(Paused, None)
+            await self._bell.wait_for(lambda: not self._paused or (worker and self._wanted))
+            if self._paused:
+                return
             await host.fire(Resumed, None)
 
     # ---- being sent to
 
     def wake(self) -> None:
         """See to it that sent turns are run: by a task of this event loop, if nobody runs the queue."""
-        worker = self._worker
-        if self._reading or (worker is not None and not worker.done() and not worker.get_loop().is_closed()):
-            return
-        context = copy_context()  # whoever sent the turn is noted with it; the task is nobody's
-        context.run(current_turn.set, None)
-        context.run(_inside.set, ())
-        name = f"agentflow: the queue of {self._owner.name}"
-        self._worker = asyncio.get_running_loop().create_task(self._work(), name=name, context=context)
+        with self._guard:  # the task ends itself under it: no turn comes in between
+            worker = self._worker
+            if self._reading or (worker is not None and not worker.done() and worker.get_loop().is_running()):
+                return
+            try:
+                loop = asyncio.get_running_loop()
+            except RuntimeError:  # a run that is torn down with its event loop: nobody can run anything here
+                return
+            context = copy_context()  # whoever sent the turn is noted with it; the task is nobody's
+            context.run(current_turn.set, None)
+            context.run(_inside.set, ())
+            context.run(held_locks.set, ())
+            name = f"agentflow: the queue of {self._owner.name}"
+            self._worker = loop.create_task(self._work(), name=name, context=context)
+
+    def _has_work(self) -> bool:
+        with self._guard:
+            if self._next(worker=True) is not None:
+                return True
+            self._worker = None
+            return False
 
     async def _work(self) -> None:
-        while self._next(worker=True) is not None:
+        while self._has_work():
             await self._running.acquire()
             try:
                 await self._drain(None, None, worker=True)

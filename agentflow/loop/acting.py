@@ -26,9 +26,8 @@ from agentflow.errors import (
 )
 from agentflow.events import ErrorPhase, PostActing, PreActing
 from agentflow.facts import ToolDecided, ToolFinished, ToolStarted
-from agentflow.fair_lock import FairLock
 from agentflow.hooks.chain import HookSet
-from agentflow.loop.attempts import carefully, held_locks
+from agentflow.loop.attempts import Hold, carefully, held_locks
 from agentflow.loop.drive import LimitPassed, TimeLimit, drive
 from agentflow.loop.pieces import Pieces, Transform
 from agentflow.loop.run import RunBase, ToolSuspended, current_turn
@@ -160,7 +159,7 @@ class Acting:
         self.stop: str | None = None
         self.scope: HookSet | None = None
         self.delivered = False
-        self.holding: tuple[FairLock, ...] = ()
+        self.holding: tuple[Hold, ...] = ()
         self.value: object = None
         self.failure: Exception | None = None
         self.tap: Callable[[object], Awaitable[None]] | None = None
@@ -263,14 +262,14 @@ class Acting:
         return event.decision.hook
 
     def _take_approval(self, approval: Resolution | None, hook: str) -> None:
-        verdict = self.verdict
-        if approval is not None:
+        verdict, tool = self.verdict, self.tool
+        answers = approval is not None and not (isinstance(approval, Approve) and tool is not None and tool.external)
+        if answers:  # (what is external cannot run: approved, it still waits for its answer)
             if verdict is None or isinstance(verdict, Suspend):
                 self.verdict = approval if isinstance(approval, Deny | Answer) else None
             return
         kind: Literal["approval", "external"] = "approval"
         if verdict is None:
-            tool = self.tool
             if tool is None or not self._fits(tool):
                 return  # nobody is asked about it: the model is told what is wrong
             kind = "external" if tool.external else "approval"
@@ -412,14 +411,14 @@ class Acting:
             if pieces is None:
                 return await drive(work, place, limit)
             return await pieces.of(work, place, tool.streaming)
-        except LimitPassed:
-            raise TurnTimeoutError(tool.name, limit or 0.0, use.id) from None
+        except LimitPassed as passed:
+            raise TurnTimeoutError(tool.name, limit or 0.0, use.id) from passed.__cause__
 
     async def _failed(self, error: Exception) -> ToolResultBlock:
         state: ToolState = "error"
         if isinstance(error, ToolNotFoundError):
             state = "not_found"
-        elif isinstance(error, TurnTimeoutError):
+        elif isinstance(error, TurnTimeoutError) and error.turn == self.use.id:  # and not of a turn that the tool ran
             state = "timeout"
         self.failure = error
         await self.run.report(

@@ -16,18 +16,34 @@ from typing import Any, Protocol
 
 from loguru import logger
 
-from agentflow.errors import ToolArgumentError, ToolError, UsageError, Veto
+from agentflow.errors import SafeExecutionError, ToolArgumentError, UsageError, Veto
 from agentflow.fair_lock import FairLock
 from agentflow.loop.pieces import Transform
 from agentflow.loop.run import RunBase, ToolSuspended
 from agentflow.tools.tool import Tool
 
-__all__ = ["carefully", "held_locks"]
+__all__ = ["Hold", "carefully", "held_locks"]
 
 FIRST_WAIT = 0.2
 LONGEST_WAIT = 5.0
 
-held_locks: ContextVar[tuple[FairLock, ...]] = ContextVar("agentflow_held_locks", default=())
+
+class Hold:
+    """A lock that is held for one attempt.
+
+    Attributes:
+        lock: The lock.
+        over: Whether it was let go of; a task that the tool has left behind may still see it.
+    """
+
+    __slots__ = ("lock", "over")
+
+    def __init__(self, lock: FairLock) -> None:
+        self.lock = lock
+        self.over = False
+
+
+held_locks: ContextVar[tuple[Hold, ...]] = ContextVar("agentflow_held_locks", default=())
 """The locks that the code running here holds, its callers' included: set in the context of a tool's work."""
 
 
@@ -37,7 +53,7 @@ class Attempted(Protocol):
     run: RunBase
     attempt: int
     delivered: bool
-    holding: tuple[FairLock, ...]
+    holding: tuple[Hold, ...]
 
     async def once(self, tool: Tool[..., Any], transform: Transform | None) -> object:
         """One attempt."""
@@ -54,7 +70,7 @@ async def carefully(turn: Attempted, tool: Tool[..., Any], transform: Transform 
     def worth_it(error: BaseException) -> bool:
         if not isinstance(error, Exception) or turn.delivered:
             return False
-        return not isinstance(error, ToolArgumentError | ToolSuspended | UsageError | Veto)
+        return not isinstance(error, ToolArgumentError | SafeExecutionError | ToolSuspended | UsageError | Veto)
 
     def tell(state: RetryCallState) -> None:
         error = state.outcome.exception() if state.outcome is not None else None
@@ -76,15 +92,17 @@ async def _locked(turn: Attempted, tool: Tool[..., Any], transform: Transform | 
     if lock is None:
         return await turn.once(tool, transform)
     held = held_locks.get()
-    if lock in held:
-        raise ToolError(
+    if any(hold.lock is lock and not hold.over for hold in held):
+        raise SafeExecutionError(
             f"Tool {tool.name!r} (lock=True) was called from within its own run, which would wait for itself for ever. "
             "Call its function directly there, or leave out lock=True."
         )
     if not lock.try_acquire():
         await lock.acquire()
-    turn.holding = (*held, lock)
+    hold = Hold(lock)
+    turn.holding = (*held, hold)
     try:
         return await turn.once(tool, transform)
     finally:
+        hold.over = True
         lock.release()

@@ -114,6 +114,14 @@ def drive(
         if limit.expired and limit.absorb():
             raise LimitPassed from None
         raise
+    except (GeneratorExit, StopAsyncIteration, KeyboardInterrupt, SystemExit):
+        if limit.expired:
+            limit.absorb()
+        raise
+    except BaseException as error:
+        if limit.expired and limit.absorb():  # what its cancellation led to
+            raise LimitPassed from error
+        raise
     finally:
         limit.pause()
 

@@ -16,7 +16,7 @@ from typing import Any, Protocol, cast
 
 from agentflow.events import ActingChunk
 from agentflow.hooks.chain import HookSet
-from agentflow.loop.drive import TimeLimit, drive
+from agentflow.loop.drive import LimitPassed, TimeLimit, drive
 from agentflow.loop.run import RunBase
 from agentflow.loop.stream import Port
 from agentflow.messages import ToolUseBlock
@@ -95,23 +95,30 @@ class Pieces:
                 yield piece[0]
             ended = True
 
+        failure: Exception | None = None
         try:
-            async for piece in transform(Flux(emitted)):
-                await self.fire(piece)
-        finally:
-            while not ended and await queue.get():  # the transform ended early: the tool must not wait for it
-                pass
+            async with Flux[Any].wrap(transform(Flux(emitted))) as pieces:
+                async for piece in pieces:
+                    await self.fire(piece)
+        except Exception as error:
+            failure = error
+        while not ended and await queue.get():  # the transform ended early: the tool must not wait for it
+            pass
+        if failure is not None:
+            raise failure
 
     async def of(self, work: Any, place: Context, streaming: bool) -> object:
         """Run a tool that hands out pieces, and return what it makes."""
         try:
-            if streaming:
-                return await self._stream(work, place)
-            return await drive(work, place, None, self._limit)
-        finally:
+            made = await self._stream(work, place) if streaming else await drive(work, place, None, self._limit)
             if self._pump is not None and self._queue is not None:
                 await self._queue.put(())  # pyright: ignore[reportArgumentType] - the empty tuple ends the stream
-                await self._pump
+                await asyncio.shield(self._pump)
+        except BaseException:
+            if self._pump is not None:
+                await _dropped(self._pump)
+            raise
+        return made
 
     async def _stream(self, values: AsyncIterator[object], place: Context) -> object:
         """Pass a streaming tool's values on; the result is their text joined, or their list.
@@ -139,6 +146,16 @@ class Pieces:
         return collected[0] if len(collected) == 1 else collected
 
 
+async def _dropped(pump: asyncio.Task[None]) -> None:
+    """Cancel a pump and wait for its end, also where whoever waits is cancelled once more."""
+    pump.cancel()
+    while not pump.done():
+        try:
+            await asyncio.wait([pump])
+        except asyncio.CancelledError:
+            continue
+
+
 async def _driven(values: Any, place: Context, limit: TimeLimit) -> AsyncGenerator[Any, None]:
     """The values of an async generator, each step in its context and under its limit."""
     try:
@@ -148,6 +165,8 @@ async def _driven(values: Any, place: Context, limit: TimeLimit) -> AsyncGenerat
             except StopAsyncIteration:
                 return
             yield value
+            if limit.expired:  # it has ignored its cancellation
+                raise LimitPassed
     finally:
         aclose = getattr(values, "aclose", None)
         if aclose is not None:

@@ -27,7 +27,7 @@ from agentflow.loop.pieces import Transform
 from agentflow.loop.run import LoopConfig, RunBase, TurnPlace
 from agentflow.loop.session import Session
 from agentflow.loop.stream import Port
-from agentflow.messages import Msg, ToolResultBlock, ToolUseBlock
+from agentflow.messages import Msg, Pending, ToolResultBlock, ToolUseBlock
 from agentflow.tools.tool import Tool
 from agentflow.verdicts import Answer, Deny
 
@@ -121,7 +121,7 @@ class _TurnActing(Acting):
         name, result, verdict = self.use.name, self.result, self.verdict
         assert result is not None
         if self.pending:
-            raise TurnDeniedError(name, "it needs an approval. Set turn.approval = Approve() and run it again.")
+            raise TurnDeniedError(name, _missing(self.pending))
         if isinstance(verdict, Deny):
             raise TurnDeniedError(name, verdict.reason)
         if result.state == "denied":
@@ -237,9 +237,34 @@ async def _performed(turn: BoundTool, run: TurnRun, port: Port | None) -> Any:
     await acting.whole()
     run.stop = acting.stop
     value = acting.outcome()
-    if not turn.tool.streaming:
-        await run.give(turn, value, port)
+    if not turn.tool.streaming or (acting.made is None and not acting.delivered):  # or it was answered
+        await _last_value(turn, run, port, value)
     return value
+
+
+async def _last_value(turn: BoundTool, run: TurnRun, port: Port | None, value: object) -> None:
+    """Hand out a value behind which there is no more work: a reader who takes it and leaves has cut nothing."""
+    if port is not None:
+        port.event = None
+    try:
+        await run.give(turn, value, port)
+    except asyncio.CancelledError:
+        if port is None or not port.closed or not isinstance(port.event, TurnValue):
+            raise
+
+
+def _missing(pending: tuple[Pending, ...]) -> str:
+    """What a turn would need to run; it waits for nobody."""
+    waits = pending[0]
+    if waits.within is not None:
+        inner = "" if waits.tool_use is None else f" of {waits.tool_use.name!r}"
+        return (
+            f"agent {waits.source!r} behind it waits for a decision on a call{inner}. Call that agent itself, and resume it "
+            "with agent.resume(session, decisions)."
+        )
+    if waits.kind == "external":
+        return "it is answered from outside. Set turn.approval = Answer(value) and run it again."
+    return "it needs an approval. Set turn.approval = Approve() and run it again."
 
 
 def _shown(turn: BoundTool, run: TurnRun, error: BaseException) -> BaseException:
@@ -251,7 +276,7 @@ def _shown(turn: BoundTool, run: TurnRun, error: BaseException) -> BaseException
 
 
 def _reason(turn: BoundTool, run: TurnRun, error: BaseException) -> StopReason:
-    if isinstance(error, asyncio.CancelledError):
+    if isinstance(error, asyncio.CancelledError | KeyboardInterrupt | SystemExit):
         return StopReason.CANCELLED
     if isinstance(error, TurnTimeoutError) and error.turn == turn.id:
         return StopReason.TIMEOUT

@@ -100,6 +100,8 @@ class TerminalAsker:
         return self._read is not None or (sys.stdin is not None and not sys.stdin.closed and sys.stdin.isatty())  # pyright: ignore[reportUnnecessaryComparison] - None without a console
 
     def _dialogue(self, request: ApprovalRequest, gone: threading.Event) -> Decision:
+        if self._read is None and termios is not None:  # what was typed before the question is no answer
+            termios.tcflush(sys.stdin, termios.TCIFLUSH)
         self._say(question(request))
         offered = [key for key, choice in _KEYS.items() if choice in request.choices]
         while True:
@@ -132,10 +134,9 @@ def _choice(key: str, offered: list[str]) -> Choice | None:
 
 
 def _line_of_terminal(gone: threading.Event) -> str:
-    """A line of standard input; what was typed before the question is no answer. Empty once the question is taken back."""
+    """A line of standard input; empty once the question is taken back."""
     if termios is None:
         return sys.stdin.readline()
-    termios.tcflush(sys.stdin, termios.TCIFLUSH)
     while not select.select([sys.stdin], [], [], _LOOK)[0]:  # so that a question taken back eats no line
         if gone.is_set():
             return ""

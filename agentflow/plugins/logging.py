@@ -124,7 +124,7 @@ class EventLog(Hook):
         self.json = json
         self.clip = clip
         self.scope = scope
-        self._log = log
+        self._log = log.opt(lazy=True)
         fixed = dict(levels or {})
         pieces = {ReasoningChunk: "DEBUG", ActingChunk: "DEBUG", TurnValue: "DEBUG"} if chunks else {}
         self._final = frozenset([kind for kind in EVENT_TYPES if issubclass(kind, tuple(fixed))])
@@ -160,7 +160,7 @@ class EventLog(Hook):
             call_id=event.call_id,
             session_id=event.session_id,
         )
-        bound.opt(lazy=True).log(level, "{}", make)
+        bound.log(level, "{}", make)
 
     def _line(self, event: HookEvent) -> str:
         where = event.source or event.agent.name

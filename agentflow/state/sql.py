@@ -84,9 +84,11 @@ class SqlStore(SessionStore):
         StoreError: The URL is no database of these two kinds, or its driver is not installed.
 
     Example:
-        >>> async with SqlStore("sqlite:///agentflow.db") as store:
-        ...     agent = Agent("assistant", "openai/gpt-5", store=store)
-        ...     await agent.call("I am Ada.", session="ada")
+        >>> async with SqlStore("sqlite://") as store:  # in memory: for a test
+        ...     agent = Agent("assistant", ScriptedModel(["Hello Ada."]), store=store)
+        ...     reply = await agent.call("I am Ada.", session="ada")
+        ...     print([info.id for info in await store.sessions()])
+        ['ada']
     """
 
     def __init__(

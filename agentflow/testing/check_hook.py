@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import inspect
+import threading
 import warnings
 from collections.abc import Callable, Sequence
 from random import Random
@@ -191,7 +192,10 @@ class _Check:
 
     def report(self) -> HookReport:
         """Run the whole suite."""
-        sink = logger.add(self._logged, level="WARNING", format="{message}")
+        here = threading.get_ident()
+        sink = logger.add(
+            self._logged, level="WARNING", format="{message}", filter=lambda record: record["thread"].id == here
+        )
         try:
             with self.watchdog, warnings.catch_warnings(record=True) as warned:
                 warnings.simplefilter("always")
@@ -211,7 +215,7 @@ class _Check:
     def _enough(self) -> bool:
         """Whether going on would only take time: a hook that blocks or hangs does so in every run."""
         if self.watchdog.blamed or "hang" in self.findings:
-            self.notes["cut short: what blocks or hangs has to be mended first"] = None
+            self._note("cut short: what blocks or hangs has to be mended first")
             return True
         return False
 
@@ -234,9 +238,7 @@ class _Check:
         ran = self._run(where, lambda: self._play(scene, 1, path, probes, stage))
         outcome = ran.value.outcomes[-1] if ran.value is not None else ""
         if scene.name == "an answer" and ": " in outcome and not self.findings.sorted():
-            self.notes[f"even the plainest call fails, with {outcome:.100}: what lies behind it is hardly checked"] = (
-                None
-            )
+            self._note(f"even the plainest call fails, with {outcome:.100}: what lies behind it is hardly checked")
         self.kinds |= witness.kinds | before.kinds
 
     def _paths(self) -> None:
@@ -354,7 +356,7 @@ class _Check:
         task = ran.value
         if task is None:
             if ran.hung and doing != "the run":
-                self.notes["what hangs is the call after a cancelled one: something was not given back"] = None
+                self._note("what hangs is the call after a cancelled one: something was not given back")
             return
         if cancelled and not task.cancelled():
             error = task.exception()
@@ -401,7 +403,7 @@ class _Check:
         try:
             return copy.deepcopy(made)
         except Exception:
-            self.notes["the instance cannot be copied: runs alone have its past; pass its class or a function"] = None
+            self._note("the instance cannot be copied: runs alone have its past; pass its class or a function")
             return made
 
     # ---- what was seen
@@ -436,7 +438,10 @@ class _Check:
         self.findings.add("history", what, event, f"{evidence} (in {self.where!r})".strip())
 
     def _varies(self, name: str) -> None:
-        self.notes[f"it answers differently each time: its {name} cannot be compared"] = None
+        self._note(f"it answers differently each time: its {name} cannot be compared")
+
+    def _note(self, text: str) -> None:
+        self.notes[text] = None
 
     def _judge_warnings(self, warned: list[warnings.WarningMessage]) -> None:
         for warning in warned:

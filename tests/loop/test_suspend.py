@@ -153,12 +153,14 @@ async def test_decisions(decision: Any, result: str, kind: type) -> None:
 
 
 async def test_edited_input_is_validated_again() -> None:
-    """An approved edit that does not fit the tool gives an error result; the tool does not run."""
+    """An approved edit that does not fit the tool is refused before anything runs; the call still waits."""
     lab, agent = lab_agent([[use("t1", "write", text="x")], "done"], Asks(PreActing))
     await agent.call("go")
-    await agent.resume(None, {"t1": Approve(input={"text": 3, "more": 1})})
-    assert lab.ran == []
-    assert agent.session().messages[2].tool_results[0].state == "error"
+    with pytest.raises(UsageError, match=r"edited arguments for 't1' do not fit, so nothing was resumed\."):
+        await agent.resume(None, {"t1": Approve(input={"text": 3, "more": 1})})
+    assert (lab.ran, [p.id for p in agent.session().pending]) == ([], ["t1"])
+    assert (await agent.resume(None, {"t1": Approve(input={"text": "y"})})).text == "done"
+    assert lab.ran == ["write y"]
 
 
 async def test_the_whole_chain_runs_again_on_resume() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import os
 import pkgutil
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -98,7 +99,11 @@ FACTORIES: dict[type[Hook], dict[str, Factory]] = {
     },
     ReActThoughts: {"kept": ReActThoughts, "not kept": lambda: ReActThoughts(keep=False)},
     ChainOfThought: {"defaults": ChainOfThought},
-    Recorder: {"memory": Recorder, "digests": lambda: Recorder(short=0, every_call=True)},
+    Recorder: {
+        "memory": Recorder,
+        "digests": lambda: Recorder(short=0, every_call=True),
+        "a file": lambda: Recorder(os.devnull),
+    },
     Redaction: {
         "restoring": Redaction,
         "final": lambda: Redaction(restore=False),

@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -42,6 +43,11 @@ from agentflow.plugins.recorder import Recorder
 from agentflow.plugins.recorder_records import Edit, HookRecord, MessageRecord, show
 from agentflow.specs import ToolSpec
 from agentflow.testing import ScriptedModel
+from agentflow.testing.hook_checks.neighbours import neighbours
+from agentflow.testing.hook_checks.playing import PATHS, play
+from agentflow.testing.hook_checks.running import run_watched
+from agentflow.testing.hook_checks.scenes import SCENES
+from agentflow.testing.hook_checks.watchdog import Watchdog
 
 
 class Still:
@@ -457,6 +463,23 @@ async def test_a_layer_keeps_what_only_sources_can_do() -> None:
     assert [str(record) for record in recorder.explain(reply).shaped] == [
         "FallsBack around PreReasoning: changed reply: '' became 'From the other.'"
     ]
+
+
+@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("path", PATHS)
+def test_a_recorder_changes_nothing(seed: int, path: Any) -> None:
+    """Runs with random hooks, of which some wrap and some fail, come to the same with a recorder and without one."""
+    logger.remove()
+    scene = Random(seed).choice([*SCENES.values()])
+
+    def played(*more: Hook) -> Any:
+        hooks = [*neighbours(Random(seed)), *neighbours(Random(seed + 1000)), *more]
+        with Watchdog(frozenset()) as watchdog:
+            return run_watched(lambda: play(scene, 1, path, hooks, None), watchdog, 10)
+
+    bare, watched = played(), played(Recorder())
+    assert bare.value is not None
+    assert watched == bare
 
 
 async def test_a_listener_that_fails_harms_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,16 +18,16 @@ class Log(Hook):
     observer = True
 
     def __init__(self) -> None:
-        self.events: list[HookEvent] = []
+        self.seen: list[HookEvent] = []
 
     def on_event(self, event: HookEvent) -> HookEvent:
-        self.events.append(event)
+        self.seen.append(event)
         return event
 
     @property
     def names(self) -> list[str]:
         """The names of their types."""
-        return [type(event).__name__ for event in self.events]
+        return [type(event).__name__ for event in self.seen]
 
 
 def worker(*tools: Any, name: str = "worker", **more: Any) -> Agent:

@@ -123,13 +123,27 @@ class KeepsTheLock(Hook):
     """Takes a lock and does not give it back when it is cancelled."""
 
     def __init__(self) -> None:
+        self.locks: dict[Any, asyncio.Lock] = {}
+
+    async def on_event(self, event: Any) -> Any:
+        if isinstance(event, PreActing):
+            lock = self.locks.setdefault(asyncio.get_running_loop(), asyncio.Lock())
+            await lock.acquire()
+            await asyncio.sleep(0.002)
+            lock.release()
+        return event
+
+
+class KnowsOneLoop(Hook):
+    """Has a lock that belongs to the first loop that it waits in; `block()` makes a loop for each call."""
+
+    def __init__(self) -> None:
         self.lock = asyncio.Lock()
 
     async def on_event(self, event: Any) -> Any:
         if isinstance(event, PreActing):
-            await self.lock.acquire()
-            await asyncio.sleep(0.002)
-            self.lock.release()
+            async with self.lock:
+                await asyncio.sleep(0.002)
         return event
 
 
@@ -264,6 +278,7 @@ DEFECTS: list[tuple[str, Any, dict[str, Any]]] = [
     ("contract", WritesLate, {}),
     ("crash", TakesEveryEventForATool, {}),
     ("crash", NeedsASideAnswer, {}),
+    ("crash", KnowsOneLoop, {}),
     ("hang", Waits, {"patience": 1.0}),
     ("hang", KeepsTheLock, {"patience": 1.0}),
     ("history", Forgets, {}),

@@ -397,7 +397,7 @@ async def test_agents_are_found_by_name_and_sent_turns(agents: AgentRegistry) ->
     boss = Agent("boss", ScriptedModel([]), agents=agents)
     receipt = await boss.send("worker", Turn(add, {"a": 1, "b": 2}))
     assert await receipt == 3
-    first = log.events[0]
+    first = log.seen[0]
     assert isinstance(first, PrePut)
     assert (first.turn.sender, first.agent.name) == ("boss", "worker")
 
@@ -431,4 +431,4 @@ async def test_events_of_a_turn_nest_as_the_document_says(log: Log) -> None:
         *("ActingChunk", "TurnValue", "ActingChunk", "TurnValue"),
         *("PostActing", "PostTurn"),
     ]
-    assert isinstance(log.events[4], ActingChunk)
+    assert isinstance(log.seen[4], ActingChunk)

@@ -25,7 +25,7 @@ FindingKind: TypeAlias = Literal[
 _ORDER = {kind: place for place, kind in enumerate(get_args(FindingKind))}
 
 
-@dataclass(frozen=True, slots=True, order=False)
+@dataclass(frozen=True, slots=True)
 class Finding:
     """One thing that is wrong with a hook.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import sys
 import threading
 import weakref
@@ -17,7 +18,6 @@ from agentflow.testing.hook_checks.watchdog import Watchdog
 __all__ = ["CheckClock", "CheckLoop", "Ran", "run_watched"]
 
 T = TypeVar("T")
-_INNER = ("cr_await", "gi_yieldfrom", "ag_await")
 _SETTLING = 25
 """Turns of the loop that a task may still take after its run has ended."""
 
@@ -85,8 +85,18 @@ def stack(task: asyncio.Task[Any]) -> str:
         frame = getattr(waits, "cr_frame", None) or getattr(waits, "ag_frame", None) or getattr(waits, "gi_frame", None)
         if frame is not None:
             found.append(place(frame.f_code, frame.f_lineno))
-        waits = next((inner for name in _INNER if (inner := getattr(waits, name, None)) is not None), None)
+        waits = _inner(waits)
     return " > ".join(found) or task.get_name()
+
+
+def _inner(waits: Any) -> Any:
+    """What something that waits is waiting for."""
+    for name in ("cr_await", "gi_yieldfrom", "ag_await"):
+        if (inner := getattr(waits, name, None)) is not None:
+            return inner
+    if type(waits).__name__ == "coroutine_wrapper":  # what `coroutine.__await__()` gives; it has no name for its inside
+        return next(iter(gc.get_referents(waits)), None)
+    return None
 
 
 class _Generators:
@@ -171,7 +181,8 @@ async def _settled(work: Callable[[], Coroutine[Any, Any, T]], ran: Ran[T]) -> N
         try:
             await asyncio.wait([doing])
         except asyncio.CancelledError:
-            ran.hung = stack(doing)
+            waiting = asyncio.all_tasks() - {asyncio.current_task()}
+            ran.hung = "; ".join(sorted(" > ".join(stack(task).split(" > ")[-2:]) for task in waiting))
             doing.cancel()
             await asyncio.wait([doing])
             raise
@@ -184,7 +195,7 @@ async def _settled(work: Callable[[], Coroutine[Any, Any, T]], ran: Ran[T]) -> N
         for _ in range(_SETTLING):
             await asyncio.sleep(0)
         left = asyncio.all_tasks() - {cast("asyncio.Task[Any]", asyncio.current_task())}
-        ran.tasks = [stack(task) for task in left]
+        ran.tasks = [f"{task.get_name()!r} waits at {stack(task)}" for task in left]
         for task in left:
             task.cancel()
         if left:

@@ -1,0 +1,161 @@
+"""What keeping sessions costs: `python -m benchmarks.stores` (with `--quick` only to see that it runs).
+
+For each store: facts per second, the time that it adds to one round of a call (one model reply, one tool), what loading and
+appending cost at 1,000 and at 10,000 messages. PostgreSQL is a real server on this machine, started for the benchmark.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import inspect
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import NamedTuple
+
+from agentflow import Agent, MemoryStore, Msg, Session, ToolUseBlock, tool
+from agentflow.facts import CallClosed, CallOpened, Fact, Reasoned, RoundClosed, ToolDecided, ToolFinished, ToolStarted
+from agentflow.messages import ToolResultBlock
+from agentflow.ports.store import SessionStore
+from agentflow.specs import Usage
+from agentflow.state.sql import SqlStore
+from agentflow.testing import ScriptedModel
+from benchmarks.report import environment
+
+sys.path.append(str(Path(__file__).parents[1] / "tests" / "support"))
+
+
+class Effort(NamedTuple):
+    """How much to do."""
+
+    facts: int = 2_000
+    rounds: int = 100
+    turns: int = 5
+    messages: tuple[int, int] = (1_000, 10_000)
+
+
+QUICK = Effort(20, 3, 1, (8, 16))
+
+
+@tool
+async def look(n: int) -> str:
+    """Look something up."""
+    return f"There are {n} of them, and this is what is known about each: nothing at all."
+
+
+def round_facts(n: int) -> list[Fact]:
+    """The facts of one round, two messages."""
+    use = ToolUseBlock.from_json(f"t{n}", "look", f'{{"n": {n}}}')
+    result = ToolResultBlock(use.id, "look", f"There are {n} of them, and this is what is known about each: nothing.")
+    return [
+        Reasoned("run", n, Msg.assistant(["Let me look that up for you.", use]), Usage(1000, 50), 800.0),
+        ToolDecided("run", use.id, use, None),
+        ToolStarted("run", use.id, 1),
+        ToolFinished("run", use.id, use, result, 12.5),
+        RoundClosed("run", f"m{n}", (result,)),
+    ]
+
+
+def history(messages: int) -> list[Fact]:
+    """The facts of a finished call with so many messages."""
+    rounds = messages // 2 - 1
+    opened = CallOpened("run", "call", (Msg.user("Count them all."),), rounds + 1)
+    closed = CallClosed("run", "call", "completed", Msg.assistant("That is all."))
+    return [opened, *[fact for n in range(rounds) for fact in round_facts(n)], closed]
+
+
+async def append(store: SessionStore, session_id: str, facts: Sequence[Fact], expected: int) -> None:
+    """Write, and wait until it is safe."""
+    kept = store.append(session_id, facts, expected=expected)
+    if kept is not None:
+        await kept
+
+
+async def per_fact(store: SessionStore, effort: Effort, version: int = 0, session_id: str = "facts") -> float:
+    """Seconds for one fact, written one by one."""
+    facts = [fact for n in range(version, version + effort.facts // 5 + 1) for fact in round_facts(n)][: effort.facts]
+    started = time.perf_counter()
+    for n, fact in enumerate(facts, version):
+        await append(store, session_id, [fact], n)
+    return (time.perf_counter() - started) / len(facts)
+
+
+async def per_round(store: SessionStore | None, effort: Effort) -> float:
+    """Seconds for one round of a call; the best of several calls."""
+    best = float("inf")
+    for turn in range(effort.turns):
+        script = [ToolUseBlock(f"t{n}", "look", {"n": n}) for n in range(effort.rounds)]
+        model = ScriptedModel([*script, "Done."])
+        agent = Agent("benchmark", model, tools=[look], store=store, max_iterations=effort.rounds + 1)
+        session = Session(f"rounds-{turn}", store=store)
+        started = time.perf_counter()
+        await agent.call("Go", session=session)
+        best = min(best, (time.perf_counter() - started) / effort.rounds)
+    return best
+
+
+async def per_load(store: SessionStore, session_id: str, turns: int) -> float:
+    """Seconds to load a session and fold it; the best of several."""
+    best = float("inf")
+    for _ in range(turns):
+        session = Session(session_id, store=store)
+        started = time.perf_counter()
+        await session.acquire("benchmark")
+        best = min(best, time.perf_counter() - started)
+        session.release()
+    return best
+
+
+async def row(name: str, store: SessionStore | None, effort: Effort, bare: float) -> str:
+    """All figures of one store."""
+    assert store is not None
+    fact = await per_fact(store, effort)
+    added = await per_round(store, effort) - bare
+    cells = [f"{1 / fact:>9,.0f}", f"{fact * 1e6:>9,.1f}", f"{added * 1e3:>10,.3f}"]
+    few = effort._replace(facts=max(effort.facts // 10, 5))
+    for messages in effort.messages:
+        session_id = f"long-{messages}"
+        facts = history(messages)
+        await append(store, session_id, facts, 0)
+        load = await per_load(store, session_id, effort.turns)
+        late = await per_fact(store, few, len(facts), session_id)
+        cells += [f"{load * 1e3:>9,.1f}", f"{late * 1e6:>9,.1f}"]
+    return f"{name:<28}" + " ".join(cells)
+
+
+async def report(effort: Effort, write: Callable[[str], object]) -> None:
+    """Measure all stores, one after the other."""
+    small, large = (f"{count:,}" for count in effort.messages)
+    bare = await per_round(None, effort)
+    write(f"{'':28}{'facts/s':>9} {'us/fact':>9} {'+ms/round':>10} " + f"{'load ms':>9} {'us/fact':>9} " * 2)
+    write(f"{'':58}{'at ' + small + ' messages':>19} {'at ' + large + ' messages':>19}")
+    write(await row("memory", MemoryStore(), effort, bare))
+    with ExitStack() as opened:
+        folder = opened.enter_context(tempfile.TemporaryDirectory())
+        urls = {"SQLite": f"sqlite:///{folder}/a.db", "SQLite, power_safe=False": f"sqlite:///{folder}/b.db"}
+        from postgres import postgres_server  # beside the tests; needs psycopg
+
+        server = opened.enter_context(postgres_server(power_safe=True))
+        urls |= {"PostgreSQL": server.url, "PostgreSQL, power_safe=False": opened.enter_context(server.database())}
+        for name, url in urls.items():
+            async with SqlStore(url, power_safe="False" not in name) as store:
+                write(await row(name, store, effort, bare))
+    write(f"\nA round without a store: {bare * 1e3:,.3f} ms. A round of one tool writes five facts.")
+
+
+def main() -> None:
+    """Print the figures."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.stores", description=inspect.getdoc(sys.modules[__name__]))
+    parser.add_argument("--quick", action="store_true", help="only see that it runs")
+    asked = parser.parse_args()
+    where = environment()
+    print(f"{where['python']}, {where['platform']}, {where['cpus']} cores\n")  # noqa: T201 - its output
+    asyncio.run(report(QUICK if asked.quick else Effort(), print))
+
+
+if __name__ == "__main__":
+    main()
