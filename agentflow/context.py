@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import Any, NamedTuple, Protocol, TypeVar, cast
+from typing import Any, Final, NamedTuple, Protocol, TypeVar, cast
 
 from pydantic import PydanticUserError, TypeAdapter
 
@@ -16,11 +16,12 @@ from agentflow.facts import Fact, ModelRecord, TurnRecord, model_calls_of, turns
 from agentflow.frozen import EMPTY
 from agentflow.ids import new_id as fresh_id
 from agentflow.messages import Msg
-from agentflow.specs import Clock, ToolSpec, Usage
+from agentflow.specs import Clock, ModelOptions, ToolSpec, Usage
 
 __all__ = ["AgentView", "CallPort", "RunContext", "Shadow", "StateMap", "Trace"]
 
 T = TypeVar("T")
+NO_OPTIONS: Final = ModelOptions()
 
 
 class AgentView(Protocol):
@@ -63,7 +64,16 @@ class CallPort(Protocol):
         """Store messages at the next legal place, or lay them over the next request."""
         ...
 
-    async def complete(self, messages: tuple[Msg, ...], model: Any, source: str) -> Msg:
+    @property
+    def history(self) -> Sequence[Msg]:
+        """The stored conversation."""
+        ...
+
+    def approve(self, tool_use_id: str) -> None:
+        """A person has allowed a tool call."""
+        ...
+
+    async def complete(self, messages: tuple[Msg, ...], model: Any, source: str, options: ModelOptions) -> Msg:
         """Make a side model call."""
         ...
 
@@ -320,18 +330,41 @@ class RunContext:
         """
         self._port.inject(as_messages(messages, self.new_id), keep, source)
 
-    async def complete(self, messages: str | Msg | Sequence[Msg], *, model: Any = None, source: str = "side") -> Msg:
+    def approve(self, tool_use_id: str) -> None:
+        """Say that a person has allowed a tool call: a tool with `requires_approval` then runs without suspending.
+
+        Hooks of `PreActing` that ask somebody call it; the hooks behind them judge the call all the same.
+
+        Args:
+            tool_use_id: The call, `event.tool_use.id`.
+        """
+        self._port.approve(tool_use_id)
+
+    @property
+    def history(self) -> Sequence[Msg]:
+        """The stored conversation as of now; read-only, and taking it costs the same however long it is."""
+        return self._port.history
+
+    async def complete(
+        self,
+        messages: str | Msg | Sequence[Msg],
+        *,
+        model: Any = None,
+        source: str = "side",
+        options: ModelOptions = NO_OPTIONS,
+    ) -> Msg:
         """Ask a model on the side: no tools, no events, nothing stored; the cost is added to this run.
 
         Args:
             messages: What to ask.
             model: A model or its name; the agent's own by default.
             source: What the call is for; noted on the returned message (`name`, and `metadata["side"]`).
+            options: Its options; the agent's own are for its answers, and are not taken over.
 
         Raises:
             ModelError: The model failed.
         """
-        return await self._port.complete(as_messages(messages, self.new_id), model, source)
+        return await self._port.complete(as_messages(messages, self.new_id), model, source, options)
 
     def compact(self, until: int, messages: str | Msg | Sequence[Msg]) -> None:
         """Let later requests start with `messages` in place of the first `until` messages; history keeps the originals.

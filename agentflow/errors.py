@@ -10,6 +10,8 @@ Rules:
 
 from __future__ import annotations
 
+from typing import Literal, TypeAlias
+
 __all__ = [
     "AgentFlowError",
     "CallTimeoutError",
@@ -19,6 +21,7 @@ __all__ = [
     "HookTimeoutError",
     "MissingOutputError",
     "ModelError",
+    "ModelFault",
     "NotRegisteredError",
     "QueueFullError",
     "SafeExecutionError",
@@ -37,6 +40,10 @@ __all__ = [
     "Veto",
     "WrongRunMethodError",
 ]
+
+
+ModelFault: TypeAlias = Literal["context_overflow", "quota", "authentication", "content_policy", "rate_limit"]
+"""Failures of a model that hooks can do something about."""
 
 
 class AgentFlowError(Exception):
@@ -153,6 +160,8 @@ class ModelError(AgentFlowError):
         retry_after: Seconds that the provider asked to wait, if it said so.
         status: The HTTP status, if there was one.
         model: The model's name.
+        kind: What it was, where hooks can do something about it: `"context_overflow"`, `"quota"`, `"authentication"`,
+            `"content_policy"`, `"rate_limit"`.
     """
 
     def __init__(
@@ -163,8 +172,10 @@ class ModelError(AgentFlowError):
         retry_after: float | None = None,
         status: int | None = None,
         model: str | None = None,
+        kind: ModelFault | None = None,
     ) -> None:
         super().__init__(message)
+        self.kind = kind
         self.retryable = retryable
         self.retry_after = retry_after
         self.status = status

@@ -149,11 +149,13 @@ async def report(effort: Effort, write: Callable[[str], object]) -> None:
 
 def main() -> None:
     """Print the figures."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.stores", description=inspect.getdoc(sys.modules[__name__]))
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.stores", description=inspect.getdoc(sys.modules[__name__])
+    )
     parser.add_argument("--quick", action="store_true", help="only see that it runs")
     asked = parser.parse_args()
     where = environment()
-    print(f"{where['python']}, {where['platform']}, {where['cpus']} cores\n")  # noqa: T201 - its output
+    print(f"{where['python']}, {where['platform']}, {where['cpus']} cores\n")
     asyncio.run(report(QUICK if asked.quick else Effort(), print))
 
 

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar, Unpack, overload
+from weakref import WeakKeyDictionary
 
 from pydantic_core import to_json
 from reactivex.abc import DisposableBase
@@ -376,7 +377,7 @@ class Agent(QueueingAgent):
             if machine.next() == "input":
                 raise UsageError(f"Session {chosen.id!r} is not suspended: there is nothing to resume. Call the agent.")
             decided = decisions_of(chosen, decisions)
-            check_decisions(chosen, decided, self.config.tools)
+            check_decisions(chosen, decided, self.config.tools, _tools_behind)
             run = self._run(chosen, machine.run_id, options, timeout, deps, extra, reader, children)
         except BaseException:
             chosen.release()
@@ -535,7 +536,8 @@ class Agent(QueueingAgent):
     def remove_hook(self, hook: Hook) -> None:
         """Take a hook off; runs that have begun keep it."""
         with self._swapping:
-            self._own_hooks = self._own_hooks.without(hook)
+            for one in (*getattr(hook, "also", ()), hook):  # with those that decorators below have made
+                self._own_hooks = self._own_hooks.without(one)
 
     # ---- copies and data
 
@@ -643,6 +645,7 @@ class Agent(QueueingAgent):
             return await agent.answer(message)
 
         about = description or self.description or f"Ask the agent {self.name}."
+        _asked[ask] = self.config.tools
         return tool(name=name or self.name, description=about, timeout=None)(found_by_name(ask))
 
     async def answer(self, message: str) -> str:
@@ -679,6 +682,14 @@ class Agent(QueueingAgent):
 
     def __repr__(self) -> str:
         return f"Agent({self.name!r}, {self._view.model_name!r}, {len(self.config.tools)} tools, {len(self._own_hooks)} hooks)"
+
+
+_asked: WeakKeyDictionary[Callable[..., Any], Mapping[str, Tool[..., Any]]] = WeakKeyDictionary()
+"""The tools of the agents that are tools themselves, by the function behind that tool."""
+
+
+def _tools_behind(tool: Tool[..., Any]) -> Mapping[str, Tool[..., Any]] | None:
+    return _asked.get(tool.function)
 
 
 class _Registered(DisposableBase):

@@ -125,17 +125,16 @@ def _tool_of(
 ) -> Tool[..., Any] | None:
     """The tool of a call that waits, also where it is one of a sub-agent's; None where it cannot be known here."""
     key = waits.id
-    place: Session | None = session
-    while waits.within is not None and place is not None:
-        outer = next((call for call in place.machine.open_calls if call.id == waits.within), None)
+    while waits.within is not None:
+        outer = next((call for call in session.machine.open_calls if call.id == waits.within), None)
         agent = None if outer is None else tools.get(outer.name)
         behind = None if agent is None else tools_behind(agent)
-        place = (place.inner or {}).get(waits.within)
-        if behind is None or place is None:
+        inner = (session.inner or {}).get(waits.within)
+        if behind is None or inner is None:
             return None
-        tools = behind
+        session, tools = inner, behind
         key = key.removeprefix(f"{waits.within}/")
-        found = next((inner for inner in place.pending if inner.id == key), None)
+        found = next((theirs for theirs in session.pending if theirs.id == key), None)
         if found is None:
             return None
         waits = found

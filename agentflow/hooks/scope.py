@@ -101,10 +101,10 @@ class HookScope:
         return decorate
 
     def take(self, function: Any, targets: tuple[Any, ...], options: dict[str, Any]) -> FunctionHook[Any]:
-        """Register a function for events; one that is a hook already is registered as it is."""
+        """Register a function for events; without events, one that is a hook already is registered as it is."""
         made: FunctionHook[Any] = (
             cast("FunctionHook[Any]", function)
-            if isinstance(function, FunctionHook)
+            if isinstance(function, FunctionHook) and not targets
             else cast("Any", on)(*targets, **options)(function)
         )
         self.add(made)

@@ -272,6 +272,8 @@ class Acting:
         if verdict is None:
             if tool is None or not self._fits(tool):
                 return  # nobody is asked about it: the model is told what is wrong
+            if self.use.id in self.run.approved and not tool.external:
+                return
             kind = "external" if tool.external else "approval"
             self.verdict = verdict = Suspend({"tool": self.use.name, "input": dict(self.use.input)})
             hook = "external" if tool.external else "requires_approval"

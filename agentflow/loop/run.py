@@ -146,6 +146,8 @@ class RunBase:
     _absorbed = False
     _closing = False
     _reported: tuple[BaseException, ...] = ()
+    approved: frozenset[str] = frozenset()
+    """The calls that a hook has had allowed by a person."""
     inherits: tuple[tuple[ContextVar[Any], Any], ...] = ()
     """What is set in the context of each tool's work."""
     _disabled: tuple[tuple[type[Event], Hook], ...] = ()
@@ -583,10 +585,19 @@ class RunBase:
             self.unwritten = tuple(rest)
             await self.record(fact)
 
-    async def complete(self, messages: tuple[Msg, ...], model: Any, source: str) -> Msg:
+    def approve(self, tool_use_id: str) -> None:
+        """See `RunContext.approve`."""
+        self.approved |= {tool_use_id}
+
+    @property
+    def history(self) -> Sequence[Msg]:
+        """See `RunContext.history`."""
+        return self.machine.transcript.messages
+
+    async def complete(self, messages: tuple[Msg, ...], model: Any, source: str, options: ModelOptions) -> Msg:
         """See `RunContext.complete`."""
         asked = resolve_model(model if model is not None else self.config.model)
-        request = ModelRequest(legalise(messages, self.config.new_id), (), self.options, asked.name)
+        request = ModelRequest(legalise(messages, self.config.new_id), (), options, asked.name)
         stream = asked.stream(request)
         chunks = [chunk async for chunk in stream]
         reply = fold(chunks, new_id=self.config.new_id)

@@ -28,6 +28,7 @@ from agentflow.loop.run import LoopConfig, RunBase, TurnPlace
 from agentflow.loop.session import Session
 from agentflow.loop.stream import Port
 from agentflow.messages import Msg, Pending, ToolResultBlock, ToolUseBlock
+from agentflow.specs import ModelOptions
 from agentflow.tools.tool import Tool
 from agentflow.verdicts import Answer, Deny
 
@@ -61,13 +62,13 @@ class TurnRun(RunBase):
         """See `RunContext.compact`."""
         raise UsageError("context.compact: this turn was run without a model, so there is no conversation.")
 
-    async def complete(self, messages: tuple[Msg, ...], model: Any, source: str) -> Msg:
+    async def complete(self, messages: tuple[Msg, ...], model: Any, source: str, options: ModelOptions) -> Msg:
         """See `RunContext.complete`."""
         if model is None and not self.config.model:
             raise UsageError(
                 "context.complete: this turn belongs to no agent, so name the model: complete(..., model=...)."
             )
-        return await super().complete(messages, model, source)
+        return await super().complete(messages, model, source, options)
 
     def passes_suspend(self, event: object) -> bool:
         """An approval answers a `Suspend`."""

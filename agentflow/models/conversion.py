@@ -19,7 +19,7 @@ from typing import TypeAlias
 
 from agentflow.messages import ContentBlock, DataBlock, Msg, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
 from agentflow.models.profiles import WireProfile
-from agentflow.transcript import note
+from agentflow.transcript import NOTE, note
 
 __all__ = ["Conversation", "Json", "WireMessage", "wire_id", "wire_name"]
 
@@ -131,6 +131,14 @@ class Conversation:
                 if role == previous and joins and (merged := _merged(out[-1], piece)) is not None:
                     out[-1] = merged
                     continue
+                if (
+                    role == previous == "assistant"
+                    and _thinks(piece)
+                    and not _thinks(out[-1])
+                    and "tool_calls" not in out[-1]
+                ):
+                    # Joined, words would come before thoughts, which no provider with sealed thoughts takes.
+                    out[-1] = {"role": "user", "content": NOTE.format(source="assistant", text=out[-1]["content"])}
                 if bridge and role == "user" and previous == "tool":
                     out.append({"role": "assistant", "content": BRIDGE})
                 out.append(piece.copy())
@@ -253,6 +261,14 @@ class Conversation:
         media = [block for block in result.content if isinstance(block, DataBlock)]
         inside = [b for b in media if self._profile.result_images and b.media_type.startswith("image/")]
         return inside, [b for b in media if b not in inside]
+
+
+def _thinks(message: WireMessage) -> bool:
+    """Whether an assistant's message holds sealed thoughts."""
+    content = message["content"]
+    return "thinking_blocks" in message or (
+        isinstance(content, list) and any(isinstance(p, dict) and "thinking" in str(p.get("type")) for p in content)
+    )
 
 
 def _merged(first: WireMessage, second: WireMessage) -> WireMessage | None:

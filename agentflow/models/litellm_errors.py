@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import cast
 
-from agentflow.errors import ModelError
+from agentflow.errors import ModelError, ModelFault
 from agentflow.models.chunks_in import field
 from agentflow.models.waits import requested_wait
 
@@ -117,7 +117,12 @@ def model_error(error: BaseException, model: str, *, now: Callable[[], float] = 
     wait = requested_wait(facts.headers, facts.raw, now)
     retryable = _retryable(facts)
     return ModelError(
-        _message(facts, model, wait), retryable=retryable, retry_after=wait, status=facts.status, model=model
+        _message(facts, model, wait),
+        retryable=retryable,
+        retry_after=wait,
+        status=facts.status,
+        model=model,
+        kind=_fault(facts),
     )
 
 
@@ -248,7 +253,7 @@ def _message(facts: _Facts, model: str, wait: float | None) -> str:
     where = f" ({facts.status})" if facts.status is not None else ""
     if facts.keyless or "AuthenticationError" in facts.names:
         return _refused_key(facts, model, where)
-    kind = _kind(facts, low)
+    kind = _kind(facts)
     later = f" It asks to wait {wait:g} s." if wait is not None else ""
     end = "" if said.endswith(("!", "?", "…")) else "."
     return f"{model} {kind}{where}: {said}{end}{later}" if said else f"{model} {kind}{where}.{later}"
@@ -273,15 +278,31 @@ _KINDS = {
 }
 
 
-def _kind(facts: _Facts, low: str) -> str:
+def _fault(facts: _Facts) -> ModelFault | None:
+    low = facts.raw.lower()
+    if facts.keyless or "AuthenticationError" in facts.names:
+        return "authentication"
     if any(word in low for word in _QUOTA):
-        return "has no quota left"
-    if "ContextWindowExceededError" in facts.names or any(word in low for word in _OVERFLOW):
-        return "cannot hold the conversation in its context window"
+        return "quota"
+    if "ContextWindowExceededError" in facts.names or facts.status == 413 or any(word in low for word in _OVERFLOW):
+        return "context_overflow"
     if "ContentPolicyViolationError" in facts.names:
-        return "refused the content"
-    if facts.status == 429:
-        return "limits the rate of requests"
+        return "content_policy"
+    return "rate_limit" if facts.status == 429 else None
+
+
+_FAULT_SAID: dict[ModelFault, str] = {
+    "quota": "has no quota left",
+    "context_overflow": "cannot hold the conversation in its context window",
+    "content_policy": "refused the content",
+    "rate_limit": "limits the rate of requests",
+}
+
+
+def _kind(facts: _Facts) -> str:
+    fault = _fault(facts)
+    if fault in _FAULT_SAID and facts.status != 413:
+        return _FAULT_SAID[fault]
     if facts.status in _KINDS:
         return _KINDS[facts.status]
     if facts.status == 408 or "Timeout" in facts.names:

@@ -173,7 +173,7 @@ def _litellm() -> _LiteLLM:
 def is_context_overflow(error: BaseException) -> bool:
     """Whether a model failed because the conversation does not fit its context window.
 
-    `ModelError` has no field for it, so it is told by the words of the error and of its causes.
+    Models of one's own may not say it in `ModelError.kind`; then the words of the error and of its causes tell.
 
     Example:
         >>> is_context_overflow(ModelError("openai/gpt-5 cannot hold the conversation in its context window (400)."))
@@ -181,8 +181,8 @@ def is_context_overflow(error: BaseException) -> bool:
     """
     if not isinstance(error, ModelError):
         return False
-    if error.status == 413:
-        return True
+    if error.kind is not None or error.status == 413:
+        return error.kind == "context_overflow" or error.status == 413
     link: BaseException | None = error
     for _ in range(5):
         if link is None:

@@ -201,6 +201,7 @@ class Approval(Hook):
             return bool(scope) and (scope in self.always or scope in granted)
 
         if settled():
+            event.context.approve(use.id)
             return event
         if self.suspend:
             return Suspend({"tool": use.name, "input": dict(use.input), "why": self.why(use)})
@@ -215,6 +216,7 @@ class Approval(Hook):
             granted.append(scope)
         if decision.choice == "always":
             self.always.add(scope)
+        event.context.approve(use.id)
         return event
 
     # ---- what a subclass may say in its own words

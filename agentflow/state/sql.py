@@ -77,8 +77,7 @@ class SqlStore(SessionStore):
             `SessionConflictError`; `"wait"`: calls wait for each other by a lease.
         lease_seconds: How long a lease outlives a process that died; a living one renews it.
         timeout: How many seconds to wait for a connection, or for another process's lock.
-        power_safe: Wait until a fact is safe from a power cut. False: only from a crash of the process, several times as
-            fast.
+        power_safe: Wait until a fact is safe from a power cut. False: only from a crash of the process, which is faster.
 
     Raises:
         StoreError: The URL is no database of these two kinds, or its driver is not installed.

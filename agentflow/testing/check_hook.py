@@ -194,7 +194,12 @@ class _Check:
         """Run the whole suite."""
         here = threading.get_ident()
         sink = logger.add(
-            self._logged, level="WARNING", format="{message}", filter=lambda record: record["thread"].id == here
+            self._logged,
+            level="WARNING",
+            format="{message}",
+            filter=lambda record: record["thread"].id == here,
+            backtrace=False,
+            diagnose=False,
         )
         try:
             with self.watchdog, warnings.catch_warnings(record=True) as warned:

@@ -10,6 +10,7 @@ import importlib
 import inspect
 import os
 import pkgutil
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -147,6 +148,15 @@ def test_every_plugin_is_checked(plugin: type[Hook]) -> None:
     )
 
 
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """The log tells of every planted failure: not on the screen."""
+    logger.remove()
+    logger.enable("agentflow")
+    yield
+    logger.add(sys.__stderr__)
+
+
 def rows() -> Iterator[Any]:
     for plugin, factories in FACTORIES.items():
         for name, factory in factories.items():
@@ -156,6 +166,5 @@ def rows() -> Iterator[Any]:
 @pytest.mark.parametrize(("plugin", "name", "factory"), list(rows()))
 def test_a_plugin_passes_the_suite_for_hooks(plugin: type[Hook], name: str, factory: Factory) -> None:
     """No shared state between runs, no broken history, no blocked loop, no leak, the same streamed and not."""
-    logger.remove()
     report = check_hook(factory)
     assert report.kinds - ACCEPTED.get((plugin, name), frozenset()) == set(), str(report)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -48,6 +49,15 @@ from agentflow.testing.hook_checks.playing import PATHS, play
 from agentflow.testing.hook_checks.running import run_watched
 from agentflow.testing.hook_checks.scenes import SCENES
 from agentflow.testing.hook_checks.watchdog import Watchdog
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """The log tells of every planted failure: not on the screen."""
+    logger.remove()
+    logger.enable("agentflow")
+    yield
+    logger.add(sys.__stderr__)
 
 
 class Still:
@@ -469,7 +479,6 @@ async def test_a_layer_keeps_what_only_sources_can_do() -> None:
 @pytest.mark.parametrize("path", PATHS)
 def test_a_recorder_changes_nothing(seed: int, path: Any) -> None:
     """Runs with random hooks, of which some wrap and some fail, come to the same with a recorder and without one."""
-    logger.remove()
     scene = Random(seed).choice([*SCENES.values()])
 
     def played(*more: Hook) -> Any:
@@ -484,7 +493,6 @@ def test_a_recorder_changes_nothing(seed: int, path: Any) -> None:
 
 async def test_a_listener_that_fails_harms_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """A defect of the recorder is logged, and the run is as it would be without it."""
-    logger.remove()
     recorder = Recorder()
 
     def broken(*_: object) -> None:

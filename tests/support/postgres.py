@@ -156,6 +156,11 @@ def _readable(binaries: Path, home: Path, user: int | None) -> Path:
     try:
         subprocess.run([binaries / "postgres", "--version"], check=True, capture_output=True, user=user, cwd="/")
     except PermissionError:
-        copied = shutil.copytree(binaries.parent, home / "postgresql", ignore=shutil.ignore_patterns("include", "*.a"))
-        return Path(copied) / "bin"
+        installed, package = binaries.parent, binaries.parents[1]
+        copied = home / "copied" / package.name / installed.name
+        shutil.copytree(installed, copied, ignore=shutil.ignore_patterns("include", "*.a"))
+        libraries = package.with_name(f"{package.name}.libs")  # where a wheel keeps the libraries that it brings
+        if libraries.is_dir():
+            shutil.copytree(libraries, home / "copied" / libraries.name)
+        return copied / "bin"
     return binaries

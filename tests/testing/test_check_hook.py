@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Iterator
 from random import Random
 from typing import Any, get_args
@@ -38,8 +39,9 @@ check = pytest_plugin.check_hook
 def quiet() -> Iterator[None]:
     """The log tells of every planted failure: not on the screen."""
     logger.remove()
+    logger.enable("agentflow")
     yield
-    logger.remove()
+    logger.add(sys.__stderr__)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,395 @@
+"""Human in the loop: calls that wait for somebody outside, and what that somebody may say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from eventlog import history, use
+from pydantic import TypeAdapter
+
+from agentflow import (
+    Agent,
+    Answer,
+    Approve,
+    Deny,
+    Pending,
+    PreActing,
+    Reply,
+    Session,
+    Suspend,
+    UsageError,
+    external_tool,
+    on,
+    tool,
+)
+from agentflow.testing.scripted import ScriptedModel
+
+ask_user = external_tool(
+    "ask_user",
+    "Ask the user.",
+    {"type": "object", "properties": {"question": {"type": "string"}}, "required": ["question"]},
+)
+
+
+class Office:
+    """Tools that note what they did."""
+
+    def __init__(self) -> None:
+        self.did: list[str] = []
+
+        @tool(type="read")
+        async def look(at: str) -> str:
+            """Look."""
+            self.did.append(f"look {at}")
+            return f"saw {at}"
+
+        @tool(requires_approval=True)
+        async def delete(path: str) -> str:
+            """Delete."""
+            self.did.append(f"delete {path}")
+            return f"deleted {path}"
+
+        self.tools = [look, delete, ask_user]
+
+    def agent(self, *script: Any, name: str = "a", **more: Any) -> Agent:
+        return Agent(name, ScriptedModel(script), tools=self.tools, **more)
+
+
+ROUND = [
+    use("t1", "look", at="x"),
+    use("t2", "delete", path="a"),
+    use("t3", "ask_user", question="Which?"),
+    use("t4", "delete", path="b"),
+]
+
+
+# ---- one round of all kinds
+
+
+async def test_a_round_in_which_approvals_and_answers_are_missing_together() -> None:
+    """A write waits for those before it, so decisions are asked for one write at a time; a finished tool never runs again."""
+    office = Office()
+    agent = office.agent(ROUND, "done")
+    asked: list[list[tuple[str, str]]] = []
+    reply = await agent.call("go")
+    answers: dict[str, Any] = {"t2": Approve(), "t3": Answer("the red one"), "t4": Deny("keep it")}
+    while reply.outcome == "suspended":
+        asked.append([(waits.id, waits.kind) for waits in reply.pending])
+        reply = await agent.resume(None, {waits.id: answers[waits.id] for waits in reply.pending})
+    assert asked == [[("t2", "approval")], [("t3", "external")], [("t4", "approval")]]
+    assert office.did == ["look x", "delete a"]
+    assert history(agent.session())[2:] == [
+        "tool: t1 success 'saw x'; t2 success 'deleted a'; t3 success 'the red one'; t4 denied 'Denied: keep it'",
+        "assistant: done",
+    ]
+
+
+async def test_read_tools_wait_together() -> None:
+    """Calls that may run in parallel are asked about in one reply, in call order."""
+    look = tool(requires_approval=True, type="read", name="look")(Office().tools[0].function)
+    question = external_tool("question", "Ask.", {"type": "object", "properties": {}}, type="read")
+    script = [[use("t1", "look", at="x"), use("t2", "question"), use("t3", "look", at="y")], "done"]
+    agent = Agent("a", ScriptedModel(script), tools=[look, question])
+    reply = await agent.call("go")
+    assert [(waits.id, waits.kind, waits.hook) for waits in reply.pending] == [
+        ("t1", "approval", "requires_approval"),
+        ("t2", "external", "external"),
+        ("t3", "approval", "requires_approval"),
+    ]
+    reply = await agent.resume(None, {"t3": Deny("no"), "t1": Approve(), "t2": Answer(42)})
+    assert history(agent.session())[2] == "tool: t1 success 'saw x'; t2 success '42'; t3 denied 'Denied: no'"
+    assert reply.text == "done"
+
+
+async def test_pending_is_typed_and_json() -> None:
+    """What a call waits for, and the whole reply, go through JSON and come back equal."""
+    agent = Office().agent(use("t2", "delete", path="a"))
+    reply = await agent.call("go")
+    [waits] = reply.pending
+    assert waits.tool_use is not None
+    assert (waits.tool_use.name, dict(waits.tool_use.input)) == ("delete", {"path": "a"})
+    for form, value in ((TypeAdapter(Pending), waits), (TypeAdapter(Reply), reply)):
+        again: Any = form.validate_json(form.dump_json(value))  # type: ignore[attr-defined]
+        assert again == value
+
+
+async def test_arguments_that_do_not_fit_are_asked_about_by_nobody() -> None:
+    """The model is told at once, and may try again; nobody has to look at it."""
+    office = Office()
+    agent = office.agent([use("t1", "delete"), use("t2", "ask_user", question=7)], "sorry")
+    reply = await agent.call("go")
+    assert reply.outcome == "completed"
+    assert [result.state for result in agent.session().messages[2].tool_results] == ["error", "error"]
+
+
+# ---- decisions
+
+
+@pytest.mark.parametrize(
+    ("decision", "did", "result"),
+    [
+        (Approve(), ["delete a"], "t1 success 'deleted a'"),
+        (Approve(input={"path": "b"}), ["delete b"], "t1 success 'deleted b'"),
+        (Deny("too risky"), [], "t1 denied 'Denied: too risky'"),
+        (Answer("did it myself"), [], "t1 success 'did it myself'"),
+    ],
+    ids=["approve", "edited", "deny", "answer"],
+)
+@pytest.mark.parametrize("as_json", [False, True], ids=["here", "elsewhere"])
+async def test_each_decision(decision: Any, did: list[str], result: str, as_json: bool) -> None:
+    """Approve, approve with other arguments, deny, answer; in the same process or in another one."""
+    office = Office()
+    agent = office.agent(use("t1", "delete", path="a"), "done")
+    session = agent.session("s")
+    await agent.call("go", session=session)
+    if as_json:
+        session = Session.from_json(session.to_json())
+        agent = office.agent("done")
+    reply = await agent.resume(session, {"t1": decision})
+    assert (reply.text, office.did) == ("done", did)
+    assert history(session)[2] == f"tool: {result}"
+
+
+async def test_edited_arguments_pass_the_whole_chain_again() -> None:
+    """Hooks see what the person made of the call, may edit it further, and may still refuse it."""
+    seen: list[Any] = []
+
+    @on(PreActing)
+    def normal(event: PreActing) -> None:
+        seen.append(event.tool_use.input["path"])
+        event.tool_use = event.tool_use.replace(input={"path": str(event.tool_use.input["path"]).lower()})
+
+    @on(PreActing, guard=True)
+    def guard(event: PreActing) -> Deny | None:
+        return Deny("never") if event.tool_use.input["path"] == "root" else None
+
+    office = Office()
+    script = [use("t1", "delete", path="A"), use("t2", "delete", path="C"), "done"]
+    agent = office.agent(*script, hooks=[normal, guard])
+    await agent.call("go")
+    await agent.resume(None, {"t1": Approve(input={"path": "B"})})
+    reply = await agent.resume(None, {"t2": Approve(input={"path": "ROOT"})})
+    assert (office.did, seen) == (["delete b"], ["A", "B", "C", "ROOT"])
+    assert history(agent.session())[4] == "tool: t2 denied 'Denied: never'"
+    assert reply.text == "done"
+
+
+async def test_a_suspended_external_call_that_is_approved_still_waits_for_its_answer() -> None:
+    """A hook asked whether it may be asked: yes; then it is asked."""
+
+    @on(PreActing)
+    def asks(event: PreActing) -> Suspend:
+        return Suspend("may the user be disturbed?")
+
+    agent = Office().agent(use("t1", "ask_user", question="Which?"), "done", hooks=[asks])
+    first = await agent.call("go")
+    second = await agent.resume(None, {"t1": Approve()})
+    third = await agent.resume(None, {"t1": Answer("red")})
+    assert [(reply.outcome, [waits.kind for waits in reply.pending]) for reply in (first, second, third)] == [
+        ("suspended", ["approval"]),
+        ("suspended", ["external"]),
+        ("completed", []),
+    ]
+
+
+PAIR = [
+    use("t1", "ask_freely", question="Which?"),
+    use("t2", "look_carefully", at="x"),
+]
+
+
+def pair_agent() -> tuple[list[str], Agent]:
+    did: list[str] = []
+
+    @tool(requires_approval=True, type="read")
+    async def look_carefully(at: str) -> str:
+        did.append(at)
+        return at
+
+    schema = {"type": "object", "properties": {"question": {"type": "string"}}}
+    freely = external_tool("ask_freely", "Ask.", schema, type="read")
+    return did, Agent("a", ScriptedModel([PAIR, "done"]), tools=[look_carefully, freely])
+
+
+@pytest.mark.parametrize(
+    ("decisions", "says"),
+    [
+        ({}, "Session 's': decisions are missing for ['t1', 't2']; give one for each pending call."),
+        ({"t1": Answer(1)}, "Session 's': decisions are missing for ['t2']; give one for each pending call."),
+        (
+            {"t1": Answer(1), "t2": Approve(), "t9": Deny(), "t8": Deny()},
+            "Session 's': no call ['t9', 't8'] waits for a decision; waiting: ['t1', 't2'].",
+        ),
+        (
+            [("t1", Answer(1)), ("t2", Approve()), ("t2", Deny())],
+            "Session 's': two decisions are given for 't2'; give one.",
+        ),
+        (
+            {"t1": Answer(1), "t2": "yes"},
+            "The decision for 't2' is 'yes'; legal are Approve(), Approve(input=...), Deny(reason), Answer(value).",
+        ),
+        (
+            {"t1": Answer(1), "t2": Suspend()},
+            "The decision for 't2' is Suspend(request=None); legal are Approve(), Approve(input=...), Deny(reason), "
+            "Answer(value).",
+        ),
+        (
+            {"t1": Approve(), "t2": Approve()},
+            "Session 's': 't1' is a call that is answered from outside, so it cannot be approved. Legal are "
+            "Answer(value) with its result, or Deny(reason).",
+        ),
+        (
+            {"t1": Answer(1), "t2": Approve(input={"at": 7})},
+            "Session 's': the edited arguments for 't2' do not fit, so nothing was resumed. Tool 'look_carefully' was "
+            "not run: its arguments do not fit.\n- at: should be a valid string; got 7",
+        ),
+    ],
+    ids=["none", "partial", "unknown", "duplicate", "no decision", "wrong verdict", "approved external", "wrong edit"],
+)
+async def test_decisions_that_do_not_fit(decisions: Any, says: str) -> None:
+    """Each is refused with the exact reason; nothing has run, and the session still waits for the same."""
+    did, agent = pair_agent()
+    reply = await agent.call("go", session="s")
+    with pytest.raises(UsageError) as caught:
+        await agent.resume("s", decisions)
+    assert str(caught.value) == says
+    assert (did, agent.session("s").pending) == ([], reply.pending)
+    assert (await agent.resume("s", {"t1": Answer(1), "t2": Approve()})).text == "done"
+
+
+async def test_resuming_twice() -> None:
+    """The second time there is nothing to resume, and nothing runs again."""
+    office = Office()
+    agent = office.agent(use("t1", "delete", path="a"), "done")
+    await agent.call("go")
+    await agent.resume(None, {"t1": Approve()})
+    with pytest.raises(UsageError, match="is not suspended: there is nothing to resume"):
+        await agent.resume(None, {"t1": Approve()})
+    assert office.did == ["delete a"]
+
+
+async def test_the_iteration_budget_goes_on() -> None:
+    """Resumes spend the budget of their run: with two rounds of reasoning, the third reply is the summary."""
+    office = Office()
+    agent = office.agent(use("t1", "delete", path="a"), use("t2", "delete", path="b"), "sum", max_iterations=2)
+    session = Session.fresh()
+    await agent.call("go", session=session)
+    session = Session.from_json(session.to_json())
+    await agent.resume(session, {"t1": Approve()})
+    session = Session.from_json(session.to_json())
+    reply = await agent.resume(session, {"t2": Approve()})
+    assert (reply.text, reply.outcome) == ("sum", "limited")
+
+
+# ---- sub-agents
+
+
+class Company:
+    """A boss that asks a manager that asks a clerk, who deletes."""
+
+    def __init__(self) -> None:
+        self.office = Office()
+
+    def boss(self, resumed: bool = False) -> Agent:
+        done = {"clerk": ["clerk done"], "manager": ["manager done"], "boss": ["boss done"]}
+        asks = {
+            "clerk": [use("c1", "look", at="x"), use("c2", "delete", path="a")],
+            "manager": [use("m1", "clerk", message="delete a")],
+            "boss": [use("b1", "manager", message="see to it")],
+        }
+        scripts = {name: done[name] if resumed else [asks[name], *done[name]] for name in done}
+        clerk = self.office.agent(*scripts["clerk"], name="clerk")
+        manager = Agent("manager", ScriptedModel(scripts["manager"]), tools=[clerk])
+        return Agent("boss", ScriptedModel(scripts["boss"]), tools=[manager])
+
+
+@pytest.mark.parametrize("as_json", [False, True], ids=["here", "elsewhere"])
+@pytest.mark.parametrize(
+    ("decision", "did"),
+    [
+        (Approve(), ["look x", "delete a"]),
+        (Approve(input={"path": "b"}), ["look x", "delete b"]),
+        (Deny("no"), ["look x"]),
+        (Answer("gone already"), ["look x"]),
+    ],
+    ids=["approve", "edited", "deny", "answer"],
+)
+async def test_two_levels_of_sub_agents(as_json: bool, decision: Any, did: list[str]) -> None:
+    """The clerk's wait suspends the boss, is answered through it, and every level goes on where it was, once."""
+    company = Company()
+    boss = company.boss()
+    session = Session.fresh()
+    reply = await boss.call("go", session=session)
+    [waits] = reply.pending
+    assert (reply.outcome, waits.id, waits.kind, waits.source) == (
+        "suspended",
+        "b1/m1/c2",
+        "approval",
+        "manager/clerk",
+    )
+    assert waits.tool_use is not None
+    assert dict(waits.tool_use.input) == {"path": "a"}
+    if as_json:
+        session = Session.from_json(session.to_json())
+        boss = company.boss(resumed=True)
+    reply = await boss.resume(session, {"b1/m1/c2": decision})
+    assert (reply.text, reply.outcome) == ("boss done", "completed")
+    assert history(session)[2] == "tool: b1 success 'manager done'"
+    assert company.office.did == did
+
+
+@pytest.mark.parametrize(
+    "decisions",
+    [{}, {"b1": Approve()}, {"m1/c2": Approve()}, {"b1/m1/c2": True}, {"b1/m1/c2": Approve(input={"path": 7})}],
+    ids=["none", "outer key", "half a key", "no decision", "wrong edit"],
+)
+async def test_wrong_decisions_for_a_sub_agent_lose_nothing(decisions: Any) -> None:
+    """They are refused before anything runs at any level; the right ones still work."""
+    company = Company()
+    boss = company.boss()
+    await boss.call("go", session="s")
+    with pytest.raises(UsageError):
+        await boss.resume("s", decisions)
+    assert company.office.did == ["look x"]
+    reply = await boss.resume("s", {"b1/m1/c2": Approve()})
+    assert (reply.text, company.office.did) == ("boss done", ["look x", "delete a"])
+
+
+async def test_a_sub_agent_that_suspends_twice() -> None:
+    """Each time the caller waits again, under the new key."""
+    office = Office()
+    script = [use("c1", "delete", path="a"), use("c2", "delete", path="b"), "clerk done"]
+    clerk = office.agent(*script, name="clerk")
+    boss = Agent("boss", ScriptedModel([use("b1", "clerk", message="go"), "boss done"]), tools=[clerk])
+    keys: list[str] = []
+    reply = await boss.call("go")
+    while reply.outcome == "suspended":
+        keys.extend(waits.id for waits in reply.pending)
+        reply = await boss.resume(None, {waits.id: Approve() for waits in reply.pending})
+    assert (keys, office.did, reply.text) == (["b1/c1", "b1/c2"], ["delete a", "delete b"], "boss done")
+
+
+async def test_two_sub_agents_wait_in_one_round() -> None:
+    """Their keys do not meet, although both call their own call `c1`."""
+    office = Office()
+    clerks = [office.agent(use("c1", "delete", path=name), f"{name} done", name=name) for name in ("ann", "bob")]
+    made = [tool(type="read", name=c.name, timeout=None)(c.as_tool().function) for c in clerks]
+    round_ = [use("b1", "ann", message="go"), use("b2", "bob", message="go")]
+    boss = Agent("boss", ScriptedModel([round_, "boss done"]), tools=made)
+    reply = await boss.call("go")
+    assert [waits.id for waits in reply.pending] == ["b1/c1", "b2/c1"]
+    reply = await boss.resume(None, {"b1/c1": Deny("no"), "b2/c1": Approve()})
+    assert (reply.text, office.did) == ("boss done", ["delete bob"])
+    assert history(boss.session())[2] == "tool: b1 success 'ann done'; b2 success 'bob done'"
+
+
+async def test_the_cost_of_a_suspended_sub_agent_is_the_callers() -> None:
+    """What it used before and after the suspension is billed to the calls that it was used in."""
+    company = Company()
+    boss = company.boss()
+    first = await boss.call("go")
+    second = await boss.resume(None, {"b1/m1/c2": Approve()})
+    assert first.usage is not None
+    assert second.usage is not None
+    assert (first.usage.model_calls, second.usage.model_calls) == (3, 3)
