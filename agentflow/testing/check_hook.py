@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 import copy
 import inspect
-import threading
 import warnings
 from collections.abc import Callable, Sequence
 from random import Random
@@ -25,10 +24,11 @@ from typing import Any, TypeVar, cast
 from loguru import logger
 
 from agentflow.errors import UsageError
-from agentflow.events import Error
+from agentflow.events import CallEnded, Error
 from agentflow.hooks.functions import FunctionHook
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.options import check_options
+from agentflow.hooks.recording import ChangeListener, HookCall
 from agentflow.testing.hook_checks.judging import comes_of_cancellation, event_of, hook_of, kind_of, shown
 from agentflow.testing.hook_checks.neighbours import neighbours
 from agentflow.testing.hook_checks.playing import PATHS, Path, Played, play
@@ -41,6 +41,7 @@ from agentflow.testing.hook_checks.watchdog import Watchdog
 __all__ = ["Finding", "FindingKind", "HookFindingsError", "HookReport", "check_hook", "check_hook_async"]
 
 T = TypeVar("T")
+_LOOP = "agentflow.loop.run"
 _TOGETHER = ("tools", "an answer", "a long conversation", "a model that stumbles", "odd replies")
 _PROBES = frozenset(kind.__name__ for kind in (After, Before, Canceller, Offered, Witness))
 _CUT = ("tools", "a long conversation")
@@ -192,15 +193,8 @@ class _Check:
 
     def report(self) -> HookReport:
         """Run the whole suite."""
-        here = threading.get_ident()
-        sink = logger.add(
-            self._logged,
-            level="WARNING",
-            format="{message}",
-            filter=lambda record: record["thread"].id == here,
-            backtrace=False,
-            diagnose=False,
-        )
+        logs = _log_is_on()
+        logger.disable(_LOOP)  # it tells of every planted failure: thousands of lines
         try:
             with self.watchdog, warnings.catch_warnings(record=True) as warned:
                 warnings.simplefilter("always")
@@ -210,7 +204,8 @@ class _Check:
                     phase()
             self._judge_warnings(warned)
         finally:
-            logger.remove(sink)
+            if logs:
+                logger.enable(_LOOP)
         for owner, doing in self.watchdog.blamed.items():
             self.findings.add("blocking", f"holds up the event loop in {owner}", evidence=doing)
         return HookReport(
@@ -413,16 +408,16 @@ class _Check:
 
     # ---- what was seen
 
-    def _failed(self, error: BaseException) -> None:
+    def _failed(self, error: BaseException, hook: str | None = None, event: str = "") -> None:
         """Something was raised somewhere in a run."""
-        by = hook_of(error)
+        by = hook or hook_of(error)
         if by in _PROBES:
             self.broken = error
         if by is not None and by != self.name:
             return
         if by is None and isinstance(error, Planted):
             return
-        self._judge(error, event_of(error))
+        self._judge(error, event or event_of(error))
 
     def _failed_on_turn(self, error: Exception, event: str) -> None:
         self._judge(error, event)
@@ -432,12 +427,6 @@ class _Check:
         if judged is not None:
             kind, what = judged
             self.findings.add(kind, what, event, f"{shown(error)} (in {self.where!r})")
-
-    def _logged(self, message: Any) -> None:
-        """A hook that fails on a notification is skipped, and the log tells."""
-        exception = message.record["exception"]
-        if exception is not None and exception.value is not None:
-            self._failed(exception.value)
 
     def _edited(self, event: str, what: str, evidence: str) -> None:
         self.findings.add("history", what, event, f"{evidence} (in {self.where!r})".strip())
@@ -457,15 +446,30 @@ class _Check:
                 warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
 
 
-class _Errors(Hook):
+def _log_is_on() -> bool:
+    """Whether agentflow's log is not disabled."""
+    seen: list[str] = []
+    sink = logger.add(seen.append, level=1, format="{message}")
+    try:
+        logger.log(1, "a check of a hook begins")
+    finally:
+        logger.remove(sink)
+    return bool(seen)
+
+
+class _Errors(ChangeListener):
     """Hears of errors that do not end a call."""
 
-    observer = True
     events = (Error,)
 
-    def __init__(self, failed: Callable[[BaseException], None]) -> None:
+    def __init__(self, failed: Callable[..., None]) -> None:
         self.failed = failed
 
     def on_event(self, event: Error) -> None:  # pyright: ignore[reportIncompatibleMethodOverride] - it listens to one event
         """Pass it on."""
         self.failed(event.error)
+
+    def on_call(self, call: HookCall) -> None:
+        """Pass on what no event tells of: failures while a failure or the end is told of."""
+        if call.error is not None and isinstance(call.event, Error | CallEnded):
+            self.failed(call.error, call.hook.name, type(call.event).__name__)
