@@ -106,7 +106,7 @@ from agentflow.messages import (
 )
 from agentflow.ports.clock import SystemClock
 from agentflow.ports.model import Model, ModelRequest, resolve_model
-from agentflow.ports.store import MemoryStore, Store
+from agentflow.ports.store import MemoryStore, SessionInfo, SessionStore, Store
 from agentflow.reactive import Flux, Mono, Subscription, threads
 from agentflow.specs import Clock, ModelOptions, ToolSpec, Usage
 from agentflow.tools import (
@@ -204,6 +204,8 @@ __all__ = [
     "ScriptError",
     "Session",
     "SessionConflictError",
+    "SessionInfo",
+    "SessionStore",
     "Stop",
     "StopReason",
     "Store",

@@ -117,9 +117,14 @@ def fact_to_json(fact: Fact) -> str:
 
 def _fields_of(fact: Fact) -> dict[str, Any]:
     found: dict[str, Any] = fact._asdict()
+    for name in ("answer", "decisions", "key"):  # mostly not there
+        if name in found and not found[name]:
+            del found[name]
     for name, value in found.items():
         if name == "verdict":
             found[name] = _verdict_out(value)
+        elif name == "decisions":
+            found[name] = {key: _verdict_out(decision) for key, decision in value.items()}
         elif isinstance(value, Reply):
             found[name] = value.to_message()
         elif type(value) is tuple and value and isinstance(value[0], Msg):
@@ -267,6 +272,8 @@ def _fact_in(data: object) -> Fact:
     try:
         if kind is ToolDecided:
             values["verdict"] = _verdict_in(values.get("verdict"))
+        elif "decisions" in values:
+            values["decisions"] = {key: _verdict_in(decision) for key, decision in values["decisions"].items()}
         return _adapter(kind).validate_python(values)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise _damaged(f"the {name} has wrong fields: {_first_problem(error)}") from error

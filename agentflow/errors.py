@@ -27,6 +27,7 @@ __all__ = [
     "SafeExecutionError",
     "ScriptError",
     "SessionConflictError",
+    "ShutdownError",
     "StoreError",
     "SuspendedError",
     "ToolArgumentError",
@@ -149,6 +150,30 @@ class SuspendedError(AgentFlowError):
         super().__init__(f"Session {session!r} is suspended and {what} before the next plain call.")
         self.session = session
         self.pending = pending
+
+
+class ShutdownError(AgentFlowError):
+    """An agent shuts down: no call begins any more, and one that was running stops; a later process goes on with it.
+
+    Args:
+        agent: The agent's name.
+        session: The session's id.
+        stopped: Whether the call was running; else it did not begin.
+    """
+
+    def __init__(self, agent: str, session: str, *, stopped: bool) -> None:
+        if stopped:
+            what = f"its call on session {session!r} was stopped, with everything kept that is done. Continue it in the next"
+            what += f" process: agent.resume({session!r})"
+        else:
+            what = (
+                f"so the call on session {session!r} did not begin, and nothing of it is stored. Call again in the next"
+            )
+            what += " process"
+        super().__init__(f"Agent {agent!r} is shutting down: {what}.")
+        self.agent = agent
+        self.session = session
+        self.stopped = stopped
 
 
 class ModelError(AgentFlowError):

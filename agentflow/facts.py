@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
+from agentflow.frozen import EMPTY
 from agentflow.messages import Msg, Outcome, Pending, ToolResultBlock, ToolState, ToolUseBlock
 from agentflow.specs import Usage
 
@@ -42,19 +43,21 @@ class SessionBegan(NamedTuple):
 
 
 class CallOpened(NamedTuple):
-    """A call's input was accepted (after the `PreCall` chain)."""
+    """A call's input was accepted (after the `PreCall` chain); `answer`: the chain gave the reply already."""
 
     run_id: str
     call_id: str
     messages: tuple[Msg, ...]
     max_iterations: int
+    answer: Msg | None = None
 
 
 class CallResumed(NamedTuple):
-    """A suspended run goes on in a new call."""
+    """A run that was suspended, or cut by a crash, goes on in a new call; `decisions` answer what it waited for, by key."""
 
     run_id: str
     call_id: str
+    decisions: Mapping[str, Any] = EMPTY
 
 
 class Reasoned(NamedTuple):
@@ -120,11 +123,15 @@ class RoundSuspended(NamedTuple):
 
 
 class Injected(NamedTuple):
-    """Messages joined the conversation; while a round is open they wait for its end, ordered by call index."""
+    """Messages joined the conversation; while a round is open they wait for its end, ordered by call index.
+
+    `key`: where in the run that was, if the chain that added them may run again after a crash.
+    """
 
     run_id: str
     messages: tuple[Msg, ...]
     at: int | None = None
+    key: str | None = None
 
 
 class Compacted(NamedTuple):

@@ -15,6 +15,8 @@ Messages are only ever appended, so a view of the first n messages stays true an
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, islice
+from operator import is_
 from typing import overload
 
 from agentflow.errors import TranscriptError
@@ -30,27 +32,69 @@ from agentflow.messages import (
     with_metadata,
 )
 
-__all__ = ["MessageView", "Transcript", "legalise"]
+__all__ = ["MessageView", "Transcript", "laid_behind", "legalise"]
 
 
 class MessageView(Sequence[Msg]):
-    """A read-only window on a growing list: an optional head, then the first `stop` messages. Building it is O(1).
+    """A read-only window on a growing list: an optional head, then the first `stop` messages, then an optional tail.
+
+    Building it is O(1), and so is laying something before or behind it (`with_head`, `with_tail`).
 
     Example:
         >>> [m.text for m in MessageView([Msg.user("a"), Msg.user("b")], 1, head=(Msg.system("s"),))]
         ['s', 'a']
     """
 
-    __slots__ = ("_head", "_messages", "_start", "_stop")
+    __slots__ = ("_head", "_messages", "_start", "_stop", "_tail")
 
-    def __init__(self, messages: list[Msg], stop: int, head: tuple[Msg, ...] = (), start: int = 0) -> None:
+    def __init__(
+        self,
+        messages: list[Msg],
+        stop: int,
+        head: tuple[Msg, ...] = (),
+        start: int = 0,
+        tail: tuple[Msg, ...] = (),
+    ) -> None:
         self._messages = messages
         self._stop = stop
         self._head = head
         self._start = start
+        self._tail = tail
+
+    @property
+    def head(self) -> tuple[Msg, ...]:
+        """What stands before the stored messages: the system prompt, a summary."""
+        return self._head
+
+    def with_head(self, head: tuple[Msg, ...]) -> MessageView:
+        """The same with another head."""
+        return MessageView(self._messages, self._stop, head, self._start, self._tail)
+
+    def with_tail(self, *messages: Msg) -> MessageView:
+        """The same with messages laid behind it."""
+        return MessageView(self._messages, self._stop, self._head, self._start, (*self._tail, *messages))
+
+    def shared(self, earlier: Sequence[Msg]) -> int:
+        """How many messages from the start are certainly the same as in an earlier view, without looking at them."""
+        if (
+            not isinstance(earlier, MessageView)
+            or earlier._messages is not self._messages
+            or earlier._start != self._start
+            or not (earlier._head is self._head or _same(earlier._head, self._head))
+        ):
+            return 0
+        return len(self._head) + min(self._stop, earlier._stop) - self._start
+
+    def lays_over(self, base: MessageView) -> bool:
+        """Whether this is another view with nothing but system messages before it and words of the user behind it."""
+        if self._messages is not base._messages or self._start != base._start or self._stop != base._stop:
+            return False
+        if self._head is not base._head and any(msg.role != "system" for msg in (*self._head, *base._head)):
+            return False
+        return all(map(_plain, self._tail))
 
     def __len__(self) -> int:
-        return len(self._head) + self._stop - self._start
+        return len(self._head) + self._stop - self._start + len(self._tail)
 
     @overload
     def __getitem__(self, index: int) -> Msg: ...
@@ -65,12 +109,13 @@ class MessageView(Sequence[Msg]):
         if not 0 <= index < size:
             raise IndexError("message index out of range")
         head = len(self._head)
-        return self._head[index] if index < head else self._messages[self._start + index - head]
+        if index < head:
+            return self._head[index]
+        at = self._start + index - head
+        return self._messages[at] if at < self._stop else self._tail[at - self._stop]
 
     def __iter__(self) -> Iterator[Msg]:
-        yield from self._head
-        for index in range(self._start, self._stop):
-            yield self._messages[index]
+        return chain(self._head, islice(self._messages, self._start, self._stop), self._tail)
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, Sequence) and not isinstance(other, str):
@@ -82,6 +127,20 @@ class MessageView(Sequence[Msg]):
 
     def __repr__(self) -> str:
         return f"<{len(self)} messages>"
+
+
+def _same(one: tuple[Msg, ...], other: tuple[Msg, ...]) -> bool:
+    return len(one) == len(other) and all(map(is_, one, other))
+
+
+def _plain(msg: Msg) -> bool:
+    """Whether a message is words of the user: legal behind any message but an open round."""
+    return msg.role == "user" and bool(msg.content) and all(type(block) is TextBlock for block in msg.content)
+
+
+def laid_behind(messages: Sequence[Msg], *added: Msg) -> Sequence[Msg]:
+    """The messages with more behind them; where they are a view of the history, at a cost that its length does not change."""
+    return messages.with_tail(*added) if isinstance(messages, MessageView) else (*messages, *added)
 
 
 class Transcript:
@@ -288,7 +347,9 @@ def legalise(messages: Iterable[Msg], new_id: Callable[[str], str] = fresh_id) -
     Returns:
         The legal conversation; messages that were right already are the same objects.
     """
-    given = list(messages)
+    given = tuple(messages)
+    if _is_legal(given):
+        return given
     results = _results_by_call(given)
     legal: list[Msg] = []
     used: set[str] = set()
@@ -319,6 +380,35 @@ def legalise(messages: Iterable[Msg], new_id: Callable[[str], str] = fresh_id) -
     if legal[-1].role == "assistant":
         legal[-1] = note(legal[-1], "assistant")
     return tuple(legal)
+
+
+def _is_legal(messages: tuple[Msg, ...]) -> bool:
+    """Whether nothing has to be changed; most requests pass here, and it costs a quarter of building them anew."""
+    used: set[str] = set()
+    calls: list[str] = []  # of the message before, which the next one has to answer
+    before = "system"
+    for msg in messages:
+        role, content = msg.role, msg.content
+        if not content or (calls and role != "tool") or (before == "system" and role not in ("system", "user")):
+            return False
+        if role == "tool":
+            if [getattr(block, "tool_use_id", None) for block in content] != calls or not calls:
+                return False
+            calls = []
+        else:
+            for block in content:
+                kind = type(block)
+                if kind is ToolUseBlock:
+                    if role != "assistant" or block.id in used:
+                        return False
+                    used.add(block.id)
+                    calls.append(block.id)
+                elif kind is ToolResultBlock:
+                    return False
+            if role == "system" and before != "system":
+                return False
+        before = role
+    return before in ("user", "tool") and not calls
 
 
 def note(msg: Msg, source: str) -> Msg:

@@ -36,6 +36,7 @@ FLOORS: dict[str, int] = {
     "codec": 1,
     "context": 1,
     "events": 1,
+    "event_json": 1,
     "reactive": 1,
     # F2 ports
     "hooks": 2,
@@ -73,6 +74,12 @@ HEAVY = {
     "httpx",
     "jsonschema",
     "referencing",
+    "psycopg",
+    "pyrate_limiter",
+    "cachetools",
+    "regex",
+    "stdnum",
+    "tree_sitter",
 }
 """Third parties that cost time to load; only adapters and doors know them."""
 

@@ -95,6 +95,8 @@ PUBLIC = [
     "ScriptError",
     "Session",
     "SessionConflictError",
+    "SessionInfo",
+    "SessionStore",
     "Stop",
     "StopReason",
     "Store",

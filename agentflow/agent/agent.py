@@ -25,7 +25,7 @@ from agentflow.agent.peers import QueueingAgent, asking_tool
 from agentflow.agent.registration import HookSource, ToolSource, hooks_of, tools_of
 from agentflow.agent.registry import AgentRegistry, default_agents
 from agentflow.context import RunContext, find_dep
-from agentflow.errors import ToolError, UsageError
+from agentflow.errors import ShutdownError, ToolError, UsageError
 from agentflow.events import HookEvent
 from agentflow.hooks.chain import HookSet
 from agentflow.hooks.defaults import default_hooks
@@ -35,7 +35,7 @@ from agentflow.hooks.scope import ProcessHooks, process_hooks
 from agentflow.ids import new_id as fresh_id
 from agentflow.loop.driver import Run
 from agentflow.loop.machine import State
-from agentflow.loop.run import LoopConfig, RunBase, ToolSuspended, current_turn
+from agentflow.loop.run import LoopConfig, OnUnknownOutcome, RunBase, ToolSuspended, TurnPlace, current_turn
 from agentflow.loop.saved import found_by_name, read_json
 from agentflow.loop.schedule import ToolSchedule
 from agentflow.loop.session import Session
@@ -44,9 +44,9 @@ from agentflow.loop.view import View
 from agentflow.messages import Msg, Reply
 from agentflow.ports.clock import SystemClock
 from agentflow.ports.model import Model
-from agentflow.ports.store import Store
+from agentflow.ports.store import SessionInfo, SessionStore, Store
 from agentflow.reactive import CallMono, Flux
-from agentflow.specs import Clock, ModelOptions
+from agentflow.specs import Clock, ModelOptions, Usage
 from agentflow.tools.registry import ToolRegistry
 from agentflow.tools.tool import Tool, tool
 
@@ -76,6 +76,8 @@ class Agent(QueueingAgent):
         max_iterations: Most rounds of reasoning in one run; then one summary without tools.
         schedule: How the tools of one round run.
         store: Where sessions are kept; the process's memory by default.
+        on_unknown_outcome: Who learns, when a call is resumed after a crash, of a tool that was running and is not
+            `idempotent`: `"tell"` the model; `"suspend"` a person, who answers it like an approval.
         tags: Labels; process-wide hooks are chosen by them.
         process_hooks: The process-wide hooks; the default ones by default.
         agents: Where agents that it sends to are looked up; the process's registry by default.
@@ -106,6 +108,7 @@ class Agent(QueueingAgent):
         max_iterations: int = 25,
         schedule: ToolSchedule = ToolSchedule.BY_TYPE,
         store: Store | None = None,
+        on_unknown_outcome: OnUnknownOutcome = "tell",
         tags: Iterable[str] = (),
         process_hooks: ProcessHooks = process_hooks,
         agents: AgentRegistry = default_agents,
@@ -121,6 +124,8 @@ class Agent(QueueingAgent):
             raise UsageError(
                 f"Agent {name!r}: max_iterations={max_iterations!r}; it is the number of model calls, at least 1."
             )
+        if on_unknown_outcome not in ("tell", "suspend"):
+            raise UsageError(f"Agent {name!r}: on_unknown_outcome={on_unknown_outcome!r}; it is 'tell' or 'suspend'.")
         given = hooks_of(hooks)
         from_hooks = [made for hook in given if type(hook).tools is not Hook.tools for made in hook.tools()]
         resolved = tools_of((*tools, *from_hooks))
@@ -148,6 +153,7 @@ class Agent(QueueingAgent):
             new_id,
             frozenset((tags,) if isinstance(tags, str) else tags),
             process_hooks,
+            on_unknown_outcome,
         )
         self._implicit: Session | None = None
         self._sessions: dict[str, Session] = {}
@@ -257,16 +263,21 @@ class Agent(QueueingAgent):
         deps: object = None,
         hooks: HookSource = (),
     ) -> CallMono[Reply]:
-        """Continue a suspended call: only the calls without a result run, each through the whole `PreActing` chain again.
+        """Continue a call that was suspended, or cut by a crash or a shutdown, at the first thing that is missing.
+
+        What is finished does not run again. Of a suspended call the tool calls without a result pass the whole `PreActing`
+        chain again. Of one that was cut, a model call in flight is made again, and a tool in flight is run again if it is
+        `idempotent`; else `on_unknown_outcome` says who is told.
 
         Args:
-            session: The suspended session; the implicit one by default.
+            session: The session; the implicit one by default.
             decisions: By the keys of `reply.pending`: `Approve()`, `Approve(input=...)`, `Deny(reason)` or `Answer(value)`; a
                 mapping, or pairs.
             options: As in `call`, like the rest.
 
         Raises:
-            UsageError: The session is not suspended, or decisions are missing, unknown or of a wrong type.
+            UsageError: The session holds no open call, or decisions are missing, unknown or of a wrong type.
+            ShutdownError: The agent is shutting down.
         """
 
         async def work() -> Reply:
@@ -347,6 +358,7 @@ class Agent(QueueingAgent):
     ) -> Run:
         """A run on a session that was acquired; if it cannot be, the session is released."""
         try:
+            self._check_open(session)
             machine = session.machine
             if machine.state is not State.USER_INPUT or machine.suspended:
                 raise not_open(session)
@@ -373,9 +385,13 @@ class Agent(QueueingAgent):
         check_timeout(timeout)
         await chosen.acquire(self.name)
         try:
+            self._check_open(chosen)
             machine = chosen.machine
             if machine.next() == "input":
-                raise UsageError(f"Session {chosen.id!r} is not suspended: there is nothing to resume. Call the agent.")
+                raise UsageError(
+                    f"Session {chosen.id!r} is not suspended, nor was a call on it cut: there is nothing to resume. Its "
+                    "last reply is session.messages[-1]; call the agent to go on."
+                )
             decided = decisions_of(chosen, decisions)
             check_decisions(chosen, decided, self.config.tools, _tools_behind)
             run = self._run(chosen, machine.run_id, options, timeout, deps, extra, reader, children)
@@ -383,6 +399,13 @@ class Agent(QueueingAgent):
             chosen.release()
             raise
         return run.continuing(decided)
+
+    def _check_open(self, session: Session) -> None:
+        """Refuse to begin while the agent shuts down; what a call that still runs asks for begins, and stops with it."""
+        if self.config.running.closed:
+            place = current_turn.get()
+            if place is None or place.run.over:
+                raise ShutdownError(self.name, session.id, stopped=False)
 
     def _run(
         self,
@@ -479,6 +502,29 @@ class Agent(QueueingAgent):
         found.run.interrupt(reason)
         return True
 
+    async def unfinished(self) -> list[SessionInfo]:
+        """The sessions of its store that hold a call which a crash or a shutdown has cut: `resume` each.
+
+        Sessions of sub-agents are left out, since their callers go on with them. A call that another process is running
+        looks the same: ask when no other process works on the store, or let calls wait (`SqlStore(..., on_conflict="wait")`).
+
+        Example:
+            >>> await Agent("assistant", ScriptedModel([]), store=MemoryStore()).unfinished()
+            []
+        """
+        store = self._store
+        if not isinstance(store, SessionStore):
+            return []
+        found = await store.sessions()
+        open_ids = {info.id for info in found if info.status != "idle"}
+        here = {session.id for session in (*self._sessions.values(), *filter(None, [self._implicit])) if session.busy}
+
+        def within(id: str) -> bool:  # noqa: A002
+            parts = id.split("/")
+            return any("/".join(parts[:n]) in open_ids for n in range(1, len(parts)))
+
+        return [info for info in found if info.status == "unfinished" and info.id not in here and not within(info.id)]
+
     # ---- hooks at run time
 
     @overload
@@ -567,6 +613,7 @@ class Agent(QueueingAgent):
             max_iterations=config.max_iterations,
             schedule=config.schedule,
             store=self._store,
+            on_unknown_outcome=config.on_unknown_outcome,
             tags=config.tags,
             process_hooks=config.process,
             agents=self._agents,
@@ -646,12 +693,14 @@ class Agent(QueueingAgent):
 
         about = description or self.description or f"Ask the agent {self.name}."
         _asked[ask] = self.config.tools
-        return tool(name=name or self.name, description=about, timeout=None)(found_by_name(ask))
+        # Idempotent: after a crash it is entered again, where it was.
+        return tool(name=name or self.name, description=about, timeout=None, idempotent=True)(found_by_name(ask))
 
     async def answer(self, message: str) -> str:
         """What `as_tool` does: a call in a fresh session.
 
-        Suspended, it suspends the caller, which is answered with keys such as `"t1/s1"`; then it goes on where it was.
+        Suspended, it suspends the caller, which is answered with keys such as `"t1/s1"`; then it goes on where it was. So it
+        does after a crash, if this agent or the caller has a store.
 
         Raises:
             ToolError: The call did not end with an answer that the asking model can use.
@@ -660,18 +709,38 @@ class Agent(QueueingAgent):
         if place is None:
             return self._answered(await self.call(message, session=Session.fresh()))
         caller = place.run.session
-        session = caller.inner.pop(place.use.id, None) if caller.inner else None
-        if session is None:
-            store = self._store or caller.store
-            session = Session(f"{caller.id}/{place.use.id}", store=store, new_id=self.config.new_id)
-        if place.inner is None:
+        place.asked += 1
+        session_id = f"{caller.id}/{place.use.id}" if place.asked == 1 else f"{caller.id}/{place.use.id}/{place.asked}"
+        session = (caller.inner or {}).get(place.use.id)
+        if session is None or session.id != session_id:
+            session = Session(session_id, store=self._store or caller.store, new_id=self.config.new_id)
+        if place.inner is None and not place.recovers:
             reply = await self.call(message, session=session)
         else:
-            reply = await self.resume(session, place.inner)
+            reply = await self._asked_again(message, session, place)
         if reply.outcome == "suspended":
             caller.keep_inner(place.use.id, session)
             raise ToolSuspended(self.name, reply.pending)
         return self._answered(reply)
+
+    async def _asked_again(self, message: str, session: Session, place: TurnPlace) -> Reply:
+        """Go on where the session is: it waited for a decision, or the process ended."""
+        await session.acquire(self.name)  # loads it
+        session.release()
+        machine = session.machine
+        if machine.suspended:
+            waits = [waits.id for waits in session.pending if waits.kind != "parked"]
+            decided = place.inner
+            if decided is None or any(key not in decided for key in waits):  # nobody has been asked yet
+                last = Msg.assistant("") if machine.final is None else machine.final
+                return Reply.of(last, "suspended", machine.run_id, Usage(), session.pending)
+            return await self.resume(session, {key: decided[key] for key in waits})
+        if machine.next() != "input":
+            return await self.resume(session)
+        ended = machine.ended
+        if ended is not None and ended.final is not None and ended.outcome not in ("failed", "interrupted"):
+            return Reply.of(ended.final, ended.outcome, ended.run_id, Usage(), ())
+        return await self.call(message, session=session)
 
     def _answered(self, reply: Reply) -> str:
         if reply.outcome in ("suspended", "interrupted", "denied"):

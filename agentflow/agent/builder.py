@@ -11,6 +11,7 @@ from agentflow.errors import UsageError
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.named import HookSource
 from agentflow.hooks.scope import ProcessHooks
+from agentflow.loop.run import OnUnknownOutcome
 from agentflow.loop.schedule import ToolSchedule
 from agentflow.messages import Msg
 from agentflow.ports.model import Model
@@ -97,6 +98,10 @@ class AgentBuilder(Generic[A]):
     def store(self, store: Store) -> Self:
         """Where sessions are kept."""
         return self._set(store=store)
+
+    def on_unknown_outcome(self, on_unknown_outcome: OnUnknownOutcome) -> Self:
+        """Who learns of a tool that was running when the process ended: `"tell"` the model, `"suspend"` a person."""
+        return self._set(on_unknown_outcome=on_unknown_outcome)
 
     def tags(self, *tags: str) -> Self:
         """Its labels."""

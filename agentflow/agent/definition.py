@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any, Literal, Protocol, TypeVar
 
 from pydantic import ConfigDict, with_config
-from typing_extensions import TypedDict
+from typing_extensions import NotRequired, TypedDict
 
 from agentflow.agent.queue import TurnQueue
 from agentflow.codec import msg_from_dict, msg_to_dict
@@ -15,7 +15,7 @@ from agentflow.errors import UsageError
 from agentflow.hooks.chain import HookSet
 from agentflow.hooks.defaults import default_hooks
 from agentflow.hooks.hook import Hook
-from agentflow.loop.run import LoopConfig
+from agentflow.loop.run import LoopConfig, OnUnknownOutcome
 from agentflow.loop.saved import FORMAT_VERSION, Finder, as_data, check_form, hook_names, named_function
 from agentflow.loop.schedule import ToolSchedule
 from agentflow.messages import Msg
@@ -66,6 +66,7 @@ class _AgentData(TypedDict):
     options: dict[str, Any]
     max_iterations: int
     schedule: _ScheduleData
+    on_unknown_outcome: NotRequired[OnUnknownOutcome]
     tags: list[str]
     queue_limit: int | None
     queue: dict[str, Any]
@@ -96,6 +97,7 @@ def agent_to_dict(agent: Definable) -> dict[str, Any]:
         },
         "max_iterations": config.max_iterations,
         "schedule": {"policy": config.schedule.policy, "max_concurrency": config.schedule.max_concurrency},
+        "on_unknown_outcome": config.on_unknown_outcome,
         "tags": sorted(config.tags),
         "queue_limit": agent.queue.limit,
         "queue": agent.queue.to_dict(),
@@ -142,6 +144,7 @@ def agent_from_dict(
         options=ModelOptions(**options),
         max_iterations=saved["max_iterations"],
         schedule=ToolSchedule(saved["schedule"]["policy"], saved["schedule"]["max_concurrency"]),
+        on_unknown_outcome=saved.get("on_unknown_outcome", "tell"),
         tags=saved["tags"],
         queue_limit=saved["queue_limit"],
         **rest,

@@ -17,7 +17,7 @@ from agentflow.cli.calls import call_loop, interrupting, read_events
 from agentflow.cli.chat import Chat
 from agentflow.cli.demo import run_demo
 from agentflow.cli.demo_model import WireChoice
-from agentflow.cli.event_json import event_line
+from agentflow.event_json import event_line
 from agentflow.cli.failures import EXIT_CODES, INTERRUPTED, CommandError, code_of
 from agentflow.cli.hook_table import print_hooks
 from agentflow.cli.loading import load_agent

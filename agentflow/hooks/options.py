@@ -136,15 +136,19 @@ def _threaded(call: Call) -> Call:
 def _timed(call: Call, hook: Hook, kind: type[Event]) -> Call:
     limit = cast("float", hook.timeout)
 
-    async def timed(event: Any) -> Any:
+    async def in_time(result: Any) -> Any:
         deadline = asyncio.timeout(limit)
         try:
             async with deadline:
-                return await _resolve(call(event))
+                return await _resolve(result)
         except TimeoutError as error:
             if deadline.expired():
                 raise HookTimeoutError(hook.name, kind.__name__, limit) from error
             raise
+
+    def timed(event: Any) -> Any:
+        result = call(event)
+        return in_time(result) if _is_later(result) else result
 
     return timed
 
@@ -166,17 +170,37 @@ def _legal(result: object, event: Event, kind: type[Event]) -> bool:
     return result is None or result is event or isinstance(result, (kind, *kind.verdicts))
 
 
+def _is_later(result: object) -> bool:
+    """Whether an answer has to be waited for; what a synchronous hook gives at once costs no coroutine."""
+    return not (result is None or isinstance(result, Event)) and isinstance(result, Awaitable | Observable)
+
+
 def _denying(call: Call, hook: Hook, kind: type[Event]) -> Call:
-    async def denying(event: Any) -> Any:
+    def failed(error: Exception) -> Deny:
+        return Deny(f"{hook.name} failed ({type(error).__name__}), so this is refused")
+
+    def judged(result: Any, event: Any) -> Any:
+        if _legal(result, event, kind):
+            return result
+        return Deny(f"{hook.name} failed (it answered with {type(result).__name__}), so this is refused")
+
+    async def later(result: Any, event: Any) -> Any:
         try:
-            result = await _resolve(call(event))
+            result = await _resolve(result)
         except Veto:
             raise
         except Exception as error:
-            return Deny(f"{hook.name} failed ({type(error).__name__}), so this is refused")
-        if not _legal(result, event, kind):
-            return Deny(f"{hook.name} failed (it answered with {type(result).__name__}), so this is refused")
-        return result
+            return failed(error)
+        return judged(result, event)
+
+    def denying(event: Any) -> Any:
+        try:
+            result = call(event)
+        except Veto:
+            raise
+        except Exception as error:
+            return failed(error)
+        return later(result, event) if _is_later(result) else judged(result, event)
 
     return denying
 
@@ -201,16 +225,32 @@ def _undoing(call: Call, kind: type[Event]) -> Call:
             for name, value in before.items():
                 object.__setattr__(event, name, value)
 
-    async def undoing(event: Any) -> Any:
-        before = {name: getattr(event, name) for name in event.writable}
+    async def later(result: Any, event: Any, before: dict[str, Any]) -> Any:
         try:
-            result = await _resolve(call(event))
+            result = await _resolve(result)
         except Veto:
             raise
         except Exception:
             undo(event, before)
             raise
         if not _legal(result, event, kind):  # the chain will say so; the edits go with it
+            undo(event, before)
+        return result
+
+    names = tuple(kind.writable)
+
+    def undoing(event: Any) -> Any:
+        before = {name: getattr(event, name) for name in names}
+        try:
+            result = call(event)
+        except Veto:
+            raise
+        except Exception:
+            undo(event, before)
+            raise
+        if _is_later(result):
+            return later(result, event, before)
+        if not _legal(result, event, kind):
             undo(event, before)
         return result
 

@@ -17,6 +17,7 @@ from typing import Any, TypeVar, cast, overload
 from reactivex.abc import DisposableBase
 
 from agentflow.events import Event
+from agentflow.errors import UsageError
 from agentflow.hooks.functions import FunctionHook, on
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.options import check_options
@@ -60,8 +61,13 @@ class HookScope:
         """Register a hook; the same one twice counts once.
 
         Raises:
-            UsageError: Its options cannot hold.
+            UsageError: It is no hook, or its options cannot hold.
         """
+        if not isinstance(hook, Hook):  # pyright: ignore[reportUnnecessaryIsInstance] - input from outside
+            raise UsageError(
+                f"A Hook is registered here, not {type(hook).__name__} ({hook!r:.60}). A function is registered for its "
+                "events: .on(PreActing)(function)."
+            )
         check_options(hook)
         with self._guard:
             for one in _whole(hook):

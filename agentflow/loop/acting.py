@@ -17,6 +17,7 @@ from typing import Any, Literal, cast
 
 from agentflow.errors import (
     HookContractError,
+    ShutdownError,
     ToolArgumentError,
     ToolContractError,
     ToolError,
@@ -31,6 +32,7 @@ from agentflow.loop.attempts import Hold, carefully, held_locks
 from agentflow.loop.drive import LimitPassed, TimeLimit, drive
 from agentflow.loop.pieces import Pieces, Transform
 from agentflow.loop.run import RunBase, ToolSuspended, current_turn
+from agentflow.loop.running import Halted
 from agentflow.loop.stream import Port
 from agentflow.loop.wrapping import Rewrap, sealed, wrap
 from agentflow.messages import Pending, ToolResultBlock, ToolState, ToolUseBlock, tool_result
@@ -46,6 +48,8 @@ __all__ = ["Acting", "ToolMono"]
 UNKNOWN_OUTCOME = (
     "Outcome unknown: the process ended while this tool was running. Check whether it took effect before you repeat it."
 )
+
+HALTED = "Suspended: the process ends; a later one goes on with this."
 
 
 class ToolMono(Mono[ToolResultBlock]):
@@ -110,11 +114,13 @@ class Acting:
 
     __slots__ = (
         "approval",
+        "asked",
         "attempt",
         "began",
         "delivered",
         "event",
         "failure",
+        "halted",
         "holding",
         "index",
         "inner",
@@ -122,6 +128,7 @@ class Acting:
         "original",
         "pending",
         "port",
+        "recovers",
         "result",
         "run",
         "scope",
@@ -145,13 +152,19 @@ class Acting:
         if run.resuming:
             self.approval = run.decisions.get(use.id)
             self.inner = run.decided_inside.get(use.id)
-            if self.inner is not None:  # a sub-agent behind this call was decided on: it goes on where it was
+            if (
+                self.inner is not None and use.id not in run.machine.started
+            ):  # a sub-agent behind this call was decided on: it goes on where it was
                 self.approval = Approve()
-        self.attempt = 0
+        started = run.machine.started
+        self.recovers = use.id in started if started else False
+        self.attempt = started[use.id] if self.recovers else 0
+        self.asked = 0
         self.began = 0.0
         self.opened = False
         self.vetted = False
         self.shelved = False
+        self.halted = False
         self.event: PreActing | None = None
         self.verdict: Verdict | None = None
         self.result: ToolResultBlock | None = None
@@ -189,7 +202,7 @@ class Acting:
                 await self.vet()
                 if waits is not None and self.use is not self.original and self.verdict is None and waits(self.lane):
                     return False
-            if self.verdict is None and not self.run.machine.started:
+            if self.verdict is None and not self.recovers:
                 self.result = await self._run()
             else:
                 await self.perform()
@@ -210,6 +223,7 @@ class Acting:
             committed = decided[use.id]
             self.use = committed.tool_use
             self.verdict = cast("Verdict | None", committed.verdict)
+            self.scope = run.scope_of(self.tool)
             self.opened = self.vetted = True
             return
         if isinstance(approval, Approve) and approval.input is not None:
@@ -291,10 +305,10 @@ class Acting:
         """Do what was decided: run the tool, or put a verdict's result in its place."""
         verdict = self.verdict
         if verdict is None:
-            if self.use.id in self.run.machine.started and not self._repeatable():
-                self.result = self._result(UNKNOWN_OUTCOME, "error")
-                return
-            self.result = await self._run()
+            if self.recovers and not self._repeatable():
+                self._outcome_unknown()
+            else:
+                self.result = await self._run()
         elif isinstance(verdict, Deny):
             self.result = self._result(f"Denied: {verdict.reason}", "denied")
         elif isinstance(verdict, Answer):
@@ -304,7 +318,16 @@ class Acting:
 
     def _repeatable(self) -> bool:
         tool = self.tool
-        return tool is None or tool.idempotent
+        return tool is None or tool.idempotent or isinstance(self.approval, Approve)
+
+    def _outcome_unknown(self) -> None:
+        """The process ended while the tool was running: the model is told, or a person is asked."""
+        if self.run.config.on_unknown_outcome == "tell":
+            self.result = self._result(UNKNOWN_OUTCOME, "error")
+            return
+        request = {"outcome": "unknown", "tool": self.use.name, "input": dict(self.use.input), "attempt": self.attempt}
+        self.pending = (Pending(self.original.id, "approval", request, self.use, "on_unknown_outcome"),)
+        self.result = self._result("Suspended: its outcome is unknown, and a person is asked.", "suspended")
 
     def _result(self, text: Any, state: ToolState = "success") -> ToolResultBlock:
         return tool_result(self.original.id, self.use.name, text, state)
@@ -322,6 +345,11 @@ class Acting:
             return await self._through_arounds()
         except GeneratorExit:
             raise
+        except Halted:  # a sub-agent has stopped at a safe point
+            if not run.can_halt:
+                return await self._failed(ShutdownError(run.config.view.name, run.session.id, stopped=True))
+            self.shelved = self.halted = True
+            return self._result(HALTED, "suspended")
         except asyncio.CancelledError as error:
             if run.is_cancelled():
                 raise
@@ -460,8 +488,8 @@ class Acting:
             raise cut
 
     async def _finished(self, result: ToolResultBlock, duration: float) -> None:
-        if not self.pending and not self.shelved:
-            run = self.run
+        run = self.run
+        if not self.pending and not self.shelved and not run.leaves():
             kept = run.note(ToolFinished(run.run_id, self.original.id, self.use, result, duration, self.stop))
             if kept is not None:
                 await kept

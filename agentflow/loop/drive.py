@@ -6,6 +6,7 @@ Rules:
 2. The timer is armed when the tool first suspends; a tool that never does costs no timer. It stands still while an
    event is handed to a reader.
 3. The limit cancels the task and takes the cancellation back; a cancellation from outside at the same time wins.
+4. A tool that finishes against its limit has finished; one that ignores a cancellation from outside is cancelled.
 """
 
 from __future__ import annotations
@@ -98,17 +99,24 @@ def drive(
     if limit is None:
         limit = TimeLimit(seconds)
     limit.start()
+    task = asyncio.current_task()
+    before = 0 if task is None else task.cancelling()
+    cut: asyncio.CancelledError | None = None
     try:
         while True:
             try:
                 sent = yield yielded
             except BaseException as error:
+                if isinstance(error, asyncio.CancelledError):
+                    cut = error
                 yielded = run(coro.throw, error)
             else:
                 yielded = run(coro.send, sent)
     except StopIteration as stop:
-        if limit.expired:  # it finished all the same, against its cancellation
-            limit.absorb()
+        if limit.expired and limit.absorb():  # it finished all the same, against its cancellation
+            return stop.value
+        if cut is not None and task is not None and task.cancelling() > before:  # what comes late does not count
+            raise cut from None
         return stop.value
     except asyncio.CancelledError:
         if limit.expired and limit.absorb():

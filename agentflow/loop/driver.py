@@ -16,13 +16,15 @@ from typing import Any, cast
 
 from loguru import logger
 
-from agentflow.errors import UsageError, Veto
+from agentflow.errors import ShutdownError, UsageError, Veto
 from agentflow.events import CallEnded, ErrorPhase, PostCall, PreCall
 from agentflow.facts import CallClosed, CallOpened, CallResumed, Fact, RoundClosed
-from agentflow.loop.machine import State
+from agentflow.frozen import EMPTY as NO_DECISIONS
+from agentflow.loop.machine import Machine, State
 from agentflow.loop.reasoning import as_reply, reason
 from agentflow.loop.rounds import act, in_tasks
 from agentflow.loop.run import RunBase
+from agentflow.loop.running import Halted
 from agentflow.loop.session import Carried
 from agentflow.loop.stream import Port
 from agentflow.loop.wrapping import sealed, wrap
@@ -33,25 +35,46 @@ from agentflow.verdicts import Answer, Deny, Resolution
 __all__ = ["Run"]
 
 
+_WORK = ("reason", "summary", "act")
+
+
+def _outcome_so_far(machine: Machine) -> Outcome:
+    """The outcome that a cut run had already come to: whether its last facts have stopped it."""
+    if machine.state is State.RESPONSE and machine.final is not None:
+        said = machine.final.metadata.get("synthetic")
+        if said == "denied" or said == "stopped":
+            return said
+        if machine.stop is not None:
+            return "stopped"
+    return "completed"
+
+
 class Run(RunBase):
     """One call of an agent. `execute` is the whole of it; the session must have been acquired, and is released."""
 
     input_messages: tuple[Msg, ...] = ()
     is_resume = False
+    given: Mapping[str, Resolution] = NO_DECISIONS
 
     def continuing(self, decisions: Mapping[str, Resolution]) -> Run:
-        """Make this a resume."""
+        """Make this a resume: of a suspended run, with decisions; of one that a crash has cut, with those that it had."""
+        machine = self.machine
         self.is_resume = True
-        self.resuming = True
+        self.given = decisions
+        answered = machine.suspended or machine.answers is not None
+        if not machine.suspended and machine.answers is not None:
+            decisions = machine.answers
+        self.resuming = answered and machine.state is State.TOOL_EXECUTION
         self.decisions = decisions
         inside: dict[str, dict[str, Resolution]] = {}
-        for waits in self.machine.pending:
+        for waits in machine.pending if answered else ():
             if waits.within is not None:
                 theirs = inside.setdefault(waits.within, {})
                 if waits.id in decisions:
                     theirs[waits.id.removeprefix(f"{waits.within}/")] = decisions[waits.id]
         self.decided_inside = inside
-        self.iteration = self.machine.iteration
+        self.iteration = machine.iteration
+        self.outcome = _outcome_so_far(machine)
         carried = self.session.carried
         if carried is not None and carried.run_id == self.run_id:
             self.seq, self.fact_list, self._state = carried.seq, carried.facts, carried.state
@@ -69,13 +92,17 @@ class Run(RunBase):
         """
         self.task = task = asyncio.current_task()
         if self.reader is None and task is not None:
+            if task.cancelling():
+                await self._take_pending()
             self.base = task.cancelling()
         self.session.run = self
         timer = None
         if self.timeout is not None:
             timer = asyncio.get_running_loop().call_later(self.timeout, self._expire)
         started = self.monotonic()
+        running = self.config.running
         try:
+            running.begin(self)
             try:
                 final = await self._begin()
                 if final is None:
@@ -94,6 +121,8 @@ class Run(RunBase):
             except GeneratorExit:
                 self.cut()
                 raise
+            except Halted:
+                raise await self._halted() from None
             except BaseException as error:
                 return await self._wind_up(error)
             if self.chains[CallEnded] is None and self.port is None:
@@ -103,16 +132,26 @@ class Run(RunBase):
             return reply
         finally:
             self.over = True
+            running.end(self)
             if timer is not None:
                 timer.cancel()
             if self.reader is not None:
                 self.reader.run = None
-            if self.machine.suspended:
+            if self.machine.suspended or (self.halting and self.machine.state is not State.USER_INPUT):
                 state = self._state if self._context is None else self._context.state
                 self.session.carried = Carried(self.run_id, self.seq, self.fact_list, state)
             # The run and its context would keep each other until the collector comes.
             self._context = self._frame = None
             self.session.release()
+
+    async def _take_pending(self) -> None:
+        """A cancellation that is on its way to the task came before this call, which must not take it for its own."""
+        try:
+            await asyncio.sleep(0)
+        except BaseException:
+            self.over = True
+            self.session.release()
+            raise
 
     # ---- the beginning
 
@@ -121,7 +160,7 @@ class Run(RunBase):
         if self.config.system is not None:
             self.head = await self._system()
         if self.is_resume:
-            await self.record(CallResumed(self.run_id, self.call_id))
+            await self.record(CallResumed(self.run_id, self.call_id, self.given))
             self.holding = False
             return None
         messages = self.input_messages
@@ -138,7 +177,11 @@ class Run(RunBase):
                     self.outcome = "denied"
                     await self.hand_over(event, self.port)
                     return self.say(decided.verdict.reason, "denied")
-        kept = self.note(CallOpened(self.run_id, self.call_id, messages, self.config.max_iterations))
+        answer: Msg | None = None
+        if event is not None and event.decision is not None and isinstance(event.decision.verdict, Answer):
+            answer = as_reply(event.decision.verdict.value, event.decision.hook, "PreCall", self.config.new_id)
+        opened = CallOpened(self.run_id, self.call_id, messages, self.config.max_iterations, answer)
+        kept = self.note(opened, "injected", *self.let_go()) if self.held else self.note(opened)
         cut = None if kept is None else await self.keep(kept)
         self.holding = False
         if event is not None:
@@ -147,8 +190,8 @@ class Run(RunBase):
             raise cut
         if self.held:
             await self.let_in()
-        if event is not None and event.decision is not None and isinstance(event.decision.verdict, Answer):
-            return as_reply(event.decision.verdict.value, event.decision.hook, "PreCall", self.config.new_id)
+        if answer is not None:
+            return answer
         return await self._through_arounds(event) if self.hooks.wraps else None
 
     async def _system(self) -> tuple[Msg, ...]:
@@ -219,6 +262,8 @@ class Run(RunBase):
             if self.interrupting is not None:  # a tool may have swallowed the cancellation
                 self.notice_interrupt()
             action = machine.next()
+            if (self.halting or self.parent is not None) and action in _WORK and self.halts():
+                raise Halted
             if action == "reason" or action == "summary":
                 await reason(self, action)
             elif action == "act":
@@ -288,6 +333,25 @@ class Run(RunBase):
         else:
             await self.fire(CallEnded, self.port, outcome, error, self.usage)
 
+    async def _halted(self) -> BaseException:
+        """The call has stopped at a safe point: keep what is done, end, and leave the rest to a later process.
+
+        Returns:
+            What to raise: to the caller an error, to the tool of the call that asked a signal.
+        """
+        error = ShutdownError(self.config.view.name, self.session.id, stopped=True)
+        try:
+            await self.let_in()
+            if self.landed or self.unwritten:
+                await self.fire_landed()
+        except GeneratorExit:
+            raise
+        except BaseException as problem:
+            self.absorb(problem)
+            self._attach(error, problem)
+        await self._end("interrupted", error)
+        return error if self.parent is None else Halted()
+
     async def _wind_up(self, error: BaseException) -> Reply:
         """The call was cut or has failed: make the history legal, tell of it, end.
 
@@ -304,12 +368,16 @@ class Run(RunBase):
         cut = cut or isinstance(error, KeyboardInterrupt | SystemExit)
         outcome: Outcome = "interrupted" if cut else "failed"
         timed_out = self.timed_out() if reason is not None else None
-        shown = timed_out or (None if reason is not None else error)
+        left: Exception | None = None
+        if self.leaving and reason is not None:
+            left = ShutdownError(self.config.view.name, self.session.id, stopped=True)
+        shown = left or timed_out or (None if reason is not None else error)
         try:
-            if self.held and self.machine.run_id == self.run_id:
-                await self.let_in()
-            await self.settle()
-            await self._close_history(outcome)
+            if not self.leaves():
+                if self.held and self.machine.run_id == self.run_id:
+                    await self.let_in()
+                await self.settle()
+                await self._close_history(outcome)
         except GeneratorExit:
             raise
         except BaseException as problem:
@@ -323,8 +391,8 @@ class Run(RunBase):
             self._attach(error, problem)
             if isinstance(problem, asyncio.CancelledError) and not isinstance(error, asyncio.CancelledError):
                 raise problem from error
-        if timed_out is not None:
-            raise timed_out
+        if left is not None or timed_out is not None:
+            raise left or timed_out or error
         if reason is not None:
             final = self.partial or self.say(f"(interrupted: {reason})", "interrupted")
             return Reply.of(final, "interrupted", self.run_id, self.usage, ())
@@ -383,7 +451,7 @@ class Run(RunBase):
         """End without a chance to wait: the loop is gone. The history is made legal; hooks are not called."""
         machine = self.machine
         self.over = True
-        if machine.state is State.USER_INPUT or machine.run_id != self.run_id or machine.suspended:
+        if machine.state is State.USER_INPUT or machine.run_id != self.run_id or machine.suspended or self.leaves():
             return
         if machine.transcript.open_round:
             self._record_now(self._closing_round())

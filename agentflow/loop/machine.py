@@ -85,11 +85,14 @@ class Machine:
 
     __slots__ = (
         "_late",
+        "answers",
         "call_id",
         "compacted",
         "decided",
+        "ended",
         "final",
         "finished",
+        "injected",
         "iteration",
         "limited",
         "max_iterations",
@@ -120,6 +123,9 @@ class Machine:
         self.stop: str | None = None
         self.pending: tuple[Pending, ...] = ()
         self.suspended = False
+        self.ended: CallClosed | None = None  # how the last call ended
+        self.answers: dict[str, Any] | None = None  # the decisions on what was pending, until they are used up
+        self.injected: tuple[str, ...] = ()  # keys of what was injected since the last decision
         self.compacted: tuple[int, tuple[Msg, ...]] | None = None
         self.state_kept: Mapping[str, Any] = EMPTY
         self._late: list[Msg] = []
@@ -142,6 +148,8 @@ class Machine:
         if state is State.TOOL_EXECUTION:
             return "act"
         if state is State.ASSISTANT:
+            if self.final is not None:
+                return "respond"
             return "reason" if self.iteration < self.max_iterations else "summary"
         return "respond" if state is State.RESPONSE else "input"
 
@@ -195,14 +203,18 @@ class Machine:
         self.max_iterations = fact.max_iterations
         self.iteration = 0
         self.limited = False
-        self.final = None
+        self.final = fact.answer
         self.stop = None
+        self.answers = None
+        self.injected = ()
         self.state = State.ASSISTANT
         return ()
 
     def on_resumed(self, fact: CallResumed) -> tuple[Msg, ...]:
         """Fold a `CallResumed`."""
         self.call_id = fact.call_id
+        if self.suspended:  # else it goes on after a crash, with the decisions that it has
+            self.answers = dict(fact.decisions)
         self.suspended = False
         return ()
 
@@ -211,6 +223,8 @@ class Machine:
         self.iteration = fact.iteration
         self.limited = self.limited or fact.summary
         self.stop = fact.stop
+        if self.injected:
+            self.injected = ()
         msg = fact.message
         if not fact.accepted:
             return self._reject(fact)
@@ -245,6 +259,8 @@ class Machine:
     def on_tool_started(self, fact: ToolStarted) -> tuple[Msg, ...]:
         """Fold a `ToolStarted`."""
         self.started[fact.tool_use_id] = fact.attempt
+        if self.answers:  # an approval is for one time
+            self.answers.pop(fact.tool_use_id, None)
         return ()
 
     def on_tool_finished(self, fact: ToolFinished) -> tuple[Msg, ...]:
@@ -262,6 +278,8 @@ class Machine:
         self.finished = {}
         self.pending = ()
         self.suspended = False
+        self.answers = None
+        self.injected = ()
         stop = fact.stop if fact.stop is not None else self.stop
         if stop is not None:
             self.answer_with(stop, fact.run_id)
@@ -279,14 +297,20 @@ class Machine:
         """Fold a `RoundSuspended`."""
         self.pending = fact.pending
         self.suspended = True
+        self.answers = None
+        self.injected = ()
         for waits in fact.pending:
             if waits.within is not None:  # the call had begun; it is vetted and entered again
                 self.decided.pop(waits.within, None)
                 self.started.pop(waits.within, None)
+            else:  # likewise, where nobody knows how it ended; that it has started stays true
+                self.decided.pop(waits.id, None)
         return ()
 
     def on_injected(self, fact: Injected) -> tuple[Msg, ...]:
         """Fold an `Injected`."""
+        if fact.key is not None:
+            self.injected = (*self.injected, fact.key)
         if self.state is State.RESPONSE:
             self._late.extend(fact.messages)
             return ()
@@ -318,10 +342,13 @@ class Machine:
             self._late = []
             for msg in added:
                 self.transcript.inject(msg)
+        self.ended = fact
         self.final = None
         self.stop = None
         self.pending = ()
         self.suspended = False
+        self.answers = None
+        self.injected = ()
         self.state = State.USER_INPUT
         return added
 

@@ -10,15 +10,15 @@ from loguru import logger
 from agentflow.chunks import ModelChunk, fold
 from agentflow.context import as_messages
 from agentflow.errors import HookContractError, Veto
-from agentflow.events import ErrorPhase, Event, PostReasoning, PreReasoning, Purpose, ReasoningChunk
-from agentflow.facts import Injected, Reasoned, RoundSuspended
+from agentflow.events import ErrorPhase, Event, Origin, PostReasoning, PreReasoning, Purpose, ReasoningChunk
+from agentflow.facts import Fact, Injected, Reasoned, RoundSuspended
 from agentflow.loop.run import RunBase, one_call
 from agentflow.loop.wrapping import Attempts, ModelFlux, close_stream, keep_using, sealed, wrap
 from agentflow.messages import Msg, Pending, ToolUseBlock, message, with_metadata
 from agentflow.ports.model import Model, ModelRequest, resolve_model
 from agentflow.reactive import Flux
 from agentflow.specs import Usage
-from agentflow.transcript import legalise
+from agentflow.transcript import MessageView, laid_behind, legalise
 from agentflow.verdicts import Again, Answer, Decided, Deny, Stop, Suspend, Verdict
 
 __all__ = ["reason"]
@@ -34,14 +34,15 @@ async def reason(run: RunBase, purpose: Purpose) -> None:
     machine, config, chains = run.machine, run.config, run.chains
     run.iteration = machine.iteration + 1
     transcript = machine.transcript
-    messages: Sequence[Msg] = machine.request_view(run.head)
+    base = machine.request_view(run.head)
+    messages: Sequence[Msg] = base
     legal = transcript.sendable and machine.compacted is None
     specs = config.specs
     if purpose == "summary":
-        messages = (*messages, summary_prompt(run))
+        messages = laid_behind(messages, summary_prompt(run))
         specs = ()
     if run.transient:
-        messages, run.transient, legal = (*messages, *run.transient), (), False
+        messages, run.transient = laid_behind(messages, *run.transient), ()
     model = config.model
     asked = ModelRequest(messages, specs, run.options, model if isinstance(model, str) else model.name)
     event: PreReasoning | None = None
@@ -57,9 +58,11 @@ async def reason(run: RunBase, purpose: Purpose) -> None:
                 model = event.model
             asked = ModelRequest(event.input_messages, tuple(event.tools), event.options, event.model)
         if len(transcript) > stored or run.transient:  # injected by the chain: part of this request
-            asked.messages = (*asked.messages, *transcript.since(stored), *run.transient)
+            asked.messages = laid_behind(asked.messages, *transcript.since(stored), *run.transient)
             run.transient = ()
-        legal = legal and asked.messages is messages
+    messages = asked.messages
+    if messages is not base:
+        legal = legal and isinstance(messages, MessageView) and messages.lays_over(base)
     if not legal:
         asked.messages = legalise(asked.messages, config.new_id)
     run.holding = True
@@ -86,7 +89,8 @@ async def reason(run: RunBase, purpose: Purpose) -> None:
     chain = chains[PostReasoning]
     if run.port is None and purpose == "reason" and (chain is None or chain.passes(reply)):
         run.seq += 1
-        kept = run.note(Reasoned(run.run_id, run.iteration, reply, one_call(reply.usage), duration_ms))
+        reasoned = Reasoned(run.run_id, run.iteration, reply, one_call(reply.usage), duration_ms)
+        kept = run.note(reasoned, "injected", *run.let_go()) if run.held else run.note(reasoned)
         if kept is not None:
             await kept
         run.holding = False
@@ -99,7 +103,9 @@ async def reason(run: RunBase, purpose: Purpose) -> None:
 async def _show(run: RunBase, asked: ModelRequest, purpose: Purpose) -> Event | None:
     """Fire `PreReasoning`, and tell of what its hooks have injected before anything else happens."""
     values = (asked.messages, asked.tools, asked.model, asked.options, purpose)
+    run.repeatable, run.injections = f"{run.iteration}:reasoning", 0
     event = await run.fire(PreReasoning, run.port, *values)
+    run.repeatable = ""
     if run.landed or run.unwritten:
         await run.fire_landed()
     return event
@@ -237,7 +243,7 @@ async def _failed(run: RunBase, error: Exception) -> Msg:
 
 async def keep_partial(run: RunBase, chunks: Sequence[ModelChunk]) -> None:
     """Store what had been said when the call was cut, marked; half tool calls are dropped."""
-    if not chunks:
+    if not chunks or run.leaves():  # what is left open is asked again
         return
     partial = fold(chunks, new_id=run.config.new_id)
     content = tuple(b for b in partial.content if not isinstance(b, ToolUseBlock))
@@ -269,18 +275,17 @@ async def _judge(run: RunBase, reply: Msg, purpose: Purpose, duration_ms: float,
 
 async def _store(run: RunBase, reasoned: Reasoned, verdict: Verdict | None, hook: str) -> None:
     """Make a judged reply a fact."""
+    also: tuple[Fact, ...] = ()
+    origin: Origin = "injected"
     if isinstance(verdict, Again):
         follow_up = _follow_up(verdict, hook, run.config.new_id)
-        await run.record(reasoned._replace(accepted=False, follow_up=follow_up), "superseded")
-        if follow_up:
-            run.landed = (*run.landed, (follow_up, "again"))
+        reasoned, origin = reasoned._replace(accepted=False, follow_up=follow_up), "superseded"
     elif isinstance(verdict, Stop):
         run.outcome = "stopped"
-        await run.record(reasoned._replace(stop=verdict.reason))
-    else:
-        await run.record(reasoned)
-        if isinstance(verdict, Suspend):
-            await _park(run, verdict, hook)
+        reasoned = reasoned._replace(stop=verdict.reason)
+    elif isinstance(verdict, Suspend):
+        also = (_parked(run, reasoned, verdict, hook),)
+    await run.record(reasoned, origin, *also, *run.let_go())
     await run.let_in()
 
 
@@ -291,10 +296,10 @@ def _without_calls(msg: Msg) -> Msg:
     return message("assistant", content, msg.id, msg.metadata, msg.usage, msg.finish_reason)
 
 
-async def _park(run: RunBase, verdict: Suspend, hook: str) -> None:
-    pending = tuple(Pending(use.id, "approval", verdict.request, use, hook) for use in run.machine.open_calls)
-    parked = pending or (Pending("call", "parked", verdict.request, None, hook),)
-    await run.record(RoundSuspended(run.run_id, parked))
+def _parked(run: RunBase, reasoned: Reasoned, verdict: Suspend, hook: str) -> RoundSuspended:
+    uses = () if reasoned.summary else reasoned.message.tool_uses
+    pending = tuple([Pending(use.id, "approval", verdict.request, use, hook) for use in uses])
+    return RoundSuspended(run.run_id, pending or (Pending("call", "parked", verdict.request, None, hook),))
 
 
 def _follow_up(verdict: Again, hook: str, new_id: Callable[[str], str]) -> tuple[Msg, ...]:

@@ -16,9 +16,10 @@ from typing import Any, cast
 
 from agentflow.errors import Veto
 from agentflow.events import PostToolRound, PreToolRound
-from agentflow.facts import RoundClosed, RoundSuspended
+from agentflow.facts import Fact, RoundClosed, RoundSuspended
 from agentflow.loop.acting import Acting
 from agentflow.loop.run import RunBase, current_turn
+from agentflow.loop.running import Halted
 from agentflow.loop.stream import Channel, ChannelPort, Port
 from agentflow.loop.wrapping import sealed, wrap
 from agentflow.messages import Pending, ToolResultBlock, ToolState, ToolUseBlock, tool_result
@@ -101,7 +102,7 @@ async def in_tasks(run: RunBase, works: Sequence[Work], limit: int) -> None:
 class _Round:
     """A round while it runs."""
 
-    __slots__ = ("actings", "calls", "results", "run", "stop", "suspended")
+    __slots__ = ("actings", "calls", "halted", "results", "run", "stop", "suspended")
 
     def __init__(self, run: RunBase, calls: tuple[ToolUseBlock, ...]) -> None:
         self.run = run
@@ -110,6 +111,7 @@ class _Round:
         self.suspended: dict[str, tuple[Pending, ...]] = {}
         self.actings: dict[str, Acting] = {}
         self.stop: str | None = run.machine.stop
+        self.halted = False
 
     def answer_rest(self, text: str, state: ToolState) -> None:
         """Give every call without a result this one."""
@@ -136,16 +138,27 @@ class _Round:
         return "write" if tool is None else tool.lane
 
     async def run_calls(self) -> None:
-        """Run what has no result yet, batch by batch."""
-        run = self.run
+        """Run what has no result yet."""
         calls = [call for call in self.calls if call.id not in self.results] if self.results else self.calls
+        if self.stop is None:
+            await self._run_batches(calls)
+            return
+        # Said before a crash: what had begun is ended, nothing else begins.
+        stop, self.stop = self.stop, None
+        try:
+            await self._run_batches([call for call in calls if call.id in self.run.machine.started])
+        finally:
+            self.stop = stop
+
+    async def _run_batches(self, calls: Sequence[ToolUseBlock]) -> None:
+        run = self.run
         if len(calls) == 1 and not self._needs_task(calls[0]):
             await self.one(calls[0], self.calls.index(calls[0]), run.port, None)
             return
         schedule = run.config.schedule
         batches = schedule.batches(calls, self.lane_of)
         deferred: list[ToolUseBlock] = []
-        while (batches or deferred) and self.stop is None and not self.suspended:
+        while (batches or deferred) and self.stop is None and not self.suspended and not self.halted:
             if not batches:
                 batches, deferred = [[call] for call in deferred], []
             batch = batches.pop(0)
@@ -160,6 +173,8 @@ class _Round:
             else:
                 works = [self._work(call, waits, deferred) for call in batch]
                 await in_tasks(run, works, schedule.max_concurrency)
+            if run.halts() and len(self.results) < len(run.machine.transcript.open_round):
+                self.halted = True
         for call in deferred:  # its PreActing has been shown, and its lane does not come any more
             acting = self.actings[call.id]
             await acting.dismiss(self.stop)
@@ -179,7 +194,7 @@ class _Round:
 
     def _work(self, call: ToolUseBlock, waits: Callable[[Lane], bool], deferred: list[ToolUseBlock]) -> Work:
         async def work(port: Port | None) -> None:
-            if self.stop is None:
+            if self.stop is None and not self.halted:
                 index = self.calls.index(call)
                 current_turn.set(self.acting(call, index, port))
                 if not await self.one(call, index, port, waits):
@@ -211,6 +226,8 @@ class _Round:
             raise
         if acting.pending:
             self.suspended[call.id] = acting.pending
+        elif acting.halted:
+            self.halted = True
         elif acting.result is not None:
             self.results[call.id] = acting.result
         if acting.stop is not None and self.stop is None:
@@ -235,6 +252,9 @@ async def act(run: RunBase) -> None:
         await _close(run, round_)
         run.tell_results("stopped")
         return
+    if not round_.calls:  # a crash came between its last result and its end
+        await _finish(run, round_)
+        return
     opened = False
     try:
         opened = True
@@ -244,7 +264,9 @@ async def act(run: RunBase) -> None:
         if run.chains[PreToolRound] is None and run.port is None:
             run.seq += 1
         else:
+            run.repeatable, run.injections = f"{run.iteration}:round", 0
             event = cast("PreToolRound | None", await run.fire(PreToolRound, run.port, round_.calls))
+            run.repeatable = ""
             if event is not None and event.decision is not None:
                 verdict, hook = event.decision.verdict, event.decision.hook
         if verdict is None:
@@ -305,7 +327,7 @@ async def _through_arounds(run: RunBase, round_: _Round, event: PreToolRound | N
             for result in cast("Sequence[ToolResultBlock]", results):
                 if result.tool_use_id in known and result.state != "suspended":
                     round_.results[result.tool_use_id] = result
-        if not round_.suspended and round_.stop is None:
+        if not round_.suspended and round_.stop is None and not round_.halted:
             round_.answer_rest("(no result)", "error")
 
     await in_tasks(run, [wrapped], 1)
@@ -313,6 +335,9 @@ async def _through_arounds(run: RunBase, round_: _Round, event: PreToolRound | N
 
 async def _finish(run: RunBase, round_: _Round) -> None:
     """All calls are answered or suspended: the Post chain, then the facts, then the event for the reader."""
+    if round_.halted and not round_.suspended:
+        await run.fire(PostToolRound, run.port, run.machine.transcript.open_round, round_.ordered())
+        raise Halted
     if round_.stop is not None:
         round_.answer_rest("Not run: the call was stopped.", "denied")
     event: PostToolRound | None = None
@@ -354,17 +379,16 @@ async def _settle(run: RunBase, round_: _Round, park: tuple[Pending, ...]) -> No
         return
     told = not round_.suspended
     round_.answer_rest("Not run: the call was stopped.", "denied")
-    await _close(run, round_)
+    await _close(run, round_, *([RoundSuspended(run.run_id, park)] if park else ()))
     if not told:  # a Stop on a round with suspended calls: they are answered, and somebody has to tell
         run.tell_results("stopped")
-    if park:
-        await run.record(RoundSuspended(run.run_id, park))
 
 
-async def _close(run: RunBase, round_: _Round) -> None:
+async def _close(run: RunBase, round_: _Round, *also: Fact) -> None:
     if round_.stop is not None:
         run.outcome = "stopped"
-    kept = run.note(RoundClosed(run.run_id, run.config.new_id("msg_"), round_.ordered(), round_.stop))
+    closed = RoundClosed(run.run_id, run.config.new_id("msg_"), round_.ordered(), round_.stop)
+    kept = run.note(closed, "injected", *also)
     if kept is not None:
         await kept
 
@@ -383,4 +407,5 @@ async def _cut(run: RunBase, round_: _Round, error: BaseException, opened: bool)
                 await run.fire(PostToolRound, run.port, run.machine.transcript.open_round, round_.ordered())
         finally:
             round_.stop = None
-            await _close(run, round_)
+            if not run.leaves():
+                await _close(run, round_)

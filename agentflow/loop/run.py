@@ -13,8 +13,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, Protocol, TypeAlias
 
 from loguru import logger
 
@@ -22,12 +22,13 @@ from agentflow.chunks import ModelChunk, fold
 from agentflow.context import AgentView, RunContext, StateMap
 from agentflow.errors import CallTimeoutError, UsageError
 from agentflow.events import CallEnded, Error, ErrorPhase, Event, Frame, MessagesAdded, Origin, PreActing, PreToolRound
-from agentflow.facts import Compacted, Fact, Injected
+from agentflow.facts import Compacted, Fact, Injected, Reasoned
 from agentflow.frozen import EMPTY, FrozenDict
 from agentflow.hooks.chain import Chain, HookSet, run_chain
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.scope import ProcessHooks, process_hooks
 from agentflow.loop.machine import Machine
+from agentflow.loop.running import Running
 from agentflow.loop.schedule import ToolSchedule
 from agentflow.loop.session import Session
 from agentflow.loop.stream import READING, ForwardPort, Port
@@ -39,7 +40,7 @@ from agentflow.tools.tool import Tool
 from agentflow.transcript import legalise
 from agentflow.verdicts import Recover, Resolution
 
-__all__ = ["LoopConfig", "RunBase", "ToolSuspended", "TurnPlace", "current_turn"]
+__all__ = ["LoopConfig", "OnUnknownOutcome", "RunBase", "ToolSuspended", "TurnPlace", "current_turn"]
 
 
 class TurnPlace(Protocol):
@@ -51,6 +52,10 @@ class TurnPlace(Protocol):
     use: ToolUseBlock
     inner: Mapping[str, Resolution] | None
     """What was decided for the calls of a sub-agent that is suspended behind this one."""
+    recovers: bool
+    """Whether it was started before the process ended, and is run again."""
+    asked: int
+    """How many sub-agents it has asked."""
 
 
 class ToolSuspended(Exception):  # noqa: N818 - a signal from a sub-agent to the call that it is the tool of
@@ -96,6 +101,10 @@ current_turn: ContextVar[TurnPlace | None] = ContextVar("agentflow_turn", defaul
 System = str | Msg | Callable[[RunContext], "str | Msg | Awaitable[str | Msg | None] | None"] | None
 
 
+OnUnknownOutcome: TypeAlias = Literal["tell", "suspend"]
+"""Who learns of a tool that was running when the process ended: `"tell"` the model, `"suspend"` a person."""
+
+
 @dataclass(slots=True, frozen=True)
 class LoopConfig:
     """What an agent gives the loop: settled when the agent is built, shared by all its runs."""
@@ -113,6 +122,8 @@ class LoopConfig:
     new_id: Callable[[str], str]
     tags: frozenset[str] = frozenset()
     process: ProcessHooks = process_hooks
+    on_unknown_outcome: OnUnknownOutcome = "tell"
+    running: Running = field(default_factory=Running)
 
 
 class RunBase:
@@ -136,7 +147,15 @@ class RunBase:
     task: asyncio.Task[Any] | None = None
     base = 0
     over = False
+    halting = False
+    leaving = False
+    can_halt = True
+    """Whether it is kept, so that it can be gone on with."""
     unwritten: tuple[Fact, ...] = ()
+    repeatable = ""
+    """Where in the run this is, while a chain is running that may run again after a crash."""
+    injections = 0
+    """How often that chain has injected something."""
     _context: RunContext | None = None
     _state: StateMap | None = None
     _frame: Frame | None = None
@@ -334,26 +353,57 @@ class RunBase:
         results = next(msg for msg in reversed(stored) if msg.role == "tool")
         self.landed = (((results,), origin), *self.landed)
 
-    def note(self, fact: Fact, origin: Origin = "injected") -> Awaitable[None] | None:
+    def note(self, fact: Fact, origin: Origin = "injected", *also: Fact) -> Awaitable[None] | None:
         """Make a fact true: into the store, then into the machine; messages that landed are told of later.
+
+        What hooks have injected while it was decided is written with it, all or none: a decision that is a fact is never
+        taken again.
+
+        Args:
+            fact: The fact.
+            origin: Where messages come from that land with it.
+            also: Facts that are true with it.
 
         Returns:
             An awaitable only where the store needs time.
         """
         session = self.session
-        if session.store is None:
+        if session.store is None and not also:
             landed = self.machine.apply(fact)
-        else:
-            kept = session.record(fact)
-            if not isinstance(kept, tuple):
-                return self._noted(fact, kept, origin)
-            landed = kept
-        self.fact_list.append(fact)
-        if landed:
-            self.landed = (*self.landed, (landed, origin))
+            self.fact_list.append(fact)
+            if landed or origin != "injected":
+                self._tell(fact, landed, origin)
+            return None
+        facts = (*self._asked_for(), fact, *also) if self.unwritten else (fact, *also)
+        kept = session.record(*facts)
+        if not isinstance(kept, list):
+            return self._noted(facts, kept, fact, origin)
+        self._took(facts, kept, fact, origin)
         return None
 
-    async def _noted(self, fact: Fact, kept: Awaitable[tuple[Msg, ...]], origin: Origin) -> None:
+    def _asked_for(self) -> tuple[Fact, ...]:
+        """What plain functions have asked for, as far as it belongs to the code that is running here."""
+        turn = current_turn.get()
+        mine = turn.index if turn is not None and turn.run is self else None
+        asked = [fact for fact in self.unwritten if mine is None or getattr(fact, "at", None) in (None, mine)]
+        self.unwritten = tuple([fact for fact in self.unwritten if fact not in asked])
+        return tuple(asked)
+
+    def _took(self, facts: Sequence[Fact], landed: Sequence[tuple[Msg, ...]], fact: Fact, origin: Origin) -> None:
+        """Facts have become true."""
+        self.fact_list.extend(facts)
+        for one, messages in zip(facts, landed, strict=True):
+            self._tell(one, messages, origin if one is fact else "injected")
+
+    def _tell(self, fact: Fact, landed: tuple[Msg, ...], origin: Origin) -> None:
+        if landed:
+            self.landed = (*self.landed, (landed, origin))
+        if isinstance(fact, Reasoned) and fact.follow_up:
+            self.landed = (*self.landed, (fact.follow_up, "again"))
+
+    async def _noted(
+        self, facts: Sequence[Fact], kept: Awaitable[list[tuple[Msg, ...]]], fact: Fact, origin: Origin
+    ) -> None:
         """Wait for the store; a cancellation waits with it, since what was decided and shown must not be lost."""
         writing = asyncio.ensure_future(kept)
         cut: asyncio.CancelledError | None = None
@@ -362,10 +412,7 @@ class RunBase:
                 await asyncio.wait([writing])
             except asyncio.CancelledError as error:
                 cut = error
-        landed = writing.result()
-        self.fact_list.append(fact)
-        if landed:
-            self.landed = (*self.landed, (landed, origin))
+        self._took(facts, writing.result(), fact, origin)
         if cut is not None:
             raise cut
 
@@ -378,9 +425,9 @@ class RunBase:
             return error
         return None
 
-    async def record(self, fact: Fact, origin: Origin = "injected") -> None:
+    async def record(self, fact: Fact, origin: Origin = "injected", *also: Fact) -> None:
         """`note`, and wait for it."""
-        kept = self.note(fact, origin)
+        kept = self.note(fact, origin, *also)
         if kept is not None:
             await kept
 
@@ -460,6 +507,28 @@ class RunBase:
         if loop is not None:
             # Later, and not here: a task that cancels itself would be hit at an await behind the run's end.
             loop.call_soon_threadsafe(self._cancel_driver)
+
+    def halt(self) -> None:
+        """Stop at the next safe point, and leave the call open; see `agentflow.agent.shutdown`."""
+        self.halting = True
+
+    def leave(self, reason: str) -> None:
+        """End the call at once, and leave it open as a crash would."""
+        self.halting = self.leaving = True
+        self.interrupt(reason)
+
+    def halts(self) -> bool:
+        """Whether this call, or one that it belongs to, is to stop at its next safe point."""
+        return self.halting or (self.parent is not None and self.parent.halts())
+
+    def leaves(self) -> bool:
+        """Whether this call, or one that it belongs to, is being left as it is: nothing more is stored."""
+        return self.leaving or (self.parent is not None and self.parent.leaves())
+
+    @property
+    def session_id(self) -> str:
+        """The id of its session."""
+        return self.session.id
 
     def _loop(self) -> asyncio.AbstractEventLoop | None:
         return None if self.task is None else self.task.get_loop()
@@ -558,10 +627,21 @@ class RunBase:
             return
         turn = current_turn.get()
         fact = Injected(self.run_id, marked, turn.index if turn is not None and turn.run is self else None)
+        if self.repeatable:
+            key = f"{self.repeatable}:{self.injections}"
+            self.injections += 1
+            if key in self.machine.injected:
+                return
+            fact = fact._replace(key=key)
         if self.holding:
             self.held = (*self.held, fact)
         else:
             self._note_later(fact)
+
+    def let_go(self) -> tuple[Fact, ...]:
+        """Hand over what was injected while there was no place for it yet, to be written with what makes the place."""
+        held, self.held = self.held, ()
+        return held
 
     async def let_in(self) -> None:
         """Store what was injected while there was no place for it yet."""
@@ -581,9 +661,9 @@ class RunBase:
     async def settle(self) -> None:
         """Write what plain functions have asked for, in their order."""
         while self.unwritten:
-            fact, *rest = self.unwritten
-            self.unwritten = tuple(rest)
-            await self.record(fact)
+            *_, fact = self.unwritten
+            self.unwritten = self.unwritten[:-1]
+            await self.record(fact)  # with what was asked for before it
 
     def approve(self, tool_use_id: str) -> None:
         """See `RunContext.approve`."""

@@ -213,27 +213,30 @@ class Session(FairLine):
             self.inner = {}
         self.inner[tool_use_id] = session
 
-    def record(self, fact: Fact) -> tuple[Msg, ...] | Awaitable[tuple[Msg, ...]]:
-        """Keep a fact and take it in; an awaitable only where the store needs time."""
+    def record(self, *facts: Fact) -> list[tuple[Msg, ...]] | Awaitable[list[tuple[Msg, ...]]]:
+        """Keep facts, all or none, and take them in; an awaitable only where the store needs time.
+
+        Returns:
+            For each fact the messages that landed with it.
+        """
         if self.store is not None:
-            kept = self.keep(fact)
+            kept = self.keep(*facts)
             if kept is not None:
-                return self._applied(fact, kept)
-        return self.machine.apply(fact)
+                return self._applied(facts, kept)
+        return [self.machine.apply(fact) for fact in facts]
 
-    async def _applied(self, fact: Fact, kept: Awaitable[None]) -> tuple[Msg, ...]:
+    async def _applied(self, facts: tuple[Fact, ...], kept: Awaitable[None]) -> list[tuple[Msg, ...]]:
         await kept
-        return self.machine.apply(fact)
+        return [self.machine.apply(fact) for fact in facts]
 
-    def keep(self, fact: Fact) -> Awaitable[None] | None:
-        """Write a fact to the store, and with it what has changed in the session's state."""
-        facts: tuple[Fact, ...] = (fact,)
-        if len(self.state) and isinstance(fact, RoundClosed | RoundSuspended | CallClosed):
+    def keep(self, *facts: Fact) -> Awaitable[None] | None:
+        """Write facts to the store, and with them what has changed in the session's state."""
+        if len(self.state) and isinstance(facts[-1], RoundClosed | RoundSuspended | CallClosed):
             values = self._state_values()
             if values != self.machine.state_kept:
                 changed = StateKept(values)
                 self.machine.apply(changed)
-                facts = (changed, fact)
+                facts = (changed, *facts)
         if self._versioned is None:
             return None if self.store is None else self.store.append(self.id, facts)
         writes = self._writes

@@ -10,9 +10,9 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, Literal, TypeVar, Unpack, cast, overload
 
-from pydantic import ConfigDict, with_config
+from pydantic import ConfigDict, Field, with_config
 from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
 from typing_extensions import TypedDict
 
@@ -294,7 +294,7 @@ class _TurnData(TypedDict):
     id: str
     tool: str
     arguments: dict[str, Any]
-    timeout: float | None
+    timeout: Annotated[float, Field(gt=0)] | None
     tags: list[str]
     metadata: dict[str, Any]
     approval: _ResolutionData | None

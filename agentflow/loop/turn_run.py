@@ -38,6 +38,7 @@ __all__ = ["TurnRun", "make_host", "make_run", "run_turn"]
 class TurnRun(RunBase):
     """What runs a turn that no model asked for: no conversation, nothing stored; events, hooks, context and cost as ever."""
 
+    can_halt = False
     stop: str | None = None
     """A hook of `PostActing` wants the queue to end."""
     route: Callable[[BoundTool], Awaitable[object]] | None = None
@@ -50,9 +51,9 @@ class TurnRun(RunBase):
         if isinstance(value, BoundTool) and self.route is not None:
             await self.route(value)
 
-    def note(self, fact: Fact, origin: Any = "injected") -> None:
+    def note(self, fact: Fact, origin: Any = "injected", *also: Fact) -> None:
         """There is no session to keep it; the trace reads it."""
-        self.fact_list.append(fact)
+        self.fact_list.extend((fact, *also))
 
     def inject(self, messages: tuple[Msg, ...], keep: bool, source: str) -> None:
         """See `RunContext.inject`."""

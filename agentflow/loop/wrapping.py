@@ -51,10 +51,12 @@ def wrap(
         keep: Where the work can do more than run: a plain operator of one hook must not take that from the next.
     """
     for around, hook in reversed((run.hooks if scope is None else scope).arounds(kind)):
-        if hook.only_tools and kind is PreActing and not concerns_tool(hook, event.tool_use):
+        if kind is PreActing and hook.only_tools and not concerns_tool(hook, event.tool_use):
             continue
         wrapped = _wrapped(around, hook, kind, event, source)
-        if wrapped is not source and keep is not None:
+        if wrapped is source:
+            continue
+        if keep is not None:
             wrapped = keep(wrapped, source, partial(_wrapped, around, hook, kind, event))
         source = wrapped
     return source
@@ -66,7 +68,7 @@ def _wrapped(around: Any, hook: Hook, kind: type[Any], event: Any, source: Any) 
     except Exception as error:
         error.add_note(f"raised by hook {hook.name} (priority {hook.priority}) on {kind.__name__}")
         raise
-    if wrapped is None:
+    if wrapped is source or wrapped is None:
         return source
     if not hasattr(wrapped, "subscribe"):
         raise HookContractError(

@@ -13,7 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Literal, NamedTuple, Protocol, Self, TypeAlias, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, Self, TypeAlias, cast, runtime_checkable
 
 from agentflow.codec import SavedSession, fact_key, session_from_dict, session_to_dict
 from agentflow.errors import SessionConflictError, StoreError
@@ -37,11 +37,13 @@ __all__ = [
     "Store",
     "conflict",
     "imported_facts",
+    "inner_sessions",
     "no_point",
     "no_session",
     "status_after",
     "taken",
     "told_otherwise",
+    "waiting_inside",
 ]
 
 SessionStatus: TypeAlias = Literal["idle", "unfinished", "suspended"]
@@ -232,6 +234,27 @@ def status_after(facts: Sequence[Fact]) -> SessionStatus | None:
     return None
 
 
+def waiting_inside(facts: Sequence[Fact]) -> tuple[str, ...]:
+    """The tool calls behind which sub-agents wait: such a one's session is kept as `"session/tool-use id"`."""
+    if status_after(facts) != "suspended":
+        return ()
+    last = next((fact for fact in reversed(facts) if isinstance(fact, RoundSuspended)), None)
+    found = () if last is None else [waits.within for waits in last.pending if waits.within is not None]
+    return tuple(dict.fromkeys(found))
+
+
+def inner_sessions(data: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The saved sessions of sub-agents that wait inside a saved session, by tool-use id.
+
+    Raises:
+        StoreError: They are of no such form.
+    """
+    found: object = data.get("inner") or {}
+    if not isinstance(found, Mapping):
+        raise StoreError("A saved session's inner= must be an object of saved sessions: save the session again.")
+    return cast("Mapping[str, Any]", found)
+
+
 def imported_facts(saved: SavedSession) -> tuple[Fact, ...]:
     """A saved session as facts alone."""
     facts: tuple[Fact, ...] = saved.facts
@@ -324,6 +347,9 @@ class MemoryStore(SessionStore):
         if not 1 <= stop <= len(facts):
             raise no_point(session_id, at or 0, len(facts))
         self._free(new_id).add(facts[:stop])
+        for use_id in waiting_inside(facts[:stop]):
+            if f"{session_id}/{use_id}" in self._journals:
+                await self.fork(f"{session_id}/{use_id}", f"{new_id}/{use_id}")
 
     async def rename(self, session_id: str, new_id: str) -> None:
         """Give a session another id."""
@@ -339,13 +365,19 @@ class MemoryStore(SessionStore):
 
     async def export(self, session_id: str) -> dict[str, Any]:
         """A session as JSON-compatible data."""
-        return session_to_dict(SavedSession(session_id, (), tuple(self._existing(session_id).facts)))
+        facts = tuple(self._existing(session_id).facts)
+        data = session_to_dict(SavedSession(session_id, (), facts))
+        inner = [use_id for use_id in waiting_inside(facts) if f"{session_id}/{use_id}" in self._journals]
+        return {**data, "inner": {i: await self.export(f"{session_id}/{i}") for i in inner}} if inner else data
 
     async def import_(self, data: Mapping[str, Any], session_id: str | None = None) -> str:
         """Take in what `export` or `Session.to_dict` made."""
         saved = session_from_dict(data)
         name = saved.id if session_id is None else session_id
+        inner = inner_sessions(data)
         self._free(name).add(imported_facts(saved))
+        for use_id, session in inner.items():
+            await self.import_(session, f"{name}/{use_id}")
         return name
 
     def _existing(self, session_id: str) -> _Journal:

@@ -26,7 +26,17 @@ from agentflow.codec import SavedSession, fact_from_json, session_from_dict, ses
 from agentflow.errors import StoreError, UsageError
 from agentflow.facts import Fact
 from agentflow.ids import new_id
-from agentflow.ports.store import Claim, SessionInfo, SessionStore, imported_facts, no_session, status_after, taken
+from agentflow.ports.store import (
+    Claim,
+    SessionInfo,
+    SessionStore,
+    imported_facts,
+    inner_sessions,
+    no_session,
+    status_after,
+    taken,
+    waiting_inside,
+)
 from agentflow.state.engine import Database
 from agentflow.state.faults import explain
 from agentflow.state.journal import (
@@ -187,6 +197,10 @@ class SqlStore(SessionStore):
             f"Forking session {session_id!r}",
             takes=new_id,
         )
+        facts = await self.load(new_id)
+        for use_id in waiting_inside(facts):
+            if await self.load(f"{session_id}/{use_id}"):
+                await self.fork(f"{session_id}/{use_id}", f"{new_id}/{use_id}")
 
     async def rename(self, session_id: str, new_id: str) -> None:
         """Give a session another id."""
@@ -217,7 +231,13 @@ class SqlStore(SessionStore):
         facts = await self.load(session_id)
         if not facts:
             raise no_session(session_id)
-        return session_to_dict(SavedSession(session_id, (), tuple(facts)))
+        data = session_to_dict(SavedSession(session_id, (), tuple(facts)))
+        inner = {
+            use_id: await self.export(f"{session_id}/{use_id}")
+            for use_id in waiting_inside(facts)
+            if await self.load(f"{session_id}/{use_id}")
+        }
+        return {**data, "inner": inner} if inner else data
 
     async def import_(self, data: Mapping[str, Any], session_id: str | None = None) -> str:
         """Take in what `export` or `Session.to_dict` made; see `SessionStore.import_`."""
@@ -233,7 +253,10 @@ class SqlStore(SessionStore):
             except Stale:
                 raise taken(name) from None
 
+        inner = inner_sessions(data)
         await self._do(write, f"Importing session {name!r}", takes=name)
+        for use_id, session in inner.items():
+            await self.import_(session, f"{name}/{use_id}")
         return name
 
     # ---- leases

@@ -27,7 +27,7 @@ from agentflow import (
     on,
     tool,
 )
-from agentflow.cli.event_json import event_line, event_to_dict
+from agentflow.event_json import event_line, event_to_dict
 from agentflow.testing import ScriptedModel
 
 USE = ToolUseBlock("t1", "add", {"a": 1})

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from eventlog import history, use
 
-from agentflow import Agent, CallTimeoutError, Hook, Reply, Session, ToolEmitter, Transcript, fold_events, tool
+from agentflow import Agent, CallTimeoutError, Hook, Reply, Session, ToolEmitter, Transcript, fold_events, on, tool
 from agentflow.events import (
     CallEnded,
     Event,
@@ -445,3 +445,26 @@ async def test_partial_words_are_kept() -> None:
 
 async def _wait_call(agent: Agent, session: Session) -> Reply:
     return await agent.call("go", session=session)
+
+
+async def test_a_cancellation_at_the_end_of_a_call_cuts_the_next_one() -> None:
+    """A cancellation that arrives while a call ends is not lost: the task's next call raises it and fires nothing."""
+
+    @on(CallEnded)
+    def cut(event: CallEnded) -> None:
+        seen.append(event)
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+
+    seen: list[CallEnded] = []
+    agent = Agent("a", ScriptedModel(["one", "two"]), hooks=[cut])
+
+    async def both() -> None:
+        await agent.call("one")
+        await agent.call("two")
+
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.create_task(both())
+    assert [event.outcome for event in seen] == ["completed"]
+    assert not agent.session().busy

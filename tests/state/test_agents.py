@@ -452,3 +452,28 @@ async def test_stored_facts_that_do_not_fit_together(store: SessionStore) -> Non
     with pytest.raises(StoreError, match=r"facts of session 's' do not fit together .*store\.fork\('s', 'new-id', at="):
         await agent.call("1", session="s")
     assert (await agent.call("1", session="t")).text == "1"
+
+
+async def test_a_sub_agent_that_waits_comes_along(store: SessionStore) -> None:
+    """Fork, export and import take the session of a sub-agent that waits inside with them: resumed, it goes on where it was."""
+    paid: list[int] = []
+
+    @tool(requires_approval=True)
+    async def pay(cents: int) -> str:
+        """Pay."""
+        paid.append(cents)
+        return "paid"
+
+    def agents(*, begun: bool) -> Agent:
+        inner: list[Any] = ["It is paid."] if begun else [use("i1", "pay", cents=5), "It is paid."]
+        outer: list[Any] = ["All done."] if begun else [use("t1", "clerk", message="pay 5"), "All done."]
+        clerk = Agent("clerk", ScriptedModel(inner), tools=[pay], store=store)
+        return Agent("boss", ScriptedModel(outer), tools=[clerk.as_tool()], store=store)
+
+    reply = await agents(begun=False).call("Pay", session="s")
+    assert [waits.id for waits in reply.pending] == ["t1/i1"]
+    await store.fork("s", "fork")
+    await store.import_(json.loads(json.dumps(await store.export("s"))), "copy")
+    for session in ("fork", "copy", "s"):
+        assert (await agents(begun=True).resume(session, {"t1/i1": Approve()})).text == "All done."
+    assert paid == [5, 5, 5]

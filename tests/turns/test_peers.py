@@ -426,28 +426,32 @@ async def test_a_call_may_ask_an_agent_that_asks_back(agents: AgentRegistry) -> 
 async def test_two_full_queues_that_fill_each_other(agents: AgentRegistry) -> None:
     """Turns of two agents that wait for a place with the other: the second is refused instead of waiting for ever."""
     outcomes: list[str] = []
-    both = asyncio.Barrier(2)
+    begun: list[str] = []
+    go = asyncio.Event()
 
     @tool(timeout=None)
     async def pass_on(me: str, to: str) -> str:
-        await both.wait()
+        begun.append(me)
+        await go.wait()
         try:
-            await agents[me].send(to, saying("filler"))  # type: ignore[attr-defined]
+            await agents[me].send(to, saying("more"))  # type: ignore[attr-defined]
             outcomes.append("sent")
         except QueueFullError:
             outcomes.append("full")
         return me
 
-    ann = talker(agents, "ann", tools=[say, pass_on], queue_limit=1)
-    bob = talker(agents, "bob", tools=[say, pass_on], queue_limit=1)
-    first = await bob.send("ann", Turn(pass_on, {"me": "ann", "to": "bob"}))
-    second = await ann.send("bob", Turn(pass_on, {"me": "bob", "to": "ann"}))
-    while not both.n_waiting:
-        await asyncio.sleep(0)
-    await bob.queue.put(saying("x")) if not len(bob.queue) else None
-    await ann.queue.put(saying("y")) if not len(ann.queue) else None
-    await asyncio.wait_for(asyncio.gather(first, second), 5)
-    assert outcomes.count("full") >= 1
+    boss = talker(agents, "boss")
+    for name in ("ann", "bob"):
+        talker(agents, name, tools=[say, pass_on], queue_limit=1)
+    first = await boss.send("ann", Turn(pass_on, {"me": "ann", "to": "bob"}))
+    second = await boss.send("bob", Turn(pass_on, {"me": "bob", "to": "ann"}))
+    await settle()
+    assert begun == ["ann", "bob"]
+    for name in begun:
+        await boss.send(name, saying("filler"), wait=False)
+    go.set()
+    assert await asyncio.wait_for(asyncio.gather(first, second), 5) == ["ann", "bob"]
+    assert outcomes == ["full", "sent"]
 
 
 async def test_an_agent_with_a_tool_named_ask(agents: AgentRegistry) -> None:

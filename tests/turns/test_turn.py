@@ -257,6 +257,69 @@ def test_a_tool_that_finishes_against_its_cancellation() -> None:
     assert run_virtual(main()) == ("all the same", StopReason.COMPLETED, 0)
 
 
+def test_a_stream_that_ignores_its_cancellation() -> None:
+    """It is closed at its next value: no tool can work on past its limit."""
+
+    @tool(timeout=5)
+    async def deaf() -> AsyncIterator[int]:
+        for i in range(100):
+            try:
+                await asyncio.sleep(2)
+            except asyncio.CancelledError:
+                pass
+            yield i
+
+    async def main() -> Any:
+        turn, got = Turn(deaf), list[int]()
+        with pytest.raises(TurnTimeoutError):
+            async for value in turn.yielding():
+                got.append(value)
+        task = asyncio.current_task()
+        assert task is not None
+        return got, turn.stop_reason, task.cancelling()
+
+    assert run_virtual(main()) == ([0, 1, 2], StopReason.TIMEOUT, 0)
+
+
+@pytest.mark.parametrize("retries", [0, 3])
+def test_a_tool_that_ignores_a_cancellation_from_outside(retries: int) -> None:
+    """Whoever cancelled gets a cancelled turn; what the tool returns late counts for nothing."""
+
+    @tool(retries=retries)
+    async def deaf() -> str:
+        try:
+            await asyncio.sleep(100)
+        except asyncio.CancelledError:
+            await asyncio.sleep(1)
+        return "late"
+
+    async def main() -> Any:
+        turn = Turn(deaf)
+        task = asyncio.create_task(turn.returning())  # type: ignore[arg-type]
+        await asyncio.sleep(1)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        return turn.stop_reason, turn.output
+
+    assert run_virtual(main()) == (StopReason.CANCELLED, None)
+
+
+async def test_a_tool_with_time_limits_of_its_own() -> None:
+    """`asyncio.timeout` inside a tool is the tool's business, and no cancellation of the turn."""
+
+    @tool
+    async def patient() -> str:
+        try:
+            async with asyncio.timeout(0.001):
+                await asyncio.Event().wait()
+        except TimeoutError:
+            return "gave up"
+        return ""
+
+    assert await Turn(patient).returning() == "gave up"
+
+
 # ---- retries
 
 

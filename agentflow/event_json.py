@@ -1,4 +1,4 @@
-"""Events as JSON: one object each, for `agentflow run --json` and for whoever logs events.
+"""Events as JSON: one object each, for `agentflow run --json`, for streams of other processes, and for whoever logs events.
 
 Rules:
 

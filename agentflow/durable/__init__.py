@@ -1,0 +1,1 @@
+"""Calls that outlive their process, run by any of several workers: `agentflow.durable.agent.DurableAgent`."""

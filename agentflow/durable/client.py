@@ -1,0 +1,426 @@
+"""`DurableClient`: submits calls to agents that workers run, and follows them, from any process.
+
+Rules:
+
+1. What is submitted under one run id is one run: a second submission finds the first one, and is refused if it asks for
+   something else.
+2. A client holds nothing: whatever it knows is in the database, so any client can go on where another one stopped.
+3. Waiting is looking again, every `poll` seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from functools import partial
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar, cast
+
+from dbos import DBOS, DBOSClient, EnqueueOptions, WorkflowSerializationFormat, WorkflowStatus
+
+from agentflow.agent.checks import check_timeout, input_of
+from agentflow.durable.tables import Tables
+from agentflow.durable.words import (
+    Request,
+    RunEvent,
+    RunInfo,
+    RunStatus,
+    decisions_out,
+    error_in,
+    reply_in,
+    run_of,
+    segment_id,
+    segment_number,
+)
+from agentflow.errors import AgentFlowError, NotRegisteredError, StoreError, UsageError
+from agentflow.ids import new_id
+from agentflow.messages import Msg, Pending, Reply
+from agentflow.reactive import CallMono, Flux
+from agentflow.verdicts import Resolution
+
+__all__ = ["APPLICATION", "QUEUE", "VERSION", "WORKFLOW", "DurableClient", "connect"]
+
+T = TypeVar("T")
+
+WORKFLOW: Final = "agentflow.call"
+QUEUE: Final = "agentflow-"
+"""The queue of an agent is this and its name."""
+
+VERSION: Final = "agentflow"
+"""The version of the program, for DBOS: one for ever, so that a deploy strands nothing. What is stored has forms of its own."""
+
+APPLICATION: Final = "agentflow"
+"""The application, for DBOS."""
+
+_LONGEST = 200
+_WAITING = ("ENQUEUED", "DELAYED", "PENDING")
+
+
+class DurableClient:
+    """Calls agents that run in workers.
+
+    Args:
+        database_url: `"sqlite:///agentflow.db"` (workers on one machine) or `"postgresql+psycopg://user:password@host/db"`.
+        poll: How often to look for news, in seconds.
+
+    Raises:
+        StoreError: The database cannot be used.
+
+    Example:
+        >>> async with DurableClient("sqlite:///agentflow.db") as client:
+        ...     run_id = await client.submit("assistant", "Tidy up", session="ada", run_id="tidy-1")
+        ...     [info.status for info in await client.runs()]
+        ['queued']
+    """
+
+    def __init__(self, database_url: str, *, poll: float = 0.1) -> None:
+        if not poll > 0:
+            raise UsageError(f"poll={poll}: it is seconds and must be above 0.")
+        self._url = database_url
+        self._poll = poll
+        self._tables: Tables | None = None
+        self._dbos: DBOSClient | None = None
+        self._opening = asyncio.Lock()
+
+    # ---- submitting
+
+    async def submit(
+        self,
+        agent: str,
+        input: str | Msg | Sequence[Msg],  # noqa: A002 - the contract's word
+        *,
+        session: str | None = None,
+        run_id: str | None = None,
+        timeout: float | None = None,
+    ) -> str:
+        """Hand a call to the workers, and return.
+
+        Args:
+            agent: The agent's name.
+            input: What the user says.
+            session: The session's id; calls on one session are run one at a time, in order. A session of its own by default.
+            run_id: Names the run; submitted twice, it is run once.
+            timeout: Seconds from now; a call that has not ended then ends with a `CallTimeoutError`. The time in the queue
+                counts.
+
+        Returns:
+            The run's id.
+
+        Raises:
+            UsageError: An argument cannot be used, or the id is another run's.
+            StoreError: The database cannot be used.
+        """
+        check_timeout(timeout)
+        name = new_id("run_") if run_id is None else _checked(run_id, "run_id")
+        place = name if session is None else _checked(session, "session")
+        tables, _ = await self._open()
+        deadline = None if timeout is None else await asyncio.to_thread(tables.now) + timeout
+        request = Request(name, agent, place, input_of(input, new_id), None, deadline, timeout)
+        await self._enqueue(name, request)
+        return name
+
+    def call(
+        self,
+        agent: str,
+        input: str | Msg | Sequence[Msg],  # noqa: A002
+        *,
+        session: str | None = None,
+        run_id: str | None = None,
+        timeout: float | None = None,
+    ) -> CallMono[Reply]:
+        """`submit`, and wait for the `result`. Cancelling the wait leaves the run alone: see `cancel`."""
+
+        async def work() -> Reply:
+            return await self.result(await self.submit(agent, input, session=session, run_id=run_id, timeout=timeout))
+
+        return CallMono(work, f"client.call({agent!r}, ...)")
+
+    def ask(
+        self,
+        agent: str,
+        message: str | Msg | Sequence[Msg],
+        *,
+        session: str | None = None,
+        run_id: str | None = None,
+        timeout: float | None = None,
+    ) -> CallMono[Reply]:
+        """`call`, under the name that it has between agents."""
+        return self.call(agent, message, session=session, run_id=run_id, timeout=timeout)
+
+    async def decide(self, run_id: str, decisions: Mapping[str, Resolution], *, timeout: float | None = None) -> None:
+        """Answer what a suspended run waits for; it goes on in some worker, and `result` waits for what comes of it.
+
+        Args:
+            run_id: The run.
+            decisions: By the keys of `reply.pending`: `Approve()`, `Deny(reason)`, `Answer(value)`.
+            timeout: Seconds from now, as in `submit`.
+
+        Raises:
+            UsageError: The run does not wait, the decisions do not fit, or it was decided otherwise a moment ago.
+        """
+        check_timeout(timeout)
+        newest = await self._newest(run_id)
+        asked = _input_of(newest)
+        pending = _pending_of(newest)
+        if pending is None:
+            raise UsageError(f"Run {run_id!r} does not wait for a decision: it is {_info(newest, newest).status}.")
+        tables, _ = await self._open()
+        deadline = None if timeout is None else await asyncio.to_thread(tables.now) + timeout
+        request = Request(
+            run_id, asked["agent"], asked["session"], (), decisions_out(run_id, decisions, pending), deadline, timeout
+        )
+        await self._enqueue(segment_id(run_id, segment_number(newest.workflow_id) + 1), request)
+
+    async def cancel(self, run_id: str, reason: str = "cancelled") -> bool:
+        """End a run, wherever it is: its reply's outcome is `interrupted`.
+
+        One that is being run is interrupted within the worker's `poll`. One that waits in a queue ends when its turn comes,
+        without being run; one that waits for a decision is closed.
+
+        Returns:
+            Whether there was something to end.
+
+        Raises:
+            UsageError: There is no such run.
+        """
+        newest = await self._newest(run_id)
+        pending = _pending_of(newest)
+        if newest.status not in _WAITING and pending is None:
+            return False
+        tables, _ = await self._open()
+        await asyncio.to_thread(tables.cancel, run_id, reason)
+        if pending is not None:
+            asked = _input_of(newest)
+            request = Request(run_id, asked["agent"], asked["session"], (), {})
+            await self._enqueue(segment_id(run_id, segment_number(newest.workflow_id) + 1), request)
+        return True
+
+    async def resume(self, run_id: str) -> bool:
+        """Put a run that was given up as lost back into its queue.
+
+        Returns:
+            Whether it was one.
+        """
+        newest = await self._newest(run_id)
+        if newest.status not in ("MAX_RECOVERY_ATTEMPTS_EXCEEDED", "CANCELLED"):
+            return False
+        _, client = await self._open()
+        queue = QUEUE + _input_of(newest)["agent"]
+        await self._in_thread(client.resume_workflow, newest.workflow_id, queue_name=queue)
+        return True
+
+    # ---- following
+
+    def result(self, run_id: str) -> CallMono[Reply]:
+        """Wait until a run has ended, or waits for a decision.
+
+        Raises:
+            UsageError: There is no such run.
+            CallTimeoutError: Its time was up.
+            RunFailedError: It failed in its worker.
+        """
+
+        async def work() -> Reply:
+            newest = await self._newest(run_id)
+            while newest.status in _WAITING:
+                await asyncio.sleep(self._poll)
+                newest = await self._newest(run_id)
+            return _reply_of(run_id, newest)
+
+        return CallMono(work, f"client.result({run_id!r})")
+
+    def stream(self, run_id: str, since: int = 0) -> Flux[RunEvent]:
+        """The events of a run, those that happened before included; it ends when the run has ended, or waits for a decision.
+
+        Args:
+            run_id: The run.
+            since: Hand out what comes after the event of this `seq`.
+
+        Raises:
+            UsageError: There is no such run.
+
+        Example:
+            >>> [event.seq async for event in client.stream("tidy-1", since=2)]
+            [3, 4, 5]
+        """
+        return Flux(lambda: self._events(run_id, since))
+
+    async def _events(self, run_id: str, since: int) -> AsyncIterator[RunEvent]:
+        tables, _ = await self._open()
+        last = since
+        while True:
+            over = (await self._newest(run_id)).status not in _WAITING  # asked first: what is there then is all
+            while batches := await asyncio.to_thread(tables.events, run_id, last):
+                for batch in batches:
+                    for seq, data in enumerate(json.loads(batch.body), batch.first):
+                        if seq > last:
+                            last = seq
+                            yield RunEvent(run_id, seq, data["type"], data)
+            if over:
+                return
+            await asyncio.sleep(self._poll)
+
+    async def runs(self, *, agent: str | None = None, limit: int = 100) -> list[RunInfo]:
+        """The runs, the newest first.
+
+        Args:
+            agent: Only this agent's.
+            limit: At most so many.
+        """
+        _, client = await self._open()
+        found = await self._in_thread(
+            client.list_workflows,
+            name=WORKFLOW,
+            queue_name=None if agent is None else QUEUE + agent,
+            limit=limit * 2,
+            sort_desc=True,
+        )
+        newest: dict[str, WorkflowStatus] = {}
+        first: dict[str, WorkflowStatus] = {}
+        for status in found:
+            run_id = run_of(status.workflow_id)
+            there = newest.get(run_id)
+            if there is None or segment_number(status.workflow_id) > segment_number(there.workflow_id):
+                newest[run_id] = status
+            first[run_id] = status
+        return [_info(newest[run_id], first[run_id]) for run_id in list(newest)[:limit]]
+
+    async def run(self, run_id: str) -> RunInfo:
+        """One run.
+
+        Raises:
+            UsageError: There is no such run.
+        """
+        segments = await self._segments(run_id)
+        return _info(segments[-1], segments[0])
+
+    # ---- the database
+
+    async def _enqueue(self, workflow_id: str, request: Request) -> None:
+        _, client = await self._open()
+        options: EnqueueOptions = {
+            "workflow_name": WORKFLOW,
+            "queue_name": QUEUE + request.agent,
+            "workflow_id": workflow_id,
+            "queue_partition_key": request.session,
+            "app_version": VERSION,
+            "application_name": APPLICATION,
+            "serialization_type": WorkflowSerializationFormat.PORTABLE,
+        }
+        await self._in_thread(client.enqueue, options, request.to_dict())
+        (there,) = await self._statuses(workflow_ids=[workflow_id])
+        if not request.same_as(_input_of(there)):
+            what = "was submitted with another call" if segment_number(workflow_id) == 1 else "was decided otherwise"
+            raise UsageError(f"Run {request.run_id!r} {what} before; that one stays. A new run needs an id of its own.")
+
+    async def _segments(self, run_id: str) -> list[WorkflowStatus]:
+        found = await self._statuses(workflow_id_prefix=run_id)
+        mine = [status for status in found if run_of(status.workflow_id) == run_id]
+        if not mine:
+            raise UsageError(f"There is no run {run_id!r} in this database; client.runs() lists them.")
+        return sorted(mine, key=lambda status: segment_number(status.workflow_id))
+
+    async def _newest(self, run_id: str) -> WorkflowStatus:
+        return (await self._segments(run_id))[-1]
+
+    async def _statuses(self, **which: Any) -> list[WorkflowStatus]:
+        _, client = await self._open()
+        return await self._in_thread(client.list_workflows, name=WORKFLOW, **which)
+
+    async def _open(self) -> tuple[Tables, DBOSClient]:
+        async with self._opening:
+            if self._tables is None or self._dbos is None:
+                self._tables = await asyncio.to_thread(Tables, self._url)
+                self._dbos = await self._in_thread(connect, self._tables.dbos_url)
+            return self._tables, self._dbos
+
+    async def _in_thread(self, work: Callable[..., T], *given: Any, **named: Any) -> T:
+        try:
+            return await asyncio.to_thread(partial(work, *given, **named))
+        except AgentFlowError:
+            raise
+        except Exception as error:  # any: DBOS has its own, SQLAlchemy's and the drivers'
+            said = str(error).strip().splitlines() or [type(error).__name__]
+            raise StoreError(
+                f"The database of durable runs could not do it: {said[0]} Check that it can be reached and written to."
+            ) from error
+
+    async def close(self) -> None:
+        """Close the connections; the client may be used again."""
+        tables, client = self._tables, self._dbos
+        self._tables = self._dbos = None
+        if client is not None:
+            await asyncio.to_thread(client.destroy)
+        if tables is not None:
+            await asyncio.to_thread(tables.dispose)
+
+    async def __aenter__(self) -> Self:
+        await self._open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+def connect(url: str) -> DBOSClient:
+    """A client of DBOS; its tables are made where they are not there."""
+    DBOS.migrate(url)
+    return DBOSClient(system_database_url=url, application_name=APPLICATION, retry_connection_errors=False)
+
+
+def _checked(name: str, what: str) -> str:
+    if not name or len(name) > _LONGEST or not name.isprintable() or (what == "run_id" and "/" in name):
+        raise UsageError(
+            f"{what}={name!r:.80}: it has 1 to {_LONGEST} printable characters{', and no slash' if what == 'run_id' else ''}."
+        )
+    return name
+
+
+# ---- what DBOS says of a workflow
+
+
+def _input_of(status: WorkflowStatus) -> Mapping[str, Any]:
+    given = status.input
+    if given is None or not given["args"]:
+        raise StoreError(f"The request of workflow {status.workflow_id!r} is missing or damaged.")
+    return cast("Mapping[str, Any]", given["args"][0])
+
+
+def _pending_of(status: WorkflowStatus) -> tuple[Pending, ...] | None:
+    """What a run waits for; None: it does not."""
+    output = cast("Mapping[str, Any] | None", status.output) if status.status == "SUCCESS" else None
+    return reply_in(output).pending if output is not None and output["outcome"] == "suspended" else None
+
+
+def _reply_of(run_id: str, status: WorkflowStatus) -> Reply:
+    agent = _input_of(status)["agent"]
+    output = cast("Mapping[str, Any] | None", status.output)
+    if status.status != "SUCCESS" or output is None:
+        said = f"{status.status}: {status.error}" if status.error else f"its workflow is {status.status}"
+        raise error_in(run_id, agent, {"kind": "WorkerError", "said": said, "timeout": None})
+    failed = output.get("error")
+    if failed is not None:
+        raise error_in(run_id, agent, failed)
+    return reply_in(output)
+
+
+def _info(newest: WorkflowStatus, first: WorkflowStatus) -> RunInfo:
+    asked = _input_of(newest)
+    output = cast("Mapping[str, Any] | None", newest.output) if newest.status == "SUCCESS" else None
+    outcome = None if output is None else output["outcome"]
+    statuses: dict[str, RunStatus] = {"ENQUEUED": "queued", "DELAYED": "queued", "PENDING": "running", "SUCCESS": "ended"}
+    status: RunStatus = "suspended" if outcome == "suspended" else statuses.get(newest.status, "lost")
+    return RunInfo(
+        run_of(newest.workflow_id),
+        asked["agent"],
+        asked["session"],
+        status,
+        outcome,
+        (first.created_at or 0) / 1000,
+        (newest.updated_at or 0) / 1000,
+        newest.executor_id,
+        newest.recovery_attempts or 0,
+    )

@@ -1,0 +1,97 @@
+"""A run's events on their way into the database: in batches, never one by one.
+
+Rules:
+
+1. An event is written a moment after it happened (`EVERY`), with all that came since the last write.
+2. What is written is what was handed over: a decision is there only after its fact is.
+3. Where writing is slower than the run, the run waits (`MOST` events); where it fails, the run goes on without.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+from loguru import logger
+
+from agentflow.durable.tables import Batch, Tables, Taken
+from agentflow.errors import StoreError
+from agentflow.event_json import Json, event_to_dict
+from agentflow.events import HookEvent
+
+__all__ = ["Publisher"]
+
+EVERY = 0.1
+MOST = 1000
+_IN_SESSION = ("input_messages", "history", "tools", "accumulated_message")
+"""What the session or the events before hold already: with it, the events of a run would grow with the square of its length."""
+
+
+class Publisher:
+    """Writes the events of one attempt at a run.
+
+    Args:
+        tables: Where to.
+        run_id: The run.
+        worker: Whose attempt it is.
+    """
+
+    def __init__(self, tables: Tables, run_id: str, worker: str) -> None:
+        self._tables = tables
+        self._run_id = run_id
+        self._worker = worker
+        self._waiting: list[dict[str, Json]] = []
+        self._attempt = 0
+        self._last = 0
+        self._stopped = False
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._closing = False
+
+    async def __aenter__(self) -> Publisher:
+        def body(number: int, attempt: int) -> str:
+            return json.dumps([{"type": "RunTaken", "attempt": attempt, "worker": self._worker}])
+
+        self._attempt, self._last = await asyncio.to_thread(self._tables.begin_attempt, self._run_id, body)
+        self._task = asyncio.create_task(self._write_on(), name=f"agentflow: events of {self._run_id}")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._closing = True
+        self._wake.set()
+        if self._task is not None:
+            await self._task
+
+    async def tell(self, event: HookEvent) -> None:
+        """Take one event."""
+        if self._stopped:
+            return
+        data = event_to_dict(event)
+        self._waiting.append({name: value for name, value in data.items() if name not in _IN_SESSION})
+        self._wake.set()
+        while len(self._waiting) > MOST and not self._stopped:
+            await asyncio.sleep(EVERY)
+
+    async def _write_on(self) -> None:
+        while not self._stopped:
+            await self._wake.wait()
+            if not self._closing:
+                await asyncio.sleep(EVERY)
+            self._wake.clear()
+            said, self._waiting = self._waiting, []
+            if said:
+                await self._write(said)
+            if self._closing and not self._waiting:
+                return
+
+    async def _write(self, said: list[dict[str, Json]]) -> None:
+        batch = Batch(self._last + 1, self._last + len(said), json.dumps(said, separators=(",", ":"), allow_nan=False))
+        try:
+            await asyncio.to_thread(self._tables.add_events, self._run_id, self._attempt, batch)
+        except Taken:
+            logger.warning("run {!r} was taken over by another worker; this one's events are dropped", self._run_id)
+            self._stopped = True
+        except StoreError as error:
+            logger.warning("the events of run {!r} could not be written; the run goes on without: {}", self._run_id, error)
+            self._stopped = True
+        self._last = batch.last

@@ -1,0 +1,343 @@
+"""What a worker does with one request. It may be begun any number of times, by any worker.
+
+Rules:
+
+1. The session's facts are read before anything runs, and say where to go on: open the call, continue it, or only hand out
+   the reply that is there already. Run and call have ids that the request fixes, so a fact tells which request it belongs to.
+2. Nothing is kept between two attempts but the facts. A step that has its fact is not done again, a decision that was
+   committed is not taken again.
+3. A call that shall end (cancelled, past its deadline) is ended through the agent, so that its history is legal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import replace
+from typing import Any, Protocol
+
+from agentflow.agent.agent import Agent, AgentFlux
+from agentflow.durable.words import Request, decisions_in, error_out, reply_out, run_of, segment_number
+from agentflow.errors import CallTimeoutError, StoreError, UsageError
+from agentflow.events import CallEnded, HookEvent, PostCall
+from agentflow.facts import CallClosed, CallOpened, CallResumed, Fact, Reasoned, RoundSuspended
+from agentflow.loop.session import Session
+from agentflow.messages import Msg, Outcome, Reply
+from agentflow.ports.store import Claim, SessionInfo, SessionStore
+from agentflow.specs import Usage
+from agentflow.verdicts import Deny
+
+__all__ = ["Host", "Progress"]
+
+AT_ONCE = 1e-6
+"""The limit of a call that is continued only to be ended."""
+
+
+class Progress(Protocol):
+    """Who is told of a run's events."""
+
+    async def tell(self, event: HookEvent) -> None:
+        """Take one event; waits where too many wait to be written."""
+        ...
+
+
+class _Ids:
+    """Makes the ids of an agent's runs; those of a request are the request's."""
+
+    def __init__(self, usual: Callable[[str], str]) -> None:
+        self._usual = usual
+
+    def __call__(self, kind: str) -> str:
+        given = _given.get()
+        return (given.pop(kind, None) if given else None) or self._usual(kind)
+
+
+_given: ContextVar[dict[str, str] | None] = ContextVar("agentflow_durable_ids", default=None)
+"""The ids of the call that is about to be opened; each is used once, so that calls within it have their own."""
+
+
+class _Fence(SessionStore):
+    """The store, as long as this worker may write."""
+
+    def __init__(self, store: SessionStore) -> None:
+        self._store = store
+        self.closed = False
+
+    def append(self, session_id: str, facts: Sequence[Fact], *, expected: int | None = None) -> Awaitable[None] | None:
+        if self.closed:
+            raise StoreError(f"This worker has stopped: session {session_id!r} goes on in another one.")
+        return self._store.append(session_id, facts, expected=expected)
+
+    def load(self, session_id: str) -> Awaitable[Sequence[Fact]] | Sequence[Fact]:
+        return self._store.load(session_id)
+
+    def claim(self, session_id: str) -> Awaitable[Claim] | None:
+        return self._store.claim(session_id)
+
+    async def sessions(self) -> list[SessionInfo]:
+        return await self._store.sessions()
+
+    async def fork(self, session_id: str, new_id: str, at: int | str | None = None) -> None:
+        await self._store.fork(session_id, new_id, at)
+
+    async def rename(self, session_id: str, new_id: str) -> None:
+        await self._store.rename(session_id, new_id)
+
+    async def delete(self, session_id: str) -> bool:
+        return await self._store.delete(session_id)
+
+    async def export(self, session_id: str) -> dict[str, Any]:
+        return await self._store.export(session_id)
+
+    async def import_(self, data: Mapping[str, Any], session_id: str | None = None) -> str:
+        return await self._store.import_(data, session_id)
+
+    async def close(self) -> None:
+        await self._store.close()
+
+
+class Host:
+    """Runs an agent's requests.
+
+    Args:
+        agent: The agent.
+        store: Where its sessions are.
+        deps: What its tools and hooks may ask for.
+    """
+
+    def __init__(self, agent: Agent, store: SessionStore, deps: object) -> None:
+        if not isinstance(agent.config.new_id, _Ids):
+            agent.config = replace(agent.config, new_id=_Ids(agent.config.new_id))
+        self._agent = agent
+        self._store = _Fence(store)
+        self._deps = deps
+        self._running: dict[str, Session] = {}
+        self._cancelled: dict[str, str] = {}
+
+    @property
+    def name(self) -> str:
+        """The agent's name."""
+        return self._agent.name
+
+    @property
+    def running(self) -> tuple[str, ...]:
+        """The runs that are being run."""
+        return tuple(self._running)
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing is written any more."""
+        return self._store.closed
+
+    def open(self) -> None:
+        """Let facts be written."""
+        self._store.closed = False
+
+    def close(self) -> None:
+        """Write nothing any more: what is being run stays as it is, like after a crash."""
+        self._store.closed = True
+
+    def cancel(self, run_id: str, reason: str) -> None:
+        """End a run that is being run here; from any thread. Tell it again until it has ended: its call may not have begun."""
+        session = self._running.get(run_id)
+        if session is not None:
+            self._agent.interrupt(session, self._cancelled.setdefault(run_id, reason))
+
+    async def run(
+        self, workflow_id: str, request: Request, now: float, cancelled: str | None, progress: Progress
+    ) -> dict[str, Any]:
+        """Do what a request asks for, or what is left of it.
+
+        Args:
+            workflow_id: Which call of the run it is.
+            request: The request.
+            now: The time, by the database's clock.
+            cancelled: The reason, if it was cancelled before it began here.
+            progress: Who is told of events.
+
+        Returns:
+            The reply or the failure, as data.
+
+        Raises:
+            StoreError: The store failed.
+        """
+        run_id = request.run_id
+        session = Session(request.session, store=self._store, new_id=self._agent.config.new_id)
+        self._running[run_id] = session
+        if cancelled is not None:
+            self._cancelled[run_id] = cancelled
+        try:
+            return reply_out(await _Call(self, workflow_id, request, session, progress).reply(now))
+        except StoreError:
+            raise  # the call is where it was: it may be tried again
+        except Exception as error:
+            return error_out(error)
+        finally:
+            self._running.pop(run_id, None)
+            self._cancelled.pop(run_id, None)
+
+    def events(self, flux: Callable[[Agent, object], AgentFlux]) -> AgentFlux:
+        """The events of a call on the agent."""
+        return flux(self._agent, self._deps)
+
+    def why_cancelled(self, run_id: str) -> str | None:
+        """The reason, if the run was cancelled."""
+        return self._cancelled.get(run_id)
+
+    async def facts(self, session_id: str) -> Sequence[Fact]:
+        """The session's facts, as stored."""
+        found = self._store.load(session_id)
+        return found if isinstance(found, Sequence) else await found
+
+
+class _Call:
+    """One request, in one attempt."""
+
+    def __init__(self, host: Host, workflow_id: str, request: Request, session: Session, progress: Progress) -> None:
+        self._host = host
+        self._workflow_id = workflow_id
+        self._request = request
+        self._session = session
+        self._progress = progress
+        self._seen: list[PostCall | CallEnded] = []
+
+    async def reply(self, now: float) -> Reply:
+        request, host = self._request, self._host
+        facts = await host.facts(request.session)
+        mine = self._mine(facts)
+        if mine is not None and (closed := _closing(mine)) is not None:
+            return self._told_by(facts, closed)
+        left = None if request.deadline is None else request.deadline - now
+        if host.why_cancelled(request.run_id) is not None or (left is not None and left <= 0):
+            return await self._end_at_once(facts, mine)
+        if mine is not None:
+            reply = await self._go_on({}, left)
+            if reply.outcome != "suspended" or request.decisions is None or not self._decided_again(reply):
+                return reply
+            return await self._go_on(request.decisions, left)  # what was decided had not become a fact
+        if request.decisions is None:
+            return await self._open(left)
+        return await self._go_on(request.decisions, left, first=True)
+
+    def _mine(self, facts: Sequence[Fact]) -> Sequence[Fact] | None:
+        """The facts since this request's call has begun; None: it has not."""
+        for n, fact in enumerate(facts):
+            if isinstance(fact, CallOpened | CallResumed) and fact.call_id == self._workflow_id:
+                return facts[n:]
+        return None
+
+    def _decided_again(self, reply: Reply) -> bool:
+        decisions = self._request.decisions or {}
+        return bool(reply.pending) and all(waits.id in decisions for waits in reply.pending)
+
+    # ---- the three ways
+
+    async def _open(self, left: float | None) -> Reply:
+        _given.set({"run_": self._request.run_id, "call_": self._workflow_id})
+        messages, session = list(self._request.messages), self._session
+        return await self._read(
+            lambda agent, deps: agent.stream(messages, session=session, timeout=left, deps=deps), left
+        )
+
+    async def _go_on(self, decisions: Mapping[str, Any], left: float | None, *, first: bool = False) -> Reply:
+        _given.set({"call_": self._workflow_id} if first else None)
+        session, decided = self._session, decisions_in(decisions)
+        return await self._read(
+            lambda agent, deps: agent.resume_stream(session, decided, timeout=left, deps=deps), left
+        )
+
+    async def _end_at_once(self, facts: Sequence[Fact], mine: Sequence[Fact] | None) -> Reply:
+        """End a call that was cancelled, or has no time left, before it goes on."""
+        request = self._request
+        if mine is not None or request.decisions is not None:  # it is open: its history has to be made legal
+            waits = _pending(facts) if mine is None else ()
+            denied = {one.id: {"decision": "deny", "value": "cancelled"} for one in waits}
+            try:
+                return await self._go_on(denied, AT_ONCE, first=mine is None)
+            except CallTimeoutError:
+                pass
+        reason = self._host.why_cancelled(request.run_id)
+        if reason is None:
+            raise CallTimeoutError(request.timeout or 0.0, self._host.name)
+        return _interrupted(request.run_id, reason, Usage())
+
+    async def _read(self, flux: Callable[[Agent, object], AgentFlux], left: float | None) -> Reply:
+        """Run the call, and tell of its events."""
+        self._seen = []
+        try:
+            async with self._host.events(flux) as events:
+                async for event in events:
+                    if isinstance(event, PostCall | CallEnded) and not event.source:
+                        self._seen.append(event)
+                    await self._progress.tell(event)
+        except CallTimeoutError as error:
+            if left is None or left == AT_ONCE or self._request.timeout is None:
+                raise
+            raise CallTimeoutError(self._request.timeout, self._host.name) from error
+        return self._reply_seen()
+
+    # ---- replies
+
+    def _reply_seen(self) -> Reply:
+        run_id = self._request.run_id
+        ended = self._seen[-1]
+        assert isinstance(ended, CallEnded)
+        outcome = ended.outcome
+        final = next((event.final_message for event in self._seen if isinstance(event, PostCall)), None)
+        if final is None or outcome == "interrupted":
+            reason = self._host.why_cancelled(run_id) or "interrupted"
+            final = _last_said(self._session.messages) or _note(reason)
+        pending = self._session.pending if outcome == "suspended" else ()
+        return Reply.of(final, outcome, run_id, ended.usage, pending)
+
+    def _told_by(self, facts: Sequence[Fact], closed: CallClosed) -> Reply:
+        """The reply of a call that had ended before its worker could say so."""
+        run_id = self._request.run_id
+        if closed.outcome == "failed":
+            raise UsageError("its worker died before it could tell the error; the session is kept.")
+        usage = sum((fact.usage for fact in _of_run(facts, run_id) if isinstance(fact, Reasoned)), Usage())
+        if closed.final is None:
+            return _interrupted(run_id, "its worker died when it had been interrupted", usage)
+        pending = _pending(facts) if closed.outcome == "suspended" else ()
+        return Reply.of(closed.final, closed.outcome, run_id, usage, pending)
+
+
+def _of_run(facts: Iterable[Fact], run_id: str) -> Iterable[Fact]:
+    return (fact for fact in facts if getattr(fact, "run_id", None) == run_id)
+
+
+def _closing(mine: Sequence[Fact]) -> CallClosed | None:
+    """The end of the call that `mine` begins with."""
+    begun = mine[0]
+    assert isinstance(begun, CallOpened | CallResumed)
+    for fact in mine[1:]:
+        if isinstance(fact, CallOpened):
+            break
+        if isinstance(fact, CallResumed) and segment_number(fact.call_id) != segment_number(begun.call_id):
+            if run_of(fact.call_id) == begun.run_id:  # the run's next call; other ids are of attempts of this one
+                break
+        if isinstance(fact, CallClosed) and fact.run_id == begun.run_id:
+            return fact
+    return None
+
+
+def _pending(facts: Sequence[Fact]) -> tuple[Any, ...]:
+    for fact in reversed(facts):
+        if isinstance(fact, RoundSuspended):
+            return fact.pending
+    return ()
+
+
+def _last_said(messages: Sequence[Msg]) -> Msg | None:
+    last = messages[-1] if len(messages) else None
+    return last if last is not None and last.role == "assistant" else None
+
+
+def _note(reason: str) -> Msg:
+    return Msg.assistant(f"(interrupted: {reason})")
+
+
+def _interrupted(run_id: str, reason: str, usage: Usage) -> Reply:
+    outcome: Outcome = "interrupted"
+    return Reply.of(_note(reason), outcome, run_id, usage, ())

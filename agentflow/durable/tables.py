@@ -1,0 +1,288 @@
+"""What DBOS does not keep: who is alive, what was cancelled, and the events of runs.
+
+Rules:
+
+1. Times are the database's; the clock of no machine counts.
+2. Every function is one transaction, and may be called from any thread.
+3. A worker's events carry its attempt. Once a later attempt has begun, those of an earlier one are refused: a worker that was
+   taken for dead, and is not, cannot write into the run of its successor.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple, TypeVar
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    ColumnElement,
+    Connection,
+    Engine,
+    Float,
+    MetaData,
+    Table,
+    Text,
+    create_engine,
+    delete,
+    event,
+    func,
+    insert,
+    literal_column,
+    make_url,
+    select,
+    text,
+    update,
+)
+from sqlalchemy.exc import ArgumentError, IntegrityError, SQLAlchemyError
+
+from agentflow.errors import StoreError
+
+__all__ = ["Batch", "Tables", "Taken"]
+
+T = TypeVar("T")
+
+_SCHEMA_VERSION = 1
+_LOCK = 0x61666C6F78  # next to the store's
+_WRITING = "agentflow_writing"
+_NOW = {
+    "sqlite": "((julianday('now') - 2440587.5) * 86400.0)",
+    "postgresql": "EXTRACT(EPOCH FROM clock_timestamp())::double precision",
+}
+
+_metadata = MetaData()
+
+_SCHEMA = Table("agentflow_durable_schema", _metadata, Column("version", BigInteger, nullable=False))
+
+_WORKERS = Table(
+    "agentflow_workers",
+    _metadata,
+    Column("executor", Text, primary_key=True),
+    Column("expires", Float(53), nullable=False),
+)
+
+_CANCELS = Table(
+    "agentflow_cancels",
+    _metadata,
+    Column("run_id", Text, primary_key=True),
+    Column("reason", Text, nullable=False),
+)
+
+_EVENTS = Table(
+    "agentflow_run_events",
+    _metadata,
+    Column("run_id", Text, primary_key=True),
+    Column("first", BigInteger, primary_key=True, autoincrement=False),
+    Column("last", BigInteger, nullable=False),
+    Column("attempt", BigInteger, nullable=False),
+    Column("body", Text, nullable=False),  # the events `first` to `last`, a JSON list
+)
+
+
+class Batch(NamedTuple):
+    """Events that were written together.
+
+    Attributes:
+        first: The number of the first one.
+        last: The number of the last one.
+        body: A JSON list.
+    """
+
+    first: int
+    last: int
+    body: str
+
+
+class Taken(Exception):  # noqa: N818 - a signal to the worker that wrote
+    """Another worker has taken the run over."""
+
+
+class Tables:
+    """The tables, in one database.
+
+    Args:
+        url: `"sqlite:///agentflow.db"` or `"postgresql+psycopg://user:password@host/database"`.
+
+    Raises:
+        StoreError: The URL is no database of these two kinds, its driver is not installed, it cannot be reached, or a newer
+            agentflow has made the tables.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._engine, self.dbos_url = _engine_of(url)
+        self.shown = self._engine.url.render_as_string(hide_password=True)
+        self._writing = self._engine.execution_options(**{_WRITING: True})
+        self._now: ColumnElement[float] = literal_column(_NOW[self._engine.dialect.name], Float)
+        self._write(self._make)
+
+    def _make(self, connection: Connection) -> None:
+        if connection.dialect.name == "postgresql":
+            connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
+        _metadata.create_all(connection)
+        version = connection.execute(select(_SCHEMA.c.version)).scalar()
+        if version is None:
+            connection.execute(insert(_SCHEMA).values(version=_SCHEMA_VERSION))
+        elif version > _SCHEMA_VERSION:
+            raise StoreError(
+                f"The tables of durable runs on {self.shown} have version {version}; this agentflow knows versions up to "
+                f"{_SCHEMA_VERSION}. A newer one has made them: upgrade agentflow here. Nothing was changed."
+            )
+
+    def _write(self, work: Callable[[Connection], T]) -> T:
+        return self._in(self._writing, work)
+
+    def _read(self, work: Callable[[Connection], T]) -> T:
+        return self._in(self._engine, work)
+
+    def _in(self, engine: Engine, work: Callable[[Connection], T]) -> T:
+        try:
+            with engine.begin() as connection:
+                return work(connection)
+        except IntegrityError:
+            raise
+        except SQLAlchemyError as error:
+            said = str(getattr(error, "orig", None) or error).strip().splitlines()[0]
+            raise StoreError(
+                f"The database of durable runs, {self.shown}, could not do it: {said}. Check that it can be reached, written to "
+                "and has room; what is stored stays as it is."
+            ) from error
+
+    # ---- time and workers
+
+    def now(self) -> float:
+        """Seconds since the epoch, as the database has them."""
+        return self._read(lambda connection: float(connection.execute(select(self._now)).scalar_one()))
+
+    def beat(self, executor: str, seconds: float) -> None:
+        """Say that a worker is alive, and will be for some seconds."""
+        until = self._now + seconds
+
+        def work(connection: Connection) -> None:
+            mine = _WORKERS.c.executor == executor
+            if not connection.execute(update(_WORKERS).where(mine).values(expires=until)).rowcount:
+                connection.execute(insert(_WORKERS).values(executor=executor, expires=until))
+            connection.execute(delete(_WORKERS).where(_WORKERS.c.expires < self._now - 3600.0))
+
+        self._write(work)
+
+    def leave(self, executor: str) -> None:
+        """Say that a worker is gone: others take over its runs at once."""
+        self._write(lambda connection: connection.execute(delete(_WORKERS).where(_WORKERS.c.executor == executor)))
+
+    def alive(self) -> frozenset[str]:
+        """The workers whose time has not run out."""
+        query = select(_WORKERS.c.executor).where(_WORKERS.c.expires > self._now)
+        return self._read(lambda connection: frozenset(connection.execute(query).scalars()))
+
+    # ---- cancelling
+
+    def cancel(self, run_id: str, reason: str) -> None:
+        """Ask for the end of a run; the first reason stays."""
+
+        def work(connection: Connection) -> None:
+            there = connection.execute(select(_CANCELS.c.run_id).where(_CANCELS.c.run_id == run_id)).first()
+            if there is None:
+                connection.execute(insert(_CANCELS).values(run_id=run_id, reason=reason))
+
+        self._write(work)
+
+    def cancelled(self, run_ids: Iterable[str]) -> dict[str, str]:
+        """Which of these runs shall end, and why."""
+        query = select(_CANCELS.c.run_id, _CANCELS.c.reason).where(_CANCELS.c.run_id.in_(list(run_ids)))
+        return self._read(lambda connection: {row.run_id: row.reason for row in connection.execute(query)})
+
+    # ---- events
+
+    def begin_attempt(self, run_id: str, body: Callable[[int, int], str]) -> tuple[int, int]:
+        """Begin to write a run's events, in the place of whoever wrote them before.
+
+        Args:
+            run_id: The run.
+            body: Makes the first batch, of one event, from its number and the attempt.
+
+        Returns:
+            The attempt, from 1, and the number of that first event.
+        """
+
+        def work(connection: Connection) -> tuple[int, int]:
+            last, attempt = self._end_of(connection, run_id)
+            values = {"run_id": run_id, "first": last + 1, "last": last + 1, "attempt": attempt + 1}
+            connection.execute(insert(_EVENTS).values(**values, body=body(last + 1, attempt + 1)))
+            return attempt + 1, last + 1
+
+        while True:
+            try:
+                return self._write(work)
+            except IntegrityError:  # the attempt before has just written: look again
+                continue
+
+    def add_events(self, run_id: str, attempt: int, batch: Batch) -> None:
+        """Write events that follow the last ones.
+
+        Raises:
+            Taken: A later attempt has begun.
+        """
+
+        def work(connection: Connection) -> None:
+            if self._end_of(connection, run_id)[1] != attempt:
+                raise Taken
+            connection.execute(insert(_EVENTS).values(run_id=run_id, attempt=attempt, **batch._asdict()))
+
+        try:
+            self._write(work)
+        except IntegrityError:
+            raise Taken from None
+
+    @staticmethod
+    def _end_of(connection: Connection, run_id: str) -> tuple[int, int]:
+        query = select(func.max(_EVENTS.c.last), func.max(_EVENTS.c.attempt)).where(_EVENTS.c.run_id == run_id)
+        last, attempt = connection.execute(query).one()
+        return last or 0, attempt or 0
+
+    def events(self, run_id: str, since: int, limit: int = 50) -> Sequence[Batch]:
+        """Batches with events after a number, in order."""
+        after = (_EVENTS.c.run_id == run_id) & (_EVENTS.c.last > since)
+        query = select(_EVENTS.c.first, _EVENTS.c.last, _EVENTS.c.body).where(after).order_by(_EVENTS.c.first)
+        return self._read(lambda connection: [Batch(*row) for row in connection.execute(query.limit(limit))])
+
+    def dispose(self) -> None:
+        """Close the connections."""
+        self._engine.dispose()
+
+
+def _engine_of(url: str) -> tuple[Engine, str]:
+    """The engine, and the URL as DBOS wants it."""
+    legal = "'sqlite:///agentflow.db' (a file) or 'postgresql+psycopg://user:password@host/database'"
+    try:
+        parsed = make_url(url)
+    except (ArgumentError, ValueError) as error:
+        raise StoreError(f"{url!r} is no database URL. Legal are {legal}.") from error
+    backend = "postgresql" if parsed.drivername == "postgres" else parsed.get_backend_name()
+    if backend not in _NOW or (backend == "sqlite" and parsed.database in (None, "", ":memory:")):
+        raise StoreError(
+            f"Durable runs cannot be kept in {parsed.render_as_string(hide_password=True)!r}: workers are processes, and share "
+            f"a file or a server. Legal are {legal}."
+        )
+    if backend == "postgresql":
+        parsed = parsed.set(drivername="postgresql+psycopg")
+    try:
+        engine = create_engine(parsed)
+    except ModuleNotFoundError as error:
+        raise StoreError(f"The driver of that database is not installed ({error}): pip install psycopg[binary].") from error
+    if backend == "sqlite":
+        event.listen(engine, "connect", _set_up_sqlite)
+        event.listen(engine, "begin", _begin_sqlite)
+    return engine, parsed.render_as_string(hide_password=False)
+
+
+def _set_up_sqlite(connection: sqlite3.Connection, _record: object) -> None:
+    connection.isolation_level = None  # transactions begin where `_begin_sqlite` says
+    connection.execute("PRAGMA busy_timeout = 30000")
+    connection.execute("PRAGMA journal_mode = WAL")  # it stays with the file, so DBOS profits too
+    connection.execute("PRAGMA synchronous = NORMAL")  # what is here may be lost in a power cut; facts are not
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    writing = connection.get_execution_options().get(_WRITING, False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writing else "BEGIN")

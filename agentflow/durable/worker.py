@@ -1,0 +1,321 @@
+"""A worker: takes requests from the queues of its agents, runs them, and takes over those of workers that died.
+
+The design, in short. The session's **facts** are the truth: one is committed before it is acted on, so that a call can go on
+at the first fact that is missing, in any process. A DBOS **workflow** is the scheduler around it: one workflow for each call
+of a run. Its body has no steps of DBOS. It reads the facts and does what they lack (`agentflow.durable.running`), so it may be
+repeated at will: the facts are its steps, under natural keys, which neither parallel tools nor edited code confuse. A second
+journal beside them could only disagree.
+
+Rules:
+
+1. One call at a time per session, over all workers: the queue is partitioned by session, and a partition runs one workflow.
+   A dead worker's call keeps its place until somebody takes it over, so that nobody overtakes it.
+2. A worker says that it is alive (`lease_seconds`, by the database's clock). Each worker looks for calls of workers that do not
+   say so any more, and puts them back into their queue; DBOS does that atomically, once for each death.
+3. A worker that was only slow, and comes back, is stopped by the store: its next fact has a version that is taken.
+4. A call that waits for a decision is no workflow: its workflow has ended, and `decide` makes the next one. It holds no
+   process, no place in a queue, and no version of the program.
+5. The version of the program is pinned: whatever was submitted before a deploy is run by what is there after it.
+6. A stopping worker lets its calls finish for `grace` seconds. What is left then is not ended but dropped, like by a crash,
+   and goes on in another worker at once.
+
+Limits: of what was in flight at a crash a tool that is `idempotent=True` runs again, another is told as "outcome unknown"; a
+model call is made again. DBOS allows one worker in a process, and no other use of DBOS beside it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextvars
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple, Self
+
+from dbos import DBOS, DBOSConfig
+from loguru import logger
+
+from agentflow.durable.client import APPLICATION, QUEUE, VERSION, WORKFLOW, connect
+from agentflow.durable.publishing import Publisher
+from agentflow.durable.running import Host
+from agentflow.durable.tables import Tables
+from agentflow.durable.words import Request, error_out
+from agentflow.errors import StoreError, UsageError
+from agentflow.ids import new_id
+
+__all__ = ["Limits", "Worker"]
+
+ATTEMPTS = 3
+"""How often a call is tried where the store fails."""
+
+TAKEOVERS = 50
+"""How many workers may die with a call before it is given up as lost."""
+
+
+class Limits(NamedTuple):
+    """How much is done at once.
+
+    Attributes:
+        per_worker: Calls that one worker runs at once, per agent.
+        everywhere: Calls that all workers together run at once, per agent; None: any number.
+        rate: Calls that are begun within a period, over all workers: `(number, seconds)`; None: any number.
+    """
+
+    per_worker: int = 8
+    everywhere: int | None = None
+    rate: tuple[int, float] | None = None
+
+
+class _Dropped(BaseException):
+    """This worker is done with a call that is not at its end; DBOS must not take that for an outcome."""
+
+
+class Worker:
+    """Runs the calls of agents until it is stopped; an `async with` block, or `run`.
+
+    Args:
+        hosts: The agents, each with its store.
+        database_url: Where the queues are.
+        limits: How much is done at once; the worker that started last says it for all.
+        lease_seconds: After which silence others take a worker for dead.
+        grace: How many seconds a stopping worker lets its calls finish.
+        poll: How often it looks for requests, in seconds.
+
+    Raises:
+        StoreError: The database cannot be used.
+        UsageError: A number cannot be used, or there is a worker in this process already.
+    """
+
+    def __init__(
+        self,
+        hosts: Iterable[Host],
+        database_url: str,
+        *,
+        limits: Limits = Limits(),  # noqa: B008 - a frozen value
+        lease_seconds: float = 15.0,
+        grace: float = 30.0,
+        poll: float = 0.25,
+    ) -> None:
+        if not (lease_seconds > 0 and grace >= 0 and poll > 0):
+            raise UsageError(
+                f"lease_seconds={lease_seconds}, grace={grace}, poll={poll}: these are seconds; the first and the last must be "
+                "above 0, grace may be 0."
+            )
+        self._hosts = {host.name: host for host in hosts}
+        self._url = database_url
+        self._limits = limits
+        self._lease = lease_seconds
+        self._grace = grace
+        self._poll = poll
+        self.id = new_id("worker_")
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._stop = asyncio.Event()
+        self._over = threading.Event()
+        self._watcher: threading.Thread | None = None
+
+    # ---- its life
+
+    async def __aenter__(self) -> Self:
+        _claim(self)
+        try:
+            self._loop = asyncio.get_running_loop()
+            self._context = contextvars.copy_context()
+            self._tables = await asyncio.to_thread(Tables, self._url)
+            for host in self._hosts.values():
+                host.open()
+            await asyncio.to_thread(self._launch)
+        except BaseException:
+            _release(self)
+            raise
+        self._watcher = threading.Thread(target=self._watch, name=f"agentflow {self.id}", daemon=True)
+        self._watcher.start()
+        return self
+
+    def _launch(self) -> None:
+        self._tables.beat(self.id, self._lease)  # before the first request comes: whoever is not alive is taken over
+        config: DBOSConfig = {
+            "name": APPLICATION,
+            "system_database_url": self._tables.dbos_url,
+            "application_version": VERSION,
+            "executor_id": self.id,
+            "log_level": "ERROR",
+            "sys_db_pool_size": 8,
+            "run_migrations": True,
+        }
+        self._set_up_queues()
+        DBOS(config=config)
+        _register()
+        DBOS.listen_queues([QUEUE + name for name in self._hosts])
+        DBOS.launch()
+
+    def _set_up_queues(self) -> None:
+        """Before the launch: a queue that comes later is noticed a second later."""
+        rate = self._limits.rate
+        client = connect(self._tables.dbos_url)
+        try:
+            for name in self._hosts:
+                client.register_queue(
+                    QUEUE + name,
+                    partition_concurrency=1,
+                    worker_concurrency=self._limits.per_worker,
+                    global_concurrency=self._limits.everywhere,
+                    limiter=None if rate is None else {"limit": rate[0], "period": rate[1]},
+                    polling_interval_sec=self._poll,
+                    on_conflict="always_update",
+                )
+        finally:
+            client.destroy()
+
+    async def run(self) -> None:
+        """Work until `stop` is called."""
+        async with self:
+            await self._stop.wait()
+
+    def stop(self) -> None:
+        """Ask `run` to end; from any thread, or a signal's handler."""
+        self._loop.call_soon_threadsafe(self._stop.set)
+
+    async def __aexit__(self, *_: object) -> None:
+        """Let the calls finish, drop what does not, and leave."""
+        grace = self._grace if self._tasks else 0
+        try:
+            await asyncio.to_thread(DBOS.destroy, workflow_completion_timeout_sec=round(grace))
+        finally:
+            for host in self._hosts.values():
+                host.close()  # from here on nothing is written: what is left is as after a crash
+            for task in self._tasks:
+                task.cancel()
+            if self._tasks:
+                await asyncio.wait(self._tasks, timeout=10)
+            self._over.set()
+            if self._watcher is not None:
+                await asyncio.to_thread(self._watcher.join)
+            try:
+                await asyncio.to_thread(self._tables.leave, self.id)
+            finally:
+                self._tables.dispose()
+                _release(self)
+
+    # ---- requests
+
+    def serve(self, workflow_id: str, data: Mapping[str, Any]) -> dict[str, Any]:
+        """The body of a workflow, in a thread of DBOS: have the request run in the worker's loop."""
+        done: concurrent.futures.Future[dict[str, Any]] = concurrent.futures.Future()
+
+        def begin() -> None:
+            task = self._loop.create_task(self._serve(workflow_id, data, done), name=f"agentflow: {workflow_id}")
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+        try:
+            # In the worker's own context: the agent's code is not a part of DBOS's workflow.
+            self._loop.call_soon_threadsafe(begin, context=self._context.copy())
+        except RuntimeError as error:  # the loop is closed
+            raise _Dropped from error
+        return done.result()
+
+    async def _serve(
+        self, workflow_id: str, data: Mapping[str, Any], done: concurrent.futures.Future[dict[str, Any]]
+    ) -> None:
+        try:
+            request = Request.from_dict(data)
+            async with self._locks[request.run_id]:  # it may have come back to the worker that was too slow
+                result = await self._run(workflow_id, request)
+            done.set_result(result)
+        except StoreError as error:  # no request of ours
+            done.set_result(error_out(error))
+        except BaseException as error:
+            done.set_exception(error if isinstance(error, _Dropped) else _Dropped())
+            if not isinstance(error, _Dropped | asyncio.CancelledError):
+                logger.opt(exception=error).error("request {!r} could not be served", workflow_id)
+
+    async def _run(self, workflow_id: str, request: Request) -> dict[str, Any]:
+        host = self._hosts[request.agent]
+        run_id = request.run_id
+        for attempt in range(1, ATTEMPTS + 1):
+            try:
+                now = await asyncio.to_thread(self._tables.now)
+                cancelled = (await asyncio.to_thread(self._tables.cancelled, [run_id])).get(run_id)
+                async with Publisher(self._tables, run_id, self.id) as publisher:
+                    return await host.run(workflow_id, request, now, cancelled, publisher)
+            except StoreError as error:
+                if host.closed or not await asyncio.to_thread(self._owns, workflow_id):
+                    raise _Dropped from error
+                if attempt == ATTEMPTS:
+                    return error_out(error)
+                logger.warning("run {!r} is tried again, from its last fact: {}", run_id, error)
+                await asyncio.sleep(attempt)
+        raise AssertionError
+
+    def _owns(self, workflow_id: str) -> bool:
+        """Whether the run is still this worker's."""
+        status = DBOS.get_workflow_status(workflow_id)
+        return status is not None and status.status == "PENDING" and status.executor_id == self.id
+
+    # ---- watching
+
+    def _watch(self) -> None:
+        """Say that this worker is alive, look for dead ones and for cancelled runs; in a thread of its own, so that a busy
+        event loop does not pass for a dead one."""
+        due = 0.0
+        while not self._over.wait(self._poll):
+            try:
+                if time.monotonic() >= due:
+                    self._tables.beat(self.id, self._lease)
+                    due = time.monotonic() + self._lease / 3
+                    if not self._stop.is_set():
+                        self._take_over()
+                for host in self._hosts.values():
+                    if host.running:
+                        for run_id, reason in self._tables.cancelled(host.running).items():
+                            host.cancel(run_id, reason)
+            except Exception as error:  # any: the watch goes on, and the database may come back
+                if not self._over.is_set():
+                    logger.warning("worker {} could not look after its runs: {}", self.id, error)
+
+    def _take_over(self) -> None:
+        queues = [QUEUE + name for name in self._hosts]
+        running = DBOS.list_workflows(
+            status="PENDING", name=WORKFLOW, queue_name=queues, load_input=False, load_output=False
+        )
+        owners = {run.executor_id for run in running if run.executor_id is not None}
+        dead = sorted(owners - self._tables.alive() - {self.id})
+        if dead:
+            logger.warning("worker {} takes over the runs of {}, which gave no sign of life", self.id, ", ".join(dead))
+            DBOS._recover_pending_workflows(dead)  # pyright: ignore[reportPrivateUsage] - atomic, and keeps queue and partition
+
+
+# ---- DBOS is one in a process
+
+_current: list[Worker] = []
+_registered: list[object] = []
+
+
+def _claim(worker: Worker) -> None:
+    if _current:
+        raise UsageError(
+            "There is a worker in this process already, and DBOS allows one. Give one worker all the agents: "
+            "Worker([...], url); or start another process: `agentflow worker module:agent --database URL`."
+        )
+    _current.append(worker)
+
+
+def _release(worker: Worker) -> None:
+    if worker in _current:
+        _current.remove(worker)
+
+
+def _serve(data: dict[str, Any]) -> dict[str, Any]:
+    """The one workflow."""
+    workflow_id = DBOS.workflow_id
+    if not _current or workflow_id is None:
+        raise _Dropped
+    return _current[0].serve(workflow_id, data)
+
+
+def _register() -> None:
+    if not _registered:
+        _registered.append(DBOS.workflow(name=WORKFLOW, max_recovery_attempts=TAKEOVERS)(_serve))

@@ -1,0 +1,75 @@
+"""Who is running: an agent's calls, and whether new ones may begin.
+
+Rules:
+
+1. A call is in here from its first event to its last.
+2. A closed agent begins no call; those that run are asked to stop at their next safe point, or left as a crash would
+   leave them. Either way `agent.resume` goes on with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+__all__ = ["Halted", "Running", "Stoppable"]
+
+
+class Halted(BaseException):
+    """A call stops at a safe point: a signal from it to the tool, and the call, that it runs for."""
+
+
+class Stoppable(Protocol):
+    """A call that runs."""
+
+    session_id: str
+
+    def halt(self) -> None:
+        """Stop at the next safe point: behind a model's reply or a tool's result."""
+        ...
+
+    def leave(self, reason: str) -> None:
+        """Cancel what runs, and leave the call open."""
+        ...
+
+
+class Running:
+    """The calls that an agent runs at the moment."""
+
+    __slots__ = ("_waiting", "closed", "runs")
+
+    def __init__(self) -> None:
+        self.runs: set[Stoppable] = set()
+        self.closed = False
+        self._waiting: list[Callable[[], object]] = []
+
+    def begin(self, run: Stoppable) -> None:
+        """A call begins."""
+        self.runs.add(run)
+        if self.closed:  # between its permission and now
+            run.halt()
+
+    def end(self, run: Stoppable) -> None:
+        """A call is over."""
+        self.runs.discard(run)
+        if self._waiting and not self.runs:
+            waiting, self._waiting = self._waiting, []
+            for tell in waiting:
+                tell()
+
+    def when_idle(self, tell: Callable[[], object]) -> None:
+        """Call a function, once, when nothing runs; it may be called from another thread."""
+        self._waiting.append(tell)
+        if not self.runs:
+            self.end(_NOBODY)
+
+
+class _Nobody:
+    session_id = ""
+
+    def halt(self) -> None: ...
+
+    def leave(self, reason: str) -> None: ...
+
+
+_NOBODY = _Nobody()

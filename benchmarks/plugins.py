@@ -1,0 +1,305 @@
+"""What the ready-made hooks cost: each alone, and the whole shelf in one agent, per ReAct round.
+
+`python -m benchmarks.plugins` prints every plugin; `python -m benchmarks --only plugins` the summary. A round is measured
+as in `benchmarks.loops`: the slope of a call with many rounds and one with none.
+
+Rules:
+
+1. Each plugin is measured doing what it does in an ordinary round. Where it acts now and then only, *idle* is the ordinary
+   round, and *active* is the round in which it acts.
+2. Work that is another model's (a judge, a summary, a thought) is done by a model without any waiting.
+3. The shelf is what one agent would plausibly have: all plugins at once, nothing acting that would end the work.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import cProfile
+import inspect
+import pstats
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from loguru import logger
+
+from agentflow import Agent, Hook, PreActing, Session, tool
+from agentflow.chunks import ModelChunk, ToolUseDelta
+from agentflow.plugins.approval import Allow, Approval
+from agentflow.plugins.cache import ModelCache, ToolCache
+from agentflow.plugins.clearing import ClearOldResults
+from agentflow.plugins.compaction import SummaryCompaction
+from agentflow.plugins.fallback import ModelFallback
+from agentflow.plugins.goal import GoalJudge
+from agentflow.plugins.guardrails import InputGuardrail, OutputGuardrail, ToolGuardrail
+from agentflow.plugins.limits import UsageLimits
+from agentflow.plugins.logging import EventLog
+from agentflow.plugins.offload import OffloadResults
+from agentflow.plugins.progress import NoProgress
+from agentflow.plugins.rate_limit import RateLimit
+from agentflow.plugins.react import ChainOfThought, ReActThoughts
+from agentflow.plugins.recorder import Recorder
+from agentflow.plugins.redaction import Redaction
+from agentflow.plugins.reflection import Reflection
+from agentflow.plugins.reminders import DynamicContext, SystemReminder, current_time
+from agentflow.plugins.retry import ModelRetry, ToolRetry
+from agentflow.plugins.shell import ShellApproval
+from agentflow.plugins.steering import Steering
+from benchmarks.bare import Script, add, answer, bare_call, user
+from benchmarks.measure import Body, Effort, fit, measure
+from benchmarks.report import Figure, line, title
+
+__all__ = ["BUDGET", "PLUGINS", "SHELF", "Case", "plugins", "shelf"]
+
+BUDGET = 39.0
+"""The round of the fastest full-featured peer, against the bare loop's in the same run."""
+
+_ROUNDS = 20
+_READ = tool(type="read")(add)
+_FOREVER = 1_000_000_000
+
+
+class Case(NamedTuple):
+    """A plugin as it is measured.
+
+    Attributes:
+        name: How it is printed.
+        make: Makes the hooks, anew for each agent.
+        level: What the sink of the log takes.
+    """
+
+    name: str
+    make: Callable[[], Sequence[Hook]]
+    level: str = "WARNING"
+
+
+def _other() -> Script:
+    """The model that judges, summarises, thinks."""
+    return Script(answer("All is well."))
+
+
+def _passes(text: str) -> None:
+    """A check that finds nothing."""
+
+
+def _allows(event: PreActing) -> None:
+    """A check of a tool call that finds nothing."""
+
+
+def _now_and_then() -> SystemReminder:
+    return SystemReminder("Never touch the production database.", every=_FOREVER)
+
+
+PLUGINS: tuple[Case, ...] = (
+    Case("EventLog, no sink takes its level", lambda: [EventLog()], "WARNING"),
+    Case("EventLog, 3 lines at INFO", lambda: [EventLog()], "INFO"),
+    Case("EventLog, 6 lines at DEBUG", lambda: [EventLog()], "DEBUG"),
+    Case("EventLog, 6 lines of JSON", lambda: [EventLog(json=True)], "DEBUG"),
+    Case("UsageLimits", lambda: [UsageLimits(tokens=_FOREVER, cost=1e9, tool_calls=_FOREVER, seconds=1e9)]),
+    Case("ModelRetry", lambda: [ModelRetry()]),
+    Case("ModelFallback", lambda: [ModelFallback(_other())]),
+    Case("RateLimit, calls", lambda: [RateLimit(calls=_FOREVER, per=1)]),
+    Case("RateLimit, calls and tokens", lambda: [RateLimit(calls=_FOREVER, tokens=_FOREVER, per=1)]),
+    Case("ToolRetry", lambda: [ToolRetry()]),
+    Case("ToolCache, misses", lambda: [ToolCache(size=1)]),
+    Case("ToolCache, hits", lambda: [ToolCache()]),
+    Case("ModelCache, misses", lambda: [ModelCache(size=1)]),
+    Case("Approval, a rule allows", lambda: [Approval([Allow("add")])]),
+    Case("ShellApproval, other tools", lambda: [ShellApproval()]),
+    Case("Redaction", lambda: [Redaction()]),
+    Case("InputGuardrail", lambda: [InputGuardrail(_passes)]),
+    Case("OutputGuardrail", lambda: [OutputGuardrail(_passes)]),
+    Case("ToolGuardrail", lambda: [ToolGuardrail(_allows)]),
+    Case("Reflection, idle", lambda: [Reflection(_other(), every=_FOREVER)]),
+    Case("Reflection, each round", lambda: [Reflection(_other(), keep=False)]),
+    Case("ReActThoughts, each round", lambda: [ReActThoughts(_other(), keep=False)]),
+    Case("ChainOfThought", lambda: [ChainOfThought()]),
+    Case("GoalJudge, a function", lambda: [GoalJudge(lambda event: True)]),
+    Case("NoProgress", lambda: [NoProgress()]),
+    Case("SummaryCompaction, below its limit", lambda: [SummaryCompaction(at_tokens=_FOREVER)]),
+    Case("ClearOldResults, nothing old", lambda: [ClearOldResults(keep=_FOREVER)]),
+    Case("ClearOldResults", lambda: [ClearOldResults(keep=3, min_chars=0, placeholder="-")]),
+    Case("OffloadResults, short results", lambda: [OffloadResults()]),
+    Case("Steering, nothing said", lambda: [Steering()]),
+    Case("SystemReminder, not now", lambda: [_now_and_then()]),
+    Case("SystemReminder, each round", lambda: [SystemReminder("Never touch the production database.")]),
+    Case("DynamicContext, the time", lambda: [DynamicContext(current_time())]),
+    Case("Recorder, to memory", lambda: [Recorder()]),
+)
+"""Every plugin alone, in the order of the shelf's documentation."""
+
+
+def SHELF() -> list[Hook]:  # noqa: N802 - a constant, but for the hooks being new ones
+    """The whole shelf, as one agent might have it; whoever records everything adds the `Recorder`."""
+    return [
+        EventLog(),
+        UsageLimits(tokens=_FOREVER, cost=1e9, tool_calls=_FOREVER, seconds=1e9),
+        ModelRetry(),
+        ModelFallback(_other()),
+        RateLimit(calls=_FOREVER, per=1),
+        ToolRetry(),
+        ToolCache(size=1),
+        Approval([Allow("add")]),
+        ShellApproval(),
+        Redaction(),
+        InputGuardrail(_passes),
+        OutputGuardrail(_passes),
+        ToolGuardrail(_allows),
+        Reflection(_other(), every=_FOREVER),
+        ChainOfThought(),
+        GoalJudge(lambda event: True),
+        NoProgress(),
+        SummaryCompaction(at_tokens=_FOREVER),
+        ClearOldResults(),
+        OffloadResults(),
+        Steering(),
+        SystemReminder("Never touch the production database.", every=5),
+        DynamicContext(current_time()),
+    ]
+
+
+# ---- a round
+
+
+def _script(rounds: int) -> Script:
+    """Replies that ask for the tool with other arguments each time: nothing repeats itself, so no guard steps in."""
+    asks = [
+        (
+            ModelChunk(
+                tool_uses=(ToolUseDelta(0, f"call_{i}", "add", f'{{"a": {i}, "b": 2}}'),), finish_reason="tool_calls"
+            ),
+        )
+        for i in range(rounds)
+    ]
+    return Script(*asks, answer())
+
+
+def _quiet() -> None:
+    """Take away loguru's own sink: a terminal's speed is not ours."""
+    logger.remove()
+
+
+def _with(hooks: Callable[[], Sequence[Hook]], rounds: int, level: str = "WARNING") -> Body:
+    """A call with so many rounds on an agent with these hooks, while a sink takes lines of a level and discards them."""
+    agent = Agent(
+        "benchmark",
+        _script(rounds),
+        system="You are a careful assistant.",
+        tools=[_READ],
+        max_iterations=1_000,
+        hooks=list(hooks()),
+    )
+
+    async def body(count: int) -> None:
+        sink = logger.add(_discard, level=level, format="{message}")
+        try:
+            for _ in range(count):
+                await agent.call("What is 1 + 2?", session=Session.fresh())
+        finally:
+            logger.remove(sink)
+
+    return body
+
+
+def _discard(message: object) -> None:
+    """A sink that keeps nothing."""
+
+
+def _bare(rounds: int) -> Body:
+    model = _script(rounds)
+
+    async def body(count: int) -> None:
+        for _ in range(count):
+            await bare_call(model, [user("What is 1 + 2?")], 1_000)
+
+    return body
+
+
+def _nothing() -> list[Hook]:
+    return []
+
+
+async def _figures(effort: Effort, cases: Sequence[Case]) -> list[Figure]:
+    """The round of each case against the bare loop's, and what it adds to the round without plugins."""
+    n = 2 if effort.quick else _ROUNDS
+    sides: list[Body] = [_bare(0), _bare(n), _with(_nothing, 0), _with(_nothing, n)]
+    for case in cases:
+        sides += [_with(case.make, 0, case.level), _with(case.make, n, case.level)]
+    turns = await measure(effort, *sides)
+    bare, none = turns.slope(1, 0, n), turns.slope(3, 2, n)
+    figures = [Figure("plugins", "no plugin", none / bare, detail=f"{none * 1e6:.1f} µs; by hand {bare * 1e6:.2f} µs")]
+    for index, case in enumerate(cases):
+        side = 4 + 2 * index
+        took = turns.slope(side + 1, side, n)
+        detail = f"{took * 1e6:.1f} µs, its share {(took - none) * 1e6:.1f}"
+        budget = BUDGET if case.name.startswith("the whole shelf") else None
+        figures.append(Figure("plugins", case.name, took / bare, budget=budget, detail=detail))
+    return figures
+
+
+async def shelf(effort: Effort) -> list[Figure]:
+    """The round with all plugins at once."""
+    return await _figures(
+        effort,
+        (
+            Case("the whole shelf, log at WARNING", SHELF),
+            Case("the whole shelf, log at INFO", SHELF, "INFO"),
+            Case("the whole shelf, log at DEBUG", SHELF, "DEBUG"),
+            Case("with the Recorder", lambda: [*SHELF(), Recorder()], "INFO"),
+        ),
+    )
+
+
+async def plugins(effort: Effort) -> list[Figure]:
+    """The round with each plugin alone."""
+    figures: list[Figure] = []
+    for start in range(0, len(PLUGINS), 6):  # a few at a time, so that the sides of a row stay near each other in time
+        some = await _figures(effort, PLUGINS[start : start + 6])
+        figures += some if not start else some[1:]
+    return figures
+
+
+# ---- the command
+
+
+def _profile(case: Case) -> None:
+    body = _with(case.make, _ROUNDS, case.level)
+    profile = cProfile.Profile()
+
+    async def profiled() -> None:
+        count = await fit(body, Effort())
+        profile.enable()
+        await body(count * 10)
+        profile.disable()
+
+    asyncio.run(profiled())
+    pstats.Stats(profile).sort_stats("tottime").print_stats(60)
+
+
+def main() -> None:
+    """Print the figures."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.plugins", description=inspect.getdoc(sys.modules[__name__])
+    )
+    parser.add_argument("--only", metavar="TEXT", help="the plugins with this in their line")
+    parser.add_argument("--quick", action="store_true", help="only see that it runs")
+    parser.add_argument("--profile", metavar="TEXT", help="profile the first plugin with this in its line, or 'shelf'")
+    asked = parser.parse_args()
+    _quiet()
+    if asked.profile:
+        found = [case for case in PLUGINS if asked.profile in case.name]
+        _profile(found[0] if found else Case("the whole shelf", SHELF, "INFO"))
+        return
+    effort = Effort.smoke() if asked.quick else Effort(turns=8)
+    print(title(), flush=True)
+    if asked.only:
+        figures = asyncio.run(_figures(effort, [case for case in PLUGINS if asked.only in case.name]))
+    else:
+        figures = asyncio.run(plugins(effort)) + asyncio.run(shelf(effort))
+    for figure in figures:
+        print(line(figure))
+
+
+if __name__ == "__main__":
+    main()

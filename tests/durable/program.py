@@ -1,0 +1,96 @@
+"""The worker process of the tests: `program.py URL LOG [LEASE]`. It works until it is stopped or killed.
+
+What its tools do is a line in LOG: the session, the run, the effect's key.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from agentflow import Agent, ToolContext, ToolUseBlock, tool
+from agentflow.context import RunContext
+from agentflow.durable.agent import DurableAgent
+from agentflow.durable.worker import Limits
+from agentflow.ports.model import ModelRequest
+from agentflow.state.sql import SqlStore
+from agentflow.testing import ScriptedModel
+
+ROUNDS = 3
+
+
+def rounds_of(request: ModelRequest) -> int:
+    """How many tool rounds there were since the user spoke."""
+    messages = list(request.messages)
+    spoken = max(n for n, msg in enumerate(messages) if msg.role == "user")
+    return sum(msg.role == "tool" for msg in messages[spoken:])
+
+
+def answer(request: ModelRequest) -> list[ToolUseBlock] | str:
+    """Three rounds of the tool that the user names, then a word; told to wait, it waits for ever."""
+    said = next(msg.text for msg in reversed(request.messages) if msg.role == "user")
+    done, place = rounds_of(request), len(request.messages)
+    name, rounds = {"pay": ("pay", 1), "wait": ("wait", 1), "ask": ("ask_other", 1)}.get(said, ("note", ROUNDS))
+    if done >= rounds:
+        last = request.messages[-1].tool_results
+        return f"done: {last[0].text}" if name != "note" else f"done: {said}"
+    return [ToolUseBlock(f"t{place}", name, {})]
+
+
+def make_agents(url: str, log: Path, name: str = "clerk") -> tuple[DurableAgent, DurableAgent]:
+    """The agents: one that works, and one that is asked."""
+    store = SqlStore(url)
+
+    def say(context: RunContext, key: str) -> None:
+        with log.open("a") as file:
+            file.write(f"{context.session_id} {context.run_id} {key}\n")
+
+    @tool(idempotent=True)
+    async def note(run: RunContext, context: ToolContext) -> str:
+        """Write a line."""
+        say(run, context.idempotency_key)
+        await asyncio.sleep(0.02)  # so that a kill finds it at work
+        return "noted"
+
+    @tool(requires_approval=True)
+    async def pay(run: RunContext, context: ToolContext) -> str:
+        """Pay."""
+        say(run, context.idempotency_key)
+        return f"paid by {os.getpid()}"
+
+    @tool
+    async def wait(run: RunContext, context: ToolContext) -> str:
+        """Wait for ever."""
+        say(run, context.idempotency_key)
+        await asyncio.Event().wait()
+        return "never"
+
+    @tool(idempotent=True)
+    async def ask_other(context: ToolContext) -> str:
+        """Ask the other agent."""
+        return (await clerk.ask("expert", "What is it?", run_id=context.idempotency_key.replace("/", "-"))).text
+
+    model: Callable[[], ScriptedModel] = lambda: ScriptedModel(answer)  # noqa: E731
+    clerk = DurableAgent(Agent(name, model(), tools=[note, pay, wait, ask_other], store=store), url)
+    expert = DurableAgent(Agent("expert", ScriptedModel(lambda request: "42"), store=store), url)
+    return clerk, expert
+
+
+async def work(url: str, log: Path, lease: float) -> None:
+    """Be a worker."""
+    clerk, expert = make_agents(url, log)
+    limits = Limits(per_worker=8)
+    worker = clerk.worker(expert, limits=limits, lease_seconds=lease, grace=float(os.environ.get("GRACE", "5")), poll=0.05)
+    async with clerk, worker:
+        stop = asyncio.Event()
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+        print("ready", flush=True)
+        await stop.wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(work(sys.argv[1], Path(sys.argv[2]), float(sys.argv[3])))

@@ -1,0 +1,250 @@
+"""What runs at the same time, shown by recorded intervals of a logical clock: begin and end each take one tick."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from itertools import combinations, count
+from typing import Any
+
+import pytest
+from eventlog import use
+from turnlog import Log
+
+from agentflow import (
+    Agent,
+    PostActing,
+    PreActing,
+    Tool,
+    ToolSchedule,
+    Turn,
+    UsageError,
+    on,
+    tool,
+)
+from agentflow.testing.scripted import ScriptedModel
+
+
+class Floor:
+    """Makes tools that note when they begin and end."""
+
+    def __init__(self) -> None:
+        self.ticks: Iterator[int] = count()
+        self.spans: dict[str, tuple[int, int]] = {}
+        self.inside = 0
+        self.most = 0
+
+    async def work(self, who: str, steps: int = 3) -> str:
+        begun = next(self.ticks)
+        self.inside += 1
+        self.most = max(self.most, self.inside)
+        try:
+            for _ in range(steps):
+                await asyncio.sleep(0)
+        finally:
+            self.inside -= 1
+            self.spans[who] = (begun, next(self.ticks))
+        return who
+
+    def tool(self, name: str, **options: Any) -> Tool[..., Any]:
+        async def working(who: str, steps: int = 3) -> str:
+            """Work."""
+            return await self.work(who, steps)
+
+        return tool(name=name, **options)(working)
+
+    def overlap(self, one: str, other: str) -> bool:
+        (a, b), (c, d) = self.spans[one], self.spans[other]
+        return a < d and c < b
+
+    def overlaps(self, names: list[str]) -> list[bool]:
+        return [self.overlap(one, other) for one, other in combinations(names, 2)]
+
+    def before(self, earlier: list[str], later: list[str]) -> bool:
+        return max(self.spans[name][1] for name in earlier) < min(self.spans[name][0] for name in later)
+
+
+def tools_of(floor: Floor) -> list[Tool[..., Any]]:
+    return [floor.tool(kind, type=kind) for kind in ("research", "read", "write")]
+
+
+async def run_round(floor: Floor, calls: list[Any], streamed: bool, **options: Any) -> Agent:
+    agent = Agent("a", ScriptedModel([calls, "done"]), tools=options.pop("tools", tools_of(floor)), **options)
+    if streamed:
+        async with agent.stream("go") as events:
+            async for _ in events:
+                pass
+    else:
+        await agent.call("go")
+    return agent
+
+
+pytestmark = pytest.mark.parametrize("streamed", [False, True], ids=["called", "streamed"])
+
+
+async def test_eight_reads_all_overlap(streamed: bool) -> None:
+    """Each with each."""
+    floor = Floor()
+    names = [f"r{i}" for i in range(8)]
+    await run_round(floor, [use(name, "read", who=name) for name in names], streamed)
+    assert all(floor.overlaps(names))
+
+
+async def test_twelve_writes_never_overlap(streamed: bool) -> None:
+    """They run one by one, in call order."""
+    floor = Floor()
+    names = [f"w{i}" for i in range(12)]
+    await run_round(floor, [use(name, "write", who=name) for name in names], streamed)
+    assert not any(floor.overlaps(names))
+    assert sorted(floor.spans, key=lambda name: floor.spans[name]) == names
+
+
+MIXED = [
+    use("w1", "write", who="w1"),
+    use("r1", "read", who="r1"),
+    use("s1", "research", who="s1"),
+    use("w2", "write", who="w2"),
+    use("r2", "read", who="r2"),
+    use("s2", "research", who="s2"),
+]
+
+
+async def test_research_before_reads_before_writes(streamed: bool) -> None:
+    """Whatever the order of the calls; results stand in call order."""
+    floor = Floor()
+    agent = await run_round(floor, MIXED, streamed)
+    assert floor.before(["s1", "s2"], ["r1", "r2"])
+    assert floor.before(["r1", "r2"], ["w1"])
+    assert floor.before(["w1"], ["w2"])
+    assert floor.overlap("s1", "s2")
+    assert floor.overlap("r1", "r2")
+    results = agent.session().messages[2].tool_results
+    assert [result.text for result in results] == ["w1", "r1", "s1", "w2", "r2", "s2"]
+
+
+@pytest.mark.parametrize(
+    ("schedule", "together"),
+    [
+        (ToolSchedule.BY_TYPE, {("r1", "r2"), ("s1", "s2")}),
+        (ToolSchedule.IN_CALL_ORDER, set[tuple[str, str]]()),
+        (ToolSchedule.SEQUENTIAL, set[tuple[str, str]]()),
+        (ToolSchedule.PARALLEL, set(combinations(sorted(["w1", "r1", "s1", "w2", "r2", "s2"]), 2))),
+    ],
+    ids=lambda value: value.policy if isinstance(value, ToolSchedule) else "",
+)
+async def test_each_policy(schedule: ToolSchedule, together: set[tuple[str, str]], streamed: bool) -> None:
+    """By type; in call order, where nothing here has a neighbour of its kind; one by one; all at once."""
+    floor = Floor()
+    await run_round(floor, MIXED, streamed, schedule=schedule)
+    pairs = {pair for pair in combinations(sorted(floor.spans), 2) if floor.overlap(*pair)}
+    assert pairs == together
+    if schedule.policy in ("in_call_order", "sequential"):
+        assert sorted(floor.spans, key=lambda name: floor.spans[name]) == ["w1", "r1", "s1", "w2", "r2", "s2"]
+
+
+async def test_neighbours_in_call_order(streamed: bool) -> None:
+    """Reads that stand next to each other overlap; a write between them parts them."""
+    floor = Floor()
+    kinds = {"r1": "read", "r2": "read", "w1": "write", "r3": "read", "r4": "read"}
+    calls = [use(name, kind, who=name) for name, kind in kinds.items()]
+    await run_round(floor, calls, streamed, schedule=ToolSchedule.IN_CALL_ORDER)
+    pairs = {pair for pair in combinations(kinds, 2) if floor.overlap(*pair)}
+    assert pairs == {("r1", "r2"), ("r3", "r4")}
+    assert floor.before(["r1", "r2"], ["w1"])
+    assert floor.before(["w1"], ["r3", "r4"])
+
+
+@pytest.mark.parametrize("cap", [1, 3])
+async def test_the_cap_on_concurrency(cap: int, streamed: bool) -> None:
+    """Never more than that at a time, and as many as that; they begin in call order."""
+    floor = Floor()
+    names = [f"r{i}" for i in range(10)]
+    calls = [use(name, "read", who=name) for name in names]
+    await run_round(floor, calls, streamed, schedule=ToolSchedule.BY_TYPE.limit(cap))
+    assert floor.most == cap
+    assert sorted(floor.spans, key=lambda name: floor.spans[name][0]) == names
+
+
+async def test_results_are_delivered_as_they_finish_and_stand_in_call_order(streamed: bool) -> None:
+    """The fastest tool's `PostActing` comes first; the history is in the model's order."""
+    floor, log = Floor(), Log()
+    calls = [use("slow", "read", who="slow", steps=9), use("mid", "read", who="mid", steps=5), use("fast", "read", who="f")]
+    agent = await run_round(floor, calls, streamed, hooks=[log])
+    delivered = [event.tool_use.id for event in log.seen if isinstance(event, PostActing)]
+    results = agent.session().messages[2].tool_results
+    assert delivered == ["fast", "mid", "slow"]
+    assert [result.tool_use_id for result in results] == ["slow", "mid", "fast"]
+
+
+@pytest.mark.parametrize("type_", ["read", "write"])
+async def test_one_that_fails_loses_none_of_the_others(type_: str, streamed: bool) -> None:
+    """All calls have their results; one of them says error."""
+    floor = Floor()
+
+    @tool(type=type_, name="fails")
+    async def fails() -> str:
+        raise ValueError("broken")
+
+    calls = [use("1", "work", who="a"), use("2", "fails"), use("3", "work", who="b"), use("4", "unknown")]
+    agent = await run_round(floor, calls, streamed, tools=[floor.tool("work", type=type_), fails])
+    states = [result.state for result in agent.session().messages[2].tool_results]
+    assert (states, sorted(floor.spans)) == (["success", "error", "success", "not_found"], ["a", "b"])
+
+
+async def test_a_locked_read_tool_never_overlaps_with_itself(streamed: bool) -> None:
+    """The others of its lane go on meanwhile."""
+    floor = Floor()
+    locked = floor.tool("locked", type="read", lock=True)
+    calls = [use("l1", "locked", who="l1"), use("l2", "locked", who="l2"), use("r1", "read", who="r1", steps=9)]
+    await run_round(floor, calls, streamed, tools=[locked, *tools_of(floor)])
+    assert not floor.overlap("l1", "l2")
+    assert floor.overlap("l1", "r1")
+    assert floor.overlap("l2", "r1")
+
+
+async def test_a_locked_tool_that_agents_and_turns_share(streamed: bool) -> None:
+    """Of 100 runs at once, by calls of several agents, queues and by hand, no two overlap."""
+    floor = Floor()
+    locked = floor.tool("locked", type="read", lock=True)
+    work: list[Any] = []
+    for number in range(5):
+        calls = [use(f"c{number}-{i}", "locked", who=f"c{number}-{i}") for i in range(10)]
+        work.append(run_round(floor, calls, streamed, tools=[locked]))
+    for number in range(5):
+        agent = Agent(f"q{number}", ScriptedModel([]), tools=[locked.renamed("mine")])
+        for i in range(5):
+            await agent.put(Turn(agent.tools[0], {"who": f"q{number}-{i}"}))
+
+        async def drain(agent: Agent = agent) -> None:
+            async for _ in agent.run():
+                pass
+
+        work.append(drain())
+    work.extend(Turn(locked, {"who": f"t{i}"}).returning() for i in range(25))
+    await asyncio.gather(*work)
+    assert (len(floor.spans), floor.most) == (100, 1)
+    assert locked.lock is not None
+    assert not locked.lock.locked
+
+
+async def test_a_call_that_a_hook_renames_takes_its_new_lane(streamed: bool) -> None:
+    """A read that becomes a write waits for the writes, and does not overlap with them."""
+    floor = Floor()
+
+    @on(PreActing)
+    def careful(event: PreActing) -> None:
+        if event.tool_use.id == "x":
+            event.tool_use = event.tool_use.replace(name="write")
+
+    calls = [use("x", "read", who="x"), use("r1", "read", who="r1"), use("w1", "write", who="w1")]
+    agent = await run_round(floor, calls, streamed, hooks=[careful])
+    assert floor.before(["r1"], ["x", "w1"])
+    assert not floor.overlap("x", "w1")
+    assert [result.text for result in agent.session().messages[2].tool_results] == ["x", "r1", "w1"]
+
+
+@pytest.mark.parametrize("cap", [0, -1])
+def test_a_cap_below_one_is_refused(cap: int, streamed: bool) -> None:
+    """At least one tool has to run."""
+    with pytest.raises(UsageError, match="max_concurrency"):
+        ToolSchedule.BY_TYPE.limit(cap)

@@ -1,0 +1,446 @@
+"""What the document of tool-lifecycle invariants says (golden rule, four invariants, order, states, required tests), one test per
+sentence, in our words.
+
+Below it: the invariants that were derived from all ancestors, where no other file states them. Elsewhere are:
+
+- I1 (each call answered once, in order, on every exit): laws/test_laws_programs.py, loop/test_cancellation.py
+- I4 (a stop acts at the end of the round, the rest is told): loop/test_outcomes.py, agent/test_acceptance.py
+- I5 (one terminal outcome, before the exception leaves): laws/test_laws_paths.py, and for turns test_turn.py
+- I8 (failure policy per hook): hooks/test_failure.py, and for scopes test_scopes.py
+- I9 (flags are reset though a last hook raises): test_turn.py
+- I11 (compaction cuts between rounds): plugins/test_compaction.py
+- I13 (typed objects and dicts alike, nothing frozen is changed): words/test_codec.py, words/test_messages.py
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from eventlog import history, log, streamed, use
+from turnlog import Log
+
+from agentflow import (
+    Agent,
+    CallEnded,
+    Deny,
+    Error,
+    PostActing,
+    PostCall,
+    PostReasoning,
+    PostToolRound,
+    PreActing,
+    PreReasoning,
+    PreToolRound,
+    Session,
+    Stop,
+    ToolSchedule,
+    ToolType,
+    ToolUseBlock,
+    UsageError,
+    on,
+    tool,
+)
+from agentflow.events import EVENT_TYPES
+from agentflow.loop.machine import State
+from agentflow.testing.scripted import ScriptedModel
+
+
+@tool(type="read")
+async def submit(summary: str = "") -> str:
+    """Say that the work is done.
+
+    Args:
+        summary: What was done.
+    """
+    return f"Submitted: {summary}"
+
+
+def one_of(kind: str) -> Any:
+    """A tool of each type."""
+    if kind == "completion_check":
+
+        @tool(type=kind, name=kind)
+        async def complete() -> bool:
+            return True
+
+        return complete
+
+    @tool(type=kind, name=kind)
+    async def made(text: str = "") -> str:
+        return text
+
+    return made
+
+
+def agent_of(*script: Any, tools: Any = (submit,), **more: Any) -> Agent:
+    return Agent("a", ScriptedModel(script), tools=tools, **more)
+
+
+# ---- the golden rule
+
+
+@pytest.mark.parametrize("kind", [kind.value for kind in ToolType])
+async def test_tool_dispatch_never_ends_the_loop(kind: str) -> None:
+    """After a tool of any type, one that says that all is complete included, the model gets to answer."""
+    agent = agent_of(use("t1", kind), "the answer", tools=[one_of(kind)])
+    assert (await agent.call("go")).text == "the answer"
+
+
+async def test_each_iteration_is_request_dispatch_response() -> None:
+    """The model is asked, its tools run, and it is asked again with their results."""
+    agent = agent_of(use("t1", "submit", summary="x"), "done")
+    await agent.call("go")
+    model: Any = agent.config.model
+    assert [[msg.role for msg in request.messages] for request in model.requests] == [
+        ["user"],
+        ["user", "assistant", "tool"],
+    ]
+
+
+# ---- invariant 1: dispatch passes through
+
+
+async def test_dispatch_executes_the_tools_and_records_their_results() -> None:
+    """One result for each call, in call order, directly after it."""
+    agent = agent_of([use("t1", "submit", summary="a"), use("t2", "submit", summary="b")], "done")
+    await agent.call("go")
+    assert history(agent.session())[2] == "tool: t1 success 'Submitted: a'; t2 success 'Submitted: b'"
+
+
+async def test_dispatch_moves_the_state_machine() -> None:
+    """From the reply, through the tools, to the response: hooks at each place see the state."""
+    seen: list[tuple[str, str]] = []
+    session = Session.fresh()
+
+    @on(PreReasoning, PostReasoning, PreToolRound, PreActing, PostActing, PostToolRound, PostCall)
+    def look(event: Any) -> None:
+        seen.append((type(event).__name__, session.machine.state.name))
+
+    await agent_of(use("t1", "submit"), "done", hooks=[look]).call("go", session=session)
+    print(seen)
+    assert dict(seen)["PreActing"] == "TOOL_EXECUTION"
+    assert session.machine.state is State.USER_INPUT
+
+
+async def test_dispatch_has_no_flag_to_set() -> None:
+    """What a tool returns decides nothing: a result that says stop is a result."""
+
+    @tool
+    async def done() -> dict[str, Any]:
+        return {"task_completed": True, "stop": True}
+
+    agent = agent_of(use("t1", "done"), use("t2", "done"), "still here", tools=[done])
+    assert (await agent.call("go")).text == "still here"
+
+
+@pytest.mark.parametrize("error", [ValueError("x"), TimeoutError("x"), StopAsyncIteration("x"), asyncio.CancelledError()])
+async def test_dispatch_does_not_break_the_loop_when_a_tool_fails(error: BaseException) -> None:
+    """Whatever the tool raises, the model is told and answers."""
+
+    @tool
+    async def fails() -> str:
+        raise error
+
+    agent = agent_of(use("t1", "fails"), "I see", tools=[fails])
+    reply = await agent.call("go")
+    assert (reply.text, agent.session().messages[2].tool_results[0].state) == ("I see", "error")
+
+
+# ---- invariant 2: submit is a marker
+
+
+async def test_submit_returns_a_confirmation() -> None:
+    """A string, which the model reads."""
+    assert await submit("all") == "Submitted: all"
+
+
+async def test_submit_has_no_side_effects() -> None:
+    """The same events, and the same states, as for any other tool."""
+
+    @tool(type="read", name="submit")
+    async def other(summary: str = "") -> str:
+        return f"Submitted: {summary}"
+
+    script: list[Any] = [use("t1", "submit", summary="x"), "done"]
+    assert await streamed(agent_of(*script)) == await streamed(agent_of(*script, tools=[other]))
+
+
+async def test_work_goes_on_after_submit() -> None:
+    """A model that has submitted may call more tools, submit itself included."""
+    agent = agent_of(use("t1", "submit"), use("t2", "submit"), "really done")
+    assert (await agent.call("go")).text == "really done"
+
+
+# ---- invariant 3: the loop ends by itself
+
+
+async def test_the_loop_ends_with_a_reply_without_calls() -> None:
+    """And with nothing else of the model's: the outcome is completed."""
+    agent = agent_of(*[use(f"t{i}", "submit") for i in range(5)], "the end", "never asked")
+    reply = await agent.call("go")
+    assert (reply.text, reply.outcome) == ("the end", "completed")
+    assert len(agent.config.model.requests) == 6  # type: ignore[union-attr]
+
+
+# ---- invariant 4: ending early is for emergencies
+
+
+async def test_only_control_from_outside_ends_a_loop_early() -> None:
+    """A Stop of a hook, an interrupt, a limit: each has an outcome of its own, which is not completed."""
+
+    @on(PostActing)
+    def enough(event: PostActing) -> Stop:
+        return Stop("enough")
+
+    @on(PreActing)
+    def interrupts(event: PreActing) -> None:
+        event.context.interrupt("from outside")
+
+    calls = [use("t1", "submit"), use("t2", "submit"), "summary"]
+    outcomes = [
+        (await agent_of(*calls, hooks=[enough]).call("go")).outcome,
+        (await agent_of(*calls, hooks=[interrupts]).call("go")).outcome,
+        (await agent_of(calls[0], calls[2], max_iterations=1).call("go")).outcome,
+        (await agent_of(calls[0], calls[2]).call("go")).outcome,
+    ]
+    assert outcomes == ["stopped", "interrupted", "limited", "completed"]
+
+
+# ---- the order of execution
+
+
+async def test_research_then_reads_in_parallel_then_writes_one_by_one() -> None:
+    """Whatever the order of the calls, as the table says; submit runs among the reads. (Overlap: test_overlap.py.)"""
+    order: list[str] = []
+
+    def make(name: str, kind: str) -> Any:
+        @tool(name=name, type=kind)
+        async def made() -> str:
+            order.append(f"+{name}")
+            await asyncio.sleep(0)
+            order.append(f"-{name}")
+            return name
+
+        return made
+
+    kinds = {"bash": "action", "submit": "read", "write_file": "write", "research_codebase": "research", "grep": "read"}
+    tools = [make(name, kind) for name, kind in kinds.items()]
+    await agent_of([use(name, name) for name in kinds], "done", tools=tools).call("go")
+    assert order == [
+        *("+research_codebase", "-research_codebase"),
+        *("+submit", "+grep", "-submit", "-grep"),
+        *("+bash", "-bash", "+write_file", "-write_file"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "lane"),
+    [
+        ("research", "research"),
+        ("read", "read"),
+        ("reasoning", "read"),
+        ("memory_read", "read"),
+        ("write", "write"),
+        ("action", "write"),
+        ("memory_write", "write"),
+        ("completion_check", "write"),
+    ],
+)
+def test_each_type_has_its_lane(kind: str, lane: str) -> None:
+    """And a tool without a type is an action, which writes."""
+    assert one_of(kind).lane == lane
+    assert tool(submit.function).type is ToolType.ACTION
+
+
+# ---- states
+
+
+async def test_the_states_can_loop_back() -> None:
+    """After a response to tools the model may call tools again, round after round."""
+    seen: list[str] = []
+    session = Session.fresh()
+
+    @on(PreActing, PostCall)
+    def look(event: Any) -> None:
+        seen.append(session.machine.state.name)
+
+    agent = agent_of(use("t1", "submit"), use("t2", "submit"), "done", hooks=[look])
+    await agent.call("go", session=session)
+    assert seen[:2] == ["TOOL_EXECUTION", "TOOL_EXECUTION"]
+
+
+async def test_the_state_says_where_and_not_whether() -> None:
+    """An ended call leaves the session where the next one begins, however it ended."""
+
+    @on(PreToolRound)
+    def deny(event: PreToolRound) -> Deny:
+        return Deny("no")
+
+    for hooks in ([], [deny]):
+        session = Session.fresh()
+        await agent_of(use("t1", "submit"), "done", hooks=hooks).call("go", session=session)
+        assert session.machine.state is State.USER_INPUT
+
+
+# ---- what must be tested
+
+
+async def test_agent_responds_after_submit() -> None:
+    """The document's own example: text after submit, and a natural end."""
+    agent = agent_of(use("t1", "submit", summary="x"), "Here is what I did.")
+    lines = await streamed(agent)
+    assert lines[-3:] == [
+        "PostReasoning Here is what I did.",
+        "PostCall completed 'Here is what I did.'",
+        "CallEnded completed",
+    ]
+    assert lines.index("PostActing t1 success 'Submitted: x'") < lines.index("PreReasoning 2 reason")
+
+
+# ---- the derived invariants
+
+
+async def test_i2_i3_a_round_in_which_everything_fails_is_answered() -> None:
+    """Denied, failed, unknown and malformed calls together: the model answers."""
+
+    @on(PreActing)
+    def deny(event: PreActing) -> Deny | None:
+        return Deny("no") if event.tool_use.id == "t1" else None
+
+    calls = [use("t1", "submit"), use("t2", "nothing"), use("t3", "submit", summary=7)]
+    agent = agent_of(calls, "I see", hooks=[deny])
+    assert (await agent.call("go")).text == "I see"
+    assert [result.state for result in agent.session().messages[2].tool_results] == ["denied", "not_found", "error"]
+
+
+@pytest.mark.parametrize("end", ["completed", "stopped", "limited", "denied", "interrupted", "failed"])
+async def test_i6_what_fires_at_each_end(end: str) -> None:
+    """`CallEnded` fires once, last, at each; `PostCall` at each but those that cut the call."""
+    seen = Log()
+
+    def act(event: Any) -> Any:
+        if end == "interrupted":
+            event.context.interrupt("now")
+        if end == "failed":
+            raise ValueError("hook")
+        return Stop("enough") if end == "stopped" else Deny("no") if end == "denied" else None
+
+    hook = on(PreReasoning)(act) if end in ("stopped", "denied", "interrupted", "failed") else None
+    script = [use("t1", "submit"), "done"]
+    agent = agent_of(*script, hooks=[seen, *([hook] if hook else [])], max_iterations=1 if end == "limited" else 9)
+    try:
+        await agent.call("go")
+    except ValueError:
+        assert end == "failed"
+    kinds = [type(event) for event in seen.seen]
+    last = seen.seen[-1]
+    assert isinstance(last, CallEnded)
+    assert (kinds.count(CallEnded), last.outcome) == (1, end)
+    assert kinds.count(PostCall) == (0 if end in ("failed", "interrupted") else 1)
+
+
+async def test_i7_before_and_after_events_are_as_many() -> None:
+    """Vetoed, answered, unknown, malformed and failing calls have their `PostActing` too."""
+
+    @on(PreActing)
+    def deny(event: PreActing) -> Deny | None:
+        return Deny("no") if event.tool_use.id == "t1" else None
+
+    calls = [use("t1", "submit"), use("t2", "nothing"), use("t3", "submit", more=1), use("t4", "submit")]
+    lines = await streamed(agent_of(calls, "ok", hooks=[deny], schedule=ToolSchedule.SEQUENTIAL))
+    acting = [line.split(":")[0].split(" ")[:2] for line in lines if "Acting " in line]
+    assert acting == [[kind, f"t{i}"] for i in (1, 2, 3, 4) for kind in ("PreActing", "PostActing")]
+
+
+async def test_i10_late_results_of_abandoned_work_never_reach_the_session() -> None:
+    """A tool that ignores its cancellation for a while finishes into nothing: the session has the interrupt."""
+    release = asyncio.Event()
+    begun = asyncio.Event()
+
+    @tool
+    async def stubborn() -> str:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            await release.wait()
+        return "late"
+
+    agent = agent_of(use("t1", "stubborn"), "next", tools=[stubborn])
+    task = asyncio.ensure_future(_call(agent))
+    await begun.wait()
+    task.cancel()
+    await asyncio.sleep(0)
+    release.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    before = history(agent.session())
+    assert before[2] == "tool: t1 interrupted 'Interrupted.'"
+    assert (await agent.call("go on")).text == "next"
+    assert history(agent.session())[: len(before)] == before
+
+
+async def _call(agent: Agent) -> Any:
+    return await agent.call("go")
+
+
+async def test_i12_the_trace_holds_no_live_objects() -> None:
+    """A session with tool calls is JSON, detached from what the tool returned."""
+    kept = {"list": [1]}
+
+    @tool
+    async def returns() -> dict[str, Any]:
+        return kept
+
+    agent = agent_of(use("t1", "returns"), "ok", tools=[returns])
+    await agent.call("go")
+    saved = json.dumps(agent.session().to_dict())
+    kept["list"].append(2)
+    assert json.dumps(agent.session().to_dict()) == saved
+
+
+@pytest.mark.parametrize("n", [1, 2, 5])
+async def test_i14_n_iterations_are_n_model_calls(n: int) -> None:
+    """And one summary; not one more, not one less."""
+    agent = agent_of(*[use(f"t{i}", "submit") for i in range(n)], "summary", "never asked", max_iterations=n)
+    reply = await agent.call("go")
+    assert (reply.outcome, len(agent.config.model.requests)) == ("limited", n + 1)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("n", [0, -1, True, 2.0])
+def test_i14_no_iterations_are_an_error(n: Any) -> None:
+    """Nothing stands for a default."""
+    with pytest.raises(UsageError, match="max_iterations"):
+        agent_of(max_iterations=n)
+
+
+@pytest.mark.parametrize("raw", ["{", "[1]", '"x"', "nonsense", "{'summary': 'x'}"])
+async def test_i15_malformed_arguments_are_told_to_the_model(raw: str) -> None:
+    """Never replaced by nothing, never raised out of the loop; the tool does not run."""
+    runs: list[str] = []
+
+    @tool
+    async def note(summary: str = "") -> str:
+        runs.append(summary)
+        return ""
+
+    errors: list[str] = []
+
+    @on(Error)
+    def keep(event: Error) -> None:
+        errors.append(type(event.error).__name__)
+
+    agent = agent_of(ToolUseBlock("t1", "note", raw), "sorry", tools=[note], hooks=[keep])
+    assert (await agent.call("go")).text == "sorry"
+    result = agent.session().messages[2].tool_results[0]
+    assert (runs, result.state, errors) == ([], "error", ["ToolArgumentError"])
+
+
+def test_the_events_that_the_document_needs_exist() -> None:
+    """Each step of its lifecycle is an event."""
+    steps = {PreReasoning, PostReasoning, PreToolRound, PreActing, PostActing, PostToolRound, PostCall}
+    assert steps <= set(EVENT_TYPES)
+    assert log([]) == []
