@@ -6,7 +6,8 @@ Adapters are imported from where they live, so that this import stays light: `ag
 
 from agentflow.agent.agent import Agent, AgentFlux
 from agentflow.agent.builder import AgentBuilder
-from agentflow.agent.queue import Receipt, TurnQueue
+from agentflow.agent.queue import TurnQueue
+from agentflow.agent.receipt import Receipt
 from agentflow.agent.registry import AgentRegistry, default_agents
 from agentflow.chunks import ModelChunk, ToolUseDelta, fold
 from agentflow.context import AgentView, RunContext

@@ -118,7 +118,7 @@ def fact_to_json(fact: Fact) -> str:
 def _fields_of(fact: Fact) -> dict[str, Any]:
     found: dict[str, Any] = fact._asdict()
     for name in ("answer", "decisions", "key"):  # mostly not there
-        if name in found and not found[name]:
+        if name in found and (found[name] is None or found[name] == {}):
             del found[name]
     for name, value in found.items():
         if name == "verdict":

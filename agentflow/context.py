@@ -405,8 +405,9 @@ def find_dep(deps: object, kind: type[T]) -> T:
                 return item
     given = "nothing" if deps is None else type(cast("object", deps)).__name__
     raise UsageError(
-        f"A dependency of type {kind.__name__} is asked for and deps= holds {given}. Pass it with the call: "
-        f"agent.call(..., deps=my_{kind.__name__.lower()}) (an object, a list of objects, or a mapping by type)."
+        f"A dependency of type {kind.__name__} is asked for and deps= holds {given}. Pass it with the call, "
+        f"agent.call(..., deps=my_{kind.__name__.lower()}), or with the turn, Turn(..., deps=my_{kind.__name__.lower()}) "
+        "(an object, a list of objects, or a mapping by type)."
     )
 
 

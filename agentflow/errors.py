@@ -157,12 +157,14 @@ class ShutdownError(AgentFlowError):
 
     Args:
         agent: The agent's name.
-        session: The session's id.
+        session: The session's id; None: a block of code ends with its agents.
         stopped: Whether the call was running; else it did not begin.
     """
 
-    def __init__(self, agent: str, session: str, *, stopped: bool) -> None:
-        if stopped:
+    def __init__(self, agent: str, session: str | None, *, stopped: bool) -> None:
+        if session is None:
+            what = "its calls have stopped, and with them this block. agent.unfinished() lists what the next process can resume"
+        elif stopped:
             what = f"its call on session {session!r} was stopped, with everything kept that is done. Continue it in the next"
             what += f" process: agent.resume({session!r})"
         else:

@@ -6,11 +6,15 @@ a new prefix. Every id matches `^[a-zA-Z0-9_-]{1,40}$`, the narrowest pattern th
 
 from __future__ import annotations
 
+import hashlib
 import os
 import secrets
 from itertools import count
 
-__all__ = ["new_id"]
+__all__ = ["inner_session_id", "new_id"]
+
+_LONGEST_PART = 64
+_LONGEST = 255
 
 _prefix = ""
 _next = count(1).__next__
@@ -38,3 +42,27 @@ def new_id(kind: str = "") -> str:
         True
     """
     return f"{kind}{_prefix}{_next()}"
+
+
+def inner_session_id(session_id: str, tool_use_id: str) -> str:
+    """Return the id of the session of a sub-agent that works behind a tool call.
+
+    A provider chooses tool-use ids, and may make them kilobytes long. What is too long for a database's key, or cannot be
+    printed, is put in by its digest.
+
+    Args:
+        session_id: The caller's session.
+        tool_use_id: The call.
+
+    Example:
+        >>> inner_session_id("payments", "t1")
+        'payments/t1'
+    """
+    part = _fit(tool_use_id, _LONGEST_PART)
+    return f"{_fit(session_id, _LONGEST - 1 - len(part))}/{part}"
+
+
+def _fit(text: str, longest: int) -> str:
+    if 0 < len(text) <= longest and text.isprintable():
+        return text
+    return f"sha256-{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:40]}"

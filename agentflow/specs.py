@@ -77,9 +77,10 @@ class ToolSpec:
         lane: How a round schedules it.
         tags: Free labels.
         requires_approval: Whether a call waits for a person.
+        streaming: Whether it hands out values while it works.
     """
 
-    __slots__ = ("_description", "_parameters", "lane", "name", "requires_approval", "tags")
+    __slots__ = ("_description", "_parameters", "lane", "name", "requires_approval", "streaming", "tags")
 
     def __init__(
         self,
@@ -90,6 +91,7 @@ class ToolSpec:
         lane: Lane = "write",
         tags: frozenset[str] = frozenset(),
         requires_approval: bool = False,
+        streaming: bool = False,
     ) -> None:
         self.name = name
         self._description = description
@@ -100,6 +102,7 @@ class ToolSpec:
         self.lane: Lane = lane
         self.tags = tags
         self.requires_approval = requires_approval
+        self.streaming = streaming
 
     @property
     def description(self) -> str:

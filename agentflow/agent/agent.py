@@ -22,6 +22,7 @@ from agentflow.agent.builder import AgentBuilder
 from agentflow.agent.checks import Decisions, check_decisions, check_timeout, decisions_of, input_of, not_open
 from agentflow.agent.definition import agent_from_dict, agent_to_dict
 from agentflow.agent.peers import QueueingAgent, asking_tool
+from agentflow.agent.queue import check_limit
 from agentflow.agent.registration import HookSource, ToolSource, hooks_of, tools_of
 from agentflow.agent.registry import AgentRegistry, default_agents
 from agentflow.context import RunContext, find_dep
@@ -32,6 +33,7 @@ from agentflow.hooks.defaults import default_hooks
 from agentflow.hooks.functions import EventName, HookOptions, event_named, named_hook
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.scope import ProcessHooks, process_hooks
+from agentflow.ids import inner_session_id
 from agentflow.ids import new_id as fresh_id
 from agentflow.loop.driver import Run
 from agentflow.loop.machine import State
@@ -126,6 +128,7 @@ class Agent(QueueingAgent):
             )
         if on_unknown_outcome not in ("tell", "suspend"):
             raise UsageError(f"Agent {name!r}: on_unknown_outcome={on_unknown_outcome!r}; it is 'tell' or 'suspend'.")
+        check_limit(name, queue_limit)
         given = hooks_of(hooks)
         from_hooks = [made for hook in given if type(hook).tools is not Hook.tools for made in hook.tools()]
         resolved = tools_of((*tools, *from_hooks))
@@ -388,10 +391,7 @@ class Agent(QueueingAgent):
             self._check_open(chosen)
             machine = chosen.machine
             if machine.next() == "input":
-                raise UsageError(
-                    f"Session {chosen.id!r} is not suspended, nor was a call on it cut: there is nothing to resume. Its "
-                    "last reply is session.messages[-1]; call the agent to go on."
-                )
+                raise UsageError(f"Session {chosen.id!r} is not suspended: there is nothing to resume. Call the agent.")
             decided = decisions_of(chosen, decisions)
             check_decisions(chosen, decided, self.config.tools, _tools_behind)
             run = self._run(chosen, machine.run_id, options, timeout, deps, extra, reader, children)
@@ -710,7 +710,9 @@ class Agent(QueueingAgent):
             return self._answered(await self.call(message, session=Session.fresh()))
         caller = place.run.session
         place.asked += 1
-        session_id = f"{caller.id}/{place.use.id}" if place.asked == 1 else f"{caller.id}/{place.use.id}/{place.asked}"
+        session_id = inner_session_id(caller.id, place.use.id)
+        if place.asked > 1:
+            session_id = inner_session_id(session_id, str(place.asked))
         session = (caller.inner or {}).get(place.use.id)
         if session is None or session.id != session_id:
             session = Session(session_id, store=self._store or caller.store, new_id=self.config.new_id)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Final, Literal, NotRequired, Protocol, TypeVar
 
 from pydantic import ConfigDict, with_config
-from typing_extensions import NotRequired, TypedDict
+from typing_extensions import TypedDict
 
 from agentflow.agent.queue import TurnQueue
 from agentflow.codec import msg_from_dict, msg_to_dict
@@ -27,6 +27,7 @@ from agentflow.tools.tool import Tool
 __all__ = ["agent_from_dict", "agent_to_dict"]
 
 A = TypeVar("A", bound="Definable")
+_REST: Final = ("store", "agents", "process_hooks", "clock", "new_id")
 
 
 class Definable(Protocol):
@@ -115,6 +116,12 @@ def agent_from_dict(
     rest: Mapping[str, Any],
 ) -> A:
     """See `Agent.from_dict`."""
+    wrong = sorted(rest.keys() - _REST)
+    if wrong:
+        raise UsageError(
+            f"Agent.from_dict(data, ...) got {', '.join(wrong)}. What the data does not hold is given besides it: tools, "
+            f"hooks, model, system, {', '.join(_REST)}. The rest is in the data: change it there."
+        )
     saved = check_form(_AgentData, data, "agent")
     name = saved["name"]
     if not saved["model_by_name"] and model is None:

@@ -7,7 +7,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar, cast
 
-from agentflow.agent.queue import Receipt, TurnQueue
+from agentflow.agent.queue import TurnQueue
+from agentflow.agent.receipt import Receipt
 from agentflow.agent.registry import AgentRegistry
 from agentflow.codec import msg_from_dict, msg_to_dict
 from agentflow.context import RunContext, as_messages

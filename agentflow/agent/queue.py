@@ -15,15 +15,15 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar, copy_context
-from typing import Any, Generic, Literal, Protocol, TypeVar, cast
+from collections.abc import Iterable, Iterator, Mapping
+from contextvars import copy_context
+from typing import Any, Literal, Protocol, TypeVar, cast
 
 from loguru import logger
 from pydantic import ConfigDict, with_config
 from typing_extensions import TypedDict
 
+from agentflow.agent.receipt import NeverEndsError, Receipt, check_ends, inside, waits_for
 from agentflow.bell import Bell
 from agentflow.errors import QueueFullError, SafeExecutionError, TurnDeniedError, UsageError
 from agentflow.events import HookEvent, Paused, PostPut, PrePut, Resumed, TurnValue
@@ -42,74 +42,9 @@ from agentflow.tools.checks import ToolType
 from agentflow.tools.tool import Tool
 from agentflow.verdicts import Deny
 
-__all__ = ["Receipt", "TurnQueue"]
+__all__ = ["TurnQueue"]
 
 T = TypeVar("T")
-
-_inside: ContextVar[tuple[_Entry, ...]] = ContextVar("agentflow_queues", default=())
-"""The turns of queues that the code running here is a part of."""
-
-_graph = threading.Lock()
-_waiting: dict[TurnQueue, list[TurnQueue]] = {}
-"""Which queues have a turn that waits for a turn of another queue, or for a place in it."""
-
-
-def _here() -> tuple[TurnQueue, ...]:
-    return tuple([entry.queue for entry in _inside.get() if not entry.over])
-
-
-def _way_back(target: TurnQueue, here: tuple[TurnQueue, ...]) -> str:
-    """How a queue comes to wait for what runs here; empty where it does not."""
-    ways: list[tuple[TurnQueue, ...]] = [(target,)]
-    seen = {target}
-    while ways:
-        way = ways.pop()
-        if way[-1] in here:
-            return " → ".join(queue.name for queue in (way[-1], *way))
-        for further in _waiting.get(way[-1], ()):
-            if further not in seen:
-                seen.add(further)
-                ways.append((*way, further))
-    return ""
-
-
-@contextmanager
-def _waits_for(target: TurnQueue) -> Generator[None]:
-    """While it is waited for a queue: refuse it where that would never end.
-
-    Raises:
-        _NeverEndsError: It would wait for itself.
-    """
-    here = _here()
-    if not here:
-        yield
-        return
-    with _graph:
-        way = _way_back(target, here)
-        if not way:
-            for queue in here:
-                _waiting.setdefault(queue, []).append(target)
-    if way:
-        raise _NeverEndsError(way)
-    try:
-        yield
-    finally:
-        with _graph:
-            for queue in here:
-                _waiting[queue].remove(target)
-                if not _waiting[queue]:
-                    del _waiting[queue]
-
-
-class _NeverEndsError(UsageError):
-    """A turn waits for a turn of a queue that cannot go on before it has ended."""
-
-    def __init__(self, way: str) -> None:
-        super().__init__(
-            f"This is awaited within a turn that would have to end first ({way}: each of these agents waits for the next "
-            "one), so neither would ever answer. Send a turn without awaiting its receipt there, or await it after the turn."
-        )
-        self.way = way
 
 
 class Owner(Protocol):
@@ -131,64 +66,6 @@ class Owner(Protocol):
     def asking(self) -> Tool[..., Any]:
         """The tool whose turns are questions to it."""
         ...
-
-
-class Receipt(Awaitable[T], Generic[T]):
-    """What became of a turn that was put into a queue: await it for the turn's value.
-
-    Attributes:
-        turn: The turn.
-        to: The name of the agent whose queue it is in.
-        done: Whether it is over.
-        seen: Whether somebody has asked for its value, or been told of its error.
-    """
-
-    def __init__(self, turn: Turn[T], queue: TurnQueue) -> None:
-        self.turn = turn
-        self.to = queue.name
-        self._queue = queue
-        self.done = False
-        self._value: Any = None
-        self._error: BaseException | None = None
-        self.seen = False
-        self._bell = Bell()
-        self._cancel: Callable[[], None] | None = None
-
-    def settle(self, value: object, error: BaseException | None) -> None:
-        """The turn is over."""
-        if not self.done:
-            self.done, self._value, self._error = True, value, error
-            self._bell.ring()
-
-    def cancel(self, cancel: Callable[[], None] | None = None) -> None:
-        """Take the turn back: out of the queue, or, if it runs, interrupt it.
-
-        Args:
-            cancel: For the queue: how to do so from now on.
-        """
-        if cancel is not None:
-            self._cancel = cancel
-        elif not self.done and self._cancel is not None:
-            self._cancel()
-
-    async def _wait(self) -> T:
-        self.seen = True
-        if not self.done:
-            with _waits_for(self._queue):
-                await self._bell.wait_for(lambda: self.done)
-        if self._error is not None:
-            raise self._error
-        return cast("T", self._value)
-
-    def __await__(self) -> Generator[Any, Any, T]:
-        return self._wait().__await__()
-
-    def __del__(self) -> None:
-        if getattr(self, "_error", None) is not None and not self.seen:
-            logger.opt(exception=self._error).error("a turn that was sent to {} failed, and nobody asked", self.to)
-
-    def __repr__(self) -> str:
-        return f"Receipt({self.turn!r}, to={self.to!r}, done={self.done})"
 
 
 @with_config(ConfigDict(extra="forbid"))
@@ -220,6 +97,16 @@ class _Entry:
         self.over = False
 
 
+def check_limit(agent: str, limit: int | None) -> None:
+    """Refuse a limit that is none.
+
+    Raises:
+        UsageError: It is no number of turns.
+    """
+    if limit is not None and (type(limit) is not int or limit < 1):
+        raise UsageError(f"Agent {agent!r}: queue_limit={limit!r}; a queue holds at least one turn, or None for any.")
+
+
 class TurnQueue:
     """An agent's turns.
 
@@ -236,10 +123,7 @@ class TurnQueue:
     """
 
     def __init__(self, owner: Owner, limit: int | None) -> None:
-        if limit is not None and limit < 1:
-            raise UsageError(
-                f"Agent {owner.name!r}: queue_limit={limit}; a queue holds at least one turn, or None for any."
-            )
+        check_limit(owner.name, limit)
         self._owner = owner
         self.limit = limit
         self._entries: deque[_Entry] = deque()
@@ -314,13 +198,13 @@ class TurnQueue:
             if not wait:
                 raise QueueFullError(self._owner.name, len(self._entries), "wait=False was said")
             try:
-                with _waits_for(self):
+                with waits_for(self):
                     await self._putting.acquire()
                     try:
                         await self._bell.wait_for(self._reserve)
                     finally:
                         self._putting.release()
-            except _NeverEndsError as error:
+            except NeverEndsError as error:
                 raise QueueFullError(
                     self._owner.name,
                     len(self._entries),
@@ -332,6 +216,10 @@ class TurnQueue:
             self._give_back()
             raise
         return await self._enter(turn, run, sent, reserved=True)
+
+    def _full_for_ever(self, way: str) -> QueueFullError:
+        why = f"the turn that puts it there keeps the queue from going on ({way}): it would wait for itself"
+        return QueueFullError(self._owner.name, len(self._entries), why)
 
     def _reserve(self) -> bool:
         """Take a place, if there is one."""
@@ -414,10 +302,7 @@ class TurnQueue:
         Raises:
             UsageError: It comes from there; the text shows the way.
         """
-        with _graph:
-            way = _way_back(self, _here())
-        if way:
-            raise _NeverEndsError(way)
+        check_ends(self)
 
     @property
     def name(self) -> str:
@@ -503,6 +388,8 @@ class TurnQueue:
             entry = self._next(worker)
             if entry is None:
                 return
+            if self._paused:  # just now
+                continue
             if not self._taken_out(entry):  # somebody dropped it just now
                 continue
             if await self._run_one(entry, port, deps) and not worker:
@@ -525,7 +412,7 @@ class TurnQueue:
             name = "" if turn.tool is owner.asking else owner.name  # a question's call names the agent itself
             run = make_run(turn, owner.config, owner.hooks, given, name, entry.place, port)
             run.route = self._follow
-            run.inherits = ((_inside, (*_inside.get(), entry)),)
+            run.inherits = ((inside, (*inside.get(), entry)),)
             entry.receipt.cancel(lambda: run.interrupt("its sender took it back"))
             if port is not None:
                 port.run = run
@@ -569,6 +456,7 @@ class TurnQueue:
         Raises:
             StoreError: The data is no queue, or newer than this code.
             NotRegisteredError: The agent lacks a tool, or a hook was not given. Nothing was restored.
+            UsageError: One of the turns is in the queue already. Nothing was restored.
         """
         saved = check_form(_QueueData, data, "queue")
         kept = tuple(hooks)
@@ -577,6 +465,7 @@ class TurnQueue:
         turns = [
             (Turn.from_dict(item["turn"], asked if item["question"] else find), item["sent"]) for item in saved["turns"]
         ]
+        self._check_new([turn.id for turn, _ in turns])
         for turn, sent in turns:
             turn.enter(self._owner.name)
             entry = _Entry(self, turn, Receipt(turn, self), sent)
@@ -584,6 +473,17 @@ class TurnQueue:
             self._hold(entry)
         if saved["paused"]:
             self.pause()
+
+    def _check_new(self, ids: list[str]) -> None:
+        here = {entry.turn.id for entry in tuple(self._entries)}
+        if self._current is not None:
+            here.add(self._current.turn.id)
+        twice = sorted({turn_id for turn_id in ids if turn_id in here or ids.count(turn_id) > 1})
+        if twice:
+            raise UsageError(
+                f"The queue of agent {self._owner.name!r} would hold two turns of one id ({', '.join(twice)}), so nothing was "
+                "restored. A saved queue is restored once; clear() this one first, if it shall be replaced."
+            )
 
     def copy_to(self, other: TurnQueue) -> None:
         """Put copies of the waiting turns into another queue, which is paused if this one is."""
@@ -608,11 +508,12 @@ class TurnQueue:
         self._bell.ring()
 
     async def _gate(self, worker: bool) -> None:
+        """Wait while it is paused, unless there is nothing that could be run."""
         owner = self._owner
-        while self._paused:
+        while self._paused and self._next(worker) is not None:
             host = make_host(owner.config, owner.hooks, None, owner.name, None, None)
             await host.fire(Paused, None)
-            await self._bell.wait_for(lambda: not self._paused or (worker and self._wanted))
+            await self._bell.wait_for(lambda: not self._paused or self._next(worker) is None)
             if self._paused:
                 return
             await host.fire(Resumed, None)
@@ -631,7 +532,7 @@ class TurnQueue:
                 return
             context = copy_context()  # whoever sent the turn is noted with it; the task is nobody's
             context.run(current_turn.set, None)
-            context.run(_inside.set, ())
+            context.run(inside.set, ())
             context.run(held_locks.set, ())
             name = f"agentflow: the queue of {self._owner.name}"
             self._worker = loop.create_task(self._work(), name=name, context=context)

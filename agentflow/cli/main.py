@@ -17,12 +17,13 @@ from agentflow.cli.calls import call_loop, interrupting, read_events
 from agentflow.cli.chat import Chat
 from agentflow.cli.demo import run_demo
 from agentflow.cli.demo_model import WireChoice
-from agentflow.event_json import event_line
 from agentflow.cli.failures import EXIT_CODES, INTERRUPTED, CommandError, code_of
 from agentflow.cli.hook_table import print_hooks
+from agentflow.cli.later import Later
 from agentflow.cli.loading import load_agent
 from agentflow.cli.screen import Screen, make_console
 from agentflow.cli.words import call_text
+from agentflow.event_json import event_line
 from agentflow.events import HookEvent
 from agentflow.loop.session import Session
 
@@ -137,6 +138,10 @@ def hooks(agent: str) -> int:
     loaded = load_agent(agent)
     print_hooks(make_console(), loaded.name, loaded.hooks)
     return 0
+
+
+cli.add_command(Later("worker", "agentflow.cli.worker", "dbos", "Run the calls that other processes submit."))
+cli.add_command(Later("runs", "agentflow.cli.runs", "dbos", "List, show, cancel and resume what was submitted."))
 
 
 def _told(error: Exception) -> str:

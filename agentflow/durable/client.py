@@ -33,7 +33,7 @@ from agentflow.durable.words import (
     segment_id,
     segment_number,
 )
-from agentflow.errors import AgentFlowError, NotRegisteredError, StoreError, UsageError
+from agentflow.errors import AgentFlowError, StoreError, UsageError
 from agentflow.ids import new_id
 from agentflow.messages import Msg, Pending, Reply
 from agentflow.reactive import CallMono, Flux
@@ -411,7 +411,12 @@ def _info(newest: WorkflowStatus, first: WorkflowStatus) -> RunInfo:
     asked = _input_of(newest)
     output = cast("Mapping[str, Any] | None", newest.output) if newest.status == "SUCCESS" else None
     outcome = None if output is None else output["outcome"]
-    statuses: dict[str, RunStatus] = {"ENQUEUED": "queued", "DELAYED": "queued", "PENDING": "running", "SUCCESS": "ended"}
+    statuses: dict[str, RunStatus] = {
+        "ENQUEUED": "queued",
+        "DELAYED": "queued",
+        "PENDING": "running",
+        "SUCCESS": "ended",
+    }
     status: RunStatus = "suspended" if outcome == "suspended" else statuses.get(newest.status, "lost")
     return RunInfo(
         run_of(newest.workflow_id),

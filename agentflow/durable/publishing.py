@@ -45,6 +45,7 @@ class Publisher:
         self._last = 0
         self._stopped = False
         self._wake = asyncio.Event()
+        self._room = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._closing = False
 
@@ -70,7 +71,8 @@ class Publisher:
         self._waiting.append({name: value for name, value in data.items() if name not in _IN_SESSION})
         self._wake.set()
         while len(self._waiting) > MOST and not self._stopped:
-            await asyncio.sleep(EVERY)
+            self._room.clear()
+            await self._room.wait()
 
     async def _write_on(self) -> None:
         while not self._stopped:
@@ -81,6 +83,7 @@ class Publisher:
             said, self._waiting = self._waiting, []
             if said:
                 await self._write(said)
+            self._room.set()
             if self._closing and not self._waiting:
                 return
 
@@ -92,6 +95,8 @@ class Publisher:
             logger.warning("run {!r} was taken over by another worker; this one's events are dropped", self._run_id)
             self._stopped = True
         except StoreError as error:
-            logger.warning("the events of run {!r} could not be written; the run goes on without: {}", self._run_id, error)
+            logger.warning(
+                "the events of run {!r} could not be written; the run goes on without: {}", self._run_id, error
+            )
             self._stopped = True
         self._last = batch.last

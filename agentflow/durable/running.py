@@ -11,22 +11,20 @@ Rules:
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any, Protocol
 
 from agentflow.agent.agent import Agent, AgentFlux
-from agentflow.durable.words import Request, decisions_in, error_out, reply_out, run_of, segment_number
-from agentflow.errors import CallTimeoutError, StoreError, UsageError
+from agentflow.durable.words import Request, decisions_in, error_out, reply_out, run_of
+from agentflow.errors import AgentFlowError, CallTimeoutError, StoreError
 from agentflow.events import CallEnded, HookEvent, PostCall
 from agentflow.facts import CallClosed, CallOpened, CallResumed, Fact, Reasoned, RoundSuspended
 from agentflow.loop.session import Session
-from agentflow.messages import Msg, Outcome, Reply
+from agentflow.messages import Msg, Outcome, Pending, Reply
 from agentflow.ports.store import Claim, SessionInfo, SessionStore
 from agentflow.specs import Usage
-from agentflow.verdicts import Deny
 
 __all__ = ["Host", "Progress"]
 
@@ -206,16 +204,21 @@ class _Call:
         request, host = self._request, self._host
         facts = await host.facts(request.session)
         mine = self._mine(facts)
-        if mine is not None and (closed := _closing(mine)) is not None:
-            return self._told_by(facts, closed)
+        end = None if mine is None else _end_of(mine)
+        if isinstance(end, CallClosed):
+            return self._told_by(facts, end)
         left = None if request.deadline is None else request.deadline - now
-        if host.why_cancelled(request.run_id) is not None or (left is not None and left <= 0):
-            return await self._end_at_once(facts, mine)
+        if host.why_cancelled(request.run_id) is not None:
+            return await self._end_at_once(facts, mine, end)
+        if end is not None and not self._decides(end.pending):
+            return self._waiting(facts, end.pending)
+        if left is not None and left <= 0:
+            return await self._end_at_once(facts, mine, end)
         if mine is not None:
-            reply = await self._go_on({}, left)
-            if reply.outcome != "suspended" or request.decisions is None or not self._decided_again(reply):
-                return reply
-            return await self._go_on(request.decisions, left)  # what was decided had not become a fact
+            reply = await self._go_on({} if end is None else request.decisions or {}, left)
+            if reply.outcome == "suspended" and self._decides(reply.pending):  # what was decided had not become a fact
+                reply = await self._go_on(request.decisions or {}, left)
+            return reply
         if request.decisions is None:
             return await self._open(left)
         return await self._go_on(request.decisions, left, first=True)
@@ -227,9 +230,10 @@ class _Call:
                 return facts[n:]
         return None
 
-    def _decided_again(self, reply: Reply) -> bool:
-        decisions = self._request.decisions or {}
-        return bool(reply.pending) and all(waits.id in decisions for waits in reply.pending)
+    def _decides(self, pending: Sequence[Pending]) -> bool:
+        """Whether this request brings the decisions that these calls wait for."""
+        decisions = self._request.decisions
+        return decisions is not None and all(waits.id in decisions for waits in pending)
 
     # ---- the three ways
 
@@ -247,11 +251,13 @@ class _Call:
             lambda agent, deps: agent.resume_stream(session, decided, timeout=left, deps=deps), left
         )
 
-    async def _end_at_once(self, facts: Sequence[Fact], mine: Sequence[Fact] | None) -> Reply:
+    async def _end_at_once(
+        self, facts: Sequence[Fact], mine: Sequence[Fact] | None, end: RoundSuspended | None
+    ) -> Reply:
         """End a call that was cancelled, or has no time left, before it goes on."""
         request = self._request
         if mine is not None or request.decisions is not None:  # it is open: its history has to be made legal
-            waits = _pending(facts) if mine is None else ()
+            waits = _pending(facts) if mine is None or end is not None else ()
             denied = {one.id: {"decision": "deny", "value": "cancelled"} for one in waits}
             try:
                 return await self._go_on(denied, AT_ONCE, first=mine is None)
@@ -295,34 +301,47 @@ class _Call:
         """The reply of a call that had ended before its worker could say so."""
         run_id = self._request.run_id
         if closed.outcome == "failed":
-            raise UsageError("its worker died before it could tell the error; the session is kept.")
-        usage = sum((fact.usage for fact in _of_run(facts, run_id) if isinstance(fact, Reasoned)), Usage())
+            raise AgentFlowError("its worker died before it could tell the error.")
+        usage = _usage(facts, run_id)
         if closed.final is None:
             return _interrupted(run_id, "its worker died when it had been interrupted", usage)
-        pending = _pending(facts) if closed.outcome == "suspended" else ()
-        return Reply.of(closed.final, closed.outcome, run_id, usage, pending)
+        return Reply.of(closed.final, closed.outcome, run_id, usage, ())
+
+    def _waiting(self, facts: Sequence[Fact], pending: tuple[Pending, ...]) -> Reply:
+        """The reply of a call that had been suspended before its worker could say so."""
+        run_id = self._request.run_id
+        said = [fact.message for fact in facts if isinstance(fact, Reasoned) and fact.run_id == run_id]
+        final = said[-1] if said else _note("waits for a decision")
+        return Reply.of(final, "suspended", run_id, _usage(facts, run_id), pending)
 
 
-def _of_run(facts: Iterable[Fact], run_id: str) -> Iterable[Fact]:
-    return (fact for fact in facts if getattr(fact, "run_id", None) == run_id)
+def _usage(facts: Sequence[Fact], run_id: str) -> Usage:
+    return sum((f.usage for f in facts if isinstance(f, Reasoned) and f.run_id == run_id), Usage())
 
 
-def _closing(mine: Sequence[Fact]) -> CallClosed | None:
-    """The end of the call that `mine` begins with."""
+def _end_of(mine: Sequence[Fact]) -> CallClosed | RoundSuspended | None:
+    """How the call that `mine` begins with ended, or that it waits; None: it is in the midst."""
     begun = mine[0]
     assert isinstance(begun, CallOpened | CallResumed)
+    end: CallClosed | RoundSuspended | None = None
     for fact in mine[1:]:
-        if isinstance(fact, CallOpened):
-            break
-        if isinstance(fact, CallResumed) and segment_number(fact.call_id) != segment_number(begun.call_id):
-            if run_of(fact.call_id) == begun.run_id:  # the run's next call; other ids are of attempts of this one
+        match fact:
+            case CallOpened():
                 break
-        if isinstance(fact, CallClosed) and fact.run_id == begun.run_id:
-            return fact
-    return None
+            case CallResumed():
+                if run_of(fact.call_id) == begun.run_id:
+                    break  # the run's next call (an attempt to go on with this one has another id)
+                end = None
+            case RoundSuspended():
+                end = fact
+            case CallClosed() if fact.outcome != "suspended":
+                end = fact
+            case _:
+                pass
+    return end
 
 
-def _pending(facts: Sequence[Fact]) -> tuple[Any, ...]:
+def _pending(facts: Sequence[Fact]) -> tuple[Pending, ...]:
     for fact in reversed(facts):
         if isinstance(fact, RoundSuspended):
             return fact.pending

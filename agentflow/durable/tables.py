@@ -144,8 +144,8 @@ class Tables:
         except SQLAlchemyError as error:
             said = str(getattr(error, "orig", None) or error).strip().splitlines()[0]
             raise StoreError(
-                f"The database of durable runs, {self.shown}, could not do it: {said}. Check that it can be reached, written to "
-                "and has room; what is stored stays as it is."
+                f"The database of durable runs, {self.shown}, could not do it: {said}. Check that it can be reached, "
+                "written to, and has room; what is stored stays as it is."
             ) from error
 
     # ---- time and workers
@@ -269,7 +269,9 @@ def _engine_of(url: str) -> tuple[Engine, str]:
     try:
         engine = create_engine(parsed)
     except ModuleNotFoundError as error:
-        raise StoreError(f"The driver of that database is not installed ({error}): pip install psycopg[binary].") from error
+        raise StoreError(
+            f"The driver of that database is not installed ({error}): pip install psycopg[binary]."
+        ) from error
     if backend == "sqlite":
         event.listen(engine, "connect", _set_up_sqlite)
         event.listen(engine, "begin", _begin_sqlite)

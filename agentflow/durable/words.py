@@ -39,8 +39,8 @@ FORM = 1
 """The version of the form of requests and results."""
 
 RunStatus: TypeAlias = Literal["queued", "running", "suspended", "ended", "lost"]
-"""`queued`: no worker has it; `running`: one has; `suspended`: it waits for `decide`; `ended`: `outcome` says how; `lost`: it was
-given up after many workers died with it."""
+"""`queued`: no worker has it; `running`: one has; `suspended`: it waits for `decide`; `ended`: `outcome` says how;
+`lost`: it was given up after many workers died with it."""
 
 
 class RunFailedError(AgentFlowError):
@@ -53,10 +53,7 @@ class RunFailedError(AgentFlowError):
     """
 
     def __init__(self, run_id: str, kind: str, said: str) -> None:
-        super().__init__(
-            f"Run {run_id!r} failed with {kind}: {said} (Its worker's log has the traceback; the session is kept, and takes the "
-            "next call.)"
-        )
+        super().__init__(f"Run {run_id!r} failed with {kind}: {said} (What was done before is kept in its session.)")
         self.run_id = run_id
         self.kind = kind
 
@@ -156,7 +153,8 @@ class Request(NamedTuple):
         form = data.get("form")
         if form != FORM:
             raise StoreError(
-                f"A stored request has the form {form!r}; this agentflow reads {FORM}. A newer one made it: upgrade the workers."
+                f"A stored request has the form {form!r}; this agentflow reads {FORM}. A newer one made it: upgrade the "
+                "workers."
             )
         values = {name: data[name] for name in Request._fields}
         values["messages"] = tuple([msg_from_dict(msg) for msg in data["messages"]])
@@ -205,8 +203,8 @@ def decisions_out(run_id: str, decisions: Mapping[str, Resolution], pending: Seq
     missing = [waits.id for waits in pending if waits.id not in decisions and waits.kind != "parked"]
     if unknown or missing:
         raise UsageError(
-            f"Run {run_id!r} waits for decisions on {keys}; unknown: {unknown}, missing: {missing}. Give one for each call that "
-            "waits (reply.pending)."
+            f"Run {run_id!r} waits for decisions on {keys}; unknown: {unknown}, missing: {missing}. Give one for each "
+            "call that waits (reply.pending)."
         )
     found: dict[str, Any] = {}
     for key, decision in decisions.items():
@@ -229,7 +227,9 @@ def _data(key: str, value: object) -> Any:
     try:
         return to_jsonable_python(value)
     except PydanticSerializationError as error:
-        raise UsageError(f"The decision for {key!r} holds what JSON does not know, so it cannot travel: {error}.") from error
+        raise UsageError(
+            f"The decision for {key!r} holds what JSON does not know, so it cannot travel: {error}."
+        ) from error
 
 
 def decisions_in(data: Mapping[str, Any]) -> dict[str, Resolution]:
@@ -279,7 +279,9 @@ def reply_in(data: Mapping[str, Any]) -> Reply:
         pending = _adapter(tuple[Pending, ...]).validate_python(data["pending"])
         return Reply.of(msg_from_dict(data["message"]), data["outcome"], data["run_id"], usage, pending)
     except (KeyError, ValidationError) as error:
-        raise StoreError(f"A stored result cannot be read ({error}). A newer agentflow made it, or it is damaged.") from error
+        raise StoreError(
+            f"A stored result cannot be read ({error}). A newer agentflow made it, or it is damaged."
+        ) from error
 
 
 def error_out(error: BaseException) -> dict[str, Any]:
@@ -287,7 +289,11 @@ def error_out(error: BaseException) -> dict[str, Any]:
     notes = "; ".join(getattr(error, "__notes__", ()))
     said = f"{error} ({notes})" if notes else str(error)
     timeout = error.timeout if isinstance(error, CallTimeoutError) else None
-    return {"form": FORM, "outcome": "failed", "error": {"kind": type(error).__name__, "said": said, "timeout": timeout}}
+    return {
+        "form": FORM,
+        "outcome": "failed",
+        "error": {"kind": type(error).__name__, "said": said, "timeout": timeout},
+    }
 
 
 def error_in(run_id: str, agent: str, data: Mapping[str, Any]) -> AgentFlowError:

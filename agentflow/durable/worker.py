@@ -240,7 +240,12 @@ class Worker:
                 now = await asyncio.to_thread(self._tables.now)
                 cancelled = (await asyncio.to_thread(self._tables.cancelled, [run_id])).get(run_id)
                 async with Publisher(self._tables, run_id, self.id) as publisher:
-                    return await host.run(workflow_id, request, now, cancelled, publisher)
+                    result = await host.run(workflow_id, request, now, cancelled, publisher)
+                    if result["outcome"] == "suspended":  # it may have been cancelled just before
+                        cancelled = (await asyncio.to_thread(self._tables.cancelled, [run_id])).get(run_id)
+                        if cancelled is not None:
+                            result = await host.run(workflow_id, request, now, cancelled, publisher)
+                    return result
             except StoreError as error:
                 if host.closed or not await asyncio.to_thread(self._owns, workflow_id):
                     raise _Dropped from error

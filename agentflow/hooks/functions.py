@@ -16,7 +16,6 @@ import functools
 import inspect
 import typing
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import fields
 from types import SimpleNamespace, UnionType
 from typing import Any, Generic, Literal, TypedDict, TypeVar, Union, Unpack, cast, get_args, get_origin, overload
 
@@ -37,7 +36,7 @@ from agentflow.events import (
     PreToolRound,
 )
 from agentflow.hooks.hook import FailurePolicy, Hook
-from agentflow.hooks.options import check_options
+from agentflow.hooks.options import about_a_tool, check_options
 from agentflow.specs import ToolSpec
 
 __all__ = ["EVENT_NAMES", "EventName", "FunctionHook", "HookOptions", "event_named", "named_hook", "on"]
@@ -122,11 +121,11 @@ class FunctionHook(Hook, Generic[F]):
 
     def _check_options(self) -> None:
         kinds = cast("tuple[type[Event], ...]", self.events)
-        if self.only_tools and not any(_about_a_tool(kind) for kind in kinds):
+        if self.only_tools and not any(about_a_tool(kind) for kind in kinds):
             raise UsageError(
                 f"Hook function {self.name!r}: tools={list(self.only_tools)} chooses among events about one tool, and "
                 f"{' and '.join(kind.__name__ for kind in kinds)} is none. Events with a tool: before_each_tool, "
-                "after_each_tool, on_error, ActingChunk. On a round, look at event.tool_uses."
+                "after_each_tool, on_error, ActingChunk, and those with a turn, such as PreTurn. On a round, look at event.tool_uses."
             )
         if self.in_thread and inspect.iscoroutinefunction(_plain(self.handler)):
             raise UsageError(
@@ -292,10 +291,6 @@ def _name_of(function: Any) -> str:
     while isinstance(plain, functools.partial):
         plain = cast("Any", plain).func
     return getattr(plain, "__name__", type(plain).__name__)
-
-
-def _about_a_tool(kind: type[Event]) -> bool:
-    return "tool_use" in {field.name for field in fields(kind)}
 
 
 def _check_handler(function: object) -> None:

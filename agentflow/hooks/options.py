@@ -15,13 +15,13 @@ from reactivex import Observable
 
 from agentflow.context import Shadow
 from agentflow.errors import HookTimeoutError, UsageError, Veto
-from agentflow.events import Event, PostActing
+from agentflow.events import Event, PostActing, TurnEvent
 from agentflow.hooks.hook import Hook
 from agentflow.messages import ToolUseBlock
 from agentflow.reactive import EMPTY, Mono, first_value
 from agentflow.verdicts import Deny
 
-__all__ = ["Call", "call_of", "check_options", "concerns_tool", "listens_to"]
+__all__ = ["Call", "about_a_tool", "call_of", "check_options", "concerns_tool", "listens_to"]
 
 Call: TypeAlias = Callable[[Any], Any]
 
@@ -85,8 +85,8 @@ def _may_suspend(function: Call) -> bool:
 def call_of(hook: Hook, kind: type[Event]) -> Call:
     """The hook's call for one event class, its options around it."""
     call = handler_of(hook)
-    if hook.only_tools and "tool_use" in {f.name for f in fields(kind)}:
-        call = _filtered(call, hook)
+    if hook.only_tools and about_a_tool(kind):
+        call = _filtered(call, hook, kind)
     if hook.in_thread:
         call = _threaded(call)
     if hook.timeout is not None:
@@ -112,16 +112,24 @@ async def _resolve(result: Any) -> Any:
     return await cast("Awaitable[Any]", result) if isinstance(result, Awaitable) else result
 
 
+def about_a_tool(kind: type[Event]) -> bool:
+    """Whether events of a class are about one tool: a call of it, or a turn."""
+    return not {"tool_use", "turn"}.isdisjoint(field.name for field in fields(kind))
+
+
 def concerns_tool(hook: Hook, use: ToolUseBlock | None) -> bool:
     """Whether a hook's `only_tools` names the tool of a call."""
     return use is not None and any(fnmatchcase(use.name, pattern) for pattern in hook.only_tools)
 
 
-def _filtered(call: Call, hook: Hook) -> Call:
+def _filtered(call: Call, hook: Hook, kind: type[Event]) -> Call:
     def filtered(event: Any) -> Any:
         return call(event) if concerns_tool(hook, event.tool_use) else None
 
-    return filtered
+    def filtered_turn(event: Any) -> Any:
+        return call(event) if concerns_tool(hook, event.turn.tool_use) else None
+
+    return filtered_turn if issubclass(kind, TurnEvent) else filtered
 
 
 def _threaded(call: Call) -> Call:

@@ -304,8 +304,9 @@ class _Layer:
 
 
 def _like(watched: Any, source: Any) -> Any:
-    for name in ("using", "chunks"):
-        method = getattr(source, name, None)
-        if method is not None and not hasattr(watched, name):
-            setattr(watched, name, method)
+    """Give what is watched what its source has beside its pieces; other work that a hook asks for counts as the hook's."""
+    for name in ("using", "chunks", "request"):
+        found = getattr(source, name, None)
+        if found is not None and not hasattr(watched, name):
+            setattr(watched, name, found)
     return watched

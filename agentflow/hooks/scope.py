@@ -12,68 +12,104 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, TypeVar, cast, overload
+from typing import Any, Final, TypeVar, cast, overload
 
 from reactivex.abc import DisposableBase
 
-from agentflow.events import Event
 from agentflow.errors import UsageError
+from agentflow.events import (
+    ActingChunk,
+    Error,
+    Event,
+    PostActing,
+    PostPut,
+    PostTurn,
+    PreActing,
+    PrePut,
+    PreTurn,
+    TurnValue,
+)
 from agentflow.hooks.functions import FunctionHook, on
 from agentflow.hooks.hook import Hook
-from agentflow.hooks.options import check_options
+from agentflow.hooks.named import HookSource, hooks_of
 
-__all__ = ["HookScope", "ProcessHooks", "Registered", "process_hooks"]
+__all__ = ["TOOL_EVENTS", "TURN_EVENTS", "HookScope", "ProcessHooks", "Registered", "process_hooks"]
 
 E = TypeVar("E", bound=Event)
 
+TOOL_EVENTS: Final[tuple[type[Event], ...]] = (PreActing, ActingChunk, PostActing, Error)
+"""What is told to the hooks of a tool."""
+TURN_EVENTS: Final = (PrePut, PostPut, PreTurn, TurnValue, PostTurn, *TOOL_EVENTS)
+"""What is told to the hooks of a turn."""
+
 
 class Registered(DisposableBase):
-    """A hook where it was registered; `dispose()` takes it off. Also a context manager.
+    """Hooks where they were registered; `dispose()` takes them off. Also a context manager.
 
     Args:
-        hook: The hook.
-        remove: Takes it off.
+        hooks: The hooks.
+        remove: Takes one off.
     """
 
-    def __init__(self, hook: Hook, remove: Callable[[Hook], object]) -> None:
-        self.hook = hook
+    def __init__(self, hooks: tuple[Hook, ...], remove: Callable[[Hook], object]) -> None:
+        self.hooks = hooks
         self._remove = remove
 
     def dispose(self) -> None:
-        """Take the hook off; doing so again does nothing."""
-        self._remove(self.hook)
+        """Take the hooks off; doing so again does nothing."""
+        for hook in self.hooks:
+            self._remove(hook)
 
 
 class HookScope:
     """Hooks registered on one object.
 
+    Args:
+        hooks: Those that it begins with.
+        whose: What it is, for errors: `"tool 'add'"`.
+        events: The events that are told to its hooks; None: all.
+
     Attributes:
         hooks: The hooks, in the order of registration.
     """
 
-    __slots__ = ("_guard", "hooks")
+    __slots__ = ("_events", "_guard", "_whose", "hooks")
 
-    def __init__(self, hooks: Iterable[Hook] = ()) -> None:
+    def __init__(
+        self, hooks: Iterable[Hook] = (), whose: str = "", events: tuple[type[Event], ...] | None = None
+    ) -> None:
         self.hooks: tuple[Hook, ...] = tuple(hooks)
+        self._whose = whose
+        self._events = events
         self._guard = threading.Lock()
 
-    def add(self, hook: Hook) -> Registered:
-        """Register a hook; the same one twice counts once.
+    def add(self, hooks: HookSource) -> Registered:
+        """Register a hook, or whatever else an agent takes as `hooks=`; the same one twice counts once.
 
         Raises:
-            UsageError: It is no hook, or its options cannot hold.
+            UsageError: It is no hook, its options cannot hold, or none of its events is told here.
         """
-        if not isinstance(hook, Hook):  # pyright: ignore[reportUnnecessaryIsInstance] - input from outside
-            raise UsageError(
-                f"A Hook is registered here, not {type(hook).__name__} ({hook!r:.60}). A function is registered for its "
-                "events: .on(PreActing)(function)."
-            )
-        check_options(hook)
+        given = hooks_of(hooks)
+        for hook in given:
+            self._check(hook)
         with self._guard:
-            for one in _whole(hook):
+            for one in given:
                 if not any(one is known for known in self.hooks):
                     self.hooks = (*self.hooks, one)
-        return Registered(hook, self.remove)
+        return Registered(given, self.remove)
+
+    def _check(self, hook: Hook) -> None:
+        told, wanted = self._events, hook.events
+        if told is None or not wanted or any(issubclass(kind, wanted) for kind in told):
+            return
+        raise UsageError(
+            f"Hook {hook.name!r} is for {' and '.join(kind.__name__ for kind in wanted)}, which hooks of {self._whose} are "
+            f"never told. They are told {', '.join(kind.__name__ for kind in told)}; register this one on the agent."
+        )
+
+    def copy(self) -> HookScope:
+        """Another scope of the same kind with the same hooks."""
+        return HookScope(self.hooks, self._whose, self._events)
 
     def remove(self, hook: Hook) -> bool:
         """Take a hook off; returns whether it was there."""
@@ -152,11 +188,11 @@ class ProcessHooks:
         """All hooks, in the order of registration; another tuple after each change."""
         return self._scope.hooks
 
-    def add(self, *hooks: Hook) -> tuple[Registered, ...]:
+    def add(self, *hooks: HookSource) -> tuple[Registered, ...]:
         """Register hooks; each one's `tags` say what it concerns (none: everything).
 
         Raises:
-            UsageError: A hook's options cannot hold.
+            UsageError: It is no hook, or its options cannot hold.
         """
         return tuple(self._scope.add(hook) for hook in hooks)
 

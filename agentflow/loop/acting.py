@@ -411,6 +411,10 @@ class Acting:
         """Seconds that one attempt may take."""
         return tool.timeout
 
+    def key(self) -> str:
+        """What stays the same over retries and recoveries of this call."""
+        return f"{self.run.run_id}:{self.use.id}"
+
     async def once(self, tool: Tool[..., Any], transform: Transform | None) -> object:
         """One attempt."""
         run, use = self.run, self.use
@@ -420,8 +424,7 @@ class Acting:
         context: ToolContext | None = None
         if tool.wants_context or tool.streaming:
             pieces = Pieces(self, TimeLimit(limit), transform)
-            key = f"{run.run_id}:{use.id}"
-            context = ToolContext(use, run.context, self.attempt, key, ToolEmitter(pieces.emit))
+            context = ToolContext(use, run.context, self.attempt, self.key(), ToolEmitter(pieces.emit))
         work: Any = tool.start(use, context)
         try:
             kept = run.note(ToolStarted(run.run_id, use.id, self.attempt))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
-from typing import Any, TypedDict, TypeVar, Unpack, cast, overload
+from typing import Any, Final, TypedDict, TypeVar, Unpack, cast, overload
 
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
@@ -19,17 +19,19 @@ from agentflow.events import Event, TurnView
 from agentflow.frozen import FrozenDict
 from agentflow.hooks.functions import FunctionHook
 from agentflow.hooks.hook import Hook
-from agentflow.hooks.scope import HookScope, ProcessHooks, Registered, process_hooks
+from agentflow.hooks.named import HookSource
+from agentflow.hooks.scope import TURN_EVENTS, HookScope, ProcessHooks, Registered, process_hooks
 from agentflow.ids import new_id
 from agentflow.messages import ToolUseBlock
 from agentflow.tools.registry import ToolRegistry, default_tools
 from agentflow.tools.tool import Tool
-from agentflow.verdicts import Resolution
+from agentflow.verdicts import Answer, Approve, Deny, Resolution
 
 __all__ = ["BoundTool", "StopReason", "TurnOptions"]
 
 E = TypeVar("E", bound=Event)
 _put = object.__setattr__
+_ASSIGNABLE: Final = ("approval", "arguments", "deps", "id", "metadata", "tags", "timeout", "tool")
 
 
 class StopReason(StrEnum):
@@ -49,14 +51,15 @@ class TurnOptions(TypedDict, total=False):
     """Seconds for the await or the whole stream of one attempt; the tool's own by default (60), None is no limit."""
     tags: Iterable[str]
     """Labels; process-wide hooks are chosen by them."""
-    hooks: Iterable[Hook]
-    """Hooks of this turn alone."""
+    hooks: HookSource
+    """Hooks of this turn alone; what an agent takes as `hooks=`."""
     metadata: Mapping[str, Any]
     """Anything that shall travel with it; the only thing that may change while it runs."""
     deps: object
     """What the tool asks for by type."""
     approval: Resolution | None
-    """The decision on a tool that needs an approval."""
+    """The decision on the call: `Approve()` for a tool that needs an approval, `Answer(value)` in place of running it, and
+    `Deny(reason)`, which refuses the turn of any tool."""
     tools: ToolRegistry
     """Where a tool given by name is looked up; `default_tools` by default."""
     process_hooks: ProcessHooks
@@ -97,38 +100,41 @@ class BoundTool:
                 f"{', '.join(TurnOptions.__annotations__)}. The tool's arguments are one mapping: Turn(tool, {{'a': 1}})."
             )
         found = options.get("tools", default_tools)[tool] if isinstance(tool, str) else tool
-        if not isinstance(found, Tool):
-            raise UsageError(
-                f"Turn(...) takes a tool or its registered name, not {type(tool).__name__} ({tool!r:.60})."
-            )
         put = self.__dict__
         put.update(_running=False, _queued="")
         put["process"] = options.get("process_hooks", process_hooks)
-        put["_scope"] = HookScope()
-        self.id = options.get("id") or new_id("turn_")
         self.tool = cast("Tool[..., Any]", found)
+        put["_scope"] = HookScope(whose=f"a turn of {self.tool.name!r}", events=TURN_EVENTS)
+        self.id = options.get("id") or new_id("turn_")
         self.arguments = arguments or {}
-        self.timeout = options.get("timeout", found.timeout)
+        self.timeout = options.get("timeout", self.tool.timeout)
         self.tags = cast("frozenset[str]", options.get("tags", ()))
         self.metadata = dict(options.get("metadata", {}))
         self.deps = options.get("deps")
         self.approval = options.get("approval")
         put.update(sender="", sender_run="", start_time=None, end_time=None, stop_reason=None, _output=None)
-        for hook in options.get("hooks", ()):
-            self._scope.add(hook)
+        self._scope.add(options.get("hooks", ()))
 
     def __setattr__(self, name: str, value: object) -> None:
         if name == "metadata":
-            value = dict(cast("Mapping[str, Any]", value))
-        elif self._running:
+            _put(self, name, dict(cast("Mapping[str, Any]", value)))
+            return
+        if self._running:
             raise SafeExecutionError(
                 f"Turn {self.id!r} of tool {self.tool.name!r} is running, so {name} cannot be assigned; wait for its end. "
                 "Only metadata may change meanwhile."
             )
+        if name not in _ASSIGNABLE:
+            state = "is read-only" if hasattr(self, name) else "is no attribute of a turn"
+            raise AttributeError(f"turn.{name} {state}; assigned can be {', '.join(_ASSIGNABLE)}.", name=name, obj=self)
+        if name == "tool":
+            _check_tool(value)
         elif name == "arguments":
             value = _as_data(self.tool.name, cast("Mapping[str, Any]", value))
-        elif name == "timeout" and value is not None and not cast("float", value) > 0:
-            raise UsageError(f"Turn of {self.tool.name!r}: timeout={value!r}; legal are seconds above 0, or None.")
+        elif name == "timeout":
+            _check_timeout(self.tool.name, value)
+        elif name == "approval":
+            _check_approval(self.tool.name, value)
         elif name == "tags":
             value = frozenset((value,) if isinstance(value, str) else cast("Iterable[str]", value))
         _put(self, name, value)
@@ -161,11 +167,12 @@ class BoundTool:
         """The hooks of this turn alone."""
         return self._scope.hooks
 
-    def hook(self, hook: Hook) -> Registered:
-        """Register a hook on this turn; returns a disposable that takes it off.
+    def hook(self, hook: HookSource) -> Registered:
+        """Register a hook, or whatever else an agent takes as `hooks=`; returns a disposable that takes it off.
 
         Raises:
             SafeExecutionError: The turn is running.
+            UsageError: It is no hook, its options cannot hold, or none of its events is told to hooks of a turn.
         """
         self.check_idle("a hook cannot be registered on it")
         return self._scope.add(hook)
@@ -248,6 +255,28 @@ class BoundTool:
     def __repr__(self) -> str:
         state = "running" if self._running else self.stop_reason.value if self.stop_reason else "not run"
         return f"Turn({self.tool.name!r}, {dict(self.arguments)!r:.60}, {state})"
+
+
+def _check_tool(tool: object) -> None:
+    if isinstance(tool, Tool):
+        return
+    hint = ". Of an agent, take agent.as_tool()." if callable(getattr(tool, "as_tool", None)) else "."
+    raise UsageError(f"Turn(...) takes a tool or its registered name, not {type(tool).__name__} ({tool!r:.60}){hint}")
+
+
+def _check_timeout(tool: str, timeout: object) -> None:
+    if timeout is None or (isinstance(timeout, int | float) and not isinstance(timeout, bool) and timeout > 0):
+        return
+    raise UsageError(f"Turn of {tool!r}: timeout={timeout!r}; legal are seconds above 0, or None.")
+
+
+def _check_approval(tool: str, approval: object) -> None:
+    if approval is None or isinstance(approval, Approve | Deny | Answer):
+        return
+    raise UsageError(
+        f"The approval of a turn of {tool!r} is {approval!r:.60}; legal are Approve(), Approve(input=...), Deny(reason), "
+        "Answer(value), and None: nobody has decided."
+    )
 
 
 def _as_data(tool: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -22,7 +22,10 @@ class Halted(BaseException):
 class Stoppable(Protocol):
     """A call that runs."""
 
-    session_id: str
+    @property
+    def session_id(self) -> str:
+        """The id of its session."""
+        ...
 
     def halt(self) -> None:
         """Stop at the next safe point: behind a model's reply or a tool's result."""
@@ -52,24 +55,16 @@ class Running:
     def end(self, run: Stoppable) -> None:
         """A call is over."""
         self.runs.discard(run)
-        if self._waiting and not self.runs:
-            waiting, self._waiting = self._waiting, []
-            for tell in waiting:
-                tell()
+        if self._waiting:
+            self._tell()
 
     def when_idle(self, tell: Callable[[], object]) -> None:
         """Call a function, once, when nothing runs; it may be called from another thread."""
         self._waiting.append(tell)
-        if not self.runs:
-            self.end(_NOBODY)
+        self._tell()
 
-
-class _Nobody:
-    session_id = ""
-
-    def halt(self) -> None: ...
-
-    def leave(self, reason: str) -> None: ...
-
-
-_NOBODY = _Nobody()
+    def _tell(self) -> None:
+        if self._waiting and not self.runs:
+            waiting, self._waiting = self._waiting, []
+            for tell in waiting:
+                tell()

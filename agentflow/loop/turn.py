@@ -16,10 +16,9 @@ from pydantic import ConfigDict, Field, with_config
 from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
 from typing_extensions import TypedDict
 
-from agentflow.errors import WrongRunMethodError
+from agentflow.errors import SafeExecutionError, WrongRunMethodError
 from agentflow.events import HookEvent, TurnValue
 from agentflow.hooks.chain import HookSet
-from agentflow.hooks.scope import HookScope
 from agentflow.ids import new_id
 from agentflow.loop.bound import BoundTool, StopReason, TurnOptions
 from agentflow.loop.run import LoopConfig, current_turn
@@ -60,7 +59,7 @@ class Turn(BoundTool, Generic[T_co]):
         tags: Its labels.
         metadata: Free data; may change at any time.
         deps: What the tool asks for by type.
-        approval: The decision on a tool that needs an approval.
+        approval: The decision on the call; see `TurnOptions`. It stays: run again, it counts again.
         sender: The agent that sent it, and the run it was sent from.
         start_time: When it last began, in seconds since the epoch; None: never.
         end_time: When it last ended; None: never, or it runs.
@@ -119,7 +118,7 @@ class Turn(BoundTool, Generic[T_co]):
 
         Raises:
             WrongRunMethodError: The tool is an async generator: use `yielding()`.
-            SafeExecutionError: The turn is running.
+            SafeExecutionError: The turn is running, or waits in a queue.
             TurnTimeoutError: It passed its time limit, and was cancelled.
             TurnDeniedError: A hook refused it, or it needs an approval.
             Exception: What the tool raised.
@@ -136,7 +135,7 @@ class Turn(BoundTool, Generic[T_co]):
 
         Raises:
             WrongRunMethodError: The tool returns one value: use `returning()`.
-            SafeExecutionError: The turn is running.
+            SafeExecutionError: The turn is running, or waits in a queue.
         """
         self.check_method("yielding")
 
@@ -152,7 +151,7 @@ class Turn(BoundTool, Generic[T_co]):
 
         Raises:
             WrongRunMethodError: The other one is.
-            SafeExecutionError: The turn is running.
+            SafeExecutionError: The turn is running, or waits in a queue.
         """
         if self.tool.streaming is (method == "returning"):
             kind = "an async generator" if self.tool.streaming else "a coroutine function"
@@ -160,7 +159,20 @@ class Turn(BoundTool, Generic[T_co]):
             raise WrongRunMethodError(
                 f"Turn.{method}() on tool {self.tool.name!r}, which is {kind}; nothing was run. Use {right}()."
             )
+        self.check_free()
+
+    def check_free(self) -> None:
+        """Refuse to run by hand what is running, or what a queue will run.
+
+        Raises:
+            SafeExecutionError: It is that.
+        """
         self.check_idle("it cannot be run a second time meanwhile")
+        if self.queued:
+            raise SafeExecutionError(
+                f"Turn {self.id!r} of tool {self.tool.name!r} waits in the queue of agent {self.queued!r}, which will run it. "
+                "To run it by hand, take it out first, with agent.queue.remove(turn), or run turn.copy()."
+            )
 
     async def _returning(self) -> T_co:
         return await run_turn(self, _by_hand(self, None), None)
@@ -172,7 +184,7 @@ class Turn(BoundTool, Generic[T_co]):
         made.__dict__.update(
             id=new_id("turn_"),
             metadata=dict(self.metadata),
-            _scope=HookScope(self._scope.hooks),
+            _scope=self._scope.copy(),
             _running=False,
             _queued="",
             start_time=None,
@@ -270,6 +282,7 @@ def _value_of(event: HookEvent) -> object:
 
 
 def _by_hand(turn: Turn[Any], port: Port | None) -> TurnRun:
+    turn.check_free()
     view = View("", "", (turn.tool.spec,), "")
     config = LoopConfig(
         view, "", None, _NO_TOOLS, (), (), _OPTIONS, 1, ToolSchedule.BY_TYPE, _CLOCK, new_id, process=turn.process

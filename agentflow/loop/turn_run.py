@@ -29,6 +29,8 @@ from agentflow.loop.session import Session
 from agentflow.loop.stream import Port
 from agentflow.messages import Msg, Pending, ToolResultBlock, ToolUseBlock
 from agentflow.specs import ModelOptions
+from agentflow.tools.results import read_back
+from agentflow.tools.signature import return_hint
 from agentflow.tools.tool import Tool
 from agentflow.verdicts import Answer, Deny
 
@@ -105,6 +107,9 @@ class _TurnActing(Acting):
     def limit_of(self, tool: Tool[..., Any]) -> float | None:
         return self.turn.timeout if tool is self.turn.tool else tool.timeout
 
+    def key(self) -> str:
+        return self.turn.id  # each run of a turn has another id
+
     async def work(self, transform: Transform | None) -> ToolResultBlock:
         self.made = made = await super().work(transform)
         return made
@@ -131,12 +136,18 @@ class _TurnActing(Acting):
         if self.failure is not None and result.state != "success":
             raise self.failure
         if result is not self.produced:  # a hook of PostActing has replaced it
-            return result.text
+            return self._read(result)
         if isinstance(verdict, Answer):
             return verdict.value.text if isinstance(verdict.value, ToolResultBlock) else verdict.value
         if self.made is not None and result.content is self.made.content:
             return self.value
-        return result.text  # a wrapping hook has
+        return self._read(result)  # a wrapping hook has
+
+    def _read(self, result: ToolResultBlock) -> object:
+        tool = self.tool
+        if tool is None or not isinstance(result.content, str):
+            return result.text
+        return read_back(result.content, return_hint(tool.function, {}))
 
 
 def make_run(
@@ -239,7 +250,9 @@ async def _performed(turn: BoundTool, run: TurnRun, port: Port | None) -> Any:
     await acting.whole()
     run.stop = acting.stop
     value = acting.outcome()
-    if not turn.tool.streaming or (acting.made is None and not acting.delivered):  # or it was answered
+    ran = acting.tool  # a hook may have sent the turn to another tool
+    streams = acting.tap is not None and ran is not None and ran.streaming
+    if not streams or (acting.made is None and not acting.delivered):  # or it was answered
         await _last_value(turn, run, port, value)
     return value
 

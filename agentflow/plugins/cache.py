@@ -221,7 +221,8 @@ class ToolCache(Hook):
 
     Two runs are the same if name, description and parameters of the tool and its arguments (in whatever order) are. What
     else the result depends on, such as the user, must be said with `vary`: a cache is shared by all who share the hook. The
-    pieces of a streaming tool are not shown again.
+    pieces of a streaming tool are not shown again; where such a tool is run as a turn (`turn.yielding()`, a queue), its values
+    are what is wanted, so the cache lets it be.
 
     Priority 120 (behaviour): a hit needs no retry and no rate limit.
 
@@ -271,7 +272,7 @@ class ToolCache(Hook):
         return ToolSource(source, lambda inner: self._run(inner, event))
 
     def _covers(self, event: PreActing) -> bool:
-        if event.tool_use.input_error is not None:
+        if event.tool_use.input_error is not None or _streams(event):
             return False
         if self._tools is None:
             return lane_of(event) != "write"
@@ -308,6 +309,15 @@ class ToolCache(Hook):
         if isinstance(result, ToolResultBlock) and not result.is_error:
             await self._cached.put(key, result, clock)
         return result
+
+
+def _streams(event: PreActing) -> bool:
+    """Whether the values go to a reader as they are made, so that the result is only the last of them.
+
+    That is so in a turn that no model asked for (it belongs to no iteration) of a tool that streams.
+    """
+    name = event.tool_use.name
+    return event.iteration == 0 and any(spec.streaming for spec in event.agent.tools if spec.name == name)
 
 
 class ModelCache(Hook):

@@ -19,7 +19,7 @@ from reactivex import Observable
 from agentflow.chunks import ModelChunk
 from agentflow.context import RunContext
 from agentflow.errors import AgentFlowError, UsageError
-from agentflow.events import HookEvent, PreCall, PreReasoning
+from agentflow.events import HookEvent, PreReasoning
 from agentflow.frozen import FrozenDict
 from agentflow.hooks.hook import Hook
 from agentflow.messages import Msg, TextBlock
@@ -61,7 +61,6 @@ class _Request:
     """What a run's last request was made of, before other hooks have changed it. Nothing of it is stored with a session."""
 
     def __post_init__(self) -> None:
-        self.history: Sequence[Msg] = ()
         self.messages: Sequence[Msg] = ()
 
 
@@ -100,7 +99,7 @@ class SummaryCompaction(Hook):
 
     priority = 40
     on_failure = "skip"
-    events = (PreCall, PreReasoning)
+    events = (PreReasoning,)
 
     def __init__(
         self,
@@ -135,7 +134,7 @@ class SummaryCompaction(Hook):
     # ---- before a request
 
     def on_event(self, event: HookEvent) -> Any:
-        """Note what the conversation is made of; compact it before a request that is too long."""
+        """Compact the conversation before a request that is too long."""
         if isinstance(event, PreReasoning):
             event.context.state[_Request].messages = event.input_messages
             cooldown = event.context.session_state[_Cooldown]
@@ -143,8 +142,6 @@ class SummaryCompaction(Hook):
                 cooldown.left -= 1
             elif not self._surely_short(event.input_messages):
                 return self._before(event)
-        elif isinstance(event, PreCall):
-            event.context.state[_Request].history = event.history
         return event
 
     async def _before(self, event: PreReasoning) -> None:
@@ -214,7 +211,7 @@ class SummaryCompaction(Hook):
         if cut is None:
             return None
         context.session_state[_Cooldown].left = self.cooldown
-        offset = _offset(messages[head], head, context.state[_Request].history)
+        offset = _offset(messages[head], head, context.history)
         if offset is None:
             logger.warning("a request does not begin with the history: something else has compacted or changed it")
             return None
@@ -272,9 +269,7 @@ def _offset(first: Msg, head: int, history: Sequence[Msg]) -> int | None:
     mark = _mark(first)
     if mark is not None:
         return mark["until"] - head - mark["messages"]
-    if "synthetic" in first.metadata or (len(history) and history[0].id != first.id):
-        return None
-    return -head
+    return -head if len(history) and history[0].id == first.id else None
 
 
 def _cut(messages: Sequence[Msg], head: int, keep: int, *, halve: bool) -> int | None:

@@ -348,8 +348,12 @@ class Redaction(Hook):
                 return Approve(self._kept(value.input, vault))
             case tuple():
                 return tuple(self._kept(item, vault) for item in cast("tuple[Any, ...]", value))
+            case Mapping():  # of verdicts too: what a resume decides
+                return {key: self._kept(item, vault) for key, item in cast("Mapping[str, Any]", value).items()}
+            case list():
+                return [self._kept(item, vault) for item in cast("list[Any]", value)]
             case _:
-                return self._walk(value, vault, found) if isinstance(value, Mapping | list) else value
+                return value
 
 
 class _Numberless(Vault):

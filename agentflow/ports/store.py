@@ -27,6 +27,7 @@ from agentflow.facts import (
     SessionBegan,
     StateKept,
 )
+from agentflow.ids import inner_session_id
 
 __all__ = [
     "Claim",
@@ -235,7 +236,7 @@ def status_after(facts: Sequence[Fact]) -> SessionStatus | None:
 
 
 def waiting_inside(facts: Sequence[Fact]) -> tuple[str, ...]:
-    """The tool calls behind which sub-agents wait: such a one's session is kept as `"session/tool-use id"`."""
+    """The tool calls behind which sub-agents wait: `inner_session_id` names such a one's session."""
     if status_after(facts) != "suspended":
         return ()
     last = next((fact for fact in reversed(facts) if isinstance(fact, RoundSuspended)), None)
@@ -348,8 +349,8 @@ class MemoryStore(SessionStore):
             raise no_point(session_id, at or 0, len(facts))
         self._free(new_id).add(facts[:stop])
         for use_id in waiting_inside(facts[:stop]):
-            if f"{session_id}/{use_id}" in self._journals:
-                await self.fork(f"{session_id}/{use_id}", f"{new_id}/{use_id}")
+            if inner_session_id(session_id, use_id) in self._journals:
+                await self.fork(inner_session_id(session_id, use_id), inner_session_id(new_id, use_id))
 
     async def rename(self, session_id: str, new_id: str) -> None:
         """Give a session another id."""
@@ -367,8 +368,8 @@ class MemoryStore(SessionStore):
         """A session as JSON-compatible data."""
         facts = tuple(self._existing(session_id).facts)
         data = session_to_dict(SavedSession(session_id, (), facts))
-        inner = [use_id for use_id in waiting_inside(facts) if f"{session_id}/{use_id}" in self._journals]
-        return {**data, "inner": {i: await self.export(f"{session_id}/{i}") for i in inner}} if inner else data
+        inner = [use_id for use_id in waiting_inside(facts) if inner_session_id(session_id, use_id) in self._journals]
+        return {**data, "inner": {i: await self.export(inner_session_id(session_id, i)) for i in inner}} if inner else data
 
     async def import_(self, data: Mapping[str, Any], session_id: str | None = None) -> str:
         """Take in what `export` or `Session.to_dict` made."""
@@ -377,7 +378,7 @@ class MemoryStore(SessionStore):
         inner = inner_sessions(data)
         self._free(name).add(imported_facts(saved))
         for use_id, session in inner.items():
-            await self.import_(session, f"{name}/{use_id}")
+            await self.import_(session, inner_session_id(name, use_id))
         return name
 
     def _existing(self, session_id: str) -> _Journal:

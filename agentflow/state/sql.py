@@ -25,7 +25,7 @@ from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
 from agentflow.codec import SavedSession, fact_from_json, session_from_dict, session_to_dict
 from agentflow.errors import StoreError, UsageError
 from agentflow.facts import Fact
-from agentflow.ids import new_id
+from agentflow.ids import inner_session_id, new_id
 from agentflow.ports.store import (
     Claim,
     SessionInfo,
@@ -199,8 +199,8 @@ class SqlStore(SessionStore):
         )
         facts = await self.load(new_id)
         for use_id in waiting_inside(facts):
-            if await self.load(f"{session_id}/{use_id}"):
-                await self.fork(f"{session_id}/{use_id}", f"{new_id}/{use_id}")
+            if await self.load(inner_session_id(session_id, use_id)):
+                await self.fork(inner_session_id(session_id, use_id), inner_session_id(new_id, use_id))
 
     async def rename(self, session_id: str, new_id: str) -> None:
         """Give a session another id."""
@@ -233,9 +233,9 @@ class SqlStore(SessionStore):
             raise no_session(session_id)
         data = session_to_dict(SavedSession(session_id, (), tuple(facts)))
         inner = {
-            use_id: await self.export(f"{session_id}/{use_id}")
+            use_id: await self.export(inner_session_id(session_id, use_id))
             for use_id in waiting_inside(facts)
-            if await self.load(f"{session_id}/{use_id}")
+            if await self.load(inner_session_id(session_id, use_id))
         }
         return {**data, "inner": inner} if inner else data
 
@@ -256,7 +256,7 @@ class SqlStore(SessionStore):
         inner = inner_sessions(data)
         await self._do(write, f"Importing session {name!r}", takes=name)
         for use_id, session in inner.items():
-            await self.import_(session, f"{name}/{use_id}")
+            await self.import_(session, inner_session_id(name, use_id))
         return name
 
     # ---- leases

@@ -8,7 +8,8 @@ from typing import Any, Protocol, TypeVar, overload
 from agentflow.events import ActingChunk, Error, PostActing, PreActing
 from agentflow.hooks.functions import FunctionHook
 from agentflow.hooks.hook import Hook
-from agentflow.hooks.scope import HookScope, Registered
+from agentflow.hooks.named import HookSource
+from agentflow.hooks.scope import TOOL_EVENTS, HookScope, Registered
 
 __all__ = ["HookedTool", "ScopeHolder"]
 
@@ -39,6 +40,7 @@ class HookedTool:
     """
 
     _blueprint: ScopeHolder
+    name: str
 
     @property
     def hooks(self) -> tuple[Hook, ...]:
@@ -46,14 +48,17 @@ class HookedTool:
         scope = self._blueprint.scope
         return () if scope is None else scope.hooks
 
-    def hook(self, hook: Hook) -> Registered:
+    def hook(self, hook: HookSource) -> Registered:
         """Register a hook on this tool: it gets `PreActing`, `ActingChunk`, `PostActing` and `Error` of its calls.
+
+        Args:
+            hook: A hook, or whatever else an agent takes as `hooks=`.
 
         Returns:
             A disposable that takes it off.
 
         Raises:
-            UsageError: The hook's options cannot hold.
+            UsageError: It is no hook, its options cannot hold, or it is for none of these events.
         """
         return self._scope().add(hook)
 
@@ -105,5 +110,5 @@ class HookedTool:
     def _scope(self) -> HookScope:
         scope = self._blueprint.scope
         if scope is None:
-            scope = self._blueprint.scope = HookScope()
+            scope = self._blueprint.scope = HookScope(whose=f"tool {self.name!r}", events=TOOL_EVENTS)
         return scope

@@ -8,17 +8,20 @@ Rules:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from collections.abc import Hashable
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Final, cast
 
+from pydantic import PydanticUserError, TypeAdapter
 from pydantic_core import from_json, to_json
 
 from agentflow.errors import ToolArgumentError
 from agentflow.messages import DataBlock, Msg, TextBlock, ToolResultBlock
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-__all__ = ["NO_OUTPUT", "failure_text", "render"]
+__all__ = ["NO_OUTPUT", "failure_text", "read_back", "render"]
 
 NO_OUTPUT = "(no output)"
 """What a model reads where a tool returned nothing: some providers refuse an empty result."""
@@ -53,6 +56,51 @@ def render(value: object) -> str | tuple[TextBlock | DataBlock, ...]:
     if isinstance(value, bytes | bytearray):
         return _binary(bytes(value))
     return _json(cast("object", value))
+
+
+def read_back(text: str, hint: object) -> object:
+    """Return what `render` made of a value as that value again, where the text says it; else the text.
+
+    Args:
+        text: The text of a result that did not come from the tool itself: from a cache, or changed by a hook.
+        hint: What the tool is annotated to return. Where a text is legal, the text is the value.
+
+    Example:
+        >>> read_back("3", int), read_back("3", str), read_back("[hidden]", int)
+        (3, '3', '[hidden]')
+    """
+    form = None if isinstance(hint, str) else _form(hint)
+    if form is None or _reads(lambda: form.validate_python(text, strict=True)) is not _UNREAD:
+        return text
+    if text == NO_OUTPUT and _reads(lambda: form.validate_python(None, strict=True)) is None:
+        return None
+    for said in (text, to_json(text)):  # the text of a date, an enum or a path has lost its quotes
+        value = _reads(partial(form.validate_json, said, strict=True))
+        if value is not _UNREAD:
+            return value
+    return text
+
+
+_UNREAD: Final = object()
+
+
+def _reads(read: Callable[[], object]) -> object:
+    try:
+        return read()
+    except ValueError:
+        return _UNREAD
+
+
+def _form(hint: object) -> TypeAdapter[object] | None:
+    try:
+        return _adapter(hint) if isinstance(hint, Hashable) else TypeAdapter(hint)
+    except (PydanticUserError, TypeError):  # it is no data, as a turn is not
+        return None
+
+
+@lru_cache(maxsize=256)
+def _adapter(hint: object) -> TypeAdapter[object]:
+    return TypeAdapter(hint)
 
 
 def failure_text(error: BaseException) -> str:

@@ -154,7 +154,13 @@ class Tool(HookedTool, Generic[P, R_co]):
         labels = frozenset((tags,) if isinstance(tags, str) else tags)
         lane = kind.lane
         spec = ToolSpec(
-            name, blueprint.describe, blueprint.parameters, lane=lane, tags=labels, requires_approval=requires_approval
+            name,
+            blueprint.describe,
+            blueprint.parameters,
+            lane=lane,
+            tags=labels,
+            requires_approval=requires_approval,
+            streaming=streaming,
         )
         self.__dict__.update(
             name=name,

@@ -16,6 +16,7 @@ from worker_processes import Workers
 
 from agentflow.durable.client import DurableClient
 
+
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Postgres]:
     """The server, started once."""

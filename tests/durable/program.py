@@ -84,8 +84,11 @@ async def work(url: str, log: Path, lease: float) -> None:
     """Be a worker."""
     clerk, expert = make_agents(url, log)
     limits = Limits(per_worker=8)
-    worker = clerk.worker(expert, limits=limits, lease_seconds=lease, grace=float(os.environ.get("GRACE", "5")), poll=0.05)
+    worker = clerk.worker(
+        expert, limits=limits, lease_seconds=lease, grace=float(os.environ.get("GRACE", "5")), poll=0.05
+    )
     async with clerk, worker:
+        print(worker.id, os.environ.get("AGENTS"), [a.name for a in agents], worker._hosts.keys(), file=sys.stderr)
         stop = asyncio.Event()
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
         print("ready", flush=True)

@@ -28,7 +28,13 @@ class Workers:
 
     def start(self, **env: str) -> subprocess.Popen[str]:
         """Start one; `ready` waits until it works."""
-        command = [sys.executable, str(HERE / "program.py"), self._url, str(self.log), str(self._lease)]
+        command = [
+            sys.executable,
+            str(HERE / "program.py"),
+            self._url,
+            str(self.log),
+            env.get("LEASE", str(self._lease)),
+        ]
         made = subprocess.Popen(
             command, env={**os.environ, "PYTHONPATH": str(ROOT), **env}, stdout=subprocess.PIPE, stderr=None, text=True
         )

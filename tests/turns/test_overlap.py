@@ -168,7 +168,11 @@ async def test_the_cap_on_concurrency(cap: int, streamed: bool) -> None:
 async def test_results_are_delivered_as_they_finish_and_stand_in_call_order(streamed: bool) -> None:
     """The fastest tool's `PostActing` comes first; the history is in the model's order."""
     floor, log = Floor(), Log()
-    calls = [use("slow", "read", who="slow", steps=9), use("mid", "read", who="mid", steps=5), use("fast", "read", who="f")]
+    calls = [
+        use("slow", "read", who="slow", steps=9),
+        use("mid", "read", who="mid", steps=5),
+        use("fast", "read", who="f"),
+    ]
     agent = await run_round(floor, calls, streamed, hooks=[log])
     delivered = [event.tool_use.id for event in log.seen if isinstance(event, PostActing)]
     results = agent.session().messages[2].tool_results

@@ -274,9 +274,13 @@ async def test_an_error_comes_out_after_its_events_and_the_rest_survives() -> No
     agent = worker(say, broken, hooks=[log])
     await put_all(agent, saying("a"), Turn(broken), saying("b"))
     got: list[Any] = []
-    with pytest.raises(LookupError, match="lost"):
+
+    async def read() -> None:
         async for _, value in agent.run():
             got.append(value)
+
+    with pytest.raises(LookupError, match="lost"):
+        await read()
     assert (got, len(agent.queue), log.names[-1]) == (["a"], 1, "PostTurn")
     assert await values(agent) == ["b"]
 

@@ -31,7 +31,7 @@ from agentflow.testing.scripted import ScriptedModel
 ran: Counter[int] = Counter()
 
 
-class Fails(Exception):
+class FailsError(Exception):
     """What every fifth turn does."""
 
 
@@ -41,7 +41,7 @@ async def work(n: int) -> int:
     ran[n] += 1
     await asyncio.sleep(0)
     if n % 5 == 4:
-        raise Fails
+        raise FailsError
     return n
 
 
@@ -111,7 +111,7 @@ class World:
                     got += 1
                     if got >= most:
                         break
-        except Fails:
+        except FailsError:
             pass
 
     def drop(self, turn: Turn[Any]) -> None:
@@ -119,7 +119,7 @@ class World:
 
     async def idle(self, agent: Agent) -> None:
         agent.queue.pause()
-        while agent.queue.current is not None:
+        while agent.queue.current is not None:  # noqa: ASYNC110 - a program of steps, not of signals
             await asyncio.sleep(0)
 
     async def save_and_load(self, which: int) -> None:
@@ -130,9 +130,7 @@ class World:
         saved = json.loads(json.dumps(old.to_dict()))
         old.queue.clear()
         self.registry.unregister(old.name)
-        new = Agent.from_dict(
-            saved, tools=[work, stream], hooks=[picky], model=ScriptedModel([]), agents=self.registry
-        )
+        new = Agent.from_dict(saved, tools=[work, stream], hooks=[picky], model=ScriptedModel([]), agents=self.registry)
         self.agents[index] = self.add(new)
         if not paused:
             old.queue.resume()  # whoever waits for a place in it finds it empty
@@ -195,7 +193,7 @@ class World:
                 try:
                     async for _ in old.run():
                         pass
-                except Fails:
+                except FailsError:
                     pass
             if all(task.done() for task in self.sending) and not any(
                 len(agent.queue) or agent.queue.current for agent in (*self.agents, *self.olds)

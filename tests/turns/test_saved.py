@@ -178,7 +178,7 @@ options = st.builds(
 @settings(max_examples=40, deadline=None)
 @given(
     st.text(min_size=1),
-    st.none() | st.text(min_size=1) | st.text(min_size=1).map(lambda text: Msg.system(text)),
+    st.none() | st.text(min_size=1) | st.text(min_size=1).map(Msg.system),
     options,
     st.integers(1, 99),
     st.sampled_from(["by_type", "in_call_order", "sequential", "parallel"]),
@@ -341,7 +341,7 @@ def closing_over(value: int) -> Any:
 
 def test_a_tool_that_is_a_closure_is_refused() -> None:
     """Its name would not carry what it closes over; the error says which variable."""
-    with pytest.raises(UsageError, match="Tool 'closure' of turn .* closes over value"):
+    with pytest.raises(UsageError, match=r"Tool 'closure' of turn .* closes over value"):
         Turn(closing_over(3)).to_dict()
     with pytest.raises(UsageError, match="Tool 'closure' of agent 'worker' cannot be saved"):
         worker(closing_over(3)).to_dict()
@@ -386,9 +386,9 @@ async def live() -> object:
 def test_unknown_names() -> None:
     """A tool or hook that nobody gives is an error that lists what there is; nothing is half restored."""
     turn = Turn(say, {"word": "a"}, hooks=[noted])
-    with pytest.raises(NotRegisteredError, match="No tool is registered as 'say'.*spell"):
+    with pytest.raises(NotRegisteredError, match=r"No tool is registered as 'say'.*spell"):
         Turn.from_dict(turn.to_dict(), Finder([spell]))
-    with pytest.raises(NotRegisteredError, match="No hook is registered as 'noted'.*Strict"):
+    with pytest.raises(NotRegisteredError, match=r"No hook is registered as 'noted'.*Strict"):
         Turn.from_dict(turn.to_dict(), Finder(TOOLS, [Strict()]))
     registry = ToolRegistry()
     with pytest.raises(NotRegisteredError):
@@ -450,7 +450,7 @@ def test_newer_data(what: str) -> None:
     agent = worker(say)
     saved = {"turn": Turn(say, {}).to_dict(), "queue": agent.queue.to_dict(), "agent": agent.to_dict()}[what]
     read: dict[str, Any] = {"turn": Turn.from_dict, "queue": worker(say).queue.restore, "agent": Agent.from_dict}
-    with pytest.raises(StoreError, match="version 2.*upgrade agentflow"):
+    with pytest.raises(StoreError, match=r"version 2.*upgrade agentflow"):
         read[what]({**saved, "version": 2, "something": "new"})
 
 

@@ -102,7 +102,9 @@ async def test_priority_comes_before_scope(process: ProcessHooks) -> None:
     process.add(Names("process", order, priority=1))
     add = adder()
     add.hook(Names("tool", order, priority=50))
-    agent = Agent("a", ScriptedModel([]), tools=[add], hooks=[Names("agent", order, priority=10)], process_hooks=process)
+    agent = Agent(
+        "a", ScriptedModel([]), tools=[add], hooks=[Names("agent", order, priority=10)], process_hooks=process
+    )
     await in_queue(agent, Turn(add, {"a": 1, "b": 2}, hooks=[Names("turn", order, priority=20)]))
     assert order == ["process", "agent", "turn", "tool"]
 
@@ -329,14 +331,14 @@ class Doubles(Hook):
         return source.map(lambda result: f"{result.text}{result.text}") if isinstance(event, PreActing) else source
 
 
-async def test_a_hook_of_a_tool_may_wrap_it(streamed: bool = False) -> None:
-    """In calls and turns of that tool alone."""
+async def test_a_hook_of_a_tool_may_wrap_it() -> None:
+    """In calls and turns of that tool alone; what it makes of the text is read back as what the tool returns, an int."""
     add = adder()
     add.hook(Doubles())
     agent = Agent("a", ScriptedModel([[ADD, use("t2", "other")], "ok"]), tools=[add, tool(name="other")(_other)])
     await called(agent)
     assert [result.text for result in agent.session().messages[2].tool_results] == ["33", "other"]
-    assert await Turn(add, {"a": 1, "b": 2}).returning() == "33"
+    assert await Turn(add, {"a": 1, "b": 2}).returning() == 33
 
 
 async def _other() -> str:

@@ -9,6 +9,7 @@ import sys
 import textwrap
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -81,6 +82,13 @@ async def ends(turn: Turn[Any]) -> tuple[str, StopReason | None]:
     assert not turn.running
     assert turn.end_time is not None
     return raised, turn.stop_reason
+
+
+async def read(turn: Turn[Any], got: list[Any], wait: float = 0) -> None:
+    """Read a stream's values into a list, and take some time for each."""
+    async for value in turn.yielding():
+        got.append(value)
+        await asyncio.sleep(wait)
 
 
 # ---- limits
@@ -186,9 +194,7 @@ def test_the_tools_time_counts_over_the_whole_stream() -> None:
     async def main() -> Any:
         turn, got = Turn(drip), list[int]()
         with pytest.raises(TurnTimeoutError):
-            async for value in turn.yielding():
-                got.append(value)
-                await asyncio.sleep(50)
+            await read(turn, got, 50)
         return got, turn.stop_reason
 
     assert run_virtual(main()) == ([0, 1], StopReason.TIMEOUT)
@@ -263,17 +269,14 @@ def test_a_stream_that_ignores_its_cancellation() -> None:
     @tool(timeout=5)
     async def deaf() -> AsyncIterator[int]:
         for i in range(100):
-            try:
+            with suppress(asyncio.CancelledError):
                 await asyncio.sleep(2)
-            except asyncio.CancelledError:
-                pass
             yield i
 
     async def main() -> Any:
         turn, got = Turn(deaf), list[int]()
         with pytest.raises(TurnTimeoutError):
-            async for value in turn.yielding():
-                got.append(value)
+            await read(turn, got)
         task = asyncio.current_task()
         assert task is not None
         return got, turn.stop_reason, task.cancelling()
@@ -417,8 +420,7 @@ def test_retries_never_cover_a_stream_that_was_seen() -> None:
     async def main() -> Any:
         seen: list[int] = []
         with pytest.raises(ConnectionError):
-            async for value in Turn(breaks, {"after": 1}).yielding():
-                seen.append(value)
+            await read(Turn(breaks, {"after": 1}), seen)
         unseen = [value async for value in Turn(breaks, {"after": 0}).yielding()]
         return seen, unseen
 
@@ -638,7 +640,7 @@ async def test_a_turn_of_a_suspended_sub_agent_says_who_waits() -> None:
         return "deleted"
 
     sub = Agent("sub", ScriptedModel([ToolUseBlock("t1", "delete", {})]), tools=[delete])
-    with pytest.raises(TurnDeniedError, match="agent 'sub'.*'delete'"):
+    with pytest.raises(TurnDeniedError, match=r"agent 'sub'.*'delete'"):
         await Turn(sub.as_tool(), {"message": "go"}).returning()
 
 

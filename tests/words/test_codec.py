@@ -103,6 +103,7 @@ verdicts = (
     | st.builds(Recover, values)
     | st.builds(Again, words | messages | st.lists(messages, min_size=1, max_size=2).map(tuple))
 )
+resolutions = st.builds(Approve, st.none() | objects) | st.builds(Deny, words) | st.builds(Answer, values)
 pendings = st.builds(
     Pending,
     ids,
@@ -116,8 +117,8 @@ reasons = st.none() | words
 durations = st.floats(0, allow_infinity=False)
 FACTS: dict[type, st.SearchStrategy[Any]] = {
     SessionBegan: st.builds(SessionBegan, several),
-    CallOpened: st.builds(CallOpened, ids, ids, several, st.integers(1)),
-    CallResumed: st.builds(CallResumed, ids, ids),
+    CallOpened: st.builds(CallOpened, ids, ids, several, st.integers(1), st.none() | messages),
+    CallResumed: st.builds(CallResumed, ids, ids, st.dictionaries(ids, resolutions, max_size=2)),
     Reasoned: st.builds(
         Reasoned, ids, st.integers(1), messages, usages, durations, st.booleans(), several, reasons, st.booleans()
     ),
@@ -126,7 +127,7 @@ FACTS: dict[type, st.SearchStrategy[Any]] = {
     ToolFinished: st.builds(ToolFinished, ids, ids, uses, results, durations, reasons),
     RoundClosed: st.builds(RoundClosed, ids, ids, st.lists(results, max_size=2).map(tuple), reasons),
     RoundSuspended: st.builds(RoundSuspended, ids, st.lists(pendings, max_size=2).map(tuple)),
-    Injected: st.builds(Injected, ids, several, st.none() | st.integers(0)),
+    Injected: st.builds(Injected, ids, several, st.none() | st.integers(0), st.none() | words),
     Compacted: st.builds(Compacted, ids, st.integers(0), several),
     StateKept: st.builds(StateKept, objects),
     CallClosed: st.builds(CallClosed, ids, ids, st.sampled_from(get_args(Outcome)), st.none() | messages),

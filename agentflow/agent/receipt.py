@@ -1,0 +1,185 @@
+"""`Receipt`: what became of a turn in a queue; and what nobody may wait for, since it would never end.
+
+Rules:
+
+1. Code that runs within a turn of a queue keeps that queue from going on. If it waits for another queue, and that one (over
+   any number of queues) for the first, neither would ever go on: the last to wait is refused, with the way.
+2. A turn that failed is told to whoever awaits its receipt; if nobody ever did, it is logged, once.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Generic, Protocol, TypeVar, cast
+
+from loguru import logger
+
+from agentflow.bell import Bell
+from agentflow.errors import UsageError
+from agentflow.loop.turn import Turn
+
+__all__ = ["NeverEndsError", "Receipt", "check_ends", "inside", "waits_for"]
+
+T = TypeVar("T")
+
+
+class Line(Protocol):
+    """A queue, as far as one waits for it."""
+
+    @property
+    def name(self) -> str:
+        """Its agent's name."""
+        ...
+
+
+class Inside(Protocol):
+    """A turn of a queue, while it runs."""
+
+    @property
+    def queue(self) -> Line:
+        """The queue."""
+        ...
+
+    @property
+    def over(self) -> bool:
+        """Whether it has ended; a task that it has left behind may still see it."""
+        ...
+
+
+inside: ContextVar[tuple[Inside, ...]] = ContextVar("agentflow_queues", default=())
+"""The turns of queues that the code running here is a part of."""
+
+_graph = threading.Lock()
+_waiting: dict[Line, list[Line]] = {}
+"""Which queues have a turn that waits for a turn of another queue, or for a place in it."""
+
+
+def _here() -> tuple[Line, ...]:
+    return tuple([entry.queue for entry in inside.get() if not entry.over])
+
+
+def _way_back(target: Line, here: tuple[Line, ...]) -> str:
+    """How a queue comes to wait for what runs here; empty where it does not."""
+    ways: list[tuple[Line, ...]] = [(target,)]
+    seen = {target}
+    while ways:
+        way = ways.pop()
+        if way[-1] in here:
+            return " → ".join(queue.name for queue in (way[-1], *way))
+        for further in _waiting.get(way[-1], ()):
+            if further not in seen:
+                seen.add(further)
+                ways.append((*way, further))
+    return ""
+
+
+def check_ends(target: Line) -> None:
+    """Refuse to wait for a queue where that would never end.
+
+    Raises:
+        NeverEndsError: What runs here would have to end first.
+    """
+    with _graph:
+        way = _way_back(target, _here())
+    if way:
+        raise NeverEndsError(way)
+
+
+@contextmanager
+def waits_for(target: Line) -> Generator[None]:
+    """While it is waited for a queue: refuse it where that would never end.
+
+    Raises:
+        NeverEndsError: It would wait for itself.
+    """
+    here = _here()
+    if not here:
+        yield
+        return
+    with _graph:
+        way = _way_back(target, here)
+        if not way:
+            for queue in here:
+                _waiting.setdefault(queue, []).append(target)
+    if way:
+        raise NeverEndsError(way)
+    try:
+        yield
+    finally:
+        with _graph:
+            for queue in here:
+                _waiting[queue].remove(target)
+                if not _waiting[queue]:
+                    del _waiting[queue]
+
+
+class NeverEndsError(UsageError):
+    """A turn waits for a turn of a queue that cannot go on before it has ended."""
+
+    def __init__(self, way: str) -> None:
+        super().__init__(
+            f"This is awaited within a turn that would have to end first ({way}: each of these agents waits for the next "
+            "one), so neither would ever answer. Send a turn without awaiting its receipt there, or await it after the turn."
+        )
+        self.way = way
+
+
+class Receipt(Awaitable[T], Generic[T]):
+    """What became of a turn that was put into a queue: await it for the turn's value.
+
+    Attributes:
+        turn: The turn.
+        to: The name of the agent whose queue it is in.
+        done: Whether it is over.
+        seen: Whether somebody has asked for its value, or been told of its error.
+    """
+
+    def __init__(self, turn: Turn[T], queue: Line) -> None:
+        self.turn = turn
+        self.to = queue.name
+        self._queue = queue
+        self.done = False
+        self._value: Any = None
+        self._error: BaseException | None = None
+        self.seen = False
+        self._bell = Bell()
+        self._cancel: Callable[[], None] | None = None
+
+    def settle(self, value: object, error: BaseException | None) -> None:
+        """The turn is over."""
+        if not self.done:
+            self.done, self._value, self._error = True, value, error
+            self._bell.ring()
+
+    def cancel(self, cancel: Callable[[], None] | None = None) -> None:
+        """Take the turn back: out of the queue, or, if it runs, interrupt it.
+
+        Args:
+            cancel: For the queue: how to do so from now on.
+        """
+        if cancel is not None:
+            self._cancel = cancel
+        elif not self.done and self._cancel is not None:
+            self._cancel()
+
+    async def _wait(self) -> T:
+        self.seen = True
+        if not self.done:
+            with waits_for(self._queue):
+                await self._bell.wait_for(lambda: self.done)
+        if self._error is not None:
+            raise self._error
+        return cast("T", self._value)
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        return self._wait().__await__()
+
+    def __del__(self) -> None:
+        if getattr(self, "_error", None) is not None and not self.seen:
+            logger.opt(exception=self._error).error("a turn that was sent to {} failed, and nobody asked", self.to)
+
+    def __repr__(self) -> str:
+        return f"Receipt({self.turn!r}, to={self.to!r}, done={self.done})"

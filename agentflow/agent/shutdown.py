@@ -1,0 +1,232 @@
+"""Graceful shutdown: agents stop where nothing is lost, and a later process goes on.
+
+Rules:
+
+1. From the first signal on no call begins; a new one gets a `ShutdownError` at once.
+2. A running call stops at its next safe point: behind a model's reply, or behind the tools that were running. Everything
+   up to there is stored; nothing is answered for it, so `agent.resume(session)` goes on as after a crash.
+3. Behind the limit, or with a second signal, what still runs is cancelled, and left as a crash would leave it.
+4. Either way a call ends with one `CallEnded(outcome="interrupted")`, and raises `ShutdownError`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable, Iterable, Mapping
+from types import FrameType, TracebackType
+from typing import Any, NamedTuple, Protocol, Self, TypeAlias
+
+from loguru import logger
+
+from agentflow.errors import ShutdownError, UsageError
+from agentflow.loop.run import LoopConfig
+from agentflow.loop.running import Running
+
+__all__ = ["GracefulShutdown", "ShutdownReport", "shutdown"]
+
+GRACE = 5.0
+"""Seconds that cancelled calls get for their cleanup."""
+
+Handler: TypeAlias = Callable[[int, FrameType | None], Any] | int | None
+
+
+class Stops(Protocol):
+    """An agent."""
+
+    config: LoopConfig
+
+
+class ShutdownReport(NamedTuple):
+    """How a shutdown went; `resume` goes on with all of these sessions, if they have a store.
+
+    Attributes:
+        stopped: The sessions whose calls stopped at a safe point (or ended in time).
+        cut: The sessions whose calls had to be cancelled.
+    """
+
+    stopped: tuple[str, ...]
+    cut: tuple[str, ...]
+
+
+async def shutdown(agents: Stops | Iterable[Stops], *, limit: float = 10.0) -> ShutdownReport:
+    """Stop agents: no call begins any more, and those that run are left where `agent.resume` goes on.
+
+    Args:
+        agents: An agent, or several.
+        limit: Seconds until what still runs is cancelled.
+
+    Returns:
+        Which calls stopped by themselves, and which had to be cancelled.
+
+    Example:
+        >>> await shutdown(agent)
+        ShutdownReport(stopped=(), cut=())
+        >>> await agent.call("Hello?")
+        Traceback (most recent call last):
+        agentflow.errors.ShutdownError: Agent 'assistant' is shutting down: so the call on session 'assistant' did not ...
+    """
+    return await _Stopping(agents).run(limit)
+
+
+class _Stopping:
+    """One shutdown of several agents."""
+
+    def __init__(self, agents: Stops | Iterable[Stops]) -> None:
+        given: Iterable[Stops] = agents if isinstance(agents, Iterable) else (agents,)
+        self._running: tuple[Running, ...] = tuple({id(a): a.config.running for a in given}.values())
+        if not self._running:
+            raise UsageError("A shutdown needs the agents that it stops: shutdown([agent, other]).")
+        self._now = asyncio.Event()
+        self.begun = False
+
+    def at_once(self) -> None:
+        """Do not wait for the limit."""
+        self._now.set()
+
+    async def run(self, limit: float) -> ShutdownReport:
+        self.begun = True
+        for running in self._running:
+            running.closed = True
+        runs = [run for running in self._running for run in tuple(running.runs)]
+        for run in runs:
+            run.halt()
+        idle = asyncio.ensure_future(self._idle())
+        hurry = asyncio.ensure_future(self._now.wait())
+        try:
+            await asyncio.wait([idle, hurry], timeout=limit, return_when=asyncio.FIRST_COMPLETED)
+            cut = {id(run): run for running in self._running for run in tuple(running.runs)}
+            for run in cut.values():
+                run.leave("shutdown")
+            if cut:
+                await asyncio.wait([idle], timeout=GRACE)
+            if not idle.done():
+                left = sorted(run.session_id for running in self._running for run in tuple(running.runs))
+                logger.warning("shutdown: calls on {} did not end; they are left as a crash would leave them", left)
+        finally:
+            idle.cancel()
+            hurry.cancel()
+        cut_ids = {run.session_id for run in cut.values()}
+        stopped = {run.session_id for run in runs if id(run) not in cut}
+        return ShutdownReport(tuple(sorted(stopped)), tuple(sorted(cut_ids)))
+
+    async def _idle(self) -> None:
+        loop = asyncio.get_running_loop()
+        for running in self._running:
+            done = asyncio.Event()
+
+            def tell(done: asyncio.Event = done) -> None:
+                loop.call_soon_threadsafe(done.set)
+
+            running.when_idle(tell)
+            await done.wait()
+
+
+class GracefulShutdown:
+    """Stops agents when the process is told to end, and ends the `async with` block.
+
+    In the block, calls work as ever. With the first signal the agents stop as in `shutdown`; then the block is cancelled, and
+    raises `ShutdownError`. A second signal cancels what still runs at once. A block that ends by itself changes nothing.
+
+    Args:
+        agents: The agents.
+        limit: Seconds until what still runs is cancelled.
+        signals: What to listen for; `()` to call `begin` by hand.
+
+    Attributes:
+        report: How the shutdown went; None before it is over.
+
+    Example:
+        >>> async with GracefulShutdown(agent, limit=30):
+        ...     await agent.call("Tidy up")
+    """
+
+    def __init__(
+        self,
+        *agents: Stops,
+        limit: float = 10.0,
+        signals: Iterable[signal.Signals] = (signal.SIGTERM, signal.SIGINT),
+    ) -> None:
+        if not limit >= 0:
+            raise UsageError(f"GracefulShutdown(limit={limit}): it is seconds, 0 or more.")
+        self._stopping = _Stopping(agents)
+        self._names = ", ".join(agent.config.view.name for agent in agents)
+        self._limit = limit
+        self._signals = tuple(signals)
+        self._before: Mapping[signal.Signals, Handler] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._body: asyncio.Task[Any] | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._requested = asyncio.Event()
+        self._cancelled = False
+        self._over = False
+        self.report: ShutdownReport | None = None
+
+    @property
+    def requested(self) -> bool:
+        """Whether a shutdown has begun."""
+        return self._stopping.begun
+
+    async def wait(self) -> None:
+        """Wait until a shutdown begins: for a block that has nothing else to do."""
+        await self._requested.wait()
+
+    def begin(self) -> None:
+        """Begin the shutdown, as a signal does; the second time, cancel what still runs."""
+        if self._loop is None:
+            raise UsageError("GracefulShutdown.begin() is legal inside of its `async with` block.")
+        if self._task is not None:
+            self._stopping.at_once()
+            return
+        self._requested.set()
+        self._task = self._loop.create_task(self._stop(), name="agentflow: shutdown")
+
+    async def _stop(self) -> None:
+        self.report = await self._stopping.run(self._limit)
+        if not self._over and self._body is not None:
+            self._cancelled = True
+            self._body.cancel()
+
+    async def __aenter__(self) -> Self:
+        self._loop = loop = asyncio.get_running_loop()
+        self._body = asyncio.current_task()
+        before: dict[signal.Signals, Handler] = {}
+        for one in self._signals:
+            before[one] = signal.getsignal(one)
+            try:
+                loop.add_signal_handler(one, self.begin)
+            except (NotImplementedError, RuntimeError, ValueError) as error:
+                self._before = before
+                self._restore()
+                raise UsageError(
+                    f"GracefulShutdown cannot listen for {one.name} here ({error or type(error).__name__}): that takes the "
+                    "main thread of a Unix process. Pass signals=(), and call begin() where the end is announced."
+                ) from error
+        self._before = before
+        return self
+
+    def _restore(self) -> None:
+        assert self._loop is not None
+        for one, handler in self._before.items():
+            try:
+                self._loop.remove_signal_handler(one)
+            except NotImplementedError:
+                continue
+            if handler is not None:
+                signal.signal(one, handler)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        self._over = True
+        try:
+            if self._task is not None:
+                await asyncio.wait([self._task])  # an error of the block may have come before all calls have stopped
+        finally:
+            self._restore()
+            self._loop = None
+        if not self._cancelled or self._body is None:
+            return False
+        if self._body.uncancel() == 0 and isinstance(error, asyncio.CancelledError):
+            raise ShutdownError(self._names, None, stopped=True) from None
+        return False

@@ -1,0 +1,43 @@
+"""Commands that live in modules which need an extra: they are loaded when they are called."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+import click
+
+from agentflow.cli.failures import CommandError
+
+__all__ = ["Later"]
+
+
+class Later(click.Command):
+    """A command in a module that is imported when the command is called, and not before.
+
+    Args:
+        name: Its name.
+        module: The module of ours that has it, under that name.
+        needs: The extra that brings what the module imports.
+        short_help: What the list of commands says of it.
+    """
+
+    def __init__(self, name: str, module: str, needs: str, short_help: str) -> None:
+        super().__init__(name, short_help=short_help)
+        self._module = module
+        self._needs = needs
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        """Load the command, and let it read its arguments."""
+        try:
+            module = import_module(self._module)
+        except ModuleNotFoundError as error:
+            if (error.name or "").startswith("agentflow"):
+                raise
+            raise CommandError(
+                f"`agentflow {self.name}` needs {error.name}, which is not installed: pip install 'agentflow[{self._needs}]'."
+            ) from error
+        command: click.Command = getattr(module, str(self.name))
+        return command.make_context(info_name, args, parent, **extra)

@@ -1,0 +1,158 @@
+"""`agentflow runs`: what was submitted to workers, and how it goes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Coroutine
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+import click
+
+from agentflow.cli.failures import EXIT_CODES, CommandError
+from agentflow.cli.worker import DATABASE_HELP
+from agentflow.durable.client import DurableClient
+from agentflow.durable.words import RunEvent, RunInfo
+from agentflow.errors import UsageError
+from agentflow.verdicts import Approve, Deny, Resolution
+
+__all__ = ["runs"]
+
+T = TypeVar("T")
+
+
+def _with_client(database: str, work: Callable[[DurableClient], Coroutine[Any, Any, T]]) -> T:
+    async def connected() -> T:
+        async with DurableClient(database) as client:
+            return await work(client)
+
+    try:
+        return asyncio.run(connected())
+    except UsageError as error:
+        raise CommandError(str(error)) from error
+
+
+def _as_dict(info: RunInfo) -> dict[str, object]:
+    return info._asdict()
+
+
+def list_runs(database: str, agent: str | None, limit: int, as_json: bool) -> None:
+    """Print the runs, the newest first."""
+    for info in _with_client(database, lambda client: client.runs(agent=agent, limit=limit)):
+        click.echo(json.dumps(_as_dict(info)) if as_json else _line(info))
+
+
+def _line(info: RunInfo) -> str:
+    when = datetime.fromtimestamp(info.created, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    how = info.outcome if info.status == "ended" and info.outcome is not None else info.status
+    again = f", attempt {info.attempts}" if info.attempts > 1 else ""
+    return f"{when}  {how:<12} {info.agent}  {info.run_id}  (session {info.session}{again})"
+
+
+def show_run(database: str, run_id: str, follow: bool, since: int, as_json: bool) -> int:
+    """Print a run and its events.
+
+    Returns:
+        The exit code of its outcome; 0 while it has none.
+    """
+
+    async def show(client: DurableClient) -> int:
+        info = await client.run(run_id)
+        if not as_json:
+            click.echo(_line(info))
+        if follow or info.status not in ("queued", "running"):
+            async for event in client.stream(run_id, since):
+                click.echo(json.dumps({"seq": event.seq, **event.data}) if as_json else _told(event))
+            info = await client.run(run_id)
+        if info.status == "suspended" and not as_json:
+            for waits in (await client.result(run_id)).pending:
+                what = "a decision" if waits.tool_use is None else f"{waits.tool_use.name}{dict(waits.tool_use.input)}"
+                click.echo(f"waits for {waits.id}: {what}")
+        return 0 if info.outcome is None else EXIT_CODES[info.outcome]
+
+    return _with_client(database, show)
+
+
+def _told(event: RunEvent) -> str:
+    text = event.text or next((str(event.data[name]) for name in ("outcome", "worker") if event.data.get(name)), "")
+    return f"{event.seq:>6}  {event.type:<14} {text}".rstrip()
+
+
+def cancel_run(database: str, run_id: str, reason: str) -> None:
+    """End a run."""
+    if not _with_client(database, lambda client: client.cancel(run_id, reason)):
+        raise CommandError(f"Run {run_id!r} has ended; there is nothing to cancel.", 1)
+    click.echo(f"run {run_id} is being cancelled")
+
+
+def resume_run(database: str, run_id: str, approve: tuple[str, ...], deny: tuple[str, ...], reason: str) -> None:
+    """Answer what a run waits for; or put one that was given up as lost back into its queue."""
+    decisions: dict[str, Resolution] = {key: Approve() for key in approve}
+    decisions.update({key: Deny(reason) for key in deny})
+
+    async def resume(client: DurableClient) -> None:
+        info = await client.run(run_id)
+        if info.status == "suspended":
+            await client.decide(run_id, decisions)
+        elif decisions or not await client.resume(run_id):
+            raise UsageError(f"Run {run_id!r} is {info.status}: only suspended and lost runs can be resumed.")
+
+    _with_client(database, resume)
+    click.echo(f"run {run_id} goes on")
+
+
+# ---- the commands
+
+_DATABASE = click.option("--database", metavar="URL", required=True, help=DATABASE_HELP)
+
+
+@click.group()
+def runs() -> None:
+    """List, show, cancel and resume what was submitted to workers."""
+
+
+@runs.command("list")
+@_DATABASE
+@click.option("--agent", metavar="NAME", help="Only this agent's.")
+@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
+def runs_list(database: str, agent: str | None, limit: int, as_json: bool) -> int:
+    """List runs, the newest first."""
+    list_runs(database, agent, limit, as_json)
+    return 0
+
+
+@runs.command("show")
+@click.argument("run_id")
+@_DATABASE
+@click.option("-f", "--follow", is_flag=True, help="Wait for events until the run has ended.")
+@click.option("--since", type=click.IntRange(min=0), default=0, metavar="SEQ", help="Only events after this one.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per event and line.")
+def runs_show(run_id: str, database: str, follow: bool, since: int, as_json: bool) -> int:
+    """Show a run and its events."""
+    return show_run(database, run_id, follow, since, as_json)
+
+
+@runs.command("cancel")
+@click.argument("run_id")
+@_DATABASE
+@click.option("--reason", default="cancelled", show_default=True)
+def runs_cancel(run_id: str, database: str, reason: str) -> int:
+    """End a run, wherever it is."""
+    cancel_run(database, run_id, reason)
+    return 0
+
+
+@runs.command("resume")
+@click.argument("run_id")
+@_DATABASE
+@click.option(
+    "--approve", multiple=True, metavar="KEY", help="What `runs show` says the run waits for; may be repeated."
+)
+@click.option("--deny", multiple=True, metavar="KEY", help="Likewise.")
+@click.option("--reason", default="denied", show_default=True, help="What the model is told of what is denied.")
+def runs_resume(run_id: str, database: str, approve: tuple[str, ...], deny: tuple[str, ...], reason: str) -> int:
+    """Go on with a run that waits for decisions, or that was given up as lost."""
+    resume_run(database, run_id, approve, deny, reason)
+    return 0

@@ -1,0 +1,101 @@
+"""`agentflow worker`: a process that runs the calls which others submit."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Sequence
+from contextlib import AsyncExitStack, suppress
+from types import FrameType
+
+import click
+
+from agentflow.agent.agent import Agent
+from agentflow.cli.failures import CommandError
+from agentflow.cli.loading import load_agent
+from agentflow.durable.agent import DurableAgent
+from agentflow.durable.worker import Limits
+from agentflow.models.litellm import close_clients
+from agentflow.state.sql import SqlStore
+
+__all__ = ["DATABASE_HELP", "run_worker", "worker"]
+
+DATABASE_HELP = "sqlite:///agentflow.db or postgresql+psycopg://user:password@host/db."
+
+
+def run_worker(
+    targets: Sequence[str], database: str, limits: Limits, lease_seconds: float, grace: float, poll: float
+) -> None:
+    """Work until SIGTERM or Ctrl-C.
+
+    Args:
+        targets: The agents, as `module:name`.
+        database: The database's URL; sessions of agents without a store are kept there too.
+        limits: How much is done at once.
+        lease_seconds: After which silence others take this worker for dead.
+        grace: How many seconds its calls have to finish when it is stopped.
+        poll: How often it looks for requests.
+    """
+    agents = [load_agent(target) for target in targets]
+    names = [agent.name for agent in agents]
+    if len(set(names)) < len(names):
+        raise CommandError(f"Two of the agents have one name ({', '.join(names)}); a queue is named after its agent.")
+    asyncio.run(_work(agents, database, limits, lease_seconds, grace, poll))
+
+
+async def _work(
+    agents: Sequence[Agent], database: str, limits: Limits, lease_seconds: float, grace: float, poll: float
+) -> None:
+    async with AsyncExitStack() as opened:
+        opened.push_async_callback(close_clients)
+        own = await opened.enter_async_context(SqlStore(database))
+        durable: list[DurableAgent] = []
+        for agent in agents:
+            store = own if agent.session(agent.name).store is None else None
+            durable.append(await opened.enter_async_context(DurableAgent(agent, database, store=store)))
+        worker = durable[0].worker(*durable[1:], limits=limits, lease_seconds=lease_seconds, grace=grace, poll=poll)
+        stopped = asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def stop(number: int, frame: FrameType | None) -> None:
+            loop.call_soon_threadsafe(stopped.set)
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            with suppress(ValueError):  # not in the main thread: then whoever runs this stops it
+                signal.signal(number, stop)
+        async with worker:
+            click.echo(f"agentflow: worker {worker.id} runs {', '.join(agent.name for agent in agents)}", err=True)
+            await stopped.wait()
+            click.echo(f"agentflow: worker {worker.id} stops; calls have {grace:g} s to finish", err=True)
+
+
+@click.command()
+@click.argument("agents", metavar="MODULE:AGENT...", nargs=-1, required=True)
+@click.option("--database", metavar="URL", required=True, help=DATABASE_HELP)
+@click.option("--concurrency", type=click.IntRange(min=1), default=8, show_default=True, help="Calls at once, here.")
+@click.option("--everywhere", type=click.IntRange(min=1), help="Calls at once, in all workers together.")
+@click.option(
+    "--rate", type=(click.IntRange(min=1), float), metavar="N SECONDS", help="Calls begun in so many seconds."
+)
+@click.option(
+    "--lease", type=click.FloatRange(min=0, min_open=True), default=15.0, show_default=True, metavar="SECONDS"
+)
+@click.option("--grace", type=click.FloatRange(min=0), default=30.0, show_default=True, metavar="SECONDS")
+@click.option("--poll", type=click.FloatRange(min=0, min_open=True), default=0.25, show_default=True, metavar="SECONDS")
+def worker(
+    agents: tuple[str, ...],
+    database: str,
+    concurrency: int,
+    everywhere: int | None,
+    rate: tuple[int, float] | None,
+    lease: float,
+    grace: float,
+    poll: float,
+) -> int:
+    """Run the calls that other processes submit to these agents (DurableAgent, DurableClient).
+
+    A worker that gives no sign of life for --lease seconds is taken for dead: others take over its calls. Stopped with SIGTERM
+    it lets its calls finish for --grace seconds; what is left goes on in other workers.
+    """
+    run_worker(agents, database, Limits(concurrency, everywhere, rate), lease, grace, poll)
+    return 0

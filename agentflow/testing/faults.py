@@ -1,0 +1,504 @@
+"""What goes wrong with processes, disks, networks and clocks, on purpose: to prove that nothing is lost.
+
+| Fault | With |
+|---|---|
+| the process dies before or after an effect (model call, tool, commit) | `Crash(at=n)` around store, model and tools |
+| the connection to the model is cut in mid-chunk | `cut_connection(model, after=2)`; over HTTP `agentflow.testing.wire.Fault` |
+| the disk is full, a lock is not given, the answer to a write is lost | `full_disk`, `lock_timeout`, `lost_answer` |
+| the store is slow | `slow(store, seconds)` |
+| a fact is delivered twice | `delivered_twice(store)` |
+| two workers write at the same moment | `Meeting(2).store(store)`, `at_once(call, call)` |
+| a call is submitted twice | `at_once(call, call)` |
+| the clock jumps | `JumpingClock()` |
+
+Rules:
+
+1. A fault does what it says and nothing else; the rest goes through to what is wrapped.
+2. Nothing is left to chance or to time: faults are counted, and count from 1.
+3. Who died stays dead: after a `Crash` nothing more is written by what it wraps. Go on with new objects, as a new
+   process would.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Literal, TypeVar, cast
+
+from agentflow.chunks import ModelChunk
+from agentflow.errors import ModelError, StoreError, UsageError
+from agentflow.facts import Fact
+from agentflow.ports.clock import SystemClock
+from agentflow.ports.model import Model, ModelRequest
+from agentflow.ports.store import Claim, SessionInfo, SessionStore
+from agentflow.specs import Clock
+from agentflow.tools.tool import Tool
+
+__all__ = [
+    "Crash",
+    "Died",
+    "JumpingClock",
+    "Meeting",
+    "StoreWrapper",
+    "at_once",
+    "cut_connection",
+    "delivered_twice",
+    "full_disk",
+    "lock_timeout",
+    "lost_answer",
+    "slow",
+]
+
+T = TypeVar("T")
+AnyTool = TypeVar("AnyTool", bound=Tool[..., Any])
+
+
+# ---- stores
+
+
+class StoreWrapper(SessionStore):
+    """A store that hands everything on to another one: the base of store faults.
+
+    Args:
+        store: The other one.
+    """
+
+    def __init__(self, store: SessionStore) -> None:
+        self.inner = store
+
+    def append(self, session_id: str, facts: Sequence[Fact], *, expected: int | None = None) -> Awaitable[None] | None:
+        """See `SessionStore`."""
+        return self.inner.append(session_id, facts, expected=expected)
+
+    def load(self, session_id: str) -> Awaitable[Sequence[Fact]] | Sequence[Fact]:
+        """See `SessionStore`."""
+        return self.inner.load(session_id)
+
+    def claim(self, session_id: str) -> Awaitable[Claim] | None:
+        """See `SessionStore`."""
+        return self.inner.claim(session_id)
+
+    async def sessions(self) -> list[SessionInfo]:
+        """See `SessionStore`."""
+        return await self.inner.sessions()
+
+    async def fork(self, session_id: str, new_id: str, at: int | str | None = None) -> None:
+        """See `SessionStore`."""
+        await self.inner.fork(session_id, new_id, at)
+
+    async def rename(self, session_id: str, new_id: str) -> None:
+        """See `SessionStore`."""
+        await self.inner.rename(session_id, new_id)
+
+    async def delete(self, session_id: str) -> bool:
+        """See `SessionStore`."""
+        return await self.inner.delete(session_id)
+
+    async def export(self, session_id: str) -> dict[str, Any]:
+        """See `SessionStore`."""
+        return await self.inner.export(session_id)
+
+    async def import_(self, data: Mapping[str, Any], session_id: str | None = None) -> str:
+        """See `SessionStore`."""
+        return await self.inner.import_(data, session_id)
+
+    async def close(self) -> None:
+        """See `SessionStore`."""
+        await self.inner.close()
+
+
+# ---- death
+
+
+class Died(BaseException):
+    """The process would be dead here (`Crash(by="raise")`). No `except Exception` stops it."""
+
+
+class Crash:
+    """The process dies at one of its effects.
+
+    What it wraps has points before and after each effect; they are counted over all that one `Crash` wraps. Without `at=`
+    it only writes them down: run once so, then once for each of `points`.
+
+    Args:
+        at: The point at which it dies; None: never.
+        by: `"raise"`: with `Died`, and nothing wrapped works any more; `"sigkill"`: really, with SIGKILL.
+
+    Attributes:
+        points: The points that were passed, by name.
+        dead: Whether it has died.
+
+    Example:
+        >>> crash = Crash()
+        >>> agent = Agent("a", crash.model(ScriptedModel(["Hello."])), store=crash.store(MemoryStore()))
+        >>> await agent.call("Hi")
+        >>> crash.points[:4]
+        ['before commit CallOpened', 'after commit CallOpened', 'before model', 'in model']
+    """
+
+    def __init__(self, at: int | None = None, *, by: Literal["raise", "sigkill"] = "raise") -> None:
+        if at is not None and at < 1:
+            raise UsageError(f"Crash(at={at}): points count from 1.")
+        self.at = at
+        self.by = by
+        self.points: list[str] = []
+        self.dead = False
+
+    def point(self, name: str) -> None:
+        """Pass a point; for effects that are none of store, model and tool.
+
+        Raises:
+            Died: It is the one, or it was passed before.
+        """
+        if self.dead:
+            raise Died(f"dead since {self.points[-1]!r}")
+        self.points.append(name)
+        if len(self.points) == self.at:
+            self.dead = True
+            if self.by == "sigkill":
+                os.kill(os.getpid(), signal.SIGKILL)
+            raise Died(name)
+
+    def store(self, store: SessionStore) -> SessionStore:
+        """A store with a point before and after each commit."""
+        return _DyingStore(store, self)
+
+    def model(self, model: Model) -> Model:
+        """A model with a point before each call, after the first chunk, and after the last."""
+        return _DyingModel(model, self)
+
+    def tool(self, tool: AnyTool) -> AnyTool:
+        """A tool with a point before and after each run of its function."""
+        same = tool.renamed(tool.name)
+        call = cast("Callable[..., Any]", tool.__dict__["_call"])
+
+        def called(*args: object, **kwargs: object) -> Any:
+            work = call(*args, **kwargs)
+            return self._streamed(tool.name, work) if tool.streaming else self._ran(tool.name, work)
+
+        same.__dict__["_call"] = called
+        return same
+
+    async def _ran(self, name: str, work: Any) -> Any:
+        try:
+            self.point(f"before tool {name}")
+        except BaseException:
+            work.close()
+            raise
+        value = await work
+        self.point(f"after tool {name}")
+        return value
+
+    async def _streamed(self, name: str, pieces: AsyncIterator[Any]) -> AsyncIterator[Any]:
+        self.point(f"before tool {name}")
+        async for piece in pieces:
+            yield piece
+        self.point(f"after tool {name}")
+
+
+class _DyingStore(StoreWrapper):
+    def __init__(self, store: SessionStore, crash: Crash) -> None:
+        super().__init__(store)
+        self._crash = crash
+
+    def append(self, session_id: str, facts: Sequence[Fact], *, expected: int | None = None) -> Awaitable[None] | None:
+        what = ", ".join(type(fact).__name__ for fact in facts)
+        self._crash.point(f"before commit {what}")
+        kept = self.inner.append(session_id, facts, expected=expected)
+        if kept is not None:
+            return self._committed(kept, what)
+        self._crash.point(f"after commit {what}")
+        return None
+
+    async def _committed(self, kept: Awaitable[None], what: str) -> None:
+        await kept
+        self._crash.point(f"after commit {what}")
+
+
+class _DyingModel:
+    def __init__(self, model: Model, crash: Crash) -> None:
+        self.name = model.name
+        self._model = model
+        self._crash = crash
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[ModelChunk]:
+        self._crash.point("before model")
+        first = True
+        async with _closing(self._model.stream(request)) as chunks:
+            async for chunk in chunks:
+                yield chunk
+                if first:
+                    self._crash.point("in model")
+                    first = False
+        self._crash.point("after model")
+
+
+# ---- stores that fail
+
+
+class _FailingStore(StoreWrapper):
+    def __init__(self, store: SessionStore, message: str, at: int, times: int | None, written: bool) -> None:
+        super().__init__(store)
+        self._message = message
+        self._first = at
+        self._last = None if times is None else at + times - 1
+        self._written = written
+        self._appends = 0
+
+    def append(self, session_id: str, facts: Sequence[Fact], *, expected: int | None = None) -> Awaitable[None] | None:
+        self._appends += 1
+        if self._appends < self._first or (self._last is not None and self._appends > self._last):
+            return self.inner.append(session_id, facts, expected=expected)
+        kept = self.inner.append(session_id, facts, expected=expected) if self._written else None
+        return self._failed(kept)
+
+    async def _failed(self, kept: Awaitable[None] | None) -> None:
+        if kept is not None:
+            await kept
+        raise StoreError(self._message)
+
+
+def full_disk(store: SessionStore, *, at: int = 1, times: int | None = None) -> SessionStore:
+    """A store whose disk is full: commits fail, loading works.
+
+    Args:
+        store: The store.
+        at: The first commit that fails.
+        times: How many fail before there is room again; None: all.
+
+    Example:
+        >>> agent = Agent("a", ScriptedModel(["Hello."]), store=full_disk(MemoryStore(), at=2))
+        >>> await agent.call("Hi")
+        Traceback (most recent call last):
+        agentflow.errors.StoreError: There is no room left. ...
+    """
+    return _FailingStore(store, "There is no room left. Free space on the disk and repeat the call.", at, times, False)
+
+
+def lock_timeout(store: SessionStore, *, at: int = 1, times: int | None = 1) -> SessionStore:
+    """A store that another process holds for too long; arguments as in `full_disk`."""
+    message = "Another process held the database for too long. Repeat the call."
+    return _FailingStore(store, message, at, times, False)
+
+
+def lost_answer(store: SessionStore, *, at: int = 1, times: int | None = 1) -> SessionStore:
+    """A store whose connection breaks behind the commit: it is written, and the writer is told that it failed."""
+    message = "The connection was lost; it is not known whether the facts were stored. Repeat the call."
+    return _FailingStore(store, message, at, times, True)
+
+
+class _SlowStore(StoreWrapper):
+    def __init__(self, store: SessionStore, seconds: float, clock: Clock) -> None:
+        super().__init__(store)
+        self._seconds = seconds
+        self._clock = clock
+
+    def append(self, session_id: str, facts: Sequence[Fact], *, expected: int | None = None) -> Awaitable[None]:
+        kept = self.inner.append(session_id, facts, expected=expected)  # in the order in which it was asked for
+        return self._late(kept)
+
+    async def _late(self, kept: Awaitable[None] | None) -> None:
+        await self._clock.sleep(self._seconds)
+        if kept is not None:
+            await kept
+
+
+def slow(store: SessionStore, seconds: float, *, clock: Clock | None = None) -> SessionStore:
+    """A store whose commits take their time.
+
+    Args:
+        store: The store.
+        seconds: How long each takes.
+        clock: Whose seconds; the system's by default. (In a `VirtualClockLoop` they take no time.)
+
+    Example:
+        >>> run_virtual(Agent("a", ScriptedModel(["Hello."]), store=slow(MemoryStore(), 60)).call("Hi")).text
+        'Hello.'
+    """
+    return _SlowStore(store, seconds, SystemClock() if clock is None else clock)
+
+
+class _TwiceStore(StoreWrapper):
+    def append(self, session_id: str, facts: Sequence[Fact], *, expected: int | None = None) -> Awaitable[None] | None:
+        kept = self.inner.append(session_id, facts, expected=expected)
+        again = self.inner.append(session_id, facts, expected=expected)
+        return kept if again is None else self._both(kept, again)
+
+    async def _both(self, kept: Awaitable[None] | None, again: Awaitable[None]) -> None:
+        if kept is not None:
+            await kept
+        await again
+
+
+def delivered_twice(store: SessionStore) -> SessionStore:
+    """A store to which every write is delivered twice, as by a sender that has not heard of the first.
+
+    Example:
+        >>> store = MemoryStore()
+        >>> await Agent("a", ScriptedModel(["Hello."]), store=delivered_twice(store)).call("Hi", session="s")
+        >>> len(store.load("s"))
+        3
+    """
+    return _TwiceStore(store)
+
+
+# ---- two at once
+
+
+class Meeting:
+    """Writers wait for each other before their first commit, and then write at the same moment.
+
+    Args:
+        parties: How many.
+
+    Example:
+        >>> store, meeting = MemoryStore(), Meeting(2)
+        >>> agents = [Agent("a", ScriptedModel(["Hello."]), store=meeting.store(store)) for _ in range(2)]
+        >>> replies = await at_once(*[agent.call("Hi", session="s") for agent in agents])
+        >>> sorted(type(reply).__name__ for reply in replies)
+        ['Reply', 'SessionConflictError']
+    """
+
+    def __init__(self, parties: int = 2) -> None:
+        self._missing = parties
+        self._all_there = asyncio.Event()
+
+    def store(self, store: SessionStore) -> SessionStore:
+        """The store as one of the writers sees it."""
+        return _MeetingStore(store, self)
+
+    async def arrive(self) -> None:
+        """Wait for the others."""
+        self._missing -= 1
+        if self._missing <= 0:
+            self._all_there.set()
+        await self._all_there.wait()
+
+
+class _MeetingStore(StoreWrapper):
+    def __init__(self, store: SessionStore, meeting: Meeting) -> None:
+        super().__init__(store)
+        self._meeting = meeting
+        self._arrived = False
+
+    def append(self, session_id: str, facts: Sequence[Fact], *, expected: int | None = None) -> Awaitable[None] | None:
+        if self._arrived:
+            return self.inner.append(session_id, facts, expected=expected)
+        self._arrived = True
+        return self._first(session_id, facts, expected)
+
+    async def _first(self, session_id: str, facts: Sequence[Fact], expected: int | None) -> None:
+        await self._meeting.arrive()
+        kept = self.inner.append(session_id, facts, expected=expected)
+        if kept is not None:
+            await kept
+
+
+async def at_once(*works: Awaitable[T]) -> list[T | BaseException]:
+    """Do several things at once, such as the same call twice; what fails stands in the list as its exception.
+
+    Example:
+        >>> replies = await at_once(*[agent.call("Hi", session="s") for _ in range(2)])
+        >>> [reply.text for reply in replies]
+        ['Hi', 'Hi']
+    """
+
+    async def wait(work: Awaitable[T]) -> T:
+        return await work
+
+    return await asyncio.gather(*[wait(work) for work in works], return_exceptions=True)
+
+
+# ---- models and clocks
+
+
+@asynccontextmanager
+async def _closing(chunks: AsyncIterator[ModelChunk]) -> AsyncIterator[AsyncIterator[ModelChunk]]:
+    try:
+        yield chunks
+    finally:
+        close = getattr(chunks, "aclose", None)
+        if close is not None:
+            await close()
+
+
+class _CutModel:
+    def __init__(self, model: Model, after: int, times: int | None) -> None:
+        self.name = model.name
+        self._model = model
+        self._after = after
+        self._left = times
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[ModelChunk]:
+        if self._left == 0:
+            async for chunk in self._model.stream(request):
+                yield chunk
+            return
+        if self._left is not None:
+            self._left -= 1
+        count = 0
+        async with _closing(self._model.stream(request)) as chunks:
+            while count < self._after:
+                chunk = await anext(chunks, None)
+                if chunk is None:
+                    break
+                yield chunk
+                count += 1
+        raise ModelError(
+            f"The connection to {self.name!r} was cut after {count} chunks.", retryable=True, model=self.name
+        )
+
+
+def cut_connection(model: Model, *, after: int = 1, times: int | None = 1) -> Model:
+    """A model whose connection is cut.
+
+    Args:
+        model: The model.
+        after: After how many chunks.
+        times: How many calls are cut, from the first on; None: all.
+
+    Example:
+        >>> model = cut_connection(ScriptedModel([["Hel", "lo."]]), after=1)
+        >>> await Agent("a", model).call("Hi")
+        Traceback (most recent call last):
+        agentflow.errors.ModelError: The connection to 'scripted' was cut after 1 chunks.
+    """
+    return _CutModel(model, after, times)
+
+
+class JumpingClock:
+    """A clock that somebody sets: `now` jumps, `monotonic` and `sleep` do not.
+
+    Args:
+        clock: The clock behind it; the system's by default.
+
+    Example:
+        >>> clock = JumpingClock()
+        >>> before = clock.now()
+        >>> clock.jump(-3600)
+        >>> clock.now() < before
+        True
+    """
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._clock: Clock = SystemClock() if clock is None else clock
+        self._offset = 0.0
+
+    def jump(self, seconds: float) -> None:
+        """Set the clock forward, or back."""
+        self._offset += seconds
+
+    def now(self) -> float:
+        """Seconds since the epoch, as set."""
+        return self._clock.now() + self._offset
+
+    def monotonic(self) -> float:
+        """Seconds on a clock that nobody sets."""
+        return self._clock.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait."""
+        await self._clock.sleep(seconds)

@@ -1,0 +1,127 @@
+"""A request may be begun again after any fact: what has its fact is not done again, and the reply is the same."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from agentflow import Agent, Approve, MemoryStore, RunContext, ToolUseBlock, on, tool
+from agentflow.codec import msg_from_dict
+from agentflow.durable.running import Host
+from agentflow.durable.words import Request, decisions_out, reply_in
+from agentflow.events import HookEvent, PostReasoning, PreActing, PreCall
+from agentflow.facts import Fact, ToolFinished
+from agentflow.messages import Msg, Reply
+from agentflow.ports.model import ModelRequest
+from agentflow.testing import ScriptedModel
+
+
+class Untold:
+    """Events go nowhere."""
+
+    async def tell(self, event: HookEvent) -> None:
+        """Drop it."""
+
+
+def answer(request: ModelRequest) -> Any:
+    """Two notes at once, one approval, a word."""
+    done = sum(msg.role == "tool" for msg in request.messages)
+    rounds: list[Any] = [
+        [ToolUseBlock("n1", "note"), ToolUseBlock("n2", "note")],
+        [ToolUseBlock("p1", "pay"), ToolUseBlock("n3", "note")],
+        "done",
+    ]
+    return rounds[done]
+
+
+class World:
+    """An agent, and what it did."""
+
+    def __init__(self, facts: Sequence[Fact] = ()) -> None:
+        self.store = MemoryStore()
+        if facts:
+            self.store.append("s", facts)
+        self.did: list[str] = []
+        self.decided: list[str] = []
+
+        @tool(idempotent=True)
+        async def note(context: RunContext) -> str:
+            """Note."""
+            self.did.append("note")
+            return "noted"
+
+        @tool(idempotent=True, requires_approval=True)
+        async def pay() -> str:
+            """Pay."""
+            self.did.append("pay")
+            return "paid"
+
+        @on(PreCall, PostReasoning, PreActing)
+        def decide(event: HookEvent) -> None:
+            what = event.tool_use.id if isinstance(event, PreActing) else event.iteration
+            self.decided.append(f"{type(event).__name__} {what}")
+
+        self.agent = Agent("a", ScriptedModel(answer), tools=[note, pay], hooks=[decide], store=self.store)
+        self.host = Host(self.agent, self.store, None)
+
+    async def run(self, workflow_id: str, request: Request) -> Reply:
+        """Run a request."""
+        return reply_in(await self.host.run(workflow_id, request, 0.0, None, Untold()))
+
+    @property
+    def facts(self) -> Sequence[Fact]:
+        """The session's facts."""
+        found = self.store.load("s")
+        assert isinstance(found, Sequence)
+        return found
+
+
+CALL = Request("r", "a", "s", (Msg.user("go"),))
+
+
+def said(reply: Reply) -> tuple[Any, ...]:
+    """What of a reply has to be the same."""
+    return reply.outcome, reply.run_id, reply.text, [waits.id for waits in reply.pending]
+
+
+async def test_a_call_goes_on_after_any_of_its_facts() -> None:
+    """Cut after each fact of its first half and begun again elsewhere, a call suspends with the same reply; a tool with a result
+    has not run again, and a committed decision was not taken again."""
+    whole = World()
+    first = await whole.run("r", CALL)
+    assert said(first) == ("suspended", "r", "", ["p1"])
+    assert whole.did == ["note", "note"]
+    for cut in range(len(whole.facts) + 1):
+        there = whole.facts[:cut]
+        world = World(there)
+        again = await world.run("r", Request.from_dict(CALL.to_dict()))
+        assert said(again) == said(first), there
+        kinds = [type(fact).__name__ for fact in there]
+        assert len(world.did) == 2 - kinds.count("ToolFinished"), there
+        assert sum(one.startswith("PostReasoning") for one in world.decided) == 2 - kinds.count("Reasoned"), there
+        assert sum(one.startswith("PreCall") for one in world.decided) == (1 if cut == 0 else 0), there
+
+
+async def test_a_decision_is_carried_through_after_any_fact() -> None:
+    """Cut after each fact of the second half, a call that somebody has approved ends with the same reply, and has paid."""
+    whole = World()
+    first = await whole.run("r", CALL)
+    before = len(whole.facts)
+    approved = Request("r", "a", "s", (), decisions_out("r", {"p1": Approve()}, first.pending))
+    last = await whole.run("r/2", approved)
+    assert said(last) == ("completed", "r", "done", [])
+    for cut in range(before, len(whole.facts) + 1):
+        there = whole.facts[:cut]
+        world = World(there)
+        again = await world.run("r/2", Request.from_dict(approved.to_dict()))
+        assert said(again) == said(last), there
+        finished = {fact.tool_use_id for fact in there if isinstance(fact, ToolFinished)}
+        assert world.did == [name for use, name in (("p1", "pay"), ("n3", "note")) if use not in finished], there
+
+
+async def test_messages_of_a_request_survive_the_way() -> None:
+    """What the user says arrives as it was."""
+    asked = Request("r", "a", "s", (Msg.user("hi", metadata={"from": "web"}),))
+    (msg,) = Request.from_dict(asked.to_dict()).messages
+    assert (msg.text, dict(msg.metadata)) == ("hi", {"from": "web"})
+    assert msg_from_dict(asked.to_dict()["messages"][0]) == asked.messages[0]
