@@ -89,7 +89,6 @@ from agentflow.hooks.named import (
 from agentflow.hooks.scope import ProcessHooks, process_hooks
 from agentflow.ids import new_id
 from agentflow.loop.history import fold_events, fold_facts
-from agentflow.loop.saved import Finder
 from agentflow.loop.schedule import ToolSchedule
 from agentflow.loop.session import Session
 from agentflow.loop.turn import StopReason, Turn, TurnOptions
@@ -150,7 +149,6 @@ __all__ = [
     "DuplicateNameError",
     "Error",
     "ErrorPhase",
-    "Finder",
     "Flux",
     "FunctionHook",
     "Hook",

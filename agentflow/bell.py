@@ -13,10 +13,9 @@ class Bell:
     """Rung whenever a condition may have come true.
 
     Example:
-        >>> bell, items = Bell(), []
-        >>> asyncio.get_running_loop().call_soon(lambda: (items.append(1), bell.ring()))  # doctest: +ELLIPSIS
-        <Handle ...>
-        >>> await bell.wait_for(lambda: bool(items))
+        >>> bell, guests = Bell(), ["Ada"]
+        >>> bell.ring()
+        >>> await bell.wait_for(lambda: len(guests) > 0)
     """
 
     __slots__ = ("_guard", "_waiting")

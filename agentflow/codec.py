@@ -245,7 +245,7 @@ def fact_from_json(text: str | bytes) -> Fact:
 
     Example:
         >>> fact_from_json('{"kind":"call_resumed","version":1,"fact":{"run_id":"run_1","call_id":"call_2"}}')
-        CallResumed(run_id='run_1', call_id='call_2')
+        CallResumed(run_id='run_1', call_id='call_2', decisions={})
     """
     try:
         data: object = from_json(text)

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, TypeAlias, cast
 
-from pydantic import Discriminator, Tag, TypeAdapter
+from pydantic import Discriminator, Tag, TypeAdapter, ValidationError
 from pydantic_core import CoreSchema, core_schema, from_json, to_json
 
 from agentflow._slotted import draft_class
-from agentflow.errors import MissingOutputError, UsageError
+from agentflow.errors import MissingOutputError, StoreError, UsageError
 from agentflow.frozen import EMPTY, FrozenDict, deep_freeze
 from agentflow.ids import new_id
 from agentflow.specs import Usage
@@ -498,6 +498,36 @@ class Pending:
     within: str | None = None
     source: str = ""
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON-compatible data; what JSON does not know in `request` is told as text.
+
+        Example:
+            >>> Pending("t1", tool_use=ToolUseBlock("t1", "pay", {"euros": 40})).to_dict()["tool_use"]["name"]
+            'pay'
+        """
+        return cast("dict[str, Any]", _pending_adapter().dump_python(self, mode="json", fallback=str))
+
+    @staticmethod
+    def from_dict(data: Mapping[str, Any]) -> Pending:
+        """Build what `to_dict` made.
+
+        Raises:
+            StoreError: The data is nothing that a call could wait for.
+        """
+        try:
+            return _pending_adapter().validate_python(data)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            where = ".".join(str(part) for part in first["loc"]) or "the whole"
+            raise StoreError(
+                f"This is no saved Pending: {where}: {first['msg']}. Load what to_dict() has made."
+            ) from error
+
+
+@cache
+def _pending_adapter() -> TypeAdapter[Pending]:
+    return TypeAdapter(Pending)
+
 
 @dataclass(frozen=True, slots=True)
 class Reply(Msg):
@@ -507,6 +537,7 @@ class Reply(Msg):
         outcome: How the call ended.
         run_id: The run (a call and its resumes).
         pending: What a suspended call waits for.
+        session_id: The session that it belongs to: what `agent.resume` takes.
         usage: What the whole call consumed, sub-agents and side calls included.
         value: The typed output, once asked for.
     """
@@ -515,6 +546,7 @@ class Reply(Msg):
     run_id: str = ""
     pending: tuple[Pending, ...] = ()
     value: Any = None
+    session_id: str = ""
     if TYPE_CHECKING:
         usage: Usage = Usage()
 
@@ -552,16 +584,17 @@ class Reply(Msg):
         return hash((self.content, self.outcome, self.run_id))
 
     @staticmethod
-    def of(msg: Msg, outcome: Outcome, run_id: str, usage: Usage, pending: tuple[Pending, ...]) -> Reply:
+    def of(
+        msg: Msg, outcome: Outcome, run_id: str, usage: Usage, pending: tuple[Pending, ...], session_id: str = ""
+    ) -> Reply:
         """Build the reply of a call (the loop's)."""
-        reply = _ReplyDraft(
-            msg.role, msg.content, msg.name, msg.id, msg.metadata, usage, msg.finish_reason, outcome, run_id, pending
-        )
+        said = (msg.role, msg.content, msg.name, msg.id, msg.metadata, usage, msg.finish_reason)
+        reply = _ReplyDraft(*said, outcome, run_id, pending, session_id)
         reply.__class__ = Reply
         return reply
 
 
-_ReplyDraft = draft_class(Reply, "role content name id metadata usage finish_reason outcome run_id pending")
+_ReplyDraft = draft_class(Reply, "role content name id metadata usage finish_reason outcome run_id pending session_id")
 
 
 def with_metadata(msg: Msg, **notes: Any) -> Msg:

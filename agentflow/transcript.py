@@ -397,13 +397,12 @@ def _is_legal(messages: tuple[Msg, ...]) -> bool:
             calls = []
         else:
             for block in content:
-                kind = type(block)
-                if kind is ToolUseBlock:
+                if type(block) is ToolUseBlock:
                     if role != "assistant" or block.id in used:
                         return False
                     used.add(block.id)
                     calls.append(block.id)
-                elif kind is ToolResultBlock:
+                elif type(block) is ToolResultBlock:
                     return False
             if role == "system" and before != "system":
                 return False

@@ -10,7 +10,7 @@ import pstats
 import sys
 from collections.abc import Awaitable, Callable
 
-from benchmarks import hooks, loops, process, scale
+from benchmarks import hooks, loops, plugins, process, scale
 from benchmarks.measure import Effort, fit
 from benchmarks.report import Figure, as_json, line, title
 
@@ -24,6 +24,7 @@ ROWS: dict[str, Callable[[Effort], Awaitable[list[Figure]]]] = {
     "history": loops.history,
     "at-once": scale.at_once,
     "parallel": scale.parallel,
+    "plugins": plugins.shelf,
     "build": process.building,
     "import": process.importing,
 }

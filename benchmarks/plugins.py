@@ -20,7 +20,8 @@ import inspect
 import pstats
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from copy import deepcopy
+from typing import TYPE_CHECKING, NamedTuple
 
 from loguru import logger
 
@@ -50,7 +51,10 @@ from benchmarks.bare import Script, add, answer, bare_call, user
 from benchmarks.measure import Body, Effort, fit, measure
 from benchmarks.report import Figure, line, title
 
-__all__ = ["BUDGET", "PLUGINS", "SHELF", "Case", "plugins", "shelf"]
+if TYPE_CHECKING:
+    from loguru import Logger
+
+__all__ = ["BUDGET", "PLUGINS", "Case", "plugins", "shelf", "whole_shelf"]
 
 BUDGET = 39.0
 """The round of the fastest full-featured peer, against the bare loop's in the same run."""
@@ -58,6 +62,8 @@ BUDGET = 39.0
 _ROUNDS = 20
 _READ = tool(type="read")(add)
 _FOREVER = 1_000_000_000
+EFFORT = Effort(turns=30, seconds=0.005)
+"""Many short turns: a busy machine leaves some of them alone."""
 
 
 class Case(NamedTuple):
@@ -66,12 +72,22 @@ class Case(NamedTuple):
     Attributes:
         name: How it is printed.
         make: Makes the hooks, anew for each agent.
-        level: What the sink of the log takes.
     """
 
     name: str
     make: Callable[[], Sequence[Hook]]
-    level: str = "WARNING"
+
+
+def _log(level: str) -> Logger:
+    """A log of its own with one sink, which takes lines of a level and discards them: a terminal's speed is not ours."""
+    logger.remove()  # loguru's own sink; a logger with sinks cannot be copied
+    log = deepcopy(logger)
+    log.add(_discard, level=level, format="{message}")
+    return log
+
+
+def _discard(message: object) -> None:
+    """Keep nothing."""
 
 
 def _other() -> Script:
@@ -92,10 +108,10 @@ def _now_and_then() -> SystemReminder:
 
 
 PLUGINS: tuple[Case, ...] = (
-    Case("EventLog, no sink takes its level", lambda: [EventLog()], "WARNING"),
-    Case("EventLog, 3 lines at INFO", lambda: [EventLog()], "INFO"),
-    Case("EventLog, 6 lines at DEBUG", lambda: [EventLog()], "DEBUG"),
-    Case("EventLog, 6 lines of JSON", lambda: [EventLog(json=True)], "DEBUG"),
+    Case("EventLog, no sink takes its level", lambda: [EventLog(log=_log("WARNING"))]),
+    Case("EventLog, 3 lines at INFO", lambda: [EventLog(log=_log("INFO"))]),
+    Case("EventLog, 6 lines at DEBUG", lambda: [EventLog(log=_log("DEBUG"))]),
+    Case("EventLog, 6 lines of JSON", lambda: [EventLog(log=_log("DEBUG"), json=True)]),
     Case("UsageLimits", lambda: [UsageLimits(tokens=_FOREVER, cost=1e9, tool_calls=_FOREVER, seconds=1e9)]),
     Case("ModelRetry", lambda: [ModelRetry()]),
     Case("ModelFallback", lambda: [ModelFallback(_other())]),
@@ -130,10 +146,10 @@ PLUGINS: tuple[Case, ...] = (
 """Every plugin alone, in the order of the shelf's documentation."""
 
 
-def SHELF() -> list[Hook]:  # noqa: N802 - a constant, but for the hooks being new ones
-    """The whole shelf, as one agent might have it; whoever records everything adds the `Recorder`."""
+def whole_shelf(level: str = "INFO") -> list[Hook]:
+    """The whole shelf, as one agent might have it; whoever wants every change recorded adds the `Recorder`."""
     return [
-        EventLog(),
+        EventLog(log=_log(level)),
         UsageLimits(tokens=_FOREVER, cost=1e9, tool_calls=_FOREVER, seconds=1e9),
         ModelRetry(),
         ModelFallback(_other()),
@@ -175,13 +191,8 @@ def _script(rounds: int) -> Script:
     return Script(*asks, answer())
 
 
-def _quiet() -> None:
-    """Take away loguru's own sink: a terminal's speed is not ours."""
-    logger.remove()
-
-
-def _with(hooks: Callable[[], Sequence[Hook]], rounds: int, level: str = "WARNING") -> Body:
-    """A call with so many rounds on an agent with these hooks, while a sink takes lines of a level and discards them."""
+def _with(hooks: Callable[[], Sequence[Hook]], rounds: int) -> Body:
+    """A call with so many rounds on an agent with these hooks."""
     agent = Agent(
         "benchmark",
         _script(rounds),
@@ -192,18 +203,10 @@ def _with(hooks: Callable[[], Sequence[Hook]], rounds: int, level: str = "WARNIN
     )
 
     async def body(count: int) -> None:
-        sink = logger.add(_discard, level=level, format="{message}")
-        try:
-            for _ in range(count):
-                await agent.call("What is 1 + 2?", session=Session.fresh())
-        finally:
-            logger.remove(sink)
+        for _ in range(count):
+            await agent.call("What is 1 + 2?", session=Session.fresh())
 
     return body
-
-
-def _discard(message: object) -> None:
-    """A sink that keeps nothing."""
 
 
 def _bare(rounds: int) -> Body:
@@ -225,7 +228,7 @@ async def _figures(effort: Effort, cases: Sequence[Case]) -> list[Figure]:
     n = 2 if effort.quick else _ROUNDS
     sides: list[Body] = [_bare(0), _bare(n), _with(_nothing, 0), _with(_nothing, n)]
     for case in cases:
-        sides += [_with(case.make, 0, case.level), _with(case.make, n, case.level)]
+        sides += [_with(case.make, 0), _with(case.make, n)]
     turns = await measure(effort, *sides)
     bare, none = turns.slope(1, 0, n), turns.slope(3, 2, n)
     figures = [Figure("plugins", "no plugin", none / bare, detail=f"{none * 1e6:.1f} µs; by hand {bare * 1e6:.2f} µs")]
@@ -243,10 +246,10 @@ async def shelf(effort: Effort) -> list[Figure]:
     return await _figures(
         effort,
         (
-            Case("the whole shelf, log at WARNING", SHELF),
-            Case("the whole shelf, log at INFO", SHELF, "INFO"),
-            Case("the whole shelf, log at DEBUG", SHELF, "DEBUG"),
-            Case("with the Recorder", lambda: [*SHELF(), Recorder()], "INFO"),
+            Case("the whole shelf, log at INFO", whole_shelf),
+            Case("  log at DEBUG", lambda: whole_shelf("DEBUG")),
+            Case("  log at WARNING: no lines", lambda: whole_shelf("WARNING")),
+            Case("  log at INFO, and the Recorder", lambda: [*whole_shelf(), Recorder()]),
         ),
     )
 
@@ -264,7 +267,7 @@ async def plugins(effort: Effort) -> list[Figure]:
 
 
 def _profile(case: Case) -> None:
-    body = _with(case.make, _ROUNDS, case.level)
+    body = _with(case.make, _ROUNDS)
     profile = cProfile.Profile()
 
     async def profiled() -> None:
@@ -286,12 +289,11 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="only see that it runs")
     parser.add_argument("--profile", metavar="TEXT", help="profile the first plugin with this in its line, or 'shelf'")
     asked = parser.parse_args()
-    _quiet()
     if asked.profile:
         found = [case for case in PLUGINS if asked.profile in case.name]
-        _profile(found[0] if found else Case("the whole shelf", SHELF, "INFO"))
+        _profile(found[0] if found else Case("the whole shelf", whole_shelf))
         return
-    effort = Effort.smoke() if asked.quick else Effort(turns=8)
+    effort = Effort.smoke() if asked.quick else EFFORT
     print(title(), flush=True)
     if asked.only:
         figures = asyncio.run(_figures(effort, [case for case in PLUGINS if asked.only in case.name]))

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import json
+import pkgutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+import agentflow.plugins
+from agentflow import Hook
 
 ROOT = Path(__file__).parent.parent
 
@@ -30,7 +36,8 @@ def test_every_row_gives_its_figures(report: dict[str, object]) -> None:
     assert isinstance(figures, list)
     rows = dict.fromkeys(figure["row"] for figure in figures)
     assert list(rows) == [
-        "hooks", "unheard", "call", "round", "streamed", "chunk", "history", "at-once", "parallel", "build", "import",
+        "hooks", "unheard", "call", "round", "streamed", "chunk", "history", "at-once", "parallel", "plugins", "build",
+        "import",
     ]  # fmt: skip
     assert {"python", "cpus", "packages"} <= report.keys()
 
@@ -56,6 +63,21 @@ def test_one_row_can_be_asked_for() -> None:
     lines = benchmarks("--quick", "--only", "build").splitlines()
     assert "CPython" in lines[0] or "Python" in lines[0]
     assert [line[5:10].strip() for line in lines[3:]] == ["build", "build"]
+
+
+def test_each_plugin_of_the_shelf_is_measured() -> None:
+    """`python -m benchmarks.plugins` has a line for every ready-made hook, and lines for all of them together."""
+    command = [sys.executable, "-W", "error", "-m", "benchmarks.plugins", "--quick"]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    assert ended.returncode == 0, ended.stderr
+    named = {line[14:64].strip().partition(",")[0] for line in ended.stdout.splitlines()[3:]}
+    hooks = {
+        name
+        for info in pkgutil.iter_modules(agentflow.plugins.__path__, "agentflow.plugins.")
+        for name, found in vars(importlib.import_module(info.name)).items()
+        if inspect.isclass(found) and issubclass(found, Hook) and found.__module__ == info.name and name[0] != "_"
+    }
+    assert named == hooks | {"no plugin", "the whole shelf", "log at DEBUG", "log at WARNING: no lines", "log at INFO"}
 
 
 def test_an_unknown_row_is_refused() -> None:

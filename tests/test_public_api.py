@@ -40,7 +40,6 @@ PUBLIC = [
     "DuplicateNameError",
     "Error",
     "ErrorPhase",
-    "Finder",
     "Flux",
     "FunctionHook",
     "Hook",

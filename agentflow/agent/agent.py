@@ -160,6 +160,7 @@ class Agent(QueueingAgent):
         )
         self._implicit: Session | None = None
         self._sessions: dict[str, Session] = {}
+        self._waiting: dict[str, Session] = {}
 
     @staticmethod
     def builder() -> AgentBuilder[Agent]:
@@ -252,7 +253,7 @@ class Agent(QueueingAgent):
         async def start(port: Port) -> Reply:
             run = await self._open(input, session, options, timeout, deps, hooks, port, children)
             port.run = run
-            return await run.execute()
+            return self._settled(run.session, await run.execute())
 
         return AgentFlux(lambda: EventStream(start))
 
@@ -285,7 +286,7 @@ class Agent(QueueingAgent):
 
         async def work() -> Reply:
             run = await self._reopen(session, decisions or {}, options, timeout, deps, hooks, None)
-            return await run.execute()
+            return self._settled(run.session, await run.execute())
 
         return CallMono(work, "agent.resume(...)")
 
@@ -306,7 +307,7 @@ class Agent(QueueingAgent):
         async def start(port: Port) -> Reply:
             run = await self._reopen(session, given, options, timeout, deps, hooks, port, children)
             port.run = run
-            return await run.execute()
+            return self._settled(run.session, await run.execute())
 
         return AgentFlux(lambda: EventStream(start))
 
@@ -326,7 +327,8 @@ class Agent(QueueingAgent):
             check_timeout(timeout)
         if not chosen.try_acquire():
             await chosen.acquire(self.name)
-        return await self._opened(chosen, messages, options, timeout, deps, extra, None, False).execute()
+        run = self._opened(chosen, messages, options, timeout, deps, extra, None, False)
+        return self._settled(chosen, await run.execute())
 
     async def _open(
         self,
@@ -383,7 +385,9 @@ class Agent(QueueingAgent):
         reader: Port | None,
         children: bool = False,
     ) -> Run:
-        chosen = self._session_of(session)
+        chosen = self._waiting.get(session) if isinstance(session, str) else None
+        if chosen is None:
+            chosen = self._session_of(session)
         extra = hooks_of(hooks) if hooks else ()
         check_timeout(timeout)
         await chosen.acquire(self.name)
@@ -462,6 +466,8 @@ class Agent(QueueingAgent):
                 self._implicit = Session(self.name, store=self._store, implicit=True, new_id=self.config.new_id)
             return self._implicit
         found = self._sessions.get(id)
+        if found is None:
+            found = self._waiting.get(id)
         if found is None:  # `setdefault`: two threads that ask at once get one session
             made = Session(id, store=self._store, new_id=self.config.new_id)
             found = self._sessions.setdefault(id, made)
@@ -476,12 +482,22 @@ class Agent(QueueingAgent):
         Raises:
             UsageError: A call is running on it.
         """
-        found = self._sessions.get(id)
+        found = self._sessions.get(id, self._waiting.get(id))
         if found is not None and found.busy:
             raise UsageError(
                 f"Session {id!r} of agent {self.name!r} is running a call; it can be forgotten when that has ended."
             )
-        return self._sessions.pop(id, None) is not None
+        self._sessions.pop(id, None)
+        self._waiting.pop(id, None)
+        return found is not None
+
+    def _settled(self, session: Session, reply: Reply) -> Reply:
+        """Keep a session that waits for a decision under its id, whoever made it, until it has got it."""
+        if reply.outcome == "suspended":
+            self._waiting[session.id] = session
+        elif self._waiting:
+            self._waiting.pop(session.id, None)
+        return reply
 
     def _session_of(self, session: str | Session | None) -> Session:
         if session is None or isinstance(session, str):
@@ -721,6 +737,7 @@ class Agent(QueueingAgent):
         else:
             reply = await self._asked_again(message, session, place)
         if reply.outcome == "suspended":
+            self._waiting.pop(session.id, None)  # the caller keeps it, and is resumed
             caller.keep_inner(place.use.id, session)
             raise ToolSuspended(self.name, reply.pending)
         return self._answered(reply)
@@ -735,7 +752,7 @@ class Agent(QueueingAgent):
             decided = place.inner
             if decided is None or any(key not in decided for key in waits):  # nobody has been asked yet
                 last = Msg.assistant("") if machine.final is None else machine.final
-                return Reply.of(last, "suspended", machine.run_id, Usage(), session.pending)
+                return Reply.of(last, "suspended", machine.run_id, Usage(), session.pending, session.id)
             return await self.resume(session, {key: decided[key] for key in waits})
         if machine.next() != "input":
             return await self.resume(session)

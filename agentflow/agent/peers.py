@@ -86,9 +86,12 @@ class QueueingAgent(ABC):
             UsageError: It has no such tool.
 
         Example:
-            >>> receipt = await clerk.send("librarian", Turn(look_up, {"title": "Faust"}))
+            >>> agents = AgentRegistry()
+            >>> worker = agents.register(Agent("worker", "openai/gpt-5", tools=[add]))
+            >>> boss = Agent("boss", "openai/gpt-5", agents=agents)
+            >>> receipt = await boss.send("worker", Turn(add, {"a": 1, "b": 2}))
             >>> await receipt
-            'shelf 4'
+            3
         """
         peer = self._agents[to]
         self._sign(turn)
@@ -115,7 +118,11 @@ class QueueingAgent(ABC):
             Exception: What its call failed with.
 
         Example:
-            >>> reply = await clerk.ask("librarian", "Where is Faust?")
+            >>> agents = AgentRegistry()
+            >>> librarian = agents.register(Agent("librarian", ScriptedModel(["Shelf 4."])))
+            >>> clerk = Agent("clerk", "openai/gpt-5", agents=agents)
+            >>> (await clerk.ask("librarian", "Where is Faust?")).text
+            'Shelf 4.'
         """
 
         async def work() -> Reply:

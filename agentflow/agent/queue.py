@@ -35,7 +35,7 @@ from agentflow.loop.bound import BoundTool
 from agentflow.loop.run import LoopConfig, current_turn
 from agentflow.loop.saved import FORMAT_VERSION, Finder, check_form
 from agentflow.loop.stream import EventStream, Port
-from agentflow.loop.turn import Turn
+from agentflow.loop.turn import Turn, turn_from_dict
 from agentflow.loop.turn_run import TurnRun, make_host, make_run, run_turn
 from agentflow.reactive import Flux
 from agentflow.tools.checks import ToolType
@@ -463,7 +463,7 @@ class TurnQueue:
         find = Finder(self._owner.config.tools.values(), kept)
         asked = Finder((self._owner.asking,), kept)
         turns = [
-            (Turn.from_dict(item["turn"], asked if item["question"] else find), item["sent"]) for item in saved["turns"]
+            (turn_from_dict(item["turn"], asked if item["question"] else find), item["sent"]) for item in saved["turns"]
         ]
         self._check_new([turn.id for turn, _ in turns])
         for turn, sent in turns:

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Generic, Protocol, TypeVar, cast
+from typing import Any, Final, Generic, Protocol, TypeVar, cast
 
 from loguru import logger
 
@@ -52,6 +52,7 @@ class Inside(Protocol):
 inside: ContextVar[tuple[Inside, ...]] = ContextVar("agentflow_queues", default=())
 """The turns of queues that the code running here is a part of."""
 
+_NEXT: Final = " → "
 _graph = threading.Lock()
 _waiting: dict[Line, list[Line]] = {}
 """Which queues have a turn that waits for a turn of another queue, or for a place in it."""
@@ -68,7 +69,7 @@ def _way_back(target: Line, here: tuple[Line, ...]) -> str:
     while ways:
         way = ways.pop()
         if way[-1] in here:
-            return " → ".join(queue.name for queue in (way[-1], *way))
+            return _NEXT.join(queue.name for queue in (way[-1], *way))
         for further in _waiting.get(way[-1], ()):
             if further not in seen:
                 seen.add(further)
@@ -120,9 +121,16 @@ class NeverEndsError(UsageError):
     """A turn waits for a turn of a queue that cannot go on before it has ended."""
 
     def __init__(self, way: str) -> None:
+        agents = way.split(_NEXT)
+        alone = len(agents) == 2  # there and back
+        why = (
+            f"agent {agents[0]!r} runs one at a time"
+            if alone
+            else f"{way}: each of these agents waits for the next one"
+        )
         super().__init__(
-            f"This is awaited within a turn that would have to end first ({way}: each of these agents waits for the next "
-            "one), so neither would ever answer. Send a turn without awaiting its receipt there, or await it after the turn."
+            f"This is awaited within a turn that would have to end first ({why}), so neither would ever answer. Send a turn "
+            "without awaiting its receipt there, or await it after the turn."
         )
         self.way = way
 

@@ -21,7 +21,7 @@ from loguru import logger
 
 from agentflow.errors import ShutdownError, UsageError
 from agentflow.loop.run import LoopConfig
-from agentflow.loop.running import Running
+from agentflow.loop.running import Running, Stoppable
 
 __all__ = ["GracefulShutdown", "ShutdownReport", "shutdown"]
 
@@ -66,7 +66,9 @@ async def shutdown(agents: Stops | Iterable[Stops], *, limit: float = 10.0) -> S
         Traceback (most recent call last):
         agentflow.errors.ShutdownError: Agent 'assistant' is shutting down: so the call on session 'assistant' did not ...
     """
-    return await _Stopping(agents).run(limit)
+    stopping = _Stopping(agents)
+    stopping.close()
+    return await stopping.run(limit)
 
 
 class _Stopping:
@@ -78,37 +80,44 @@ class _Stopping:
         if not self._running:
             raise UsageError("A shutdown needs the agents that it stops: shutdown([agent, other]).")
         self._now = asyncio.Event()
+        self._runs: tuple[Stoppable, ...] = ()
         self.begun = False
 
     def at_once(self) -> None:
         """Do not wait for the limit."""
         self._now.set()
 
-    async def run(self, limit: float) -> ShutdownReport:
+    def close(self) -> None:
+        """Begin no call any more, and ask those that run to stop."""
         self.begun = True
         for running in self._running:
             running.closed = True
-        runs = [run for running in self._running for run in tuple(running.runs)]
-        for run in runs:
+        self._runs = self._left()
+        for run in self._runs:
             run.halt()
+
+    def _left(self) -> tuple[Stoppable, ...]:
+        return tuple([run for running in self._running for run in tuple(running.runs)])
+
+    async def run(self, limit: float) -> ShutdownReport:
+        """Wait until all have stopped; behind the limit, cancel what runs."""
         idle = asyncio.ensure_future(self._idle())
         hurry = asyncio.ensure_future(self._now.wait())
         try:
             await asyncio.wait([idle, hurry], timeout=limit, return_when=asyncio.FIRST_COMPLETED)
-            cut = {id(run): run for running in self._running for run in tuple(running.runs)}
-            for run in cut.values():
+            cut = self._left()
+            for run in cut:
                 run.leave("shutdown")
             if cut:
                 await asyncio.wait([idle], timeout=GRACE)
             if not idle.done():
-                left = sorted(run.session_id for running in self._running for run in tuple(running.runs))
+                left = sorted(run.session_id for run in self._left())
                 logger.warning("shutdown: calls on {} did not end; they are left as a crash would leave them", left)
         finally:
             idle.cancel()
             hurry.cancel()
-        cut_ids = {run.session_id for run in cut.values()}
-        stopped = {run.session_id for run in runs if id(run) not in cut}
-        return ShutdownReport(tuple(sorted(stopped)), tuple(sorted(cut_ids)))
+        stopped = sorted(run.session_id for run in self._runs if run not in cut)
+        return ShutdownReport(tuple(stopped), tuple(sorted(run.session_id for run in cut)))
 
     async def _idle(self) -> None:
         loop = asyncio.get_running_loop()
@@ -179,6 +188,7 @@ class GracefulShutdown:
             self._stopping.at_once()
             return
         self._requested.set()
+        self._stopping.close()
         self._task = self._loop.create_task(self._stop(), name="agentflow: shutdown")
 
     async def _stop(self) -> None:

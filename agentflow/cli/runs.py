@@ -14,7 +14,7 @@ from agentflow.cli.failures import EXIT_CODES, CommandError
 from agentflow.cli.worker import DATABASE_HELP
 from agentflow.durable.client import DurableClient
 from agentflow.durable.words import RunEvent, RunInfo
-from agentflow.errors import UsageError
+from agentflow.errors import AgentFlowError, UsageError
 from agentflow.verdicts import Approve, Deny, Resolution
 
 __all__ = ["runs"]
@@ -29,7 +29,7 @@ def _with_client(database: str, work: Callable[[DurableClient], Coroutine[Any, A
 
     try:
         return asyncio.run(connected())
-    except UsageError as error:
+    except AgentFlowError as error:
         raise CommandError(str(error)) from error
 
 

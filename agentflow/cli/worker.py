@@ -15,6 +15,7 @@ from agentflow.cli.failures import CommandError
 from agentflow.cli.loading import load_agent
 from agentflow.durable.agent import DurableAgent
 from agentflow.durable.worker import Limits
+from agentflow.errors import AgentFlowError
 from agentflow.models.litellm import close_clients
 from agentflow.state.sql import SqlStore
 
@@ -40,7 +41,10 @@ def run_worker(
     names = [agent.name for agent in agents]
     if len(set(names)) < len(names):
         raise CommandError(f"Two of the agents have one name ({', '.join(names)}); a queue is named after its agent.")
-    asyncio.run(_work(agents, database, limits, lease_seconds, grace, poll))
+    try:
+        asyncio.run(_work(agents, database, limits, lease_seconds, grace, poll))
+    except AgentFlowError as error:
+        raise CommandError(str(error)) from error
 
 
 async def _work(

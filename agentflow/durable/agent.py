@@ -37,9 +37,12 @@ class DurableAgent:
         UsageError: There is no store that several processes could share.
 
     Example:
-        >>> agent = Agent("assistant", ScriptedModel(["Hello!"]), store=SqlStore("sqlite:///agentflow.db"))
-        >>> async with DurableAgent(agent, "sqlite:///agentflow.db") as durable, durable.worker():
-        ...     (await durable.call("Hi", session="ada")).text
+        >>> from agentflow.state.sql import SqlStore
+        >>> async with SqlStore("sqlite:///agentflow.db") as store:
+        ...     agent = Agent("assistant", ScriptedModel(["Hello!"]), store=store)
+        ...     async with DurableAgent(agent, "sqlite:///agentflow.db") as durable, durable.worker():
+        ...         reply = await durable.call("Hi", session="ada")
+        >>> reply.text
         'Hello!'
     """
 
@@ -79,10 +82,6 @@ class DurableAgent:
             lease_seconds: After which silence others take it for dead, and its calls over.
             grace: How many seconds it lets its calls finish when it is stopped; then they go on elsewhere.
             poll: How often it looks for requests.
-
-        Example:
-            >>> async with durable.worker(limits=Limits(per_worker=4)):
-            ...     reply = await durable.call("Hi")
         """
         hosts = [self.host, *[other.host for other in others]]
         return Worker(hosts, self._url, limits=limits, lease_seconds=lease_seconds, grace=grace, poll=poll)

@@ -70,8 +70,8 @@ class DurableClient:
     Example:
         >>> async with DurableClient("sqlite:///agentflow.db") as client:
         ...     run_id = await client.submit("assistant", "Tidy up", session="ada", run_id="tidy-1")
-        ...     [info.status for info in await client.runs()]
-        ['queued']
+        ...     print(run_id, [info.status for info in await client.runs()])
+        tidy-1 ['queued']
     """
 
     def __init__(self, database_url: str, *, poll: float = 0.1) -> None:
@@ -117,7 +117,7 @@ class DurableClient:
         tables, _ = await self._open()
         deadline = None if timeout is None else await asyncio.to_thread(tables.now) + timeout
         request = Request(name, agent, place, input_of(input, new_id), None, deadline, timeout)
-        await self._enqueue(name, request)
+        await self._enqueue(name, request, line=await asyncio.to_thread(tables.line_up, place))
         return name
 
     def call(
@@ -160,17 +160,16 @@ class DurableClient:
             UsageError: The run does not wait, the decisions do not fit, or it was decided otherwise a moment ago.
         """
         check_timeout(timeout)
-        newest = await self._newest(run_id)
-        asked = _input_of(newest)
-        pending = _pending_of(newest)
-        if pending is None:
-            raise UsageError(f"Run {run_id!r} does not wait for a decision: it is {_info(newest, newest).status}.")
+        segments = await self._segments(run_id)
+        waiting = next((one for one in reversed(segments) if _pending_of(one) is not None), None)
+        if waiting is None or (waiting is not segments[-1] and segments[-1].status not in _WAITING):
+            raise UsageError(f"Run {run_id!r} does not wait for a decision: it is {_info(segments).status}.")
+        asked = _input_of(waiting)
+        given = decisions_out(run_id, decisions, _pending_of(waiting) or ())
         tables, _ = await self._open()
         deadline = None if timeout is None else await asyncio.to_thread(tables.now) + timeout
-        request = Request(
-            run_id, asked["agent"], asked["session"], (), decisions_out(run_id, decisions, pending), deadline, timeout
-        )
-        await self._enqueue(segment_id(run_id, segment_number(newest.workflow_id) + 1), request)
+        request = Request(run_id, asked["agent"], asked["session"], (), given, deadline, timeout)
+        await self._enqueue(segment_id(run_id, segment_number(waiting.workflow_id) + 1), request)
 
     async def cancel(self, run_id: str, reason: str = "cancelled") -> bool:
         """End a run, wherever it is: its reply's outcome is `interrupted`.
@@ -239,10 +238,6 @@ class DurableClient:
 
         Raises:
             UsageError: There is no such run.
-
-        Example:
-            >>> [event.seq async for event in client.stream("tidy-1", since=2)]
-            [3, 4, 5]
         """
         return Flux(lambda: self._events(run_id, since))
 
@@ -276,15 +271,10 @@ class DurableClient:
             limit=limit * 2,
             sort_desc=True,
         )
-        newest: dict[str, WorkflowStatus] = {}
-        first: dict[str, WorkflowStatus] = {}
+        of: dict[str, list[WorkflowStatus]] = {}
         for status in found:
-            run_id = run_of(status.workflow_id)
-            there = newest.get(run_id)
-            if there is None or segment_number(status.workflow_id) > segment_number(there.workflow_id):
-                newest[run_id] = status
-            first[run_id] = status
-        return [_info(newest[run_id], first[run_id]) for run_id in list(newest)[:limit]]
+            of.setdefault(run_of(status.workflow_id), []).append(status)
+        return [_info(segments) for segments in list(of.values())[:limit]]
 
     async def run(self, run_id: str) -> RunInfo:
         """One run.
@@ -292,18 +282,18 @@ class DurableClient:
         Raises:
             UsageError: There is no such run.
         """
-        segments = await self._segments(run_id)
-        return _info(segments[-1], segments[0])
+        return _info(await self._segments(run_id))
 
     # ---- the database
 
-    async def _enqueue(self, workflow_id: str, request: Request) -> None:
+    async def _enqueue(self, workflow_id: str, request: Request, *, line: int = 0) -> None:
         _, client = await self._open()
         options: EnqueueOptions = {
             "workflow_name": WORKFLOW,
             "queue_name": QUEUE + request.agent,
             "workflow_id": workflow_id,
             "queue_partition_key": request.session,
+            "priority": line + 1,  # what goes on with a call comes first
             "app_version": VERSION,
             "application_name": APPLICATION,
             "serialization_type": WorkflowSerializationFormat.PORTABLE,
@@ -407,7 +397,9 @@ def _reply_of(run_id: str, status: WorkflowStatus) -> Reply:
     return reply_in(output)
 
 
-def _info(newest: WorkflowStatus, first: WorkflowStatus) -> RunInfo:
+def _info(segments: Sequence[WorkflowStatus]) -> RunInfo:
+    """What a run's calls, in any order, say of it."""
+    newest = max(segments, key=lambda status: segment_number(status.workflow_id))
     asked = _input_of(newest)
     output = cast("Mapping[str, Any] | None", newest.output) if newest.status == "SUCCESS" else None
     outcome = None if output is None else output["outcome"]
@@ -424,7 +416,7 @@ def _info(newest: WorkflowStatus, first: WorkflowStatus) -> RunInfo:
         asked["session"],
         status,
         outcome,
-        (first.created_at or 0) / 1000,
+        min(status.created_at or 0 for status in segments) / 1000,
         (newest.updated_at or 0) / 1000,
         newest.executor_id,
         newest.recovery_attempts or 0,

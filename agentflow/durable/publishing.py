@@ -23,8 +23,9 @@ __all__ = ["Publisher"]
 
 EVERY = 0.1
 MOST = 1000
-_IN_SESSION = ("input_messages", "history", "tools", "accumulated_message")
-"""What the session or the events before hold already: with it, the events of a run would grow with the square of its length."""
+_LEFT_OUT = ("input_messages", "history", "tools", "accumulated_message", "seq")
+"""What the session or the events before hold already (with it, a run's events would grow with the square of its length); and
+the number within the call, for which the one within the run stands."""
 
 
 class Publisher:
@@ -68,7 +69,7 @@ class Publisher:
         if self._stopped:
             return
         data = event_to_dict(event)
-        self._waiting.append({name: value for name, value in data.items() if name not in _IN_SESSION})
+        self._waiting.append({name: value for name, value in data.items() if name not in _LEFT_OUT})
         self._wake.set()
         while len(self._waiting) > MOST and not self._stopped:
             self._room.clear()

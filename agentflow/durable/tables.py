@@ -62,6 +62,13 @@ _WORKERS = Table(
     Column("expires", Float(53), nullable=False),
 )
 
+_LINES = Table(
+    "agentflow_lines",
+    _metadata,
+    Column("session_id", Text, primary_key=True),
+    Column("number", BigInteger, nullable=False),
+)
+
 _CANCELS = Table(
     "agentflow_cancels",
     _metadata,
@@ -174,6 +181,24 @@ class Tables:
         """The workers whose time has not run out."""
         query = select(_WORKERS.c.executor).where(_WORKERS.c.expires > self._now)
         return self._read(lambda connection: frozenset(connection.execute(query).scalars()))
+
+    def line_up(self, session_id: str) -> int:
+        """The next number in a session's line, from 1. (DBOS orders by the time of submission, in places to the second.)"""
+        mine = _LINES.c.session_id == session_id
+
+        def work(connection: Connection) -> int:
+            query = update(_LINES).where(mine).values(number=_LINES.c.number + 1).returning(_LINES.c.number)
+            number = connection.execute(query).scalar()
+            if number is None:
+                number = 1
+                connection.execute(insert(_LINES).values(session_id=session_id, number=number))
+            return number
+
+        while True:
+            try:
+                return self._write(work)
+            except IntegrityError:  # the first two came at once
+                continue
 
     # ---- cancelling
 

@@ -126,7 +126,12 @@ class Worker:
             self._tables = await asyncio.to_thread(Tables, self._url)
             for host in self._hosts.values():
                 host.open()
-            await asyncio.to_thread(self._launch)
+            try:
+                await asyncio.to_thread(self._launch)
+            except BaseException:
+                await asyncio.to_thread(DBOS.destroy)
+                self._tables.dispose()
+                raise
         except BaseException:
             _release(self)
             raise
@@ -153,15 +158,15 @@ class Worker:
 
     def _set_up_queues(self) -> None:
         """Before the launch: a queue that comes later is noticed a second later."""
-        rate = self._limits.rate
+        per_worker, everywhere, rate = self._limits
         client = connect(self._tables.dbos_url)
         try:
             for name in self._hosts:
                 client.register_queue(
                     QUEUE + name,
                     partition_concurrency=1,
-                    worker_concurrency=self._limits.per_worker,
-                    global_concurrency=self._limits.everywhere,
+                    worker_concurrency=per_worker if everywhere is None else min(per_worker, everywhere),
+                    global_concurrency=everywhere,
                     limiter=None if rate is None else {"limit": rate[0], "period": rate[1]},
                     polling_interval_sec=self._poll,
                     on_conflict="always_update",

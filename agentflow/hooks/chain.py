@@ -219,7 +219,10 @@ class HookSet:
         """The hooks that wrap the work behind a Pre event, outermost first."""
         found = self._arounds.get(kind)
         if found is None:
-            once = {id(hook): hook for hook in self.hooks if _wraps(hook) and kind in _STAGES}
+            stages = [
+                hook for hook in self.hooks if _wraps(hook) and kind in (_STAGES if hook.wraps is None else hook.wraps)
+            ]
+            once = {id(hook): hook for hook in stages}
             wrapping = list(once.values())  # in the chain's order: editing hooks, guards, observers, each by priority
             found = self._arounds[kind] = tuple((self._around(hook), hook) for hook in wrapping)
         return found
@@ -412,7 +415,9 @@ async def _observe(chain: Chain, event: Event, faults: Faults) -> None:
 async def _settle(chain: Chain, entry: Entry, event: Event, result: Any, faults: Faults) -> Verdict | None:
     """Bring what a hook returned down to a verdict or None (the event goes on, changed in place if need be)."""
     while True:
-        if isinstance(result, Mono | Flux):
+        if result.__class__ is CoroutineType:
+            result = await result
+        elif isinstance(result, Mono | Flux):
             first = cast("Mono[Any]", result if isinstance(result, Mono) else cast("Flux[Any]", result).first())
             result = await first.resolve()
             if result is EMPTY:

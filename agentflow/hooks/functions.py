@@ -125,7 +125,8 @@ class FunctionHook(Hook, Generic[F]):
             raise UsageError(
                 f"Hook function {self.name!r}: tools={list(self.only_tools)} chooses among events about one tool, and "
                 f"{' and '.join(kind.__name__ for kind in kinds)} is none. Events with a tool: before_each_tool, "
-                "after_each_tool, on_error, ActingChunk, and those with a turn, such as PreTurn. On a round, look at event.tool_uses."
+                "after_each_tool, on_error, ActingChunk, and those with a turn, such as PreTurn. On a round, look at "
+                "event.tool_uses."
             )
         if self.in_thread and inspect.iscoroutinefunction(_plain(self.handler)):
             raise UsageError(

@@ -41,6 +41,7 @@ class Hook:
         tags: Free labels, for filters.
         only_tools: Patterns such as `"delete_*"`: events about other tools are not shown to the hook.
         events: The event classes (or base classes) that it listens to; None: all. What nobody listens to is not built.
+        wraps: The Pre events whose work its `around` may wrap; None: all four. For the others `around` is not called.
 
     Example:
         >>> class Polite(Hook):
@@ -65,6 +66,7 @@ class Hook:
     tags: frozenset[str] = frozenset()
     only_tools: tuple[str, ...] = ()
     events: ClassVar[tuple[type[Event], ...] | None] = None
+    wraps: ClassVar[tuple[type[Event], ...] | None] = None
 
     @property
     def name(self) -> str:

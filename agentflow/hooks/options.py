@@ -8,6 +8,8 @@ from collections.abc import Awaitable, Callable
 from contextvars import copy_context
 from dataclasses import fields
 from fnmatch import fnmatchcase
+from operator import attrgetter
+from types import CoroutineType
 from typing import Any, TypeAlias, cast
 from weakref import WeakKeyDictionary
 
@@ -15,7 +17,7 @@ from reactivex import Observable
 
 from agentflow.context import Shadow
 from agentflow.errors import HookTimeoutError, UsageError, Veto
-from agentflow.events import Event, PostActing, TurnEvent
+from agentflow.events import Event, PostActing, PreActing, PreCall, PreReasoning, PreToolRound, TurnEvent
 from agentflow.hooks.hook import Hook
 from agentflow.messages import ToolUseBlock
 from agentflow.reactive import EMPTY, Mono, first_value
@@ -47,6 +49,15 @@ def check_options(hook: Hook) -> None:
         raise UsageError(
             f"Hook {hook.name!r}: events={kinds!r:.60}; it names the event classes that the hook listens to (a tuple), or is "
             "None for all. Call what you collect something else."
+        )
+    stages: object = hook.wraps
+    if stages is not None and not (
+        type(stages) is tuple
+        and not set(cast("tuple[object, ...]", stages)) - {PreCall, PreReasoning, PreToolRound, PreActing}
+    ):
+        raise UsageError(
+            f"Hook {hook.name!r}: wraps={stages!r:.80}; it names the events whose work around() wraps (a tuple of PreCall, "
+            "PreReasoning, PreToolRound, PreActing), or is None for all four."
         )
     if type(hook.priority) is not int and type(hook.priority) is not float:
         raise UsageError(f"Hook {hook.name!r}: priority={hook.priority!r}; it is a number, lower runs earlier.")
@@ -103,6 +114,8 @@ def call_of(hook: Hook, kind: type[Event]) -> Call:
 
 
 async def _resolve(result: Any) -> Any:
+    if type(result) is CoroutineType:
+        return await cast("Awaitable[Any]", result)
     if isinstance(result, Mono):
         value = await cast("Mono[Any]", result).resolve()
         return None if value is EMPTY else value
@@ -119,7 +132,9 @@ def about_a_tool(kind: type[Event]) -> bool:
 
 def concerns_tool(hook: Hook, use: ToolUseBlock | None) -> bool:
     """Whether a hook's `only_tools` names the tool of a call."""
-    return use is not None and any(fnmatchcase(use.name, pattern) for pattern in hook.only_tools)
+    if use is None:
+        return False
+    return any(pattern == use.name or fnmatchcase(use.name, pattern) for pattern in hook.only_tools)
 
 
 def _filtered(call: Call, hook: Hook, kind: type[Event]) -> Call:
@@ -175,12 +190,14 @@ def _serial(call: Call, hook: Hook) -> Call:
 
 
 def _legal(result: object, event: Event, kind: type[Event]) -> bool:
-    return result is None or result is event or isinstance(result, (kind, *kind.verdicts))
+    return result is event or result is None or isinstance(result, (kind, *kind.verdicts))
 
 
 def _is_later(result: object) -> bool:
     """Whether an answer has to be waited for; what a synchronous hook gives at once costs no coroutine."""
-    return not (result is None or isinstance(result, Event)) and isinstance(result, Awaitable | Observable)
+    if result is None or isinstance(result, Event):
+        return False
+    return type(result) is CoroutineType or isinstance(result, Awaitable | Observable)
 
 
 def _denying(call: Call, hook: Hook, kind: type[Event]) -> Call:
@@ -227,13 +244,23 @@ def _withholding(call: Call, hook: Hook) -> Call:
     return withholding
 
 
+def _getter(names: tuple[str, ...]) -> Callable[[Event], tuple[Any, ...]]:
+    """Reads the fields in one call."""
+    if len(names) > 1:
+        return attrgetter(*names)
+    return lambda event: tuple([getattr(event, name) for name in names])
+
+
 def _undoing(call: Call, kind: type[Event]) -> Call:
-    def undo(event: Event, before: dict[str, Any]) -> None:
+    names = tuple(kind.writable)
+    values_of = _getter(names)
+
+    def undo(event: Event, before: tuple[Any, ...]) -> None:
         if not event.sealed:
-            for name, value in before.items():
+            for name, value in zip(names, before, strict=True):
                 object.__setattr__(event, name, value)
 
-    async def later(result: Any, event: Any, before: dict[str, Any]) -> Any:
+    async def later(result: Any, event: Any, before: tuple[Any, ...]) -> Any:
         try:
             result = await _resolve(result)
         except Veto:
@@ -245,10 +272,8 @@ def _undoing(call: Call, kind: type[Event]) -> Call:
             undo(event, before)
         return result
 
-    names = tuple(kind.writable)
-
     def undoing(event: Any) -> Any:
-        before = {name: getattr(event, name) for name in names}
+        before = values_of(event)
         try:
             result = call(event)
         except Veto:

@@ -102,6 +102,8 @@ class HookScope:
         told, wanted = self._events, hook.events
         if told is None or not wanted or any(issubclass(kind, wanted) for kind in told):
             return
+        if type(hook).around is not Hook.around and (hook.wraps is None or PreActing in hook.wraps):
+            return
         raise UsageError(
             f"Hook {hook.name!r} is for {' and '.join(kind.__name__ for kind in wanted)}, which hooks of {self._whose} are "
             f"never told. They are told {', '.join(kind.__name__ for kind in told)}; register this one on the agent."

@@ -18,6 +18,7 @@ from typing import Any, Literal, cast
 from agentflow.errors import (
     HookContractError,
     ShutdownError,
+    StoreError,
     ToolArgumentError,
     ToolContractError,
     ToolError,
@@ -209,7 +210,11 @@ class Acting:
         except GeneratorExit:
             raise
         except BaseException as error:
-            await self.abort(error)
+            try:
+                await self.abort(error)
+            except StoreError as problem:  # what counts is what came first
+                if problem is not error:
+                    error.add_note(f"while the call was being closed: {problem}")
             raise
         await self.close()
         return True
@@ -340,7 +345,7 @@ class Acting:
     async def _run(self) -> ToolResultBlock:
         run = self.run
         try:
-            if not (run.hooks if self.scope is None else self.scope).wraps:
+            if not (run.hooks if self.scope is None else self.scope).arounds(PreActing):
                 return await self.work(None)
             return await self._through_arounds()
         except GeneratorExit:

@@ -192,7 +192,7 @@ class Run(RunBase):
             await self.let_in()
         if answer is not None:
             return answer
-        return await self._through_arounds(event) if self.hooks.wraps else None
+        return await self._through_arounds(event) if self.hooks.arounds(PreCall) else None
 
     async def _system(self) -> tuple[Msg, ...]:
         system: Any = self.config.system
@@ -322,7 +322,7 @@ class Run(RunBase):
 
     def _reply(self, final: Msg) -> Reply:
         pending = self.machine.pending if self.outcome == "suspended" else ()
-        return Reply.of(final, self.outcome, self.run_id, self.usage, pending)
+        return Reply.of(final, self.outcome, self.run_id, self.usage, pending, self.session.id)
 
     async def _end(self, outcome: Outcome, error: BaseException | None) -> None:
         """Fire the last event; nothing that happens there takes it back, and nothing can be injected any more."""
@@ -395,7 +395,7 @@ class Run(RunBase):
             raise left or timed_out or error
         if reason is not None:
             final = self.partial or self.say(f"(interrupted: {reason})", "interrupted")
-            return Reply.of(final, "interrupted", self.run_id, self.usage, ())
+            return Reply.of(final, "interrupted", self.run_id, self.usage, (), self.session.id)
         raise error
 
     async def _recovered(self, error: BaseException) -> Reply | None:
@@ -415,7 +415,7 @@ class Run(RunBase):
             self._attach(error, problem)
             return None
         await self._end("completed", None)
-        return Reply.of(final, "completed", self.run_id, self.usage, ())
+        return Reply.of(final, "completed", self.run_id, self.usage, (), self.session.id)
 
     @staticmethod
     def _attach(error: BaseException, problem: BaseException) -> None:

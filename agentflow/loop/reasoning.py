@@ -68,7 +68,7 @@ async def reason(run: RunBase, purpose: Purpose) -> None:
     run.holding = True
     started = run.monotonic()
     try:
-        if run.hooks.wraps:
+        if run.hooks.arounds(PreReasoning):
             chunks = await _through_arounds(run, model, asked, event, purpose)
         else:
             chunks = await _pull(run, resolve_model(model).stream(asked), [], None)

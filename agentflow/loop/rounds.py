@@ -14,7 +14,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, cast
 
-from agentflow.errors import Veto
+from agentflow.errors import StoreError, Veto
 from agentflow.events import PostToolRound, PreToolRound
 from agentflow.facts import Fact, RoundClosed, RoundSuspended
 from agentflow.loop.acting import Acting
@@ -153,7 +153,7 @@ class _Round:
     async def _run_batches(self, calls: Sequence[ToolUseBlock]) -> None:
         run = self.run
         if len(calls) == 1 and not self._needs_task(calls[0]):
-            await self.one(calls[0], self.calls.index(calls[0]), run.port, None)
+            await self.one(calls[0], self._place(calls[0]), run.port, None)
             return
         schedule = run.config.schedule
         batches = schedule.batches(calls, self.lane_of)
@@ -168,7 +168,7 @@ class _Round:
                 return schedule.waits(vetted, planned)
 
             if len(batch) == 1 and not self._needs_task(batch[0]):
-                if not await self.one(batch[0], self.calls.index(batch[0]), run.port, waits):
+                if not await self.one(batch[0], self._place(batch[0]), run.port, waits):
                     deferred.append(batch[0])
             else:
                 works = [self._work(call, waits, deferred) for call in batch]
@@ -195,7 +195,7 @@ class _Round:
     def _work(self, call: ToolUseBlock, waits: Callable[[Lane], bool], deferred: list[ToolUseBlock]) -> Work:
         async def work(port: Port | None) -> None:
             if self.stop is None and not self.halted:
-                index = self.calls.index(call)
+                index = self._place(call)
                 current_turn.set(self.acting(call, index, port))
                 if not await self.one(call, index, port, waits):
                     deferred.append(call)
@@ -210,11 +210,19 @@ class _Round:
         acting.port = port
         return acting
 
+    def _place(self, call: ToolUseBlock) -> int:
+        """Its place among all calls of the reply, finished ones included."""
+        open_round = self.run.machine.transcript.open_round
+        return open_round.index(call) if len(open_round) > 1 else 0
+
     async def one(
         self, call: ToolUseBlock, index: int, port: Port | None, waits: Callable[[Lane], bool] | None
     ) -> bool:
         """Execute a call; False: it has to wait for the lane that hooks have put it in."""
         acting = self.acting(call, index, port)
+        inline = len(self.run.machine.transcript.open_round) > 1 and current_turn.get() is not acting
+        if inline:
+            self.run.inline = index
         try:
             if not await acting.whole(waits):
                 return False
@@ -224,6 +232,9 @@ class _Round:
             if acting.result is not None:
                 self.results[call.id] = acting.result
             raise
+        finally:
+            if inline:
+                self.run.inline = None
         if acting.pending:
             self.suspended[call.id] = acting.pending
         elif acting.halted:
@@ -270,7 +281,7 @@ async def act(run: RunBase) -> None:
             if event is not None and event.decision is not None:
                 verdict, hook = event.decision.verdict, event.decision.hook
         if verdict is None:
-            if run.hooks.wraps:
+            if run.hooks.arounds(PreToolRound):
                 await _through_arounds(run, round_, event)
             else:
                 await round_.run_calls()
@@ -282,7 +293,7 @@ async def act(run: RunBase) -> None:
         elif isinstance(verdict, Suspend) and not run.resuming:
             for call in round_.calls:
                 round_.suspended[call.id] = (Pending(call.id, "approval", verdict.request, call, hook),)
-        elif run.hooks.wraps:  # a Suspend that was answered by resuming
+        elif run.hooks.arounds(PreToolRound):  # a Suspend that was answered by resuming
             await _through_arounds(run, round_, event)
         else:
             await round_.run_calls()
@@ -408,4 +419,12 @@ async def _cut(run: RunBase, round_: _Round, error: BaseException, opened: bool)
         finally:
             round_.stop = None
             if not run.leaves():
-                await _close(run, round_)
+                await _close_cut(run, round_, error)
+
+
+async def _close_cut(run: RunBase, round_: _Round, error: BaseException) -> None:
+    try:
+        await _close(run, round_)
+    except StoreError as problem:  # what counts is what came first
+        if problem is not error:
+            error.add_note(f"while the round was being closed: {problem}")

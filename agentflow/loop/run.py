@@ -154,6 +154,8 @@ class RunBase:
     unwritten: tuple[Fact, ...] = ()
     repeatable = ""
     """Where in the run this is, while a chain is running that may run again after a crash."""
+    inline: int | None = None
+    """The place in its round of the call that runs in the driver's own task, where there are others."""
     injections = 0
     """How often that chain has injected something."""
     _context: RunContext | None = None
@@ -626,7 +628,7 @@ class RunBase:
             self.transient = (*self.transient, *marked)
             return
         turn = current_turn.get()
-        fact = Injected(self.run_id, marked, turn.index if turn is not None and turn.run is self else None)
+        fact = Injected(self.run_id, marked, turn.index if turn is not None and turn.run is self else self.inline)
         if self.repeatable:
             key = f"{self.repeatable}:{self.injections}"
             self.injections += 1

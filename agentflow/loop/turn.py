@@ -9,7 +9,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, Literal, TypeVar, Unpack, cast, overload
 
 from pydantic import ConfigDict, Field, with_config
@@ -19,6 +19,7 @@ from typing_extensions import TypedDict
 from agentflow.errors import SafeExecutionError, WrongRunMethodError
 from agentflow.events import HookEvent, TurnValue
 from agentflow.hooks.chain import HookSet
+from agentflow.hooks.hook import Hook
 from agentflow.ids import new_id
 from agentflow.loop.bound import BoundTool, StopReason, TurnOptions
 from agentflow.loop.run import LoopConfig, current_turn
@@ -30,10 +31,11 @@ from agentflow.loop.view import View
 from agentflow.ports.clock import SystemClock
 from agentflow.reactive import CallMono, Flux
 from agentflow.specs import Clock, ModelOptions
+from agentflow.tools.registry import ToolRegistry
 from agentflow.tools.tool import Tool
 from agentflow.verdicts import Answer, Approve, Deny, Resolution
 
-__all__ = ["StopReason", "Turn", "TurnOptions"]
+__all__ = ["StopReason", "Turn", "TurnOptions", "turn_from_dict"]
 
 T_co = TypeVar("T_co", covariant=True)
 V = TypeVar("V")
@@ -233,47 +235,62 @@ class Turn(BoundTool, Generic[T_co]):
         return dict(data)
 
     @staticmethod
-    def from_dict(data: Mapping[str, Any], find: Finder | None = None) -> Turn[Any]:
+    def from_dict(
+        data: Mapping[str, Any],
+        *,
+        tools: ToolRegistry | Iterable[Tool[..., Any]] | None = None,
+        hooks: Iterable[Hook] = (),
+    ) -> Turn[Any]:
         """Make the turn again that `to_dict` has saved.
 
         Args:
             data: The data.
-            find: Where its tool and hooks are found: `Finder(tools=..., hooks=...)`; the default registry by default.
+            tools: Where its tool is found by name: a registry, or tools; the default registry by default.
+            hooks: The hooks that are named in it.
 
         Raises:
             StoreError: The data is no turn, or newer than this code.
             NotRegisteredError: Its tool or a hook is not found.
         """
-        saved = check_form(_TurnData, data, "turn")
-        finder = find or Finder()
-        turn: Turn[Any] = Turn(
-            finder.tool(saved["tool"]),
-            saved["arguments"],
-            id=saved["id"],
-            timeout=saved["timeout"],
-            tags=saved["tags"],
-            metadata=saved["metadata"],
-            approval=_resolution_in(saved["approval"]),
-            hooks=finder.hooks(saved["hooks"]),
-        )
-        turn.restore(
-            saved["sender"],
-            saved["sender_run"],
-            saved["start_time"],
-            saved["end_time"],
-            saved["stop_reason"],
-            saved["output"],
-        )
-        return turn
+        return turn_from_dict(data, Finder(tools, hooks))
 
     def to_json(self) -> str:
         """`to_dict` as JSON text."""
         return to_json(self.to_dict()).decode()
 
     @staticmethod
-    def from_json(text: str | bytes, find: Finder | None = None) -> Turn[Any]:
+    def from_json(
+        text: str | bytes,
+        *,
+        tools: ToolRegistry | Iterable[Tool[..., Any]] | None = None,
+        hooks: Iterable[Hook] = (),
+    ) -> Turn[Any]:
         """`from_dict` of JSON text."""
-        return Turn.from_dict(read_json(text, "turn"), find)
+        return Turn.from_dict(read_json(text, "turn"), tools=tools, hooks=hooks)
+
+
+def turn_from_dict(data: Mapping[str, Any], find: Finder) -> Turn[Any]:
+    """See `Turn.from_dict`."""
+    saved = check_form(_TurnData, data, "turn")
+    turn: Turn[Any] = Turn(
+        find.tool(saved["tool"]),
+        saved["arguments"],
+        id=saved["id"],
+        timeout=saved["timeout"],
+        tags=saved["tags"],
+        metadata=saved["metadata"],
+        approval=_resolution_in(saved["approval"]),
+        hooks=find.hooks(saved["hooks"]),
+    )
+    turn.restore(
+        saved["sender"],
+        saved["sender_run"],
+        saved["start_time"],
+        saved["end_time"],
+        saved["stop_reason"],
+        saved["output"],
+    )
+    return turn
 
 
 def _value_of(event: HookEvent) -> object:

@@ -2,7 +2,8 @@
 
 Rules:
 
-1. Deny rules before allow rules before asking. What no rule names is asked about, unknown tools included.
+1. Deny rules before allow rules before asking. What no rule names is asked about, unknown tools included; a call whose
+   arguments are no JSON is not, as it cannot run.
 2. Nobody there to ask means no: no asker, an asker that fails or is interrupted, a terminal that is closed.
 3. An answer is remembered where it was given: `"session"` in the session's state, `"always"` in the store that the user passed,
    or in this instance. Nothing is global.
@@ -190,7 +191,7 @@ class Approval(Hook):
         refusal = self.refused(use)
         if refusal is not None:
             return Deny(refusal)
-        if isinstance(event.approval, Approve):
+        if isinstance(event.approval, Approve) or use.input_error is not None:  # malformed: it will not run anyway
             return event
         if self.allowed(use):
             return event

@@ -26,7 +26,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import closing
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeVar
@@ -42,7 +41,7 @@ from agentflow.errors import UsageError
 from agentflow.events import Event, HookEvent, PreActing, PreReasoning
 from agentflow.hooks.hook import Hook
 from agentflow.messages import Msg, ThinkingBlock, ToolResultBlock, ToolUseBlock
-from agentflow.plugins.sources import ModelSource, ToolSource, lane_of, says_something
+from agentflow.plugins.sources import ModelSource, ToolSource, lane_of, names, says_something
 from agentflow.ports.model import ModelRequest
 from agentflow.reactive import Flux, Mono
 from agentflow.reactive.iterators import close
@@ -207,8 +206,11 @@ class _Flights:
             future.set_result(value)
 
 
+_encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=str).encode
+
+
 def _digest(*parts: object) -> str:
-    text = json.dumps((_FORMAT, *parts), sort_keys=True, separators=(",", ":"), default=str)
+    text = _encode((_FORMAT, *parts))
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -247,6 +249,7 @@ class ToolCache(Hook):
     """
 
     events: ClassVar[tuple[type[Event], ...] | None] = (PreActing,)
+    wraps: ClassVar[tuple[type[Event], ...] | None] = (PreActing,)
 
     def __init__(
         self,
@@ -263,6 +266,7 @@ class ToolCache(Hook):
         self._tools = tools if tools is None else tuple(tools)
         self._vary = vary
         self._flights = _Flights() if single_flight else None
+        self._specs: dict[str, tuple[ToolSpec, object]] = {}
         self.priority = priority
 
     def around(self, event: HookEvent, source: Observable[Any]) -> Observable[Any]:
@@ -276,13 +280,19 @@ class ToolCache(Hook):
             return False
         if self._tools is None:
             return lane_of(event) != "write"
-        return any(fnmatchcase(event.tool_use.name, pattern) for pattern in self._tools)
+        return names(self._tools, event.tool_use.name)
 
     def _key(self, event: PreActing) -> str:
         use = event.tool_use
-        specs = [_spec(spec) for spec in event.agent.tools if spec.name == use.name]
+        specs = [self._spec(spec) for spec in event.agent.tools if spec.name == use.name]
         arguments = to_jsonable_python(use.input, fallback=str)
         return _digest("tool", specs, use.name, arguments, self._vary(event) if self._vary is not None else None)
+
+    def _spec(self, spec: ToolSpec) -> object:
+        known = self._specs.get(spec.name)
+        if known is None or known[0] is not spec:
+            known = self._specs[spec.name] = spec, _spec(spec)
+        return known[1]
 
     async def _run(self, source: Mono[ToolResultBlock], event: PreActing) -> Any:
         key, clock, use = self._key(event), event.context.clock, event.context.state[CacheUse]
@@ -329,8 +339,8 @@ class ModelCache(Hook):
 
     Priority 120 (behaviour): inside `ModelFallback`, so a reply is kept under the name of the model that gave it; outside
     `ModelRetry` and `RateLimit`. What hooks of higher priority change in the chunks is kept, what those of lower priority
-    change is not. The hook must know the request as it will be sent, so a hook that wraps the model with a plain operator
-    must have a lower priority.
+    change is not. The hook must know the request as it will be sent, so outside `Redaction`, which changes it, the first
+    call fails.
 
     Args:
         ttl: Seconds for which a reply is good; None: for ever.
@@ -349,6 +359,7 @@ class ModelCache(Hook):
     """
 
     events: ClassVar[tuple[type[Event], ...] | None] = (PreReasoning,)
+    wraps: ClassVar[tuple[type[Event], ...] | None] = (PreReasoning,)
 
     def __init__(
         self,
@@ -382,7 +393,7 @@ class ModelCache(Hook):
         self, source: Flux[ModelChunk], request: ModelRequest, event: PreReasoning
     ) -> AsyncIterator[ModelChunk]:
         context = event.context
-        covered = any(fnmatchcase(request.model, pattern) for pattern in self._models)
+        covered = names(self._models, request.model)
         key = _request_key(request, self._vary(event) if self._vary is not None else None) if covered else ""
         if covered:
             known = await self._cached.get(key, context.clock)

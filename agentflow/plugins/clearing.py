@@ -3,16 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from agentflow.errors import UsageError
 from agentflow.events import PreReasoning
 from agentflow.hooks.hook import Hook
 from agentflow.messages import DataBlock, Msg, ToolResultBlock, message, tool_result
+from agentflow.transcript import MessageView
 
 __all__ = ["ClearOldResults"]
 
 PLACEHOLDER = "[An old result of {name} was taken out here ({size} characters). Call the tool again if it is needed.]"
+
+
+class _Known:
+    """What is known of the last request, so that only what came to it is looked at."""
+
+    def __init__(self) -> None:
+        self.messages: Sequence[Msg] = ()
+        self.places: list[int] = []
+        self.judged = 0
+        self.cleared: dict[int, Msg] = {}
+
+    def take_in(self, messages: Sequence[Msg]) -> None:
+        """Find the results of tools in a request; what it shares with the last one is known."""
+        begin = messages.shared(self.messages) if isinstance(messages, MessageView) else 0
+        if self.places and self.places[-1] >= begin:
+            self.places = [index for index in self.places if index < begin]
+            self.judged = min(self.judged, len(self.places))
+            self.cleared = {index: msg for index, msg in self.cleared.items() if index < begin}
+        self.places += [index for index in range(begin, len(messages)) if messages[index].role == "tool"]
+        self.messages = messages
+
+
+@dataclass
+class _Rounds:
+    """The rounds of a run's last request, by hook; not stored with a session."""
+
+    def __post_init__(self) -> None:
+        self.by_hook: dict[int, _Known] = {}
 
 
 class ClearOldResults(Hook):
@@ -60,18 +90,19 @@ class ClearOldResults(Hook):
 
     def on_event(self, event: PreReasoning) -> PreReasoning:  # pyright: ignore[reportIncompatibleMethodOverride] - it listens to one event
         """Clear what is old enough."""
-        messages = event.input_messages
-        rounds = [index for index, msg in enumerate(messages) if msg.role == "tool"]
-        old = max(0, len(rounds) - self.keep) // self.step * self.step
-        if not old:
-            return event
-        changed = list(messages)
-        touched = False
-        for index in rounds[:old]:
-            cleared = self._cleared(changed[index])
-            touched = touched or cleared is not changed[index]
-            changed[index] = cleared
-        if touched:
+        messages, rounds = event.input_messages, event.context.state[_Rounds].by_hook.setdefault(id(self), _Known())
+        rounds.take_in(messages)
+        old = max(0, len(rounds.places) - self.keep) // self.step * self.step
+        for index in rounds.places[rounds.judged : old]:
+            msg = messages[index]
+            cleared = self._cleared(msg)
+            if cleared is not msg:
+                rounds.cleared[index] = cleared
+        rounds.judged = max(old, rounds.judged)
+        if rounds.cleared:
+            changed = list(messages)
+            for index, cleared in rounds.cleared.items():
+                changed[index] = cleared
             event.input_messages = changed
         return event
 

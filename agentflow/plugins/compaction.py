@@ -34,8 +34,11 @@ from agentflow.plugins._counting import (
     tail,
     unit_starts,
 )
+from agentflow.plugins.sources import ModelSource
 from agentflow.ports.model import Model
 from agentflow.reactive import Flux
+from agentflow.reactive.iterators import close
+from agentflow.transcript import MessageView
 
 __all__ = ["SUMMARISE", "SummaryCompaction"]
 
@@ -62,6 +65,8 @@ class _Request:
 
     def __post_init__(self) -> None:
         self.messages: Sequence[Msg] = ()
+        self.short: dict[int, tuple[Sequence[Msg], int]] = {}
+        """By hook: a request that was short for certain, and the bound of its tokens."""
 
 
 class _Compacted(NamedTuple):
@@ -100,6 +105,7 @@ class SummaryCompaction(Hook):
     priority = 40
     on_failure = "skip"
     events = (PreReasoning,)
+    wraps = (PreReasoning,)
 
     def __init__(
         self,
@@ -140,7 +146,7 @@ class SummaryCompaction(Hook):
             cooldown = event.context.session_state[_Cooldown]
             if cooldown.left > 0:
                 cooldown.left -= 1
-            elif not self._surely_short(event.input_messages):
+            elif not self._surely_short(event.input_messages, event.context.state[_Request]):
                 return self._before(event)
         return event
 
@@ -154,12 +160,22 @@ class SummaryCompaction(Hook):
             event.input_messages = (*head, *compacted.instead, *compacted.kept)
             event.context.state[_Request].messages = event.input_messages
 
-    def _surely_short(self, messages: Sequence[Msg]) -> bool:
-        """The cheap check, for most requests: the counts, and a bound that needs no tokenizer."""
+    def _surely_short(self, messages: Sequence[Msg], request: _Request) -> bool:
+        """The cheap check, for most requests: the counts, and a bound that needs no tokenizer.
+
+        A request usually is the last one and a little more: then only that is looked at.
+        """
         if self.at_messages is not None and len(messages) > self.at_messages:
             return False
         if self.at_tokens is None:
             return True
+        before, bound = request.short.get(id(self), ((), 0))
+        if isinstance(messages, MessageView) and messages.shared(before) == len(before):
+            new = tail(messages, len(before))
+            bound += most_tokens(new)
+            if bound <= self.at_tokens and not any(msg.usage is not None and msg.usage.input_tokens for msg in new):
+                request.short[id(self)] = messages, bound
+                return True
         known, since = _reported(messages)
         return known + most_tokens(tail(messages, since)) <= self.at_tokens
 
@@ -179,8 +195,29 @@ class SummaryCompaction(Hook):
         """Ask once more, with a shorter conversation, if this one does not fit."""
         if not isinstance(event, PreReasoning):
             return source
-        flux = cast("Flux[ModelChunk]", source if isinstance(source, Flux) else Flux.from_observable(source))
-        return flux.catch(lambda error, _: Flux(lambda: self._shorter(event, source, error)))
+        if not hasattr(source, "using"):  # behind a plain operator: a shorter request cannot be asked
+            return source
+        return ModelSource(event, source, lambda inner, _: self._fitting(event, inner))
+
+    async def _fitting(self, event: PreReasoning, source: Flux[ModelChunk]) -> AsyncIterator[ModelChunk]:
+        chunks = source.open()
+        try:
+            async for chunk in chunks:
+                yield chunk
+            return
+        except Exception as error:
+            failure = error
+        finally:
+            await close(chunks)
+        try:
+            chunks = self._shorter(event, source, failure)
+        finally:
+            del failure  # its traceback holds this frame
+        try:
+            async for chunk in chunks:
+                yield chunk
+        finally:
+            await close(chunks)
 
     async def _shorter(self, event: PreReasoning, source: Any, error: Exception) -> AsyncIterator[ModelChunk]:
         if not is_context_overflow(error):
@@ -195,9 +232,7 @@ class SummaryCompaction(Hook):
             async for chunk in stream:
                 yield chunk
         finally:
-            close = getattr(stream, "aclose", None)
-            if close is not None:
-                await close()
+            await close(stream)
 
     # ---- the work
 

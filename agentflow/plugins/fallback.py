@@ -76,7 +76,6 @@ class ModelFallback(Hook):
     """When the model fails, the next one of a chain is asked the same.
 
     Priority 110 (behaviour): outside `ModelCache`, `ModelRetry` and `RateLimit`, which so work for each model of the chain.
-    A hook that wraps the model with a plain operator must have a lower priority than this one.
 
     Args:
         models: Names or models, in the order in which they are asked.
@@ -96,6 +95,7 @@ class ModelFallback(Hook):
     """
 
     events: ClassVar[tuple[type[Event], ...] | None] = (PreReasoning,)
+    wraps: ClassVar[tuple[type[Event], ...] | None] = (PreReasoning,)
 
     def __init__(
         self,

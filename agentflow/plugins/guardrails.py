@@ -13,6 +13,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from typing_extensions import TypeIs
+
 from agentflow.chunks import ModelChunk
 from agentflow.context import RunContext
 from agentflow.errors import UsageError, Veto
@@ -74,7 +76,11 @@ async def _finding(check: Check, text: str, context: RunContext) -> str | None:
     if isinstance(check, ModelCheck):
         return await check.judge(text, context)
     found = check(text)
-    return _reason(await found if isinstance(found, Awaitable) else found)
+    return _reason(await found if _is_later(found) else found)
+
+
+def _is_later(found: Finding | Awaitable[Finding]) -> TypeIs[Awaitable[Finding]]:
+    return found is not None and isinstance(found, Awaitable)
 
 
 def _reason(found: object) -> str | None:
@@ -130,6 +136,7 @@ class InputGuardrail(Hook):
     priority = 70
     on_failure = "deny"
     events = (PreCall,)
+    wraps = (PreReasoning,)
 
     def __init__(self, check: Check, *, racing: bool = False, hold: bool = True) -> None:
         _checked(check, "InputGuardrail")
@@ -153,9 +160,19 @@ class InputGuardrail(Hook):
         ids = event.context.state[_Runs].asked.pop(id(self), None)
         if ids is None:
             return source
-        text = _text([msg for msg in event.input_messages if msg.id in ids])
+        text = _text(_said(event.input_messages, ids))
         race = _Race(self.check, text, event.context)
         return ModelSource(event, source, lambda inner, _: _beside(race, inner, self.hold))
+
+
+def _said(messages: Sequence[Msg], ids: tuple[str, ...]) -> list[Msg]:
+    """What the call's input has become: its messages, and those that hooks have put in their place."""
+    answered = max((at for at, msg in enumerate(messages) if msg.role in ("assistant", "tool")), default=-1)
+    return [
+        msg
+        for at, msg in enumerate(messages)
+        if msg.id in ids or (at > answered and msg.role == "user" and "synthetic" not in msg.metadata)
+    ]
 
 
 class _Passed:
@@ -308,5 +325,5 @@ class ToolGuardrail(Hook):
     async def on_event(self, event: PreActing) -> PreActing | Deny:  # pyright: ignore[reportIncompatibleMethodOverride] - it listens to one event
         """Judge the call."""
         found = self.check(event)
-        reason = _reason(await found if isinstance(found, Awaitable) else found)
+        reason = _reason(await found if _is_later(found) else found)
         return event if reason is None else Deny(reason)

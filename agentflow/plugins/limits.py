@@ -135,6 +135,7 @@ class UsageLimits(Hook):
     guard = True
     scope = "tree"
     events = (PreCall, PreReasoning, PreActing, CallEnded)
+    wraps = (PreReasoning, PreActing)
 
     def __init__(
         self,
@@ -173,8 +174,8 @@ class UsageLimits(Hook):
         self.key = key if key is not None else f"{shown}, per {per}"
         self.count_input = count_input or count is not None
         self._count = count
-        self._for_models = [name for name in limits if name != "tool_calls"]
-        self._for_tools = [name for name in limits if name in ("tool_calls", "seconds")]
+        self._for_models = [(name, limits[name]) for name in limits if name != "tool_calls"]
+        self._for_tools = [(name, limits[name]) for name in limits if name in ("tool_calls", "seconds")]
         self._total = Spent()
         self._expected = 0
         self._lock = threading.Lock()
@@ -239,16 +240,14 @@ class UsageLimits(Hook):
             return ModelSource(event, source, attempt)
         if isinstance(event, PreActing):
             root = self._root(event.context)
-
-            async def run(inner: Mono[Any]) -> Any:
-                return await self._run_tool(root, inner)
-
-            return ToolSource(source, run)
+            return ToolSource(source, lambda inner: self._run_tool(root, inner))
         return cast("Observable[Any]", source)
 
     async def _ask(self, root: RunContext, call_id: str, inner: Flux[ModelChunk]) -> AsyncIterator[ModelChunk]:
-        with self._lock:
-            expected = self._meter(root).expected.get(call_id, 0)
+        expected = 0
+        if self.count_input:
+            with self._lock:
+                expected = self._meter(root).expected.get(call_id, 0)
         reason = self._passed(root, self._for_models, expected, begin="model_calls")
         if reason is not None:
             raise Veto(reason)
@@ -286,16 +285,16 @@ class UsageLimits(Hook):
     def _passed(
         self,
         root: RunContext,
-        names: list[str],
+        names: list[tuple[str, float]],
         expected: int = 0,
         begin: Literal["model_calls", "tool_calls", ""] = "",
     ) -> str | None:
         """The limit that the next work would pass, as a sentence; None and counted as begun (`begin`) if there is none."""
         with self._lock:
             spent = self._sync(root)
-            for name in names:
-                limit, used = self.limits[name], getattr(spent, name)
-                more = expected if name in ("tokens", "input_tokens") else 0
+            for name, limit in names:
+                used = getattr(spent, name)
+                more = expected if expected and name in ("tokens", "input_tokens") else 0
                 others = self._expected if more else 0
                 if used + others + more > limit or (not more and used >= limit):
                     return self._reason(name, used, limit, more)

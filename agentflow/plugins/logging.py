@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import json as json_lib
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from json.encoder import encode_basestring
 from typing import TYPE_CHECKING, Literal, TypeAlias, assert_never
 
 from loguru import logger
@@ -69,13 +70,21 @@ LEVELS: Mapping[type[Event], str | None] = {
 }
 """The level of each event; the nearest class counts, None is not logged. What went wrong is raised to WARNING or ERROR."""
 
+_BEYOND = re.compile(r"[\x7f-\x9f\u2028\u2029]")
+_MAY_GO_WRONG = frozenset({Error, CallEnded, PostActing})
 _PLAIN = re.compile(r"[^\s\"=\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 
 
 class _Began:
-    """When the call began, by the run's clock; None for a resumed one."""
+    """When the call began, by the run's clock; None for a resumed one.
+
+    And the loggers that know the call's ids: binding them anew for each line would cost as much as a part of the line.
+    """
 
     at: float | None = None
+
+    def __init__(self) -> None:
+        self.loggers: dict[tuple[int, type[Event]], Logger] = {}
 
 
 class EventLog(Hook):
@@ -144,33 +153,42 @@ class EventLog(Hook):
     def on_event(self, event: HookEvent) -> None:
         """Write the line."""
         kind = event.sealed_form
+        context = event.context
+        began = context.state[_Began]
         if kind is PreCall:
-            event.context.state[_Began].at = event.context.clock.monotonic()
+            began.at = context.clock.monotonic()
         level = self._levels[kind]
         if level is None or kind not in self._shown:
             return
-        if kind not in self._final:
+        if kind not in self._final and (kind in _MAY_GO_WRONG or event.decision is not None):
             level = _raised(event, level)
-        make: Callable[[], str] = lambda: self._json(event, level) if self.json else self._line(event)  # noqa: E731 - lazy
-        bound = self._log.bind(
-            event=kind.__name__,
+        bound = began.loggers.get((id(self), kind))
+        if bound is None:
+            bound = began.loggers[id(self), kind] = self._bound(event)
+        bound.log(level, "{}", lambda: self._json(event, level) if self.json else self._line(event))
+
+    def _bound(self, event: HookEvent) -> Logger:
+        return self._log.bind(
+            event=event.sealed_form.__name__,
             agent=event.agent.name,
             source=event.source,
             run_id=event.run_id,
             call_id=event.call_id,
             session_id=event.session_id,
         )
-        bound.log(level, "{}", make)
 
     def _line(self, event: HookEvent) -> str:
-        where = event.source or event.agent.name
-        if event.session_id != event.agent.name and not event.source:
-            where += f" {_shown(event.session_id, self.clip)}"
+        frame, clip = event.frame, self.clip
+        where = frame.source or frame.agent.name
+        if not frame.source and frame.session_id != where:
+            where += f" {_shown(frame.session_id, clip)}"
         if event.iteration:
             where += f"#{event.iteration}"
-        fields = {**fields_of(event), **_took(event), **_decision_of(event)}
-        shown = [f"{name}={_shown(value, self.clip)}" for name, value in fields.items() if value not in (None, "")]
-        return " ".join([where, event.sealed_form.__name__, *shown])
+        line = [where, event.sealed_form.__name__]
+        for name, value in _told(event).items():
+            if value is not None and value != "":
+                line.append(f"{name}={_shown(value, clip)}")
+        return " ".join(line)
 
     def _json(self, event: HookEvent, level: str) -> str:
         told: Fields = {
@@ -184,9 +202,7 @@ class EventLog(Hook):
             "call_id": event.call_id,
             "iteration": event.iteration,
             "seq": event.seq,
-            **fields_of(event),
-            **_took(event),
-            **_decision_of(event),
+            **_told(event),
         }
         return json_lib.dumps(told, ensure_ascii=False, default=_text)
 
@@ -263,10 +279,18 @@ def _turn(event: PrePut | PostPut | PreTurn | TurnValue | PostTurn) -> Fields:
             return {**told, "input": turn.tool_use.raw}
 
 
-def _took(event: HookEvent) -> Fields:
+def _told(event: HookEvent) -> Fields:
+    """All that a line says of an event."""
+    fields = fields_of(event)
+    if isinstance(event, CallEnded):
+        fields.update(_took(event))
+    if event.decision is not None:
+        fields.update(_decision_of(event))
+    return fields
+
+
+def _took(event: CallEnded) -> Fields:
     """How long the call took, at its end; a resumed one does not say."""
-    if not isinstance(event, CallEnded):
-        return {}
     began = event.context.state[_Began].at
     return {} if began is None else {"ms": _ms((event.context.clock.monotonic() - began) * 1000)}
 
@@ -330,16 +354,20 @@ def _text(value: object) -> str:
 
 def _shown(value: object, clip: int) -> str:
     """A value in a readable line: bare where it is one word, else quoted, always on one line."""
-    text = _text(value)
+    text = value if isinstance(value, str) else _text(value)
     if isinstance(value, bool):
         text = text.lower()
     if len(text) > clip:
         text = f"{text[:clip]}… ({len(text)} characters)"
-    # Escaped by JSON's rules, and beyond them: a terminal obeys control characters, some readers break lines at U+2028.
     if _PLAIN.fullmatch(text):
         return text
-    quoted = json_lib.dumps(text, ensure_ascii=False)
-    return re.sub(r"[\x7f-\x9f\u2028\u2029]", lambda found: f"\\u{ord(found[0]):04x}", quoted)
+    # Escaped by JSON's rules, and beyond them: a terminal obeys control characters, some readers break lines at U+2028.
+    quoted = encode_basestring(text)
+    return quoted if quoted.isascii() and "\x7f" not in quoted else _BEYOND.sub(_escaped, quoted)
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return f"\\u{ord(found[0]):04x}"
 
 
 def _nearest(kind: type[Event], levels: Mapping[type[Event], str | None]) -> str | None:

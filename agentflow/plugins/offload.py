@@ -45,7 +45,7 @@ class OffloadResults(Hook):
     (`directory/SESSION/ID.txt`), or into a mapping of yours, by (session id, id). One session cannot read what another
     has put aside. Pictures and files in a result stay where they are.
 
-    Priority 900 (output): what a redacting hook has taken out of a result is not put aside either.
+    Priority 910 (output), behind `Redaction`: what has been taken out of a result is not put aside either.
 
     Args:
         over_chars: Longer texts are put aside.
@@ -57,7 +57,7 @@ class OffloadResults(Hook):
         >>> agent = Agent("reader", "openai/gpt-5", tools=[search], hooks=[OffloadResults(over_chars=20_000)])
     """
 
-    priority = 900
+    priority = 910
     on_failure = "skip"
     events = (PostActing,)
 

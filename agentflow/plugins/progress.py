@@ -99,11 +99,14 @@ class NoProgress(Hook):
         return tuple(sorted({f"{use.name} {_canonical(use)}" for use in uses}))
 
 
+_encode = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
+
+
 def _canonical(use: ToolUseBlock) -> str:
     """The arguments as text that does not depend on order or blanks; text that is no JSON stands for itself."""
     if use.input_error is not None:
         return use.raw
-    return json.dumps(json.loads(use.arguments), sort_keys=True, separators=(",", ":"))
+    return _encode(json.loads(use.arguments))
 
 
 def _shown(use: ToolUseBlock) -> str:

@@ -20,7 +20,6 @@ import math
 import threading
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from typing import Any, ClassVar
 
 from pyrate_limiter import GCRA, Rate
@@ -32,7 +31,7 @@ from agentflow.errors import ModelError, ToolError, UsageError
 from agentflow.events import Event, HookEvent, PreActing, PreReasoning
 from agentflow.hooks.hook import Hook
 from agentflow.messages import Msg, ThinkingBlock, ToolResultBlock, ToolUseBlock
-from agentflow.plugins.sources import ModelSource, ToolSource
+from agentflow.plugins.sources import ModelSource, ToolSource, names
 from agentflow.ports.model import ModelRequest
 from agentflow.reactive import Flux, Mono
 from agentflow.reactive.iterators import close
@@ -131,6 +130,7 @@ class RateLimit(Hook):
     """
 
     events: ClassVar[tuple[type[Event], ...] | None] = (PreReasoning, PreActing)
+    wraps: ClassVar[tuple[type[Event], ...] | None] = (PreReasoning, PreActing)
 
     def __init__(
         self,
@@ -173,7 +173,7 @@ class RateLimit(Hook):
         """Wrap the model call or the tool."""
         if isinstance(event, PreReasoning) and not self._tools:
             return ModelSource(event, source, lambda inner, request: self._model(inner, request, event.context))
-        if isinstance(event, PreActing) and _matches(event.tool_use.name, self._tools):
+        if isinstance(event, PreActing) and names(self._tools, event.tool_use.name):
             return ToolSource(source, lambda inner: self._tool(inner, event))
         return source
 
@@ -189,7 +189,7 @@ class RateLimit(Hook):
     async def _model(
         self, source: Flux[ModelChunk], request: ModelRequest, context: RunContext
     ) -> AsyncIterator[ModelChunk]:
-        if not _matches(request.model, self._models):
+        if not names(self._models, request.model):
             chunks = source.open()
             try:
                 async for chunk in chunks:
@@ -248,7 +248,3 @@ class RateLimit(Hook):
         with self._lock:
             wait = 0.0 if self._calls is None else self._calls.book(now, calls)
             return wait if self._tokens is None else max(wait, self._tokens.book(now, tokens))
-
-
-def _matches(name: str, patterns: tuple[str, ...]) -> bool:
-    return any(fnmatchcase(name, pattern) for pattern in patterns)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from operator import is_
 from typing import Any
 
 from agentflow.errors import UsageError
@@ -11,6 +13,7 @@ from agentflow.hooks.hook import Hook
 from agentflow.messages import Msg, TextBlock, message
 from agentflow.plugins._counting import head_length, render
 from agentflow.ports.model import Model
+from agentflow.transcript import MessageView
 
 __all__ = ["CHAIN_OF_THOUGHT", "THINK", "ChainOfThought", "ReActThoughts", "Thoughts"]
 
@@ -33,6 +36,14 @@ class Thoughts:
     """
 
     texts: list[str] = field(default_factory=list[str])
+
+
+@dataclass
+class _Heads:
+    """System prompts as they came and as they were sent, by hook; not stored with a session."""
+
+    def __post_init__(self) -> None:
+        self.by_hook: dict[int, tuple[tuple[Msg, ...], tuple[Msg, ...]]] = {}
 
 
 class ReActThoughts(Hook):
@@ -126,18 +137,29 @@ class ChainOfThought(Hook):
         """Ask for the thought, and record it."""
         if isinstance(event, PreReasoning):
             if event.purpose == "reason" and event.tools:
-                event.input_messages = self._with_prompt(tuple(event.input_messages))
+                event.input_messages = self._with_prompt(event.input_messages, event.context.state[_Heads].by_hook)
         elif (text := event.reasoning_result.text.strip()) and event.reasoning_result.tool_uses:
             event.context.state[Thoughts].texts.append(text)
 
-    def _with_prompt(self, messages: tuple[Msg, ...]) -> tuple[Msg, ...]:
-        """Add the instruction to the system prompt: several wires take one system message only."""
-        head = head_length(messages)
+    def _with_prompt(
+        self, messages: Sequence[Msg], known: dict[int, tuple[tuple[Msg, ...], tuple[Msg, ...]]]
+    ) -> Sequence[Msg]:
+        """Add the instruction to the system prompt, once for all requests with the same one."""
+        length = head_length(messages)
+        if not isinstance(messages, MessageView) or length != len(messages.head):
+            return (*self._grown(tuple(messages[:length])), *messages[length:])
+        before, grown = known.get(id(self), ((), ()))
+        if not grown or len(before) != length or not all(map(is_, before, messages.head)):
+            before, grown = known[id(self)] = messages.head, self._grown(messages.head)
+        return messages.with_head(grown)
+
+    def _grown(self, head: tuple[Msg, ...]) -> tuple[Msg, ...]:
+        """The system messages with the instruction in the last one: several wires take one system message only."""
         if not head:
-            return (Msg.system(self.prompt), *messages)
-        last = messages[head - 1]
+            return (Msg.system(self.prompt),)
+        last = head[-1]
         *blocks, end = last.content or (TextBlock(""),)
         added = (
             [TextBlock(f"{end.text}\n\n{self.prompt}")] if isinstance(end, TextBlock) else [end, TextBlock(self.prompt)]
         )
-        return (*messages[: head - 1], message("system", (*blocks, *added), last.id, last.metadata), *messages[head:])
+        return (*head[:-1], message("system", (*blocks, *added), last.id, last.metadata))

@@ -14,9 +14,10 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import OrderedDict, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 
 from loguru import logger
 
@@ -48,6 +49,7 @@ from agentflow.plugins.recorder_records import (
     record_to_json,
     show,
 )
+from agentflow.transcript import MessageView
 from agentflow.verdicts import Again, Answer, Deny, Recover, Stop, Suspend
 
 __all__ = ["Recorder"]
@@ -58,6 +60,14 @@ _LAYERS: dict[type[Event], str] = {
     PreToolRound: "tool_results",
     PreActing: "tool_result",
 }
+
+
+@dataclass
+class _Last:
+    """The last request of a run, whose messages each recorder knows; not stored with a session."""
+
+    def __post_init__(self) -> None:
+        self.by_recorder: dict[int, Sequence[Msg]] = {}
 
 
 class Recorder(ChangeListener):
@@ -148,8 +158,13 @@ class Recorder(ChangeListener):
     def on_event(self, event: HookEvent) -> None:
         """Write the messages that are new, and tell of those that no other event carries."""
         match event:
-            case PreCall() | PreReasoning():
+            case PreCall():
                 self._see(event.input_messages, event)
+            case PreReasoning():
+                messages, last = event.input_messages, event.context.state[_Last].by_recorder
+                seen = messages.shared(last.get(id(self), ())) if isinstance(messages, MessageView) else 0
+                last[id(self)] = messages
+                self._see([messages[index] for index in range(seen, len(messages))], event)
             case PostReasoning():
                 self._see((event.reasoning_result,), event)
             case PostCall():
@@ -171,6 +186,7 @@ class Recorder(ChangeListener):
             before, after = self._show(change.before), self._show(change.after)
             if before != after:
                 edits.append(Edit(change.field, before, after))
+            edits.extend(_marked(change.field, change.before, change.after, self.short))
         verdict, error = call.verdict, call.error
         if isinstance(error, Veto):
             verdict, error = Deny(error.reason), None
@@ -244,10 +260,7 @@ class Recorder(ChangeListener):
     # ---- writing
 
     def _see_messages_of(self, value: object, event: Event) -> None:
-        if isinstance(value, Msg):
-            self._see((value,), event)
-        elif isinstance(value, tuple | list):
-            self._see([item for item in value if isinstance(item, Msg)], event)  # pyright: ignore[reportUnknownVariableType]
+        self._see(_messages_in(value), event)
 
     def _see(self, messages: Iterable[Msg], event: Event) -> None:
         for msg in messages:
@@ -288,6 +301,25 @@ class Recorder(ChangeListener):
                 logger.error(
                     "the recorder stops writing to {}: {}; runs go on, memory goes on recording", self.path, error
                 )
+
+
+def _marked(field: str, before: object, after: object, short: int) -> Iterable[Edit]:
+    """What has changed in the metadata of messages that are there before and after."""
+    old = {msg.id: msg for msg in _messages_in(before)}
+    for msg in _messages_in(after):
+        was = old.get(msg.id)
+        if was is None or was is msg or was.metadata == msg.metadata:
+            continue
+        shown = [show(", ".join(f"{k}={v!r}" for k, v in sorted(one.metadata.items())), short) for one in (was, msg)]
+        yield Edit(f"{field}.metadata", *(Shown(one.digest, one.short, ((msg.id, one.digest),)) for one in shown))
+
+
+def _messages_in(value: object) -> Iterable[Msg]:
+    if isinstance(value, Msg):
+        return (value,)
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [item for item in cast("Sequence[object]", value) if isinstance(item, Msg)]
+    return ()
 
 
 def _place(event: Event) -> dict[str, Any]:

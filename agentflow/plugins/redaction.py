@@ -8,7 +8,7 @@ Rules:
    long as it could still become one. What is held is let go at the end of the reply, before tool calls, before thoughts,
    and when the model fails; where the call is cancelled it is dropped.
 3. With `restore`, placeholders become originals again in the words that readers see, and in the arguments of trusted tools
-   before guards judge them.
+   before guards judge them. What a placeholder stood for in an earlier process is not kept: such a call is refused.
 4. What readers saw is what the session keeps (the fold law), so a restored reply stands in the session as it was shown. A
    store gets placeholders only, if it is wrapped: `Agent(..., store=redaction.store(store))`.
 
@@ -20,9 +20,9 @@ Not covered: images and files, exceptions in `Error` events, and what other hook
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from fnmatch import fnmatchcase
+from operator import is_
 from typing import Any, Literal, cast
 from weakref import WeakValueDictionary
 
@@ -32,14 +32,19 @@ from agentflow.events import CallEnded, HookEvent, PostActing, PreActing, PreCal
 from agentflow.facts import Fact
 from agentflow.hooks.hook import Hook
 from agentflow.messages import ContentBlock, Msg, Pending, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
+from agentflow.plugins.redaction_store import redacted_store
 from agentflow.plugins.redaction_text import DETECTORS, Detector, Found, Scanner, Streaming, Vault, scan
+from agentflow.plugins.sources import names
 from agentflow.ports.model import ModelRequest
 from agentflow.ports.store import Store
 from agentflow.reactive import Flux
 from agentflow.reactive.iterators import close
+from agentflow.transcript import MessageView
 from agentflow.verdicts import Again, Answer, Approve, Deny, Stop, Suspend
 
 __all__ = ["Redaction"]
+
+_LOST = "what {lost} stands for was known before a restart only, and is not kept; ask the user for it again"
 
 
 class Redaction(Hook):
@@ -70,6 +75,7 @@ class Redaction(Hook):
     priority = 900
     scope = "tree"
     events = (PreCall, PreReasoning, PreActing, PostActing, CallEnded)
+    wraps = (PreReasoning, PreActing)
 
     def __init__(
         self,
@@ -94,7 +100,7 @@ class Redaction(Hook):
 
     # ---- events
 
-    def on_event(self, event: HookEvent) -> HookEvent:
+    def on_event(self, event: HookEvent) -> HookEvent | Deny:
         """Redact what goes to the model, restore what goes to a tool."""
         vault = event.context.session_state[Vault]
         match event:
@@ -116,8 +122,12 @@ class Redaction(Hook):
                     event.input_messages = cleaned
             case PreActing():
                 use = event.tool_use
-                text = self._restoring(vault) if self._trusts(use.name) else self._masking(vault, by_model=True)
+                lost: list[str] = []
+                trusted = self._trusts(use.name)
+                text = self._restoring(vault, lost) if trusted else self._masking(vault, by_model=True)
                 changed = self._walk(use.input, vault, text)
+                if lost:
+                    return Deny(_LOST.format(lost=", ".join(dict.fromkeys(lost))))
                 if changed != use.input:
                     event.tool_use = use.replace(input=changed)
             case PostActing():
@@ -127,7 +137,9 @@ class Redaction(Hook):
                         event.tool_result = result
             case _:
                 pass
-        self._vaults[event.run_id] = vault
+        run_id = event.run_id
+        if self._vaults.get(run_id) is not vault:
+            self._vaults[run_id] = vault
         return event
 
     def around(self, event: HookEvent, source: Any) -> Any:
@@ -138,13 +150,13 @@ class Redaction(Hook):
         if isinstance(event, PreActing) and hasattr(source, "chunks") and self.stored == "redacted":
 
             def redacted(pieces: Any) -> Flux[Any]:
-                return Flux(lambda: self._pieces(Flux[Any].wrap(pieces), vault))
+                return Flux(lambda: self._pieces(Flux[Any].wrap(pieces), vault, whole=event.iteration == 0))
 
             return source.chunks(redacted)
         return source
 
     def store(self, inner: Store) -> Store:
-        """A store that gets placeholders only; give it to the agent in place of `inner`.
+        """A store that gets placeholders only; give it to the agent in place of `inner`. It can do what `inner` can.
 
         Example:
             >>> from agentflow.ports.store import MemoryStore
@@ -155,10 +167,10 @@ class Redaction(Hook):
             >>> kept.load("s")[0].messages[0].text
             'I am <email-1>'
         """
-        return _RedactedStore(inner, self._at_rest)
+        return redacted_store(inner, self._at_rest)
 
     def _trusts(self, tool: str) -> bool:
-        return self.restore and any(fnmatchcase(tool, pattern) for pattern in self.trusted_tools)
+        return self.restore and names(self.trusted_tools, tool)
 
     # ---- what stands for what
 
@@ -171,8 +183,10 @@ class Redaction(Hook):
 
         return found
 
-    def _restoring(self, vault: Vault) -> Found:
+    def _restoring(self, vault: Vault, lost: list[str]) -> Found:
         def found(kind: str, text: str, /) -> str:
+            if not kind and vault.is_lost(text):
+                lost.append(text)
             return text if kind else vault.original(text) or text
 
         return found
@@ -191,7 +205,17 @@ class Redaction(Hook):
         return found
 
     def _text(self, text: str, vault: Vault, found: Found) -> str:
-        return "".join(scan(lambda: vault.scanner(self._base), text, 0, True, found)[0])
+        spotless = vault.spotless(self._base)
+        if text in spotless:
+            return text
+        if not vault.scanner(self._base).may_find(text):
+            spotless.add(text)
+            return text
+        parts, _ = scan(lambda: vault.scanner(self._base), text, 0, True, found)
+        if len(parts) != 1:
+            return "".join(parts)
+        spotless.add(text)  # one part: nothing was found
+        return text
 
     # ---- values, blocks, messages
 
@@ -200,8 +224,9 @@ class Redaction(Hook):
         if isinstance(value, str):
             return self._text(value, vault, found)
         if isinstance(value, int) and not isinstance(value, bool):
-            text = self._text(str(value), vault, found)
-            return value if text == str(value) else text
+            digits = str(value)
+            text = self._text(digits, vault, found)
+            return value if text == digits else text
         if isinstance(value, Mapping):
             return {key: self._walk(item, vault, found) for key, item in cast("Mapping[str, Any]", value).items()}
         if isinstance(value, list | tuple):
@@ -210,6 +235,9 @@ class Redaction(Hook):
 
     def _arguments(self, raw: str, vault: Vault) -> str:
         """The JSON text of a call's arguments, without secrets, escaped ones included; unchanged where there are none."""
+        spotless = vault.spotless(self._base)
+        if (raw,) in spotless:  # as arguments: none of the values, and not the text
+            return raw
         found = self._masking(vault, by_model=True)
         try:
             value = json.loads(raw)
@@ -218,6 +246,7 @@ class Redaction(Hook):
         cleaned = self._walk(value, vault, found)
         # A key that is there twice is in the text, and not in the value.
         if cleaned == value and self._text(raw, vault, found) == raw:
+            spotless.add((raw,))
             return raw
         return json.dumps(cleaned, ensure_ascii=False)
 
@@ -238,7 +267,8 @@ class Redaction(Hook):
 
     def _block(self, block: ContentBlock, vault: Vault, found: Found) -> ContentBlock:
         if isinstance(block, TextBlock):
-            return replace(block, text=self._text(block.text, vault, found))
+            text = self._text(block.text, vault, found)
+            return block if text == block.text else replace(block, text=text)
         if isinstance(block, ToolUseBlock):
             return self._use(block, vault)
         if isinstance(block, ToolResultBlock):
@@ -261,6 +291,16 @@ class Redaction(Hook):
 
     def _messages(self, messages: Iterable[Msg], vault: Vault) -> tuple[Msg, ...] | None:
         """The messages without secrets; None where there were none."""
+        known = vault.checked.get(id(self._base))
+        if known is not None and (known[0] is not self._base or known[1] != vault.version):
+            known = None
+        if known is not None and isinstance(messages, MessageView):
+            seen = messages.shared(known[2])
+            new = [messages[at] for at in range(seen, len(messages))]
+            if all(self._message(msg, vault) is msg for msg in new) and known[1] == vault.version:
+                if new:
+                    vault.checked[id(self._base)] = (self._base, vault.version, messages)
+                return None
         before = tuple(messages)
         version = -1
         after = before
@@ -270,7 +310,11 @@ class Redaction(Hook):
         if len(vault.clean) > 2 * len(before) + 64:  # messages that were part of one request only
             kept = {(id(msg), id(self._base)) for msg in before}
             vault.clean = {key: known for key, known in vault.clean.items() if key in kept}
-        return None if all(a is b for a, b in zip(after, before, strict=True)) else after
+        if not all(map(is_, after, before)):
+            return after
+        if isinstance(messages, MessageView):
+            vault.checked[id(self._base)] = (self._base, vault.version, messages)
+        return None
 
     # ---- streams
 
@@ -285,14 +329,14 @@ class Redaction(Hook):
             vault.thoughts,
         )
 
-    async def _pieces(self, pieces: Flux[Any], vault: Vault) -> AsyncIterator[Any]:
-        """A tool's pieces; neighbouring texts are one text."""
+    async def _pieces(self, pieces: Flux[Any], vault: Vault, *, whole: bool) -> AsyncIterator[Any]:
+        """A tool's pieces; neighbouring texts are one text, or (`whole`, in a turn that no model asked for) values."""
         text = Streaming(lambda: vault.scanner(self._base), self._masking(vault))
         found = self._masking(vault)
         stream = pieces.open()
         try:
             async for piece in stream:
-                if isinstance(piece, str):
+                if isinstance(piece, str) and not whole:
                     shown = text.feed(piece)
                     if shown:
                         yield shown
@@ -393,7 +437,8 @@ class _RedactedFlux(Flux[ModelChunk]):
 
     async def _run(self) -> AsyncIterator[ModelChunk]:
         reply = self._make()
-        stream = Flux[ModelChunk].wrap(self._work).open()
+        work = self._work
+        stream = (cast("Flux[ModelChunk]", work) if isinstance(work, Flux) else Flux[ModelChunk].wrap(work)).open()
         try:
             async for chunk in stream:
                 for shown in reply.add(chunk):
@@ -465,15 +510,18 @@ class _Reply:
         for block in chunk.blocks:
             if isinstance(block, ThinkingBlock) and block.signature:
                 self._thoughts[block.signature] = block.text
-        shown = replace(
-            chunk,
-            text=text,
-            thinking=thinking,
-            tool_uses=tuple(deltas),
-            blocks=tuple(map(self._block, chunk.blocks)),
-            finish_reason=None,  # comes last, behind what is held
+        shown = ModelChunk(
+            text,
+            thinking,
+            chunk.signature,
+            tuple(deltas),
+            tuple(map(self._block, chunk.blocks)) if chunk.blocks else (),
+            chunk.usage,
+            None,  # the finish reason comes last, behind what is held
+            chunk.restart,
+            chunk.model,
         )
-        if shown != ModelChunk(model=chunk.model):
+        if text or deltas or shown != ModelChunk(model=chunk.model):
             out.append(shown)
         return out
 
@@ -490,7 +538,7 @@ class _Reply:
             if call is not None:
                 yield ToolUseDelta(delta.index, arguments=self._arguments("".join(call.arguments)))
             call = self._calls[delta.index] = _Call(delta.id)
-            yield replace(delta, arguments="")
+            yield ToolUseDelta(delta.index, delta.id, delta.name)
         elif delta.id or delta.name:
             call.id = call.id or delta.id
             yield replace(delta, arguments="")
@@ -504,21 +552,6 @@ class _Reply:
             arguments = "" if failed else self._arguments("".join(call.arguments))
             if arguments:
                 deltas.append(ToolUseDelta(index, arguments=arguments))
-        rest = ModelChunk(words, thinking, tool_uses=tuple(deltas), finish_reason=self._finish)
-        return () if rest == ModelChunk() else (replace(rest, model=self._model),)
-
-
-class _RedactedStore:
-    """A store's facts, redacted on their way in."""
-
-    def __init__(self, inner: Store, clean: Callable[[Fact], Fact]) -> None:
-        self._inner = inner
-        self._clean = clean
-
-    def append(self, session_id: str, facts: Sequence[Fact]) -> Awaitable[None] | None:
-        """Add facts, without secrets."""
-        return self._inner.append(session_id, tuple(self._clean(fact) for fact in facts))
-
-    def load(self, session_id: str) -> Awaitable[Sequence[Fact]] | Sequence[Fact]:
-        """Return what was added."""
-        return self._inner.load(session_id)
+        if not (words or thinking or deltas or self._finish):
+            return ()
+        return (ModelChunk(words, thinking, tool_uses=tuple(deltas), finish_reason=self._finish, model=self._model),)

@@ -14,6 +14,7 @@ places by a language model and needs whole sentences; give what it finds as `val
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, cast
@@ -37,6 +38,7 @@ _CONTEXT = 80
 """How much of the text before a place a pattern may look back on."""
 _PLACEHOLDER = "_p_"
 _VALUE = "_v_"
+_MOST_SPOTLESS = 1_000
 _SHORTEST = 4
 """Values shorter than this are too common to be looked for wherever they occur."""
 
@@ -66,6 +68,8 @@ class Detector:
             80 characters at most, and name groups that you refer back to.
         check: Judges what the pattern found, such as check digits: how many of its characters are the value; 0: it is
             none, and the search goes on behind its first character.
+        hint: A cheap regular expression of the `re` module that is found in every text in which the pattern is: a whole
+            text without it is not searched, which makes it ten times as fast. Empty: each text is searched.
 
     Example:
         >>> Detector("badge", r"B-\\d{6}").kind
@@ -75,6 +79,7 @@ class Detector:
     kind: str
     pattern: str
     check: Callable[[str], int] | None = None
+    hint: str = ""
 
     def __post_init__(self) -> None:
         if not regex.fullmatch(r"[a-z][a-z0-9_]{0,30}", self.kind):
@@ -137,27 +142,31 @@ SECRETS: tuple[Detector, ...] = (
         "secret",
         r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----[\s\S]*?"
         r"(?:-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----|\Z)",
+        hint="-----BEGIN",
     ),
-    Detector("secret", rf"(?<![A-Za-z0-9])(?:{_KEYS})"),
-    Detector("secret", r"(?<=(?i:bearer) {1,3})[\w.~+/-]{16,4096}"),
+    Detector("secret", rf"(?<![A-Za-z0-9])(?:{_KEYS})", hint=r"[\w.-]{15}"),
+    Detector("secret", r"(?<=(?i:bearer) {1,3})[\w.~+/-]{16,4096}", hint="(?i:bearer)"),
     Detector(
         "secret",
         r"""(?<=(?i:password|passwd|pwd|passphrase|secret|api[_-]?key|token|credentials?)["']?\s{0,3}[=:]\s{0,3}["']?)"""
         r"""(?=[^\s"'<>,;]{0,200}\d)[^\s"'<>,;]{6,200}""",
+        hint="(?i:pa(?:ss|ß|ẞ)|pwd|secret|api[_-]?key|token|credential)",
     ),
 )
 """Private keys, the key formats of well-known services, bearer tokens, and what is assigned to a password or the like."""
 
-EMAIL = Detector("email", r"(?<![\w.+%-])[\w.+%-]{1,64}@(?:[A-Za-z0-9-]{1,63}\.){1,8}[A-Za-z]{2,24}(?![\w-])")
+EMAIL = Detector("email", r"(?<![\w.+%-])[\w.+%-]{1,64}@(?:[A-Za-z0-9-]{1,63}\.){1,8}[A-Za-z]{2,24}(?![\w-])", hint="@")
 """Mail addresses."""
 
-CARD = Detector("card", r"(?<!\d)\d(?:[ -]?\d){12,18}(?!\d)", _card)
+CARD = Detector("card", r"(?<!\d)\d(?:[ -]?\d){12,18}(?!\d)", _card, r"\d(?:[ -]?\d){6}")
 """Numbers of payment cards, their check digit right."""
 
-IBAN = Detector("iban", r"(?<![A-Za-z0-9])[A-Z]{2}\d{2}(?: ?[A-Z0-9]){11,30}(?![A-Za-z0-9])", _iban_check)
+IBAN = Detector(
+    "iban", r"(?<![A-Za-z0-9])[A-Z]{2}\d{2}(?: ?[A-Z0-9]){11,30}(?![A-Za-z0-9])", _iban_check, r"[A-Z]{2}\d{2}"
+)
 """International bank account numbers, their check digits right."""
 
-SSN = Detector("ssn", r"(?<![\d-])\d{3}-\d{2}-\d{4}(?![\d-])", _ssn_check)
+SSN = Detector("ssn", r"(?<![\d-])\d{3}-\d{2}-\d{4}(?![\d-])", _ssn_check, r"\d{3}-\d{2}-")
 """Social security numbers of the United States."""
 
 DETECTORS: tuple[Detector, ...] = (*SECRETS, EMAIL, IBAN, CARD, SSN)
@@ -187,7 +196,7 @@ class Scanner:
         'write to <email>'
     """
 
-    __slots__ = ("_detectors", "_patterns")
+    __slots__ = ("_detectors", "_hint", "_hints", "_patterns")
 
     def __init__(self, detectors: Sequence[Detector], values: Iterable[str] = ()) -> None:
         kinds = sorted({d.kind for d in detectors} | {"secret"})
@@ -195,9 +204,15 @@ class Scanner:
         parts.extend((f"_d{index}_", detector.pattern) for index, detector in enumerate(detectors))
         self._detectors = {f"_d{index}_": detector for index, detector in enumerate(detectors)}
         self._patterns = [_pair(parts)]
+        values = tuple(values)
+        self._hints = ("<[a-z]", *(detector.hint for detector in detectors))
+        self._hint = None
         known = _literals(values)
         if known is not None:
             self._patterns.insert(0, known)
+            self._hints += (_escaped(values),)
+        if all(self._hints):
+            self._hint = re.compile("|".join(self._hints))
 
     def knowing(self, values: Iterable[str]) -> Scanner:
         """The same scanner, which looks for these values too."""
@@ -207,7 +222,13 @@ class Scanner:
         other = object.__new__(Scanner)
         other._detectors = self._detectors
         other._patterns = [known, *self._patterns]
+        other._hints = (*self._hints, _escaped(values))
+        other._hint = None if self._hint is None else re.compile("|".join(other._hints))
         return other
+
+    def may_find(self, text: str) -> bool:
+        """Whether a whole text has to be searched; most texts are told apart at a tenth of the cost."""
+        return self._hint is None or self._hint.search(text) is not None
 
     def replace(self, text: str, found: Found) -> str:
         """The whole text with what was found replaced."""
@@ -252,6 +273,11 @@ def _pair(parts: Sequence[tuple[str, str]]) -> tuple[_Pattern, _Pattern]:
     """The pattern, and one that never matches as a whole, so that all it finds is a beginning that the text's end cut off."""
     complete = "|".join(f"(?P<{name}>{pattern})" for name, pattern in parts)
     return _compile(complete), _compile(f"(?:{'|'.join(f'(?:{pattern})' for _, pattern in parts)})(?!)")
+
+
+def _escaped(values: Iterable[str]) -> str:
+    """The values as a pattern of the `re` module."""
+    return "|".join(re.escape(value) for value in values if len(value) >= _SHORTEST)
 
 
 def _literals(values: Iterable[str]) -> tuple[_Pattern, _Pattern] | None:
@@ -357,11 +383,22 @@ class Vault:
     )
     """Messages as they are sent, so that each is looked through once."""
     begun: bool = False
+    _lost: Mapping[str, int] = field(default_factory=dict[str, int])
+    _spotless: dict[int, tuple[int, Scanner, set[object]]] = field(
+        default_factory=dict[int, "tuple[int, Scanner, set[object]]"]
+    )
+    checked: dict[int, tuple[object, int, Sequence[Msg]]] = field(
+        default_factory=dict[int, "tuple[object, int, Sequence[Msg]]"]
+    )
+    """The last request in which nothing was found: the next one usually is the same and a little more."""
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: object, handler: object) -> CoreSchema:
         def taken_in(value: object) -> Vault:
-            return value if isinstance(value, Vault) else Vault(_counters=dict(cast("dict[str, int]", value)))
+            if isinstance(value, Vault):
+                return value
+            counters = cast("dict[str, int]", value)
+            return Vault(_counters=dict(counters), _lost=dict(counters))
 
         def given_out(vault: Vault) -> dict[str, int]:
             return dict(vault._counters)
@@ -406,9 +443,21 @@ class Vault:
             self._counters[kind] = max(self._counters.get(kind, 0), int(number))
         return value
 
+    def is_lost(self, placeholder: str) -> bool:
+        """Whether only an earlier process of this session knew what it stands for."""
+        kind, _, number = placeholder[1:-1].rpartition("-")
+        return placeholder not in self._originals and int(number) <= self._lost.get(kind, 0)
+
     def is_models_own(self, placeholder: str) -> bool:
         """Whether only the model wrote the value."""
         return placeholder in self._written
+
+    def spotless(self, base: Scanner) -> set[object]:
+        """Texts in which nothing was found with what is known by now; arguments and results are looked at many times."""
+        found = self._spotless.get(id(base))
+        if found is None or found[0] != len(self._words) or found[1] is not base or len(found[2]) > _MOST_SPOTLESS:
+            found = self._spotless[id(base)] = (len(self._words), base, set())
+        return found[2]
 
     def scanner(self, base: Scanner) -> Scanner:
         """The scanner that also finds the values known by now."""

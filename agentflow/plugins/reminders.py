@@ -19,6 +19,7 @@ from agentflow.errors import UsageError
 from agentflow.events import PreReasoning
 from agentflow.hooks.hook import Hook
 from agentflow.messages import Msg, TextBlock, message, with_metadata
+from agentflow.transcript import laid_behind
 
 __all__ = ["DynamicContext", "FileContent", "Place", "Provider", "SystemReminder", "current_time"]
 
@@ -75,7 +76,7 @@ class SystemReminder(Hook):
         if self.when is not None and not self.when(event):
             return None
         text = self.text if isinstance(self.text, str) else self.text(event)
-        if isinstance(text, Awaitable):
+        if not isinstance(text, str) and isinstance(text, Awaitable):
             return self._later(event, text)
         _append(event, _tagged(text, self.tag), "reminder")
         return None
@@ -123,7 +124,7 @@ class DynamicContext(Hook):
         texts: list[str] = []
         for provider in self.providers:
             text = provider(event)
-            told = await text if isinstance(text, Awaitable) else text
+            told = text if text is None or isinstance(text, str) else await text
             if told:
                 texts.append(told)
         text = _tagged("\n".join(texts), self.tag)
@@ -144,9 +145,17 @@ def current_time(tz: tzinfo = timezone.utc, format: str = "%A, %d %B %Y, %H:%M %
         >>> agent = Agent("assistant", "openai/gpt-5", hooks=[DynamicContext(current_time())])
     """
 
+    known: tuple[int, str] = (-1, "")
+    steady = "%f" not in format
+
     def now(event: PreReasoning) -> str:
-        moment = datetime.fromtimestamp(event.context.clock.now(), tz)
-        return f"It is {moment.strftime(format)}."
+        nonlocal known
+        time = event.context.clock.now()
+        second, told = known
+        if not steady or second != int(time):
+            told = f"It is {datetime.fromtimestamp(time, tz).strftime(format)}."
+            known = int(time), told
+        return told
 
     return now
 
@@ -203,7 +212,7 @@ def _tagged(text: str | None, tag: str) -> str:
 def _append(event: PreReasoning, text: str, source: str) -> None:
     if text:
         note = with_metadata(Msg.user(text, id=event.context.new_id("msg_")), synthetic=source)
-        event.input_messages = (*event.input_messages, note)
+        event.input_messages = laid_behind(event.input_messages, note)
 
 
 def _add_to_system(event: PreReasoning, text: str) -> None:

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field, replace
-from fnmatch import fnmatchcase
 from typing import Any, ClassVar, Literal
 
 from reactivex import Observable
@@ -49,7 +48,7 @@ from agentflow.errors import (
 from agentflow.events import ActingChunk, Event, HookEvent, PreActing, PreReasoning
 from agentflow.hooks.hook import Hook
 from agentflow.messages import ToolResultBlock
-from agentflow.plugins.sources import ModelSource, ToolSource, lane_of, says_something
+from agentflow.plugins.sources import ModelSource, ToolSource, lane_of, names, says_something
 from agentflow.ports.model import ModelRequest
 from agentflow.reactive import Flux, Mono
 from agentflow.reactive.iterators import close
@@ -256,6 +255,7 @@ class ModelRetry(Hook):
     """
 
     events: ClassVar[tuple[type[Event], ...] | None] = (PreReasoning,)
+    wraps: ClassVar[tuple[type[Event], ...] | None] = (PreReasoning,)
 
     def __init__(
         self,
@@ -339,7 +339,8 @@ class ToolRetry(Hook):
         'the page'
     """
 
-    events: ClassVar[tuple[type[Event], ...] | None] = (PreActing, ActingChunk)
+    events: ClassVar[tuple[type[Event], ...] | None] = (ActingChunk,)
+    wraps: ClassVar[tuple[type[Event], ...] | None] = (PreActing,)
 
     def __init__(
         self,
@@ -373,7 +374,7 @@ class ToolRetry(Hook):
 
     def _covers(self, event: PreActing) -> bool:
         name = event.tool_use.name
-        if not any(fnmatchcase(name, pattern) for pattern in self._tools):
+        if not names(self._tools, name):
             return False
         return self._writes or lane_of(event) != "write"
 

@@ -369,7 +369,9 @@ class MemoryStore(SessionStore):
         facts = tuple(self._existing(session_id).facts)
         data = session_to_dict(SavedSession(session_id, (), facts))
         inner = [use_id for use_id in waiting_inside(facts) if inner_session_id(session_id, use_id) in self._journals]
-        return {**data, "inner": {i: await self.export(inner_session_id(session_id, i)) for i in inner}} if inner else data
+        return (
+            {**data, "inner": {i: await self.export(inner_session_id(session_id, i)) for i in inner}} if inner else data
+        )
 
     async def import_(self, data: Mapping[str, Any], session_id: str | None = None) -> str:
         """Take in what `export` or `Session.to_dict` made."""

@@ -24,8 +24,9 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, Literal, TypeVar, cast
 
 from agentflow.chunks import ModelChunk
@@ -176,25 +177,21 @@ class Crash:
         call = cast("Callable[..., Any]", tool.__dict__["_call"])
 
         def called(*args: object, **kwargs: object) -> Any:
-            work = call(*args, **kwargs)
+            work = partial(call, *args, **kwargs)
             return self._streamed(tool.name, work) if tool.streaming else self._ran(tool.name, work)
 
         same.__dict__["_call"] = called
         return same
 
-    async def _ran(self, name: str, work: Any) -> Any:
-        try:
-            self.point(f"before tool {name}")
-        except BaseException:
-            work.close()
-            raise
-        value = await work
+    async def _ran(self, name: str, work: Callable[[], Awaitable[T]]) -> T:
+        self.point(f"before tool {name}")
+        value = await work()
         self.point(f"after tool {name}")
         return value
 
-    async def _streamed(self, name: str, pieces: AsyncIterator[Any]) -> AsyncIterator[Any]:
+    async def _streamed(self, name: str, work: Callable[[], AsyncIterator[T]]) -> AsyncIterator[T]:
         self.point(f"before tool {name}")
-        async for piece in pieces:
+        async for piece in work():
             yield piece
         self.point(f"after tool {name}")
 
@@ -416,7 +413,7 @@ async def at_once(*works: Awaitable[T]) -> list[T | BaseException]:
 
 
 @asynccontextmanager
-async def _closing(chunks: AsyncIterator[ModelChunk]) -> AsyncIterator[AsyncIterator[ModelChunk]]:
+async def _closing(chunks: AsyncIterator[ModelChunk]) -> AsyncGenerator[AsyncIterator[ModelChunk], None]:
     try:
         yield chunks
     finally:

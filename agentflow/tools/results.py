@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from pydantic import PydanticUserError, TypeAdapter
 from pydantic_core import from_json, to_json
@@ -91,7 +91,7 @@ def _reads(read: Callable[[], object]) -> object:
         return _UNREAD
 
 
-def _form(hint: object) -> TypeAdapter[object] | None:
+def _form(hint: Any) -> TypeAdapter[Any] | None:
     try:
         return _adapter(hint) if isinstance(hint, Hashable) else TypeAdapter(hint)
     except (PydanticUserError, TypeError):  # it is no data, as a turn is not
@@ -99,7 +99,7 @@ def _form(hint: object) -> TypeAdapter[object] | None:
 
 
 @lru_cache(maxsize=256)
-def _adapter(hint: object) -> TypeAdapter[object]:
+def _adapter(hint: Any) -> TypeAdapter[Any]:
     return TypeAdapter(hint)
 
 

@@ -44,6 +44,6 @@ async def client(url: str) -> AsyncIterator[DurableClient]:
 @pytest.fixture
 def workers(url: str, tmp_path: Path) -> Iterator[Workers]:
     """Worker processes, killed at the end."""
-    made = Workers(url, tmp_path / "log", lease=1.5)
+    made = Workers(url, tmp_path / "log", lease=3)
     yield made
     made.end()

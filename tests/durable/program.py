@@ -83,12 +83,12 @@ def make_agents(url: str, log: Path, name: str = "clerk") -> tuple[DurableAgent,
 async def work(url: str, log: Path, lease: float) -> None:
     """Be a worker."""
     clerk, expert = make_agents(url, log)
-    limits = Limits(per_worker=8)
-    worker = clerk.worker(
-        expert, limits=limits, lease_seconds=lease, grace=float(os.environ.get("GRACE", "5")), poll=0.05
-    )
+    everywhere = os.environ.get("EVERYWHERE")
+    limits = Limits(per_worker=1 if everywhere else 8, everywhere=int(everywhere) if everywhere else None)
+    agents = [agent for agent in (clerk, expert) if agent.name in os.environ.get("AGENTS", "clerk expert")]
+    grace = float(os.environ.get("GRACE", "5"))
+    worker = agents[0].worker(*agents[1:], limits=limits, lease_seconds=lease, grace=grace, poll=0.05)
     async with clerk, worker:
-        print(worker.id, os.environ.get("AGENTS"), [a.name for a in agents], worker._hosts.keys(), file=sys.stderr)
         stop = asyncio.Event()
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
         print("ready", flush=True)

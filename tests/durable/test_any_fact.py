@@ -85,8 +85,8 @@ def said(reply: Reply) -> tuple[Any, ...]:
 
 
 async def test_a_call_goes_on_after_any_of_its_facts() -> None:
-    """Cut after each fact of its first half and begun again elsewhere, a call suspends with the same reply; a tool with a result
-    has not run again, and a committed decision was not taken again."""
+    """Cut after each fact of its first half and begun again elsewhere, a call suspends with the same reply; a tool with a
+    result has not run again, and a committed decision was not taken again."""
     whole = World()
     first = await whole.run("r", CALL)
     assert said(first) == ("suspended", "r", "", ["p1"])

@@ -19,7 +19,9 @@ from agentflow.facts import CallClosed, CallOpened
 from agentflow.state.sql import SqlStore
 
 SESSIONS = 20
-CALLS = 2
+CALLS = (1, 0)
+"""The calls of a session as they are submitted; not in the order of their names, which must not pass for it."""
+
 KILLS = 4
 
 
@@ -41,7 +43,7 @@ async def test_workers_are_killed_at_random_and_every_call_ends_once(
         workers.ready(worker)
     runs = [
         await client.submit("clerk", f"c{call}", session=f"s{session}", run_id=f"s{session}.c{call}")
-        for call in range(CALLS)
+        for call in CALLS
         for session in range(SESSIONS)
     ]
 
@@ -66,7 +68,7 @@ async def test_workers_are_killed_at_random_and_every_call_ends_once(
                 (type(fact).__name__, fact.run_id) for fact in facts if isinstance(fact, CallOpened | CallClosed)
             ]
     assert found == {
-        f"s{session}": [(kind, f"s{session}.c{call}") for call in range(CALLS) for kind in ("CallOpened", "CallClosed")]
+        f"s{session}": [(kind, f"s{session}.c{call}") for call in CALLS for kind in ("CallOpened", "CallClosed")]
         for session in range(SESSIONS)
     }
     by_session: dict[str, list[str]] = defaultdict(list)
@@ -75,10 +77,10 @@ async def test_workers_are_killed_at_random_and_every_call_ends_once(
         by_session[session].append(run_id)
         effects[key] += 1
     assert {session: [run_id for run_id, _ in groupby(ran)] for session, ran in by_session.items()} == {
-        f"s{session}": [f"s{session}.c{call}" for call in range(CALLS)] for session in range(SESSIONS)
+        f"s{session}": [f"s{session}.c{call}" for call in CALLS] for session in range(SESSIONS)
     }
     assert any(info.attempts > 1 for info in await client.runs())  # somebody did die with a call
-    assert len(effects) == SESSIONS * CALLS * 3
+    assert len(effects) == SESSIONS * len(CALLS) * 3
     assert sum(effects.values()) - len(effects) <= KILLS * 8  # repeated: what was in flight at a kill, at most
 
 
@@ -112,7 +114,7 @@ async def test_an_approval_is_answered_after_everybody_was_restarted(
     await client.close()
     async with DurableClient(url, poll=0.05) as later:
         assert (await later.run("bill")).status == "suspended"
-        with pytest.raises(UsageError, match="missing: .'t1'."):
+        with pytest.raises(UsageError, match=r"missing: \['t1'\]"):
             await later.decide("bill", {})
         await later.decide("bill", {"t1": Approve()})
         await later.decide("bill", {"t1": Approve()})  # delivered twice
@@ -135,7 +137,7 @@ async def test_a_stopped_worker_hands_its_calls_over_at_once(url: str, tmp_path:
         await until_written(workers, 1)
         first.send_signal(signal.SIGTERM)
         assert await asyncio.to_thread(first.wait, 20) == 0
-        workers.ready(workers.start(GRACE="0", LEASE="3"))
+        workers.ready(workers.start(GRACE="0", LEASE="5"))
         async with asyncio.timeout(30):
             assert "unknown" in (await client.result("handed")).text.lower()
     finally:
@@ -162,8 +164,8 @@ async def test_a_worker_that_was_only_frozen_cannot_write_into_what_was_taken_ov
 
 
 async def test_cancel_and_deadline_reach_a_call_in_another_process(client: DurableClient, workers: Workers) -> None:
-    """A running call is interrupted, one in the queue does not run, one that waits for a decision is closed; time is up wherever
-    the call is; and every session takes the next call."""
+    """A running call is interrupted, one in the queue does not run, one that waits for a decision is closed; time is up
+    wherever the call is; and every session takes the next call."""
     workers.ready(workers.start())
     await client.submit("clerk", "wait", session="a", run_id="running")
     await client.submit("clerk", "hello", session="a", run_id="queued")
@@ -192,8 +194,7 @@ async def test_cancel_and_deadline_reach_a_call_in_another_process(client: Durab
 
 
 async def test_agents_ask_each_other_across_processes(client: DurableClient, workers: Workers) -> None:
-    """An agent in one worker asks one that another worker runs, through that one's queue; under the key of the tool's call, so that
-    it is one question however often it is asked."""
+    """An agent in one worker asks one that another worker runs, through that one's queue."""
     workers.ready(workers.start(AGENTS="clerk"))
     workers.ready(workers.start(AGENTS="expert"))
     async with asyncio.timeout(30):

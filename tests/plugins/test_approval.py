@@ -399,3 +399,18 @@ async def test_at_a_real_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
         await questions.get()
         keyboard.write(b"n not now\n")
         assert await second == Decision("no", "not now")
+
+
+async def test_nobody_is_asked_about_a_call_that_cannot_run() -> None:
+    """Arguments that are no JSON: the model gets the error, and no person the question; a deny rule comes first as ever."""
+    asked: list[str] = []
+
+    async def ask(request: ApprovalRequest) -> str:
+        asked.append(request.tool_use.id)
+        return "once"
+
+    broken = [ToolUseBlock.from_json(f"t{n}", name, '{"path": ') for n, name in enumerate(["write", "wipe"])]
+    agent = Agent("a", ScriptedModel([broken, "Sorry."]), hooks=[Approval([Refuse("wipe")], ask=ask)])
+    await agent.call("Go")
+    assert asked == []
+    assert [result.state for result in agent.session().messages[2].tool_results] == ["not_found", "denied"]

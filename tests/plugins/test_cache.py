@@ -4,6 +4,7 @@ import asyncio
 import sqlite3
 import subprocess
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from clocks import LoopClock
 from eventlog import Recorder, history, streamed, use
 from wired import Wired, normal
 
-from agentflow import Agent, Answer, Deny, Hook, ModelError, ModelOptions, Msg, UsageError, on, tool
+from agentflow import Agent, Answer, Deny, Hook, ModelError, ModelOptions, Msg, Turn, UsageError, on, tool
 from agentflow.chunks import ModelChunk, ToolUseDelta
 from agentflow.events import PostCall, PreActing, PreReasoning, ReasoningChunk
 from agentflow.messages import DataBlock, TextBlock, ThinkingBlock, ToolUseBlock
@@ -274,8 +275,9 @@ async def test_only_the_models_that_are_named() -> None:
     assert await replies(cache, model, {}, {}) == 2
 
 
-async def test_where_the_request_is_not_known_it_says_so() -> None:
-    """Behind a hook that wraps with a plain operator the cache cannot know what is asked, and refuses to guess."""
+@pytest.mark.parametrize("priority", [120, 501])
+async def test_a_plain_operator_of_another_hook_is_no_hindrance(priority: int) -> None:
+    """Whether it stands further in or further out, the cache knows what the model is asked."""
 
     class Mask(Hook):
         priority = 500
@@ -283,10 +285,10 @@ async def test_where_the_request_is_not_known_it_says_so() -> None:
         def around(self, event: Any, source: Any) -> Any:
             return source.map(lambda chunk: chunk) if isinstance(event, PreReasoning) else source
 
-    with pytest.raises(UsageError, match="it cannot know what the model will be asked"):
-        await Agent("a", ScriptedModel(["ok"]), hooks=[Mask(), ModelCache()]).call("go")
-    cache = ModelCache(priority=501)
-    assert await replies(cache, ScriptedModel(["ok"]), {}, {}) == 1
+    model = ScriptedModel(["ok"])
+    agent = Agent("a", model, hooks=[Mask(), ModelCache(priority=priority)])
+    said = [(await agent.call("go", session=name)).text for name in ("one", "two")]
+    assert (said, len(model.requests)) == (["ok", "ok"], 1)
 
 
 async def test_fifty_calls_at_once_share_one_model_cache() -> None:
@@ -558,3 +560,68 @@ async def test_cached_runs_are_cached_by_call_too(wired: Wired) -> None:
 def test_it_passes_the_suite_for_hook_authors(make: Any) -> None:
     """No state shared between runs, no leaked task, no illegal history, the same streamed and not, in any order."""
     check_hook(make).assert_clean()
+
+
+# ---- turns
+
+
+async def test_what_a_streaming_turn_gives_is_not_what_a_call_gives() -> None:
+    """A reader of the turn has had its values, so the result is the last one: neither is kept, nor given to the other."""
+    runs: list[int] = []
+
+    @tool(type="read")
+    async def count(to: int) -> AsyncIterator[int]:
+        """Count."""
+        runs.append(to)
+        for number in range(to):
+            yield number
+
+    cache = ToolCache()
+    agent = Agent("a", ScriptedModel([use("t1", "count", to=3), "Done."]), tools=[count], hooks=[cache])
+
+    async def by_queue() -> list[object]:
+        await agent.put(Turn(count, {"to": 3}))
+        return [value async for _, value in agent.run()]
+
+    async def by_hand() -> list[object]:
+        return [value async for value in Turn(count, {"to": 3}, hooks=[cache]).yielding()]
+
+    assert (await by_queue(), await by_hand()) == ([0, 1, 2], [0, 1, 2])
+    await agent.call("Count")
+    assert agent.session().messages[2].text == "[0,1,2]"
+    assert (await by_queue(), await by_hand(), len(runs)) == ([0, 1, 2], [0, 1, 2], 5)
+
+
+async def test_a_turn_that_is_answered_from_the_cache_keeps_its_type() -> None:
+    """The kept text is read back as what the tool is annotated to return: a completion check still ends its queue."""
+    runs: list[str] = []
+
+    @tool(type="read")
+    async def shelf(title: str) -> int:
+        """Where it stands."""
+        runs.append("shelf")
+        return len(title)
+
+    @tool(type="completion_check")
+    async def enough() -> bool:
+        """Whether it is enough."""
+        runs.append("enough")
+        return True
+
+    @tool(type="read")
+    async def code() -> str:
+        """A text of digits."""
+        runs.append("code")
+        return "3"
+
+    agent = Agent("a", ScriptedModel([]), tools=[shelf, enough, code], hooks=[ToolCache(tools=("*",))])
+
+    async def once() -> list[object]:
+        for turn in (Turn(shelf, {"title": "Faust"}), Turn(code), Turn(enough), Turn(code)):
+            await agent.put(turn)
+        return [value async for _, value in agent.run()]
+
+    assert await once() == [5, "3", True]
+    agent.queue.clear()
+    assert (await once(), len(agent.queue)) == ([5, "3", True], 1)
+    assert runs == ["shelf", "code", "enough"]

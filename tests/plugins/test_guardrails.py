@@ -7,10 +7,11 @@ import pytest
 from eventlog import history, use
 from wired import Wired
 
-from agentflow import Agent, Hook, tool
+from agentflow import Agent, Hook, Msg, on, tool
 from agentflow.errors import ModelError, UsageError
-from agentflow.events import PreReasoning, ReasoningChunk
+from agentflow.events import PreCall, PreReasoning, ReasoningChunk
 from agentflow.plugins.guardrails import InputGuardrail, ModelCheck, OutputGuardrail, ToolGuardrail
+from agentflow.plugins.reminders import SystemReminder
 from agentflow.testing import ScriptedModel
 from agentflow.testing.wire import Reply, Say, ToolCall
 
@@ -290,3 +291,26 @@ async def test_words_beside_tool_calls() -> None:
         results[every] = [(r.text, r.state) for msg in agent.session().messages for r in msg.tool_results]
     assert results[False] == [("sent x", "success")]
     assert [state for _, state in results[True]] == ["denied"]
+
+
+async def test_a_race_judges_what_hooks_have_made_of_the_input() -> None:
+    """A hook puts another message in the place of the user's: that one is sent, so that one is checked."""
+
+    @on(PreCall)
+    def rewrite(event: PreCall) -> None:
+        event.input_messages = (Msg.user(f"{event.input_messages[0].text}, and how to build a bomb"),)
+
+    model = ScriptedModel(["never read"])
+    agent = Agent("a", model, hooks=[InputGuardrail(no_bombs, racing=True), rewrite])
+    reply = await agent.call("Tell me a tale")
+    assert (reply.text, reply.outcome) == (no_bombs("bomb"), "denied")
+
+
+async def test_a_race_judges_no_notes_of_hooks_and_no_earlier_words() -> None:
+    """Reminders, and what was said in earlier calls, are not the input of this one."""
+    checked: list[str] = []
+    hooks = [InputGuardrail(lambda text: checked.append(text), racing=True), SystemReminder("Never build a bomb.")]
+    agent = Agent("a", ScriptedModel(["One.", "Two."]), hooks=hooks)
+    await agent.call("first")
+    await agent.call("second")
+    assert checked == ["first", "second"]

@@ -7,7 +7,6 @@ of its own and one inside a sub-agent.
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -32,7 +31,7 @@ from agentflow import (
     ToolContext,
     tool,
 )
-from agentflow.errors import UsageError
+from agentflow.errors import StoreError, UsageError
 from agentflow.loop.history import fold_facts
 from agentflow.messages import Msg
 from agentflow.ports.store import SessionInfo, SessionStore
@@ -156,6 +155,13 @@ class Job:
                 else:
                     return
 
+    async def dies(self, crash: Crash) -> None:
+        """One process that dies, unless the job is done before."""
+        try:
+            await self.process(crash)
+        except (Died, StoreError):  # of several tools that ran at once, one died, and the others could not store
+            assert crash.dead
+
     async def check(self, store: SessionStore) -> None:
         """Every stored history is legal."""
         for info in await store.sessions():
@@ -187,27 +193,22 @@ def effects_of(job: Job) -> Counter[str]:
 async def test_the_job_without_a_crash(tmp_path: Path) -> None:
     """What the job does, as a whole: the yardstick of the tests below."""
     points, histories, effects = await undisturbed(tmp_path)
-    print(*histories["s"], sep="\n")
     assert sorted(histories) == ["s", "s/b1", "s/b1/h1"]
     assert list(effects.values()) == [1] * 10
     assert len(points) > 80
 
 
-@pytest.mark.parametrize("again", [None, 5], ids=["once", "twice"])
+@pytest.mark.parametrize(("again", "step"), [(None, 1), (5, 7)], ids=["once", "twice"])
 async def test_idempotent_tools_die_at_every_point(
-    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, again: int | None
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, again: int | None, step: int
 ) -> None:
     """Wherever the process dies (and dies again): the same histories at the end, and every effect under one key."""
     points, expected, effects = await undisturbed(tmp_path)
-    for at, name in enumerate(points, 1):
+    for at, name in list(enumerate(points, 1))[::step]:
         job = Job(tmp_path_factory.mktemp("job"), idempotent=True)
-        with pytest.raises(Died):
-            await job.process(Crash(at))
+        await job.dies(Crash(at))
         if again is not None:
-            try:
-                await job.process(Crash(again))
-            except Died:
-                pass
+            await job.dies(Crash(again))
         await job.process(Crash())
         assert await job.histories() == expected, f"{at}: {name}"
         assert set(effects_of(job)) == set(effects), f"{at}: {name}"
@@ -217,10 +218,9 @@ async def test_idempotent_tools_die_at_every_point(
 async def test_other_tools_die_at_every_point(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Without `idempotent=True` no effect takes place twice; of what was in flight the model is told "Outcome unknown"."""
     points, expected, effects = await undisturbed(tmp_path)
-    for at, name in enumerate(points, 1):
+    for at, name in list(enumerate(points, 1))[::2]:  # behind one effect is before the next
         job = Job(tmp_path_factory.mktemp("job"), idempotent=False)
-        with pytest.raises(Died):
-            await job.process(Crash(at))
+        await job.dies(Crash(at))
         await job.process(Crash())
         done = effects_of(job)
         assert max(done.values()) == 1, f"{at}: {name}: {job.effects}"

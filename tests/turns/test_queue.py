@@ -617,7 +617,7 @@ async def test_awaiting_a_receipt_within_the_same_queue_is_refused() -> None:
 
     agent = worker(say, impatient)
     await agent.put(Turn(impatient))
-    with pytest.raises(UsageError, match="worker → worker"):
+    with pytest.raises(UsageError, match="agent 'worker' runs one at a time"):
         await asyncio.wait_for(values(agent), 5)
     assert await values(agent) == ["later"]
 

@@ -19,7 +19,6 @@ from agentflow import (
     Answer,
     Approve,
     Deny,
-    Finder,
     Hook,
     ModelOptions,
     Msg,
@@ -68,7 +67,7 @@ class Strict(Hook):
 
 TOOLS = [say, spell, delete]
 HOOKS = [noted, Strict()]
-FIND = Finder(TOOLS, HOOKS)
+FIND: Any = {"tools": TOOLS, "hooks": HOOKS}
 
 names = st.text("abc_xyzé ", min_size=1, max_size=8)
 data: st.SearchStrategy[Any] = st.recursive(
@@ -125,8 +124,8 @@ def test_a_turn_comes_back_as_it_was(turn: Turn[Any]) -> None:
     """Through a dict, through JSON, and saved again it is the same data."""
     saved = turn.to_dict()
     assert json.loads(json.dumps(saved)) == saved
-    assert facts(Turn.from_dict(saved, FIND)) == facts(turn)
-    again = Turn.from_json(turn.to_json(), FIND)
+    assert facts(Turn.from_dict(saved, **FIND)) == facts(turn)
+    again = Turn.from_json(turn.to_json(), **FIND)
     assert (facts(again), again.to_dict()) == (facts(turn), saved)
 
 
@@ -137,7 +136,7 @@ async def test_how_a_turn_ended_comes_back(made: Turn[Any]) -> None:
         await made.returning()
     except Exception:
         assert made.stop_reason is not StopReason.COMPLETED
-    again = Turn.from_json(made.to_json(), FIND)
+    again = Turn.from_json(made.to_json(), **FIND)
     assert facts(again) == facts(made)
     again.arguments, again.approval = {"path" if made.tool is delete else "word": "b"}, Approve()
     assert "b" in await again.returning()
@@ -373,7 +372,7 @@ async def test_an_output_that_is_no_data_is_left_out() -> None:
     """The turn travels all the same, and can be run again."""
     turn = Turn(live)
     await turn.returning()
-    again = Turn.from_json(turn.to_json(), Finder([live]))
+    again = Turn.from_json(turn.to_json(), tools=[live])
     assert (again.output, again.stop_reason) == (None, StopReason.COMPLETED)
 
 
@@ -387,14 +386,14 @@ def test_unknown_names() -> None:
     """A tool or hook that nobody gives is an error that lists what there is; nothing is half restored."""
     turn = Turn(say, {"word": "a"}, hooks=[noted])
     with pytest.raises(NotRegisteredError, match=r"No tool is registered as 'say'.*spell"):
-        Turn.from_dict(turn.to_dict(), Finder([spell]))
+        Turn.from_dict(turn.to_dict(), tools=[spell])
     with pytest.raises(NotRegisteredError, match=r"No hook is registered as 'noted'.*Strict"):
-        Turn.from_dict(turn.to_dict(), Finder(TOOLS, [Strict()]))
+        Turn.from_dict(turn.to_dict(), tools=TOOLS, hooks=[Strict()])
     registry = ToolRegistry()
     with pytest.raises(NotRegisteredError):
-        Turn.from_dict(turn.to_dict(), Finder(registry, HOOKS))
+        Turn.from_dict(turn.to_dict(), tools=registry, hooks=HOOKS)
     registry.register(say)
-    assert Turn.from_dict(turn.to_dict(), Finder(registry, HOOKS)).tool is say
+    assert Turn.from_dict(turn.to_dict(), tools=registry, hooks=HOOKS).tool is say
 
 
 async def test_a_queue_with_an_unknown_tool_is_not_half_restored() -> None:
@@ -436,7 +435,7 @@ def test_damaged_data(what: str, damage: Any) -> None:
     agent = worker(say)
     saved = {"turn": Turn(say, {}).to_dict(), "queue": agent.queue.to_dict(), "agent": agent.to_dict()}[what]
     read: dict[str, Any] = {
-        "turn": lambda data: Turn.from_dict(data, FIND),
+        "turn": lambda data: Turn.from_dict(data, **FIND),
         "queue": worker(say).queue.restore,
         "agent": lambda data: Agent.from_dict(data, tools=TOOLS, model=ScriptedModel([])),
     }
@@ -459,7 +458,7 @@ def test_a_turn_that_was_changed_by_hand(field: str) -> None:
     """Values that no turn can have are damage, and no mistake of the caller's."""
     wrong = {"timeout": -1, "arguments": [1], "approval": {"verdict": "maybe", "value": 1}, "tags": 7}
     with pytest.raises(StoreError, match=field):
-        Turn.from_dict({**Turn(say, {}).to_dict(), field: wrong[field]}, FIND)
+        Turn.from_dict({**Turn(say, {}).to_dict(), field: wrong[field]}, **FIND)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[1,", b"\xff"])

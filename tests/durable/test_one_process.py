@@ -1,0 +1,163 @@
+"""A durable agent with its worker in the same process: limits, failures, and what is refused."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import create_engine, text
+
+from agentflow import Agent, Deny, MemoryStore, StoreError, ToolUseBlock, UsageError, on, tool
+from agentflow.durable.agent import DurableAgent
+from agentflow.durable.client import DurableClient
+from agentflow.durable.words import RunFailedError
+from agentflow.durable.worker import Limits
+from agentflow.events import PreCall
+from agentflow.state.sql import SqlStore
+from agentflow.testing import ScriptedModel
+
+
+@asynccontextmanager
+async def durable_agent(url: str, model: Any, **given: Any) -> AsyncIterator[DurableAgent]:
+    """An agent named `a` on a database."""
+    async with SqlStore(url) as store, DurableAgent(Agent("a", model, store=store, **given), url, poll=0.02) as made:
+        yield made
+
+
+@pytest.fixture
+def file_url(tmp_path: Path) -> str:
+    """A SQLite file."""
+    return f"sqlite:///{tmp_path / 'runs.db'}"
+
+
+async def test_one_id_is_one_run(url: str) -> None:
+    """Submitted twice under one id, a call is run once; another call under that id is refused."""
+    async with durable_agent(url, ScriptedModel(["once", "twice"])) as durable:
+        await durable.submit("Hi", session="s", run_id="r")
+        async with durable.worker(poll=0.02):
+            first = await durable.call("Hi", session="s", run_id="r")
+            again = await durable.call("Hi", session="s", run_id="r")
+            with pytest.raises(UsageError, match="'r' was submitted with another call before"):
+                await durable.submit("Bye", session="s", run_id="r")
+            other = await durable.call("Hi", session="s")
+    assert (first.text, again.text, other.text) == ("once", "once", "twice")
+
+
+@pytest.mark.parametrize(("limits", "most"), [(Limits(2), 2), (Limits(4, everywhere=3), 3)])
+async def test_no_more_calls_run_at_once_than_allowed(url: str, limits: Limits, most: int) -> None:
+    """With a limit for a worker or for all of them, the others wait, and all are run; here each waits for its fellows."""
+    running = highest = 0
+    full = asyncio.Event()
+
+    @tool
+    async def meet() -> str:
+        """Wait until as many are here as may be."""
+        nonlocal running, highest
+        running += 1
+        highest = max(highest, running)
+        if running == most:
+            full.set()
+        await full.wait()
+        await asyncio.sleep(0.1)  # a fifth one would come now
+        running -= 1
+        return "met"
+
+    def answer(request: Any) -> Any:
+        return "done" if request.messages[-1].role == "tool" else [ToolUseBlock("t", "meet")]
+
+    async with durable_agent(url, ScriptedModel(answer), tools=[meet]) as durable:
+        runs = [await durable.submit("Hi") for _ in range(2 * most)]
+        async with durable.worker(limits=limits, poll=0.02), asyncio.timeout(30):
+            replies = await asyncio.gather(*[durable.result(run_id) for run_id in runs])
+    assert [reply.text for reply in replies] == ["done"] * 2 * most
+    assert highest == most
+
+
+async def test_no_more_calls_are_begun_in_a_period_than_allowed(file_url: str) -> None:
+    """Two an hour: the third one stays in the queue, also when the first two have ended."""
+    async with durable_agent(file_url, ScriptedModel(lambda request: "ok")) as durable:
+        runs = [await durable.submit("Hi", run_id=f"r{n}") for n in range(3)]
+        async with durable.worker(limits=Limits(rate=(2, 3600.0)), poll=0.02), asyncio.timeout(30):
+            done = [asyncio.ensure_future(durable.result(run_id)) for run_id in runs]
+            ended: set[Any] = set()
+            while len(ended) < 2:
+                ended, _ = await asyncio.wait(done, return_when=asyncio.FIRST_COMPLETED, timeout=0.1)
+            await asyncio.sleep(0.3)  # many polls
+            assert sorted(info.status for info in await durable.runs()) == ["ended", "ended", "queued"]
+            for waiting in done:
+                waiting.cancel()
+
+
+async def test_a_failed_call_raises_where_it_is_waited_for(file_url: str) -> None:
+    """The worker goes on, the caller gets the error's class and text, and the session takes the next call."""
+    model = ScriptedModel([ValueError("out of paper"), "fine"])
+    async with durable_agent(file_url, model) as durable, durable.worker(poll=0.02):
+        with pytest.raises(RunFailedError, match="Run 'r' failed with ValueError: out of paper"):
+            await durable.call("Hi", session="s", run_id="r")
+        assert (await durable.call("Hi", session="s")).text == "fine"
+        assert [(info.status, info.outcome) for info in await durable.runs()] == [
+            ("ended", "completed"),
+            ("ended", "failed"),
+        ]
+
+
+async def test_a_denied_call_stores_nothing(file_url: str) -> None:
+    """The reply says why; the session is not there."""
+
+    @on(PreCall)
+    def refuse(event: PreCall) -> Deny:
+        return Deny("closed today")
+
+    async with durable_agent(file_url, ScriptedModel([]), hooks=[refuse]) as durable, durable.worker(poll=0.02):
+        reply = await durable.call("Hi", session="s")
+        assert (reply.outcome, reply.text) == ("denied", "closed today")
+
+
+async def test_a_second_worker_starts_where_the_first_one_ended(file_url: str) -> None:
+    """Workers may follow each other in a process; two at once are refused."""
+    async with durable_agent(file_url, ScriptedModel(["1", "2"])) as durable:
+        async with durable.worker(poll=0.02):
+            assert (await durable.call("Hi", session="s")).text == "1"
+            with pytest.raises(UsageError, match="a worker in this process already"):
+                await durable.worker().__aenter__()
+        async with durable.worker(poll=0.02):
+            assert (await durable.call("Hi", session="s")).text == "2"
+
+
+async def test_what_cannot_be_is_refused_with_what_can(tmp_path: Path, file_url: str) -> None:
+    """Each error says what would be right."""
+    agent = Agent("a", ScriptedModel([]))
+    with pytest.raises(UsageError, match=r"Agent\(..., store=SqlStore\(database_url\)\)"):
+        DurableAgent(agent, file_url)
+    with pytest.raises(UsageError, match="needs a store that all workers reach"):
+        DurableAgent(agent, file_url, store=MemoryStore())
+    for wrong in ("nonsense", "sqlite://", "mysql://h/d"):
+        with pytest.raises(StoreError, match=r"Legal are 'sqlite:///agentflow\.db'"):
+            await DurableClient(wrong).runs()
+    with pytest.raises(StoreError, match="Check that it can be reached"):
+        await DurableClient(f"sqlite:///{tmp_path / 'no' / 'where.db'}").runs()
+    async with DurableClient(file_url) as client:
+        with pytest.raises(UsageError, match="There is no run 'x' in this database"):
+            await client.result("x")
+        with pytest.raises(UsageError, match="and no slash"):
+            await client.submit("a", "Hi", run_id="a/2")
+        with pytest.raises(UsageError, match="The input is empty"):
+            await client.submit("a", " ")
+        with pytest.raises(UsageError, match="timeout=0"):
+            await client.submit("a", "Hi", timeout=0)
+
+
+async def test_tables_of_a_newer_agentflow_are_left_alone(file_url: str) -> None:
+    """A client of an older one is told to be upgraded."""
+    async with DurableClient(file_url) as client:
+        assert await client.runs() == []
+    engine = create_engine(file_url)
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE agentflow_durable_schema SET version = 99"))
+    engine.dispose()
+    with pytest.raises(StoreError, match="have version 99; this agentflow knows versions up to 1"):
+        await DurableClient(file_url).runs()
