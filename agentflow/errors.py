@@ -22,6 +22,7 @@ __all__ = [
     "MissingOutputError",
     "ModelError",
     "ModelFault",
+    "NeverEndsError",
     "NotRegisteredError",
     "QueueFullError",
     "SafeExecutionError",
@@ -305,6 +306,26 @@ class QueueFullError(UsageError):
             "later, or give the agent a larger queue_limit."
         )
         self.agent = agent
+
+
+class NeverEndsError(UsageError):
+    """A turn waits for a turn of a queue that cannot go on before it has ended.
+
+    Args:
+        way: The names of the agents whose queues wait for each other, from the first back to it.
+    """
+
+    def __init__(self, way: tuple[str, ...]) -> None:
+        alone = len(way) == 2  # there and back
+        line = " → ".join(way)
+        why = (
+            f"agent {way[0]!r} runs one at a time" if alone else f"{line}: each of these agents waits for the next one"
+        )
+        super().__init__(
+            f"This is awaited within a turn that would have to end first ({why}), so neither would ever answer. Send a turn "
+            "without awaiting its receipt there, or await it after the turn."
+        )
+        self.way = way
 
 
 class HookError(AgentFlowError):

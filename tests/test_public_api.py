@@ -61,6 +61,7 @@ PUBLIC = [
     "ModelRequest",
     "Mono",
     "Msg",
+    "NeverEndsError",
     "NotRegisteredError",
     "Notification",
     "Outcome",

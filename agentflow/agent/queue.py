@@ -23,9 +23,9 @@ from loguru import logger
 from pydantic import ConfigDict, with_config
 from typing_extensions import TypedDict
 
-from agentflow.agent.receipt import NeverEndsError, Receipt, check_ends, inside, waits_for
+from agentflow.agent.receipt import Receipt, check_ends, inside, waits_for
 from agentflow.bell import Bell
-from agentflow.errors import QueueFullError, SafeExecutionError, TurnDeniedError, UsageError
+from agentflow.errors import NeverEndsError, QueueFullError, SafeExecutionError, TurnDeniedError, UsageError
 from agentflow.events import HookEvent, Paused, PostPut, PrePut, Resumed, TurnValue
 from agentflow.fair_lock import FairLock
 from agentflow.hooks.chain import HookSet

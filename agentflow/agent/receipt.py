@@ -13,15 +13,15 @@ import threading
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Final, Generic, Protocol, TypeVar, cast
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 from loguru import logger
 
 from agentflow.bell import Bell
-from agentflow.errors import UsageError
+from agentflow.errors import NeverEndsError
 from agentflow.loop.turn import Turn
 
-__all__ = ["NeverEndsError", "Receipt", "check_ends", "inside", "waits_for"]
+__all__ = ["Receipt", "check_ends", "inside", "waits_for"]
 
 T = TypeVar("T")
 
@@ -52,7 +52,6 @@ class Inside(Protocol):
 inside: ContextVar[tuple[Inside, ...]] = ContextVar("agentflow_queues", default=())
 """The turns of queues that the code running here is a part of."""
 
-_NEXT: Final = " → "
 _graph = threading.Lock()
 _waiting: dict[Line, list[Line]] = {}
 """Which queues have a turn that waits for a turn of another queue, or for a place in it."""
@@ -62,19 +61,19 @@ def _here() -> tuple[Line, ...]:
     return tuple([entry.queue for entry in inside.get() if not entry.over])
 
 
-def _way_back(target: Line, here: tuple[Line, ...]) -> str:
+def _way_back(target: Line, here: tuple[Line, ...]) -> tuple[str, ...]:
     """How a queue comes to wait for what runs here; empty where it does not."""
     ways: list[tuple[Line, ...]] = [(target,)]
     seen = {target}
     while ways:
         way = ways.pop()
         if way[-1] in here:
-            return _NEXT.join(queue.name for queue in (way[-1], *way))
+            return tuple(queue.name for queue in (way[-1], *way))
         for further in _waiting.get(way[-1], ()):
             if further not in seen:
                 seen.add(further)
                 ways.append((*way, further))
-    return ""
+    return ()
 
 
 def check_ends(target: Line) -> None:
@@ -115,24 +114,6 @@ def waits_for(target: Line) -> Generator[None]:
                 _waiting[queue].remove(target)
                 if not _waiting[queue]:
                     del _waiting[queue]
-
-
-class NeverEndsError(UsageError):
-    """A turn waits for a turn of a queue that cannot go on before it has ended."""
-
-    def __init__(self, way: str) -> None:
-        agents = way.split(_NEXT)
-        alone = len(agents) == 2  # there and back
-        why = (
-            f"agent {agents[0]!r} runs one at a time"
-            if alone
-            else f"{way}: each of these agents waits for the next one"
-        )
-        super().__init__(
-            f"This is awaited within a turn that would have to end first ({why}), so neither would ever answer. Send a turn "
-            "without awaiting its receipt there, or await it after the turn."
-        )
-        self.way = way
 
 
 class Receipt(Awaitable[T], Generic[T]):

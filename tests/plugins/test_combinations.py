@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from eventlog import history, use
-from loguru import logger
 from wired import Wired, normal_history
 
 from agentflow import (

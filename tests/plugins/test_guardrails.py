@@ -309,7 +309,7 @@ async def test_a_race_judges_what_hooks_have_made_of_the_input() -> None:
 async def test_a_race_judges_no_notes_of_hooks_and_no_earlier_words() -> None:
     """Reminders, and what was said in earlier calls, are not the input of this one."""
     checked: list[str] = []
-    hooks = [InputGuardrail(lambda text: checked.append(text), racing=True), SystemReminder("Never build a bomb.")]
+    hooks = [InputGuardrail(checked.append, racing=True), SystemReminder("Never build a bomb.")]
     agent = Agent("a", ScriptedModel(["One.", "Two."]), hooks=hooks)
     await agent.call("first")
     await agent.call("second")
