@@ -185,9 +185,10 @@ class Worker:
 
     async def __aexit__(self, *_: object) -> None:
         """Let the calls finish, drop what does not, and leave."""
-        grace = self._grace if self._tasks else 0
+        self._stop.set()
         try:
-            await asyncio.to_thread(DBOS.destroy, workflow_completion_timeout_sec=round(grace))
+            # DBOS looks once a second whether the calls have ended, and not at all if it is given no time.
+            await asyncio.to_thread(DBOS.destroy, workflow_completion_timeout_sec=max(1, round(self._grace)))
         finally:
             for host in self._hosts.values():
                 host.close()  # from here on nothing is written: what is left is as after a crash

@@ -415,8 +415,8 @@ async def _observe(chain: Chain, event: Event, faults: Faults) -> None:
 async def _settle(chain: Chain, entry: Entry, event: Event, result: Any, faults: Faults) -> Verdict | None:
     """Bring what a hook returned down to a verdict or None (the event goes on, changed in place if need be)."""
     while True:
-        if result.__class__ is CoroutineType:
-            result = await result
+        if _is_coroutine(cast("object", result)):
+            result = await cast("Awaitable[Any]", result)
         elif isinstance(result, Mono | Flux):
             first = cast("Mono[Any]", result if isinstance(result, Mono) else cast("Flux[Any]", result).first())
             result = await first.resolve()
@@ -439,6 +439,11 @@ async def _settle(chain: Chain, entry: Entry, event: Event, result: Any, faults:
             return cast("Verdict", result)
         if not isinstance(result, Observable | Awaitable):
             raise _contract(chain, entry, f"{type(result).__name__} ({result!r:.60})", event)
+
+
+def _is_coroutine(result: object) -> bool:
+    """What an `async def` returns: nearly all that has to be waited for, told apart without the checks of abstract classes."""
+    return type(result) is CoroutineType
 
 
 def _may(event: Event, verdict: object) -> bool:

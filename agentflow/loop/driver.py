@@ -367,11 +367,11 @@ class Run(RunBase):
         cut = reason is not None or (isinstance(error, asyncio.CancelledError) and self.is_cancelled())
         cut = cut or isinstance(error, KeyboardInterrupt | SystemExit)
         outcome: Outcome = "interrupted" if cut else "failed"
-        timed_out = self.timed_out() if reason is not None else None
-        left: Exception | None = None
-        if self.leaving and reason is not None:
-            left = ShutdownError(self.config.view.name, self.session.id, stopped=True)
-        shown = left or timed_out or (None if reason is not None else error)
+        ended: Exception | None = None
+        if reason is not None:
+            left = ShutdownError(self.config.view.name, self.session.id, stopped=True) if self.leaving else None
+            ended = left or self.timed_out()
+        shown = ended or (None if reason is not None else error)
         try:
             if not self.leaves():
                 if self.held and self.machine.run_id == self.run_id:
@@ -391,8 +391,8 @@ class Run(RunBase):
             self._attach(error, problem)
             if isinstance(problem, asyncio.CancelledError) and not isinstance(error, asyncio.CancelledError):
                 raise problem from error
-        if left is not None or timed_out is not None:
-            raise left or timed_out or error
+        if ended is not None:
+            raise ended
         if reason is not None:
             final = self.partial or self.say(f"(interrupted: {reason})", "interrupted")
             return Reply.of(final, "interrupted", self.run_id, self.usage, (), self.session.id)

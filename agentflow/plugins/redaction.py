@@ -14,7 +14,9 @@ Rules:
 
 A `ModelCache` belongs inside, `ModelCache(priority=950)`, so that it keeps placeholders.
 
-Not covered: images and files, exceptions in `Error` events, and what other hooks ask with `context.complete`.
+What other hooks ask on the side (`context.complete`) does not pass here: give them `redaction.model(...)` as their model.
+
+Not covered: images and files, and exceptions in `Error` events.
 """
 
 from __future__ import annotations
@@ -32,10 +34,11 @@ from agentflow.events import CallEnded, HookEvent, PostActing, PreActing, PreCal
 from agentflow.facts import Fact
 from agentflow.hooks.hook import Hook
 from agentflow.messages import ContentBlock, Msg, Pending, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
+from agentflow.plugins.redaction_model import RedactedModel
 from agentflow.plugins.redaction_store import redacted_store
 from agentflow.plugins.redaction_text import DETECTORS, Detector, Found, Scanner, Streaming, Vault, scan
 from agentflow.plugins.sources import names
-from agentflow.ports.model import ModelRequest
+from agentflow.ports.model import Model, ModelRequest
 from agentflow.ports.store import Store
 from agentflow.reactive import Flux
 from agentflow.reactive.iterators import close
@@ -168,6 +171,20 @@ class Redaction(Hook):
             'I am <email-1>'
         """
         return redacted_store(inner, self._at_rest)
+
+    def model(self, inner: str | Model) -> Model:
+        """A model for what other hooks ask on the side (a judge, a summary): it gets `<email>` in place of a mail address.
+
+        Example:
+            >>> from agentflow.plugins.goal import GoalJudge
+            >>> redaction = Redaction()
+            >>> judge = ScriptedModel(['{"done": true}'])
+            >>> hooks = [redaction, GoalJudge("It is polite.", redaction.model(judge))]
+            >>> reply = await Agent("a", ScriptedModel(["Dear <email-1>,"]), hooks=hooks).call("Write to ada@example.com")
+            >>> reply.text, judge.requests[0].messages[-1].text.endswith("Dear <email>,")
+            ('Dear ada@example.com,', True)
+        """
+        return RedactedModel(inner, lambda messages: cast("tuple[Msg, ...]", self._kept(tuple(messages), None)))
 
     def _trusts(self, tool: str) -> bool:
         return self.restore and names(self.trusted_tools, tool)

@@ -6,6 +6,7 @@ plugin without one fails here with a message that says so.
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import inspect
 import os
@@ -20,6 +21,8 @@ from loguru import logger
 import agentflow.plugins
 from agentflow.hooks.defaults import RetryEmptyAnswers, RetryTruncatedAnswers
 from agentflow.hooks.hook import Hook
+from agentflow.messages import Msg
+from agentflow.plugins._counting import count_tokens
 from agentflow.plugins.approval import Allow, Approval
 from agentflow.plugins.cache import ModelCache, ToolCache
 from agentflow.plugins.clearing import ClearOldResults
@@ -146,6 +149,12 @@ def test_every_plugin_is_checked(plugin: type[Hook]) -> None:
     assert FACTORIES.get(plugin), (
         f"{plugin.__module__}.{plugin.__name__} has no entry in FACTORIES: say how it is made."
     )
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _counter() -> None:
+    """LiteLLM's import takes seconds: on a busy machine the suite would take that for a hook that hangs."""
+    asyncio.run(count_tokens([Msg.user("Hi")], "openai/gpt-5"))
 
 
 @pytest.fixture(autouse=True)

@@ -29,7 +29,7 @@ from agentflow import (
 from agentflow.plugins.approval import Allow, Approval, ApprovalRequest
 from agentflow.plugins.cache import ModelCache, ToolCache
 from agentflow.plugins.clearing import ClearOldResults
-from agentflow.plugins.compaction import SummaryCompaction
+from agentflow.plugins.compaction import SUMMARISE, SummaryCompaction
 from agentflow.plugins.fallback import ModelFallback
 from agentflow.plugins.goal import GoalJudge
 from agentflow.plugins.guardrails import InputGuardrail, OutputGuardrail, ToolGuardrail
@@ -268,6 +268,25 @@ async def test_a_limit_counts_a_sub_agent_once(everywhere: bool) -> None:
     assert reply.outcome == "stopped"
     results = [result.text for msg in top.session().messages for result in msg.tool_results]
     assert results == ["Looked.", "Usage limit reached: 5 of 5 model calls are used in this run."]
+
+
+async def test_what_judges_and_summaries_are_asked_holds_no_secrets() -> None:
+    """Replies are restored before judges read them, and stand so in the history that is summed up."""
+    redaction = Redaction()
+    side = ScriptedModel(lambda request: '{"done": true}')
+    model = ScriptedModel(lambda request: "Dear <email-1>,")
+    hooks = [
+        redaction,
+        GoalJudge("It is polite.", redaction.model(side)),
+        SummaryCompaction(at_messages=2, keep_rounds=1, model=redaction.model(side)),
+    ]
+    agent = Agent("a", model, hooks=hooks)
+    for _ in range(3):
+        await agent.call(f"Write to {MAIL}")
+    assert agent.session().messages[1].text == f"Dear {MAIL},"
+    asked = [request.messages[0].text == SUMMARISE for request in side.requests]
+    assert asked == [False, False, True, False]
+    assert [msg.text for request in side.requests for msg in request.messages if MAIL in msg.text] == []
 
 
 # ---- long conversations
