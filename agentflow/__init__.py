@@ -9,6 +9,7 @@ from agentflow.agent.builder import AgentBuilder
 from agentflow.agent.queue import TurnQueue
 from agentflow.agent.receipt import Receipt
 from agentflow.agent.registry import AgentRegistry, default_agents
+from agentflow.agent.shutdown import GracefulShutdown, ShutdownReport, shutdown
 from agentflow.chunks import ModelChunk, ToolUseDelta, fold
 from agentflow.context import AgentView, RunContext
 from agentflow.errors import (
@@ -26,6 +27,7 @@ from agentflow.errors import (
     SafeExecutionError,
     ScriptError,
     SessionConflictError,
+    ShutdownError,
     StoreError,
     SuspendedError,
     ToolArgumentError,
@@ -152,6 +154,7 @@ __all__ = [
     "ErrorPhase",
     "Flux",
     "FunctionHook",
+    "GracefulShutdown",
     "Hook",
     "HookContractError",
     "HookError",
@@ -207,6 +210,8 @@ __all__ = [
     "SessionConflictError",
     "SessionInfo",
     "SessionStore",
+    "ShutdownError",
+    "ShutdownReport",
     "Stop",
     "StopReason",
     "Store",
@@ -270,6 +275,7 @@ __all__ = [
     "on_error",
     "process_hooks",
     "resolve_model",
+    "shutdown",
     "threads",
     "tool",
 ]

@@ -20,7 +20,7 @@ from typing import Any, Final, Self, TypeVar, cast
 from dbos import DBOS, DBOSClient, EnqueueOptions, WorkflowSerializationFormat, WorkflowStatus
 
 from agentflow.agent.checks import check_timeout, input_of
-from agentflow.durable.tables import Tables
+from agentflow.durable.tables import Tables, dbos_engine
 from agentflow.durable.words import (
     Request,
     RunEvent,
@@ -358,7 +358,12 @@ class DurableClient:
 def connect(url: str) -> DBOSClient:
     """A client of DBOS; its tables are made where they are not there."""
     DBOS.migrate(url)
-    return DBOSClient(system_database_url=url, application_name=APPLICATION, retry_connection_errors=False)
+    return DBOSClient(
+        system_database_url=url,
+        system_database_engine=dbos_engine(url),
+        application_name=APPLICATION,
+        retry_connection_errors=False,
+    )
 
 
 def _checked(name: str, what: str) -> str:

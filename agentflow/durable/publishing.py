@@ -76,6 +76,13 @@ class Publisher:
             await self._room.wait()
 
     async def _write_on(self) -> None:
+        try:
+            await self._write_all()
+        finally:  # whatever happened: the run does not wait for this
+            self._stopped = True
+            self._room.set()
+
+    async def _write_all(self) -> None:
         while not self._stopped:
             await self._wake.wait()
             if not self._closing:

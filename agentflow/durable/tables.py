@@ -11,6 +11,8 @@ Rules:
 from __future__ import annotations
 
 import sqlite3
+import sys
+import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, TypeVar
 
@@ -36,10 +38,11 @@ from sqlalchemy import (
     update,
 )
 from sqlalchemy.exc import ArgumentError, IntegrityError, SQLAlchemyError
+from sqlalchemy.pool import NullPool
 
 from agentflow.errors import StoreError
 
-__all__ = ["Batch", "Tables", "Taken"]
+__all__ = ["Batch", "Tables", "Taken", "dbos_engine"]
 
 T = TypeVar("T")
 
@@ -121,7 +124,11 @@ class Tables:
         self.shown = self._engine.url.render_as_string(hide_password=True)
         self._writing = self._engine.execution_options(**{_WRITING: True})
         self._now: ColumnElement[float] = literal_column(_NOW[self._engine.dialect.name], Float)
-        self._write(self._make)
+        try:
+            self._write(self._make)
+        except BaseException:
+            self._engine.dispose()
+            raise
 
     def _make(self, connection: Connection) -> None:
         if connection.dialect.name == "postgresql":
@@ -301,6 +308,29 @@ def _engine_of(url: str) -> tuple[Engine, str]:
         event.listen(engine, "connect", _set_up_sqlite)
         event.listen(engine, "begin", _begin_sqlite)
     return engine, parsed.render_as_string(hide_password=False)
+
+
+def dbos_engine(url: str) -> Engine | None:
+    """The engine for DBOS, where its own would not do.
+
+    From Python 3.12 on DBOS asks SQLite for `unixepoch('subsec')`, which SQLite knows from 3.42 on only (Debian 12 has 3.40).
+    """
+    if not url.startswith("sqlite") or sys.version_info < (3, 12) or sqlite3.sqlite_version_info >= (3, 42):
+        return None
+    engine = create_engine(url, poolclass=NullPool)  # whoever is late when all is closed leaves nothing open
+
+    def set_up(connection: sqlite3.Connection, _record: object) -> None:
+        connection.isolation_level = "IMMEDIATE"  # this and the next two as in DBOS's own engine
+        connection.execute("PRAGMA busy_timeout = 30000")
+        connection.execute("PRAGMA foreign_keys = ON")
+        connection.create_function("unixepoch", 1, _seconds)
+
+    event.listen(engine, "connect", set_up)
+    return engine
+
+
+def _seconds(_what: str) -> float:
+    return time.time()
 
 
 def _set_up_sqlite(connection: sqlite3.Connection, _record: object) -> None:

@@ -32,6 +32,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple, Self
 
 from dbos import DBOS, DBOSConfig
@@ -40,7 +41,7 @@ from loguru import logger
 from agentflow.durable.client import APPLICATION, QUEUE, VERSION, WORKFLOW, connect
 from agentflow.durable.publishing import Publisher
 from agentflow.durable.running import Host
-from agentflow.durable.tables import Tables
+from agentflow.durable.tables import Tables, dbos_engine
 from agentflow.durable.words import Request, error_out
 from agentflow.errors import StoreError, UsageError
 from agentflow.ids import new_id
@@ -110,7 +111,7 @@ class Worker:
         self._grace = grace
         self._poll = poll
         self.id = new_id("worker_")
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], concurrent.futures.Future[dict[str, Any]]] = {}
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._stop = asyncio.Event()
         self._over = threading.Event()
@@ -150,6 +151,9 @@ class Worker:
             "sys_db_pool_size": 8,
             "run_migrations": True,
         }
+        engine = dbos_engine(self._tables.dbos_url)
+        if engine is not None:
+            config["system_database_engine"] = engine
         self._set_up_queues()
         DBOS(config=config)
         _register()
@@ -196,6 +200,8 @@ class Worker:
                 task.cancel()
             if self._tasks:
                 await asyncio.wait(self._tasks, timeout=10)
+            for done in self._tasks.values():  # one that does not let itself be cancelled shall not keep the process
+                _answer(done, _Dropped())
             self._over.set()
             if self._watcher is not None:
                 await asyncio.to_thread(self._watcher.join)
@@ -213,8 +219,8 @@ class Worker:
 
         def begin() -> None:
             task = self._loop.create_task(self._serve(workflow_id, data, done), name=f"agentflow: {workflow_id}")
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._tasks[task] = done
+            task.add_done_callback(self._tasks.pop)
 
         try:
             # In the worker's own context: the agent's code is not a part of DBOS's workflow.
@@ -230,11 +236,11 @@ class Worker:
             request = Request.from_dict(data)
             async with self._locks[request.run_id]:  # it may have come back to the worker that was too slow
                 result = await self._run(workflow_id, request)
-            done.set_result(result)
+            _answer(done, result)
         except StoreError as error:  # no request of ours
-            done.set_result(error_out(error))
+            _answer(done, error_out(error))
         except BaseException as error:
-            done.set_exception(error if isinstance(error, _Dropped) else _Dropped())
+            _answer(done, _Dropped())
             if not isinstance(error, _Dropped | asyncio.CancelledError):
                 logger.opt(exception=error).error("request {!r} could not be served", workflow_id)
 
@@ -297,6 +303,15 @@ class Worker:
         if dead:
             logger.warning("worker {} takes over the runs of {}, which gave no sign of life", self.id, ", ".join(dead))
             DBOS._recover_pending_workflows(dead)  # pyright: ignore[reportPrivateUsage] - atomic, and keeps queue and partition
+
+
+def _answer(done: concurrent.futures.Future[dict[str, Any]], said: dict[str, Any] | _Dropped) -> None:
+    """Tell the waiting thread, unless it was told before."""
+    with suppress(concurrent.futures.InvalidStateError):
+        if isinstance(said, _Dropped):
+            done.set_exception(said)
+        else:
+            done.set_result(said)
 
 
 # ---- DBOS is one in a process

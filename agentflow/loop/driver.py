@@ -54,13 +54,13 @@ class Run(RunBase):
 
     input_messages: tuple[Msg, ...] = ()
     is_resume = False
-    given: Mapping[str, Resolution] = NO_DECISIONS
+    _given: Mapping[str, Resolution] = NO_DECISIONS
 
     def continuing(self, decisions: Mapping[str, Resolution]) -> Run:
         """Make this a resume: of a suspended run, with decisions; of one that a crash has cut, with those that it had."""
         machine = self.machine
         self.is_resume = True
-        self.given = decisions
+        self._given = decisions
         answered = machine.suspended or machine.answers is not None
         if not machine.suspended and machine.answers is not None:
             decisions = machine.answers
@@ -160,7 +160,7 @@ class Run(RunBase):
         if self.config.system is not None:
             self.head = await self._system()
         if self.is_resume:
-            await self.record(CallResumed(self.run_id, self.call_id, self.given))
+            await self.record(CallResumed(self.run_id, self.call_id, self._given))
             self.holding = False
             return None
         messages = self.input_messages

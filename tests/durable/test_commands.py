@@ -8,11 +8,13 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from worker_processes import ROOT
 
+from agentflow.cli.main import main
 from agentflow.durable.client import DurableClient
 
 SHOP = """
@@ -34,7 +36,7 @@ clerk = Agent("clerk", ScriptedModel(answer), tools=[pay])
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A folder with a module of an agent that has no store."""
-    (tmp_path / "shop.py").write_text(SHOP)
+    (tmp_path / "durable_shop.py").write_text(SHOP)
     return tmp_path
 
 
@@ -50,43 +52,59 @@ def command(folder: Path, *words: str) -> subprocess.Popen[str]:
     )
 
 
-def ran(folder: Path, *words: str) -> tuple[int, list[str], str]:
-    """Run a command; its code, the lines of its output, and what it said beside."""
-    process = command(folder, *words)
-    out, err = process.communicate(timeout=30)
-    return process.returncode, out.splitlines(), err
+Ran = Callable[..., tuple[int, list[str], str]]
 
 
-async def test_a_worker_and_what_one_sees_of_its_runs(folder: Path) -> None:
+@pytest.fixture
+def ran(capfd: pytest.CaptureFixture[str], folder: Path, monkeypatch: pytest.MonkeyPatch) -> Ran:
+    """Runs a command in this process: its code, the lines of its output, and what it said beside."""
+    monkeypatch.chdir(folder)
+
+    def run(*words: str) -> tuple[int, list[str], str]:
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main(words)
+        out, err = capfd.readouterr()
+        assert isinstance(ended.value.code, int)
+        return ended.value.code, out.splitlines(), err
+
+    return run
+
+
+async def test_a_worker_and_what_one_sees_of_its_runs(folder: Path, ran: Ran) -> None:
     """A worker runs an agent of a module and keeps its sessions; runs are listed, shown, decided, cancelled."""
     url = f"sqlite:///{folder / 'runs.db'}"
-    worker = command(folder, "worker", "shop:clerk", "--database", url, "--poll", "0.05")
+    worker = command(folder, "worker", "durable_shop:clerk", "--database", url, "--poll", "0.05")
     try:
         assert worker.stderr is not None
         assert worker.stderr.readline().endswith("runs clerk\n")
         async with DurableClient(url) as client, asyncio.timeout(60):
             await client.call("clerk", "Pay", session="till", run_id="bill")
             await client.call("clerk", "Pay", session="other", run_id="never")
-            code, lines, _ = ran(folder, "runs", "show", "bill", "--database", url)
+            code, lines, _ = await asyncio.to_thread(ran, "runs", "show", "bill", "--database", url)
             assert (code, lines[-1]) == (1, "waits for t1: pay{'cents': 5}")
-            assert ran(folder, "runs", "resume", "bill", "--approve", "t1", "--database", url)[:2] == (
+            assert (await asyncio.to_thread(ran, "runs", "resume", "bill", "--approve", "t1", "--database", url))[
+                :2
+            ] == (
                 0,
                 ["run bill goes on"],
             )
-            code, lines, _ = ran(folder, "runs", "show", "bill", "--follow", "--json", "--database", url)
+            code, lines, _ = await asyncio.to_thread(
+                ran, "runs", "show", "bill", "--follow", "--json", "--database", url
+            )
             assert (code, json.loads(lines[-1])["outcome"]) == (0, "completed")
             assert [json.loads(line)["seq"] for line in lines] == list(range(1, len(lines) + 1))
-            assert ran(folder, "runs", "cancel", "never", "--database", url)[:2] == (
+            assert (await asyncio.to_thread(ran, "runs", "cancel", "never", "--database", url))[:2] == (
                 0,
                 ["run never is being cancelled"],
             )
             await client.result("never")
-            code, lines, _ = ran(folder, "runs", "list", "--json", "--database", url)
+            code, lines, _ = await asyncio.to_thread(ran, "runs", "list", "--json", "--database", url)
             found = {
                 info["run_id"]: (info["agent"], info["session"], info["outcome"]) for info in map(json.loads, lines)
             }
             assert found == {"bill": ("clerk", "till", "completed"), "never": ("clerk", "other", "interrupted")}
-            assert len(ran(folder, "runs", "list", "--agent", "nobody", "--database", url)[1]) == 0
+            assert (await asyncio.to_thread(ran, "runs", "list", "--agent", "nobody", "--database", url))[1] == []
         worker.send_signal(signal.SIGTERM)
         assert await asyncio.to_thread(worker.wait, 30) == 0
     finally:
@@ -94,17 +112,17 @@ async def test_a_worker_and_what_one_sees_of_its_runs(folder: Path) -> None:
         worker.communicate()
 
 
-def test_what_cannot_be_done_is_said_on_one_line(folder: Path) -> None:
+def test_what_cannot_be_done_is_said_on_one_line(folder: Path, ran: Ran) -> None:
     """Wrong database, wrong run, wrong state, wrong agent, and the missing extra: code and a line, no traceback."""
     url = f"sqlite:///{folder / 'runs.db'}"
     legal = "Legal are 'sqlite:///agentflow.db' (a file) or 'postgresql+psycopg://user:password@host/database'."
-    code, _, said = ran(folder, "runs", "list", "--database", "nonsense")
+    code, _, said = ran("runs", "list", "--database", "nonsense")
     assert (code, said) == (2, f"agentflow: 'nonsense' is no database URL. {legal}\n")
-    code, _, said = ran(folder, "runs", "show", "nope", "--database", url)
+    code, _, said = ran("runs", "show", "nope", "--database", url)
     assert (code, said) == (2, "agentflow: There is no run 'nope' in this database; client.runs() lists them.\n")
-    code, _, said = ran(folder, "worker", "shop:nobody", "--database", url)
-    assert (code, said) == (2, "agentflow: The module 'shop' has no 'nobody'. Agents there: clerk.\n")
-    code, _, said = ran(folder, "worker", "shop:clerk", "shop:clerk", "--database", url)
+    code, _, said = ran("worker", "durable_shop:nobody", "--database", url)
+    assert (code, said) == (2, "agentflow: The module 'durable_shop' has no 'nobody'. Agents there: clerk.\n")
+    code, _, said = ran("worker", "durable_shop:clerk", "durable_shop:clerk", "--database", url)
     assert (code, said.startswith("agentflow: Two of the agents have one name (clerk, clerk)")) == (2, True)
     without = "import sys; sys.modules['dbos'] = None; from agentflow.cli.main import main; main(['runs', 'list'])"
     done = subprocess.run(

@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 from sqlalchemy import create_engine, text
 
-from agentflow import Agent, Deny, MemoryStore, StoreError, ToolUseBlock, UsageError, on, tool
+from agentflow import Agent, Deny, MemoryStore, Msg, StoreError, ToolUseBlock, UsageError, on, tool
 from agentflow.durable.agent import DurableAgent
 from agentflow.durable.client import DurableClient
 from agentflow.durable.words import RunFailedError
 from agentflow.durable.worker import Limits
 from agentflow.events import PreCall
+from agentflow.facts import Injected
 from agentflow.state.sql import SqlStore
 from agentflow.testing import ScriptedModel
 
@@ -161,3 +162,43 @@ async def test_tables_of_a_newer_agentflow_are_left_alone(file_url: str) -> None
     engine.dispose()
     with pytest.raises(StoreError, match="have version 99; this agentflow knows versions up to 1"):
         await DurableClient(file_url).runs()
+
+
+async def test_a_call_whose_session_was_written_by_somebody_else_goes_on_from_the_facts(file_url: str) -> None:
+    """The store refuses the call's next fact; the worker reads the facts again and goes on, and what was at work is told."""
+    runs = 0
+
+    @tool
+    async def meddle() -> str:
+        """Write into the session as another process would."""
+        nonlocal runs
+        runs += 1
+        async with SqlStore(file_url) as other:
+            await other.append("s", [Injected("r", (Msg.user("psst"),))])
+        return "done"
+
+    def answer(request: Any) -> Any:
+        results = [result for msg in request.messages for result in msg.tool_results]
+        return results[0].text if results else [ToolUseBlock("t", "meddle")]
+
+    async with durable_agent(file_url, ScriptedModel(answer), tools=[meddle]) as durable, durable.worker(poll=0.02):
+        reply = await durable.call("Hi", session="s", run_id="r")
+    assert (reply.outcome, runs) == ("completed", 1)
+    assert "unknown" in reply.text.lower()
+
+
+async def test_a_run_that_was_given_up_can_be_put_back(file_url: str) -> None:
+    """A run with which too many workers have died is `lost`; its result says so, until somebody resumes it."""
+    async with durable_agent(file_url, ScriptedModel(["found"])) as durable:
+        await durable.submit("Hi", run_id="r")
+        engine = create_engine(file_url)
+        with engine.begin() as connection:  # what DBOS does after many deaths
+            connection.execute(text("UPDATE workflow_status SET status = 'MAX_RECOVERY_ATTEMPTS_EXCEEDED'"))
+        engine.dispose()
+        assert [info.status for info in await durable.runs()] == ["lost"]
+        with pytest.raises(RunFailedError, match="its workflow is MAX_RECOVERY_ATTEMPTS_EXCEEDED"):
+            await durable.result("r")
+        assert await durable.client.resume("r")
+        async with durable.worker(poll=0.02):
+            assert (await durable.result("r")).text == "found"
+        assert not await durable.client.resume("r")
