@@ -31,7 +31,7 @@ def rounds_of(request: ModelRequest) -> int:
 
 
 def answer(request: ModelRequest) -> list[ToolUseBlock] | str:
-    """Three rounds of the tool that the user names, then a word; told to wait, it waits for ever."""
+    """Three rounds of the tool that the user names, then a word; told to wait, it waits."""
     said = next(msg.text for msg in reversed(request.messages) if msg.role == "user")
     done, place = rounds_of(request), len(request.messages)
     name, rounds = {"pay": ("pay", 1), "wait": ("wait", 1), "ask": ("ask_other", 1)}.get(said, ("note", ROUNDS))
@@ -64,10 +64,12 @@ def make_agents(url: str, log: Path, name: str = "clerk") -> tuple[DurableAgent,
 
     @tool
     async def wait(run: RunContext, context: ToolContext) -> str:
-        """Wait for ever."""
+        """Wait until the test lets it go."""
         say(run, context.idempotency_key)
-        await asyncio.Event().wait()
-        return "never"
+        while not log.with_name("go").exists():  # noqa: ASYNC110 - another process makes it
+            await asyncio.sleep(0.05)
+        say(run, "released")
+        return "waited"
 
     @tool(idempotent=True)
     async def ask_other(context: ToolContext) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sqlite3
 import time
 from collections.abc import Awaitable, Callable
@@ -421,16 +420,6 @@ async def test_a_database_that_may_only_be_read(tmp_path: Path) -> None:
     assert "The database can only be read. Give the file and its folder write permission" in said
     async with SqlStore(read_only) as store:
         assert await count_of(store) == 2
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write to any file")
-async def test_a_file_without_write_permission(tmp_path: Path) -> None:
-    """The same for a file that the system protects."""
-    path = tmp_path / "x.db"
-    async with SqlStore(f"sqlite:///{path}") as store:
-        await store.append("s", facts(2))
-    path.chmod(0o400)
-    assert "can only be read" in await failing(f"sqlite:///{path}", write)
 
 
 async def test_a_disk_that_is_full(tmp_path: Path, request: pytest.FixtureRequest) -> None:
