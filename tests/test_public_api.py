@@ -186,7 +186,17 @@ TESTING = [
 ]
 """What `from agentflow.testing import ...` offers."""
 
-ALIASES = {"ContentBlock", "FindingKind", "HookEvent", "HookResult", "Outcome", "Resolution", "ToolType", "Verdict", "Dep"}
+ALIASES = {
+    "ContentBlock",
+    "FindingKind",
+    "HookEvent",
+    "HookResult",
+    "Outcome",
+    "Resolution",
+    "ToolType",
+    "Verdict",
+    "Dep",
+}
 """Type aliases: Python keeps no docstring for them; the line under them in the source is one."""
 
 

@@ -148,11 +148,11 @@ async def test_a_stopped_worker_hands_its_calls_over_at_once(url: str, tmp_path:
 async def test_a_worker_that_is_only_taken_for_dead_cannot_write_into_what_was_taken_over(
     url: str, tmp_path: Path, client: DurableClient
 ) -> None:
-    """Its sign of life is gone, though it is at work; another worker ends the call. When the first one comes to write, the store
-    refuses, and the session goes on undisturbed."""
+    """Its sign of life is gone, though it is at work; another worker ends the call. When the first one comes to write, the
+    store refuses, and the session goes on undisturbed."""
     workers = Workers(url, tmp_path / "log", lease=60)
     try:
-        workers.ready(workers.start())
+        workers.ready(workers.start(EVERYWHERE="1"))
         await client.submit("clerk", "wait", session="a", run_id="r")
         await until_written(workers, 1)
         owner = (await client.run("r")).worker
@@ -160,7 +160,7 @@ async def test_a_worker_that_is_only_taken_for_dead_cannot_write_into_what_was_t
         tables = Tables(url)
         tables.leave(owner)
         tables.dispose()
-        workers.ready(workers.start())
+        workers.ready(workers.start(EVERYWHERE="1"))
         async with asyncio.timeout(30):
             assert "unknown" in (await client.result("r")).text.lower()
             workers.log.with_name("go").touch()

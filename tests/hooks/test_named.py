@@ -333,8 +333,8 @@ REFUSED: list[tuple[str, Callable[[], Any], str]] = [
         lambda: after_llm(tools=["add"])(print),
         (
             "Hook function 'print': tools=['add'] chooses among events about one tool, and PostReasoning is none. Events with "
-            "a tool: before_each_tool, after_each_tool, on_error, ActingChunk, and those with a turn, such as PreTurn. On a round, "
-            "look at event.tool_uses."
+            "a tool: before_each_tool, after_each_tool, on_error, ActingChunk, and those with a turn, such as PreTurn. On a "
+            "round, look at event.tool_uses."
         ),
     ),
     (
