@@ -104,6 +104,26 @@ async def test_a_dead_worker_frees_its_place_in_the_queue(client: DurableClient,
     assert taken == [1, 2]
 
 
+async def test_a_deploy_strands_nothing(client: DurableClient, workers: Workers, tmp_path: Path) -> None:
+    """A call that runs, one that waits for its turn and one that waits for a person were begun by one version of the program;
+    the next version ends all of them, with its own words."""
+    first = workers.ready(workers.start(EVERYWHERE="1"))
+    asked = await client.call("clerk", "pay", session="c", run_id="asked")
+    await client.submit("clerk", "wait", session="a", run_id="running")
+    await until_written(workers, 1)
+    await client.submit("clerk", "hello", session="b", run_id="queued")
+    workers.kill(first)
+    after = tmp_path / "program.py"
+    before = (Path(__file__).parent / "program.py").read_text("utf-8")
+    after.write_text(before.replace('"done: ', '"deployed: ') + "\n# another version\n", "utf-8")
+    workers.ready(workers.start(after, EVERYWHERE="1"))
+    await client.decide("asked", {waits.id: Deny("no") for waits in asked.pending})
+    async with asyncio.timeout(30):
+        replies = await asyncio.gather(*[client.result(run_id) for run_id in ("running", "queued", "asked")])
+    assert [reply.outcome for reply in replies] == ["completed"] * 3
+    assert [reply.text.split(":")[0] for reply in replies] == ["deployed"] * 3
+
+
 async def test_an_approval_is_answered_after_everybody_was_restarted(
     url: str, client: DurableClient, workers: Workers
 ) -> None:

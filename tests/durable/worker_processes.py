@@ -26,11 +26,11 @@ class Workers:
         self._lease = lease
         self._alive: list[subprocess.Popen[str]] = []
 
-    def start(self, **env: str) -> subprocess.Popen[str]:
+    def start(self, program: Path = HERE / "program.py", **env: str) -> subprocess.Popen[str]:
         """Start one; `ready` waits until it works."""
         command = [
             sys.executable,
-            str(HERE / "program.py"),
+            str(program),
             self._url,
             str(self.log),
             env.get("LEASE", str(self._lease)),
