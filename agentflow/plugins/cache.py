@@ -118,7 +118,11 @@ class _Disk:
     def _connect(self) -> sqlite3.Connection:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         connection = sqlite3.connect(self._path, timeout=10)
-        connection.execute(self._TABLE)
+        try:
+            connection.execute(self._TABLE)
+        except BaseException:  # it may be no database
+            connection.close()
+            raise
         return connection
 
     def _read(self, key: str, now: float) -> str | None:
