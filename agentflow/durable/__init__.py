@@ -1,1 +1,6 @@
 """Calls that outlive their process, run by any of several workers: `agentflow.durable.agent.DurableAgent`."""
+
+from importlib.util import find_spec
+
+if find_spec("dbos") is None:
+    raise ModuleNotFoundError('Durable runs need DBOS: pip install "agentflow[dbos]"', name="dbos")

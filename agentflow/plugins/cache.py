@@ -30,7 +30,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeVar
 
-from cachetools import LRUCache, TTLCache
 from loguru import logger
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import to_jsonable_python
@@ -46,6 +45,11 @@ from agentflow.ports.model import ModelRequest
 from agentflow.reactive import Flux, Mono
 from agentflow.reactive.iterators import close
 from agentflow.specs import Clock, ToolSpec
+
+try:
+    from cachetools import LRUCache, TTLCache
+except ImportError as error:
+    raise ImportError('The caches need cachetools: pip install "agentflow[cache]"') from error
 
 __all__ = ["CacheUse", "ModelCache", "ToolCache"]
 

@@ -22,7 +22,6 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from pyrate_limiter import GCRA, Rate
 from reactivex import Observable
 
 from agentflow.chunks import ModelChunk
@@ -35,6 +34,11 @@ from agentflow.plugins.sources import ModelSource, ToolSource, names
 from agentflow.ports.model import ModelRequest
 from agentflow.reactive import Flux, Mono
 from agentflow.reactive.iterators import close
+
+try:
+    from pyrate_limiter import GCRA, Rate
+except ImportError as error:
+    raise ImportError('RateLimit needs pyrate-limiter: pip install "agentflow[rate-limit]"') from error
 
 __all__ = ["RateLimit", "RateLimitWaits", "estimated_tokens"]
 
