@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from functools import cache
+from typing import Any, NamedTuple, Protocol, cast
 
 from loguru import logger
 
@@ -46,6 +47,16 @@ class Carried(NamedTuple):
     seq: int
     facts: list[Fact]
     state: StateMap | None
+
+
+@cache
+def _keeps_versions(kind: type[object]) -> bool:
+    # Asked once per class: such a look at a protocol costs 16 µs.
+    return issubclass(kind, SessionStore)
+
+
+def _versioned(store: Store) -> SessionStore | None:
+    return cast("SessionStore", store) if _keeps_versions(type(store)) else None
 
 
 class Session(FairLine):
@@ -96,7 +107,7 @@ class Session(FairLine):
         self.carried: Carried | None = None
         self.inner: dict[str, Session] | None = None
         self.store = store
-        self._versioned = store if isinstance(store, SessionStore) else None
+        self._versioned = None if store is None else _versioned(store)
         self._version = 0
         self._loaded = store is None
         self._claim: Claim | None = None
