@@ -11,20 +11,20 @@ Rules:
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 from agentflow.frozen import EMPTY
 from agentflow.ids import new_id as fresh_id
-from agentflow.messages import ContentBlock, Msg, TextBlock, ThinkingBlock, ToolUseBlock, message, text_block
+from agentflow.messages import ContentBlock, Msg, ThinkingBlock, ToolUseBlock, message, text_block
 from agentflow.specs import Usage
+from agentflow.values import frozen
 
 __all__ = ["ModelChunk", "ToolUseDelta", "fold"]
 
 _LEGAL_ID = re.compile(r"[a-zA-Z0-9_-]{1,40}\Z")
 
 
-@dataclass(slots=True, frozen=True)
+@frozen
 class ToolUseDelta:
     """A fragment of one tool call.
 
@@ -41,7 +41,7 @@ class ToolUseDelta:
     arguments: str = ""
 
 
-@dataclass(slots=True, frozen=True)
+@frozen
 class ModelChunk:
     """One piece of a streamed reply; most set one field.
 
@@ -77,23 +77,16 @@ class ModelChunk:
         return ModelChunk(blocks=msg.content, usage=msg.usage, finish_reason=msg.finish_reason)
 
 
-class _Call:
-    __slots__ = ("arguments", "id", "name")
-
-    def __init__(self, id: str, name: str) -> None:  # noqa: A002
-        self.id = id
-        self.name = name
-        self.arguments: list[str] = []
-
-
 class _Folding:
     """The blocks of a reply while they grow."""
 
     __slots__ = ("blocks", "calls", "current", "finish_reason", "model", "parts", "usage")
 
     def __init__(self) -> None:
-        self.blocks: list[ContentBlock | _Call] = []
-        self.calls: dict[int, _Call] = {}
+        self.blocks: list[
+            ContentBlock | list[str]
+        ] = []  # a call that grows: its id, its name, fragments of its arguments
+        self.calls: dict[int, list[str]] = {}
         self.parts: list[str] = []
         self.current = ""  # "text" | "thinking" | ""
         self.usage: Usage | None = None
@@ -103,7 +96,7 @@ class _Folding:
     def switch(self, kind: str, signature: str | None = None) -> None:
         """End the block that grows and begin one of `kind`."""
         if self.current == "text" and self.parts:
-            self.blocks.append(TextBlock("".join(self.parts)))
+            self.blocks.append(text_block("".join(self.parts)))
         elif self.current == "thinking" and (self.parts or signature is not None):
             self.blocks.append(ThinkingBlock("".join(self.parts), signature, None, self.model))
         self.parts = []
@@ -137,16 +130,17 @@ class _Folding:
     def add_call(self, delta: ToolUseDelta) -> None:
         call = self.calls.get(delta.index)
         # Some servers number every call 0: another id with a name is another call.
-        if call is None or (delta.id and call.id and delta.id != call.id and delta.name):
-            self.switch("")
-            call = self.calls[delta.index] = _Call(delta.id, delta.name)
+        if call is None or (delta.id and call[0] and delta.id != call[0] and delta.name):
+            if self.current:
+                self.switch("")
+            call = self.calls[delta.index] = [delta.id, delta.name]
             self.blocks.append(call)
         else:
-            call.id = call.id or delta.id
-            if delta.name and delta.name != call.name:
-                call.name += delta.name
+            call[0] = call[0] or delta.id
+            if delta.name and delta.name != call[1]:
+                call[1] += delta.name
         if delta.arguments:
-            call.arguments.append(delta.arguments)
+            call.append(delta.arguments)
 
 
 def fold(
@@ -168,43 +162,72 @@ def fold(
         The message: blocks in order of arrival, tool calls whole.
     """
     msg_id = new_id("msg_") if id is None else id
-    if isinstance(chunks, list) and len(chunks) == 1:
-        whole = _fold_one(chunks[0], msg_id, used_ids)
-        if whole is not None:
-            return whole
-    folding = _Folding()
-    for chunk in chunks:
-        if chunk.restart:
+    if isinstance(chunks, list) and len(chunks) == 1 and chunks[0].tool_uses:
+        content = _lone_call(chunks[0], used_ids)
+        if content:
+            return message("assistant", content, msg_id, EMPTY, chunks[0].usage, chunks[0].finish_reason)
+    pieces = iter(chunks)
+    words: list[str] = []
+    usage: Usage | None = None
+    finish_reason: str | None = None
+    for chunk in pieces:  # most replies are words and nothing else, thousands of pieces of them
+        if (
+            chunk.tool_uses
+            or chunk.thinking
+            or chunk.blocks
+            or chunk.restart
+            or chunk.signature is not None
+            or chunk.model is not None
+        ):
             folding = _Folding()
+            folding.parts, folding.current = words, "text" if words else ""
+            folding.usage, folding.finish_reason = usage, finish_reason
+            content = _fold_rest(folding, chunk, pieces, used_ids, new_id)
+            return message("assistant", content, msg_id, EMPTY, folding.usage, folding.finish_reason)
+        if chunk.text:
+            words.append(chunk.text)
+        if chunk.usage is not None:
+            usage = chunk.usage
+        if chunk.finish_reason is not None:
+            finish_reason = chunk.finish_reason
+    return message("assistant", (text_block("".join(words)),) if words else (), msg_id, EMPTY, usage, finish_reason)
+
+
+def _fold_rest(
+    folding: _Folding,
+    first: ModelChunk,
+    pieces: Iterator[ModelChunk],
+    used_ids: Collection[str],
+    new_id: Callable[[str], str],
+) -> tuple[ContentBlock, ...]:
+    """Fold what follows the words that a reply began with."""
+    chunk: ModelChunk | None = first
+    while chunk is not None:
+        if chunk.restart:
+            folding.__init__()
         folding.add(chunk)
-    folding.switch("")
+        chunk = next(pieces, None)
+    if folding.current:
+        folding.switch("")
     seen: set[str] = set()
     content: list[ContentBlock] = []
     for block in folding.blocks:
-        if isinstance(block, _Call):
-            block = ToolUseBlock.from_json(block.id, block.name, "".join(block.arguments))
-        if isinstance(block, ToolUseBlock):
+        if isinstance(block, list):
+            block = ToolUseBlock.from_json(block[0], block[1], "".join(block[2:]))
+        if type(block) is ToolUseBlock:
             if block.id in seen or block.id in used_ids or not _LEGAL_ID.match(block.id):
                 block = block.replace(id=new_id("call_"))
             seen.add(block.id)
         content.append(block)
-    return message("assistant", tuple(content), msg_id, EMPTY, folding.usage, folding.finish_reason)
+    return tuple(content)
 
 
-def _fold_one(chunk: ModelChunk, msg_id: str, used_ids: Collection[str]) -> Msg | None:
-    """The whole reply in one chunk, words or calls: no need to put anything together."""
-    if chunk.thinking or chunk.signature is not None or chunk.blocks:
-        return None
+def _lone_call(chunk: ModelChunk, used_ids: Collection[str]) -> tuple[ContentBlock, ...]:
+    """One whole call in one chunk, as many servers send it; empty: it is something else."""
     deltas = chunk.tool_uses
-    content: tuple[ContentBlock, ...]
-    if not deltas:
-        content = (text_block(chunk.text),) if chunk.text else ()
-    elif len(deltas) == 1 and not chunk.text:
-        delta = deltas[0]
-        use_id = delta.id
-        if use_id in used_ids or not _LEGAL_ID.match(use_id):
-            return None
-        content = (ToolUseBlock.from_json(use_id, delta.name, delta.arguments),)
-    else:
-        return None
-    return message("assistant", content, msg_id, EMPTY, chunk.usage, chunk.finish_reason)
+    if len(deltas) != 1 or chunk.text or chunk.thinking or chunk.blocks or chunk.signature is not None:
+        return ()
+    delta = deltas[0]
+    if delta.id in used_ids or not _LEGAL_ID.match(delta.id):
+        return ()
+    return (ToolUseBlock.from_json(delta.id, delta.name, delta.arguments),)

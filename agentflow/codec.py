@@ -2,7 +2,7 @@
 
 Rules:
 
-1. A fact can always be written. What JSON does not know is stored as what the run used of it: its text.
+1. A fact can always be written. What JSON does not know, NaN included, is stored as what the run used of it: its text.
 2. Reading gives back an equal fact, or a `StoreError` that says what to do; nothing is guessed, nothing half read.
 3. Text without a field that has a default is read; text with a field that this code does not know is newer than it.
    So whoever adds a field, or a kind of fact, raises `CODEC_VERSION`.
@@ -13,27 +13,31 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
-from functools import cache
-from typing import Any, NamedTuple, cast, get_args
+from typing import Any, NamedTuple, assert_never, cast, get_args
 
-from pydantic import TypeAdapter, ValidationError
-from pydantic_core import from_json, to_json
+from pydantic_core import ValidationError, from_json, to_json
 
 from agentflow.errors import StoreError
 from agentflow.facts import (
     CallClosed,
     CallOpened,
     CallResumed,
+    Compacted,
     Fact,
+    Injected,
     Reasoned,
     RoundClosed,
+    RoundSuspended,
     SessionBegan,
+    StateKept,
     ToolDecided,
     ToolFinished,
+    ToolStarted,
 )
 from agentflow.frozen import EMPTY
 from agentflow.messages import DataBlock, Msg, Reply, TextBlock, ToolResultBlock, ToolUseBlock
-from agentflow.verdicts import Again, Answer, Approve, Deny, Recover, Stop, Suspend
+from agentflow.validation import adapter_of
+from agentflow.verdicts import Again, Answer, AnyVerdict, Approve, Deny, Recover, Resolution, Stop, Suspend
 
 __all__ = [
     "CODEC_VERSION",
@@ -44,11 +48,14 @@ __all__ = [
     "fact_to_json",
     "msg_from_dict",
     "msg_to_dict",
+    "resolution_from_dict",
     "session_from_dict",
     "session_to_dict",
+    "verdict_from_dict",
+    "verdict_to_dict",
 ]
 
-CODEC_VERSION = 1
+CODEC_VERSION = 2
 """The version of the JSON form of facts and sessions, written into each."""
 
 _DEEPEST = 100
@@ -77,7 +84,7 @@ def fact_key(fact: Fact) -> str | None:
     """The natural key of a fact: two facts of one session with the same key are the same fact, delivered twice.
 
     Returns:
-        The key; None for what may rightly happen again (a tool is decided on and started anew after a sub-agent waited in it).
+        The key; None for a session's state, which goes along with another fact, and for facts that do not name their call.
 
     Example:
         >>> fact_key(CallResumed("run_1", "call_2"))
@@ -92,14 +99,26 @@ def fact_key(fact: Fact) -> str | None:
             return f"{fact.run_id}:{fact.call_id}:closed"
         case Reasoned():
             return f"{fact.run_id}:{fact.iteration}:reasoned"
+        case ToolDecided():
+            return f"{fact.run_id}:{fact.call_id}:{fact.tool_use_id}:decided" if fact.call_id else None
+        case ToolStarted():
+            return f"{fact.run_id}:{fact.call_id}:{fact.tool_use_id}:{fact.attempt}:started" if fact.call_id else None
         case ToolFinished():
             return f"{fact.run_id}:{fact.tool_use_id}:finished"
         case RoundClosed():
             return f"{fact.run_id}:{fact.message_id}:round"
+        case RoundSuspended():
+            return f"{fact.run_id}:{fact.call_id}:suspended" if fact.call_id else None
+        case Injected():
+            return f"{fact.run_id}:{fact.call_id}:{fact.number}:injected" if fact.call_id else None
+        case Compacted():
+            return f"{fact.run_id}:{fact.call_id}:{fact.number}:compacted" if fact.call_id else None
         case SessionBegan():
             return "began"
-        case _:
+        case StateKept():
             return None
+        case _:
+            assert_never(fact)
 
 
 # ---- facts out
@@ -110,19 +129,19 @@ def fact_to_json(fact: Fact) -> str:
 
     Example:
         >>> fact_to_json(CallResumed("run_1", "call_2"))
-        '{"kind":"call_resumed","version":1,"fact":{"run_id":"run_1","call_id":"call_2"}}'
+        '{"kind":"call_resumed","version":2,"fact":{"run_id":"run_1","call_id":"call_2"}}'
     """
     return _dumps({"kind": _NAMES[type(fact)], "version": CODEC_VERSION, "fact": _fields_of(fact)})
 
 
 def _fields_of(fact: Fact) -> dict[str, Any]:
     found: dict[str, Any] = fact._asdict()
-    for name in ("answer", "decisions", "key"):  # mostly not there
-        if name in found and (found[name] is None or found[name] == {}):
+    for name in ("answer", "decisions", "key", "call_id", "number"):  # mostly not there
+        if name in fact._field_defaults and found[name] == fact._field_defaults[name]:
             del found[name]
     for name, value in found.items():
         if name == "verdict":
-            found[name] = _verdict_out(value)
+            found[name] = None if value is None else _verdict_out(cast("AnyVerdict", value))
         elif name == "decisions":
             found[name] = {key: _verdict_out(decision) for key, decision in value.items()}
         elif isinstance(value, Reply):
@@ -139,19 +158,14 @@ def _plain_msg(msg: Msg) -> Msg:
 
 def _dumps(value: object) -> str:
     try:
-        return to_json(value, fallback=_fallback, inf_nan_mode="constants").decode()
+        return to_json(value, fallback=_fallback, inf_nan_mode="strings").decode()
     except (ValueError, RecursionError):  # half a surrogate pair, bytes that are no text, a value that holds itself
-        return to_json(_simple(value, 0), inf_nan_mode="constants").decode()
-
-
-@cache
-def _adapter(kind: type) -> TypeAdapter[Any]:
-    return TypeAdapter(kind)
+        return to_json(_simple(value, 0), inf_nan_mode="strings").decode()
 
 
 def _fallback(value: object) -> object:
     if isinstance(value, ToolUseBlock):
-        return _adapter(ToolUseBlock).dump_python(value)
+        return adapter_of(ToolUseBlock).dump_python(value)
     return _text(value)
 
 
@@ -170,7 +184,7 @@ def _utf8(text: str) -> str:
 def _simple(value: object, depth: int) -> object:
     """The slow way: the value as plain data that JSON certainly knows."""
     if value is None or isinstance(value, bool | int | float):
-        return value
+        return value  # `to_json` writes NaN as its text
     if isinstance(value, str):
         return _utf8(value)
     if isinstance(value, bytes | bytearray):
@@ -181,7 +195,7 @@ def _simple(value: object, depth: int) -> object:
     if depth > _DEEPEST:
         return _text(type(value))
     if isinstance(value, ToolUseBlock):
-        value = _adapter(ToolUseBlock).dump_python(value)
+        value = adapter_of(ToolUseBlock).dump_python(value)
     if isinstance(value, Mapping):
         return {_text(k): _simple(v, depth + 1) for k, v in cast("Mapping[object, object]", value).items()}
     if isinstance(value, list | tuple | set | frozenset):
@@ -189,15 +203,88 @@ def _simple(value: object, depth: int) -> object:
     if is_dataclass(value) and not isinstance(value, type):
         return {f.name: _simple(getattr(value, f.name, None), depth + 1) for f in fields(value)}
     try:
-        return from_json(to_json(value, fallback=_text, inf_nan_mode="constants"))
+        return from_json(to_json(value, fallback=_text, inf_nan_mode="strings"))
     except (ValueError, RecursionError):
         return _text(value)
 
 
-def _verdict_out(verdict: object) -> object:
+# ---- verdicts
+
+
+def verdict_to_dict(verdict: AnyVerdict) -> dict[str, Any]:
+    """Return a verdict or a decision as JSON-compatible data, as it stands in facts, saved turns and requests to workers.
+
+    Raises:
+        PydanticSerializationError: It holds what JSON does not know. (A fact keeps the text of it.)
+
+    Example:
+        >>> verdict_to_dict(Deny("not today"))
+        {'verdict': 'deny', 'reason': 'not today'}
+    """
+    return from_json(to_json(_verdict_out(verdict), fallback=_strictly, inf_nan_mode="strings"))
+
+
+def verdict_from_dict(data: Mapping[str, Any]) -> AnyVerdict:
+    """Read what `verdict_to_dict` made; what it carried is of the type that it was.
+
+    Raises:
+        ValueError: It is none.
+
+    Example:
+        >>> verdict_from_dict({"verdict": "approve", "input": {"cents": 5}})
+        Approve(input={'cents': 5})
+    """
+    try:
+        return _verdict_in(data)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"it is no verdict ({type(error).__name__}: {error})") from error
+
+
+def resolution_from_dict(data: Mapping[str, Any]) -> Resolution:
+    """Read what `verdict_to_dict` made of a decision on a call.
+
+    Raises:
+        ValueError: It is none.
+    """
+    found = verdict_from_dict(data)
+    if isinstance(found, Approve | Deny | Answer):
+        return found
+    raise ValueError(f"a {type(found).__name__} decides nothing")
+
+
+def _verdict_in(data: Mapping[str, Any]) -> AnyVerdict:
+    name = data["verdict"] if "verdict" in data else data["decision"]  # as the first version named it in requests
+    match name:
+        case "deny":
+            return Deny(_field(data, "reason"))
+        case "stop":
+            return Stop(_field(data, "reason"))
+        case "suspend":
+            return Suspend(_field(data, "request"))
+        case "approve":
+            return Approve(_field(data, "input"))
+        case "answer":
+            return Answer(_value_in(data))
+        case "recover":
+            return Recover(_value_in(data))
+        case "again":
+            return Again(_value_in(data))
+        case other:
+            raise ValueError(f"unknown verdict {other!r}")
+
+
+def _field(data: Mapping[str, Any], name: str) -> Any:
+    return data[name] if name in data else data["value"]  # as the first version named it in turns and requests
+
+
+def _strictly(value: object) -> object:
+    if isinstance(value, ToolUseBlock):
+        return adapter_of(ToolUseBlock).dump_python(value)
+    raise TypeError(f"a {type(value).__name__} is no data")
+
+
+def _verdict_out(verdict: AnyVerdict) -> dict[str, object]:
     match verdict:
-        case None:
-            return None
         case Deny(reason=reason):
             return {"verdict": "deny", "reason": reason}
         case Stop(reason=reason):
@@ -205,7 +292,7 @@ def _verdict_out(verdict: object) -> object:
         case Suspend(request=request):
             return {"verdict": "suspend", "request": request}
         case Approve(input=given):
-            return {"verdict": "approve", "input": given}
+            return {"verdict": "approve", "input": None if given is None else dict(given)}
         case Answer(value=value):
             return {"verdict": "answer", **_value_out(value)}
         case Recover(value=value):
@@ -213,7 +300,7 @@ def _verdict_out(verdict: object) -> object:
         case Again(messages=messages):
             return {"verdict": "again", **_value_out(messages)}
         case _:
-            return {"verdict": "answer", "value": _text(verdict)}
+            assert_never(verdict)
 
 
 def _value_out(value: object) -> dict[str, object]:
@@ -223,7 +310,7 @@ def _value_out(value: object) -> dict[str, object]:
     if isinstance(value, ToolResultBlock):
         return {"form": "result", "value": value}
     if isinstance(value, TextBlock | DataBlock):
-        return {"form": "blocks", "value": [value]}
+        return {"form": "block", "value": value}
     if isinstance(value, list | tuple) and value:
         items = cast("Sequence[object]", value)
         if all(isinstance(item, Msg) for item in items):
@@ -232,6 +319,30 @@ def _value_out(value: object) -> dict[str, object]:
             known = [item if isinstance(item, TextBlock | DataBlock | str) else _text(item) for item in items]
             return {"form": "blocks", "value": known}
     return {"value": value}
+
+
+def _value_in(data: Mapping[str, Any]) -> Any:
+    value = data["value"]
+    match data.get("form"):
+        case None:
+            return value
+        case "message":
+            return adapter_of(Msg).validate_python(value)
+        case "messages":
+            return tuple([adapter_of(Msg).validate_python(item) for item in value])
+        case "result":
+            return adapter_of(ToolResultBlock).validate_python(value)
+        case "block":
+            return _block_in(value)
+        case "blocks":
+            return [item if isinstance(item, str) else _block_in(item) for item in value]
+        case other:
+            raise ValueError(f"unknown form {other!r}")
+
+
+def _block_in(data: Any) -> TextBlock | DataBlock:
+    kind = DataBlock if data["type"] == "data" else TextBlock
+    return adapter_of(kind).validate_python(data)
 
 
 # ---- facts in
@@ -271,10 +382,11 @@ def _fact_in(data: object) -> Fact:
     values = cast("dict[str, Any]", found)
     try:
         if kind is ToolDecided:
-            values["verdict"] = _verdict_in(values.get("verdict"))
+            said = values.get("verdict")
+            values["verdict"] = None if said is None else verdict_from_dict(said)
         elif "decisions" in values:
-            values["decisions"] = {key: _verdict_in(decision) for key, decision in values["decisions"].items()}
-        return _adapter(kind).validate_python(values)
+            values["decisions"] = {key: verdict_from_dict(decision) for key, decision in values["decisions"].items()}
+        return adapter_of(kind).validate_python(values)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise _damaged(f"the {name} has wrong fields: {_first_problem(error)}") from error
 
@@ -306,50 +418,6 @@ def _check_version(version: object, what: str) -> None:
         )
 
 
-def _verdict_in(data: Any) -> object:
-    if data is None:
-        return None
-    match data["verdict"]:
-        case "deny":
-            return Deny(data["reason"])
-        case "stop":
-            return Stop(data["reason"])
-        case "suspend":
-            return Suspend(data["request"])
-        case "approve":
-            return Approve(data["input"])
-        case "answer":
-            return Answer(_value_in(data))
-        case "recover":
-            return Recover(_value_in(data))
-        case "again":
-            return Again(_value_in(data))
-        case other:
-            raise ValueError(f"unknown verdict {other!r}")
-
-
-def _value_in(data: Mapping[str, Any]) -> Any:
-    value = data["value"]
-    match data.get("form"):
-        case None:
-            return value
-        case "message":
-            return _adapter(Msg).validate_python(value)
-        case "messages":
-            return tuple([_adapter(Msg).validate_python(item) for item in value])
-        case "result":
-            return _adapter(ToolResultBlock).validate_python(value)
-        case "blocks":
-            return [item if isinstance(item, str) else _block_in(item) for item in value]
-        case other:
-            raise ValueError(f"unknown form {other!r}")
-
-
-def _block_in(data: Any) -> TextBlock | DataBlock:
-    kind = DataBlock if data["type"] == "data" else TextBlock
-    return _adapter(kind).validate_python(data)
-
-
 # ---- messages
 
 
@@ -365,7 +433,7 @@ def msg_from_dict(data: Mapping[str, Any]) -> Msg:
         StoreError: The data is not a message.
     """
     try:
-        return _adapter(Msg).validate_python(data)
+        return adapter_of(Msg).validate_python(data)
     except (ValueError, TypeError) as error:
         raise StoreError(
             f"A saved message cannot be read: {_first_problem(error)}. Restore it from a backup."
@@ -411,9 +479,9 @@ def session_to_dict(saved: SavedSession) -> dict[str, Any]:
         "id": saved.id,
         "messages": [msg_to_dict(msg) for msg in saved.messages],
         "facts": [from_json(fact_to_json(fact)) for fact in saved.facts],
-        "state": dict(saved.state),
+        "state": from_json(_dumps(saved.state)),
         "seq": saved.seq,
-        "run_state": dict(saved.run_state),
+        "run_state": from_json(_dumps(saved.run_state)),
     }
 
 

@@ -5,20 +5,31 @@ The context belongs to one call. What it does to the run goes through `CallPort`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cache
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from typing import Any, Final, NamedTuple, Protocol, TypeVar, cast
 
-from pydantic import PydanticUserError, TypeAdapter
+from pydantic.errors import PydanticUserError
 
 from agentflow.errors import StoreError, UsageError
 from agentflow.facts import Fact, ModelRecord, TurnRecord, model_calls_of, turns_of
 from agentflow.frozen import EMPTY
 from agentflow.ids import new_id as fresh_id
 from agentflow.messages import Msg
-from agentflow.specs import Clock, ModelOptions, ToolSpec, Usage
+from agentflow.specs import Clock, ModelOptions, ToolSpec, Usage, checked_options
+from agentflow.validation import adapter_of
 
-__all__ = ["AgentView", "CallPort", "RunContext", "Shadow", "StateMap", "Trace"]
+__all__ = [
+    "AgentView",
+    "CallPort",
+    "RunContext",
+    "Shadow",
+    "StateMap",
+    "Trace",
+    "called_from",
+    "find_dep",
+    "note_caller",
+]
 
 T = TypeVar("T")
 NO_OPTIONS: Final = ModelOptions()
@@ -152,7 +163,7 @@ class StateMap:
         if data is None:
             return None
         try:
-            made: T = state_adapter(kind).validate_python(data)
+            made: T = adapter_of(kind).validate_python(data)
         except ValueError as error:
             raise StoreError(
                 f"The saved state of {state_name(kind)} does not fit the class any more ({error}). Give new fields a "
@@ -190,7 +201,7 @@ class StateMap:
         for kind, value in self._objects.items():
             name = state_name(kind)
             try:
-                found[name] = state_adapter(kind).dump_python(value, mode="json")
+                found[name] = adapter_of(kind).dump_python(value, mode="json")
             except (PydanticUserError, ValueError, TypeError):
                 found.pop(name, None)
                 refused.append(name)
@@ -202,18 +213,12 @@ def state_name(kind: type) -> str:
     return f"{kind.__module__}:{kind.__qualname__}"
 
 
-@cache
-def state_adapter(kind: type) -> TypeAdapter[Any]:
-    """What writes and reads the objects of a class."""
-    return TypeAdapter(kind)
-
-
 class Trace:
-    """What happened in the run so far, read from its facts.
+    """What happened in the run so far, read from its facts; in a Post hook with what it sees the end of, as it stands.
 
     Attributes:
         turns: The tool calls that ended: name, arguments, status, result, duration in milliseconds.
-        model_calls: The model calls that ended: iteration, usage, duration in milliseconds.
+        model_calls: The model calls that ended: iteration, usage, duration in milliseconds, the model that answered.
     """
 
     __slots__ = ("_facts",)
@@ -223,12 +228,12 @@ class Trace:
 
     @property
     def turns(self) -> tuple[TurnRecord, ...]:
-        """The tool calls that ended, in the order in which they did."""
+        """The tool calls that ended, in the order in which they did; in `after_each_tool` the last is the hook's own."""
         return turns_of(self._facts())
 
     @property
     def model_calls(self) -> tuple[ModelRecord, ...]:
-        """The model calls that ended."""
+        """The model calls that ended; in `after_llm` the last is the hook's own."""
         return model_calls_of(self._facts())
 
 
@@ -312,13 +317,21 @@ class RunContext:
         """What happened in the run so far."""
         return Trace(self._port.facts)
 
-    def deps(self, kind: type[T]) -> T:
+    def deps(self, kind: type[T], name: str = "") -> T:
         """Return what the caller passed as `deps=` for this type.
 
+        Args:
+            kind: The type.
+            name: Under which name, where several of one type were passed by name.
+
         Raises:
-            UsageError: Nothing of that type was passed.
+            UsageError: Nothing of that type was passed, or several and none under that name.
         """
-        return find_dep(self._deps, kind)
+        return find_dep(self._deps, kind, name)
+
+    def has_dep(self, kind: type[object], name: str = "") -> bool:
+        """Whether `deps` would find something."""
+        return _dep_in(self._deps, kind, name) is not None
 
     def inject(self, *messages: Msg | str, keep: bool = True, source: str = "hook") -> None:
         """Add messages to the conversation, at the first legal place from here.
@@ -364,7 +377,7 @@ class RunContext:
         Raises:
             ModelError: The model failed.
         """
-        return await self._port.complete(as_messages(messages, self.new_id), model, source, options)
+        return await self._port.complete(as_messages(messages, self.new_id), model, source, checked_options(options))
 
     def compact(self, until: int, messages: str | Msg | Sequence[Msg]) -> None:
         """Let later requests start with `messages` in place of the first `until` messages; history keeps the originals.
@@ -391,24 +404,64 @@ class RunContext:
         return f"RunContext(run_id={self.run_id!r}, call_id={self.call_id!r}, session_id={self.session_id!r})"
 
 
-def find_dep(deps: object, kind: type[T]) -> T:
-    """Return the object of a type among what was passed as `deps=`: itself, a mapping by type, or a sequence."""
-    if isinstance(deps, kind):
-        return deps
-    if isinstance(deps, Mapping):
-        found = cast("Mapping[Any, Any]", deps).get(kind)
-        if isinstance(found, kind):
-            return found
-    elif isinstance(deps, list | tuple):
-        for item in cast("Sequence[object]", deps):
-            if isinstance(item, kind):
-                return item
-    given = "nothing" if deps is None else type(cast("object", deps)).__name__
+called_from: ContextVar[CallPort | None] = ContextVar("agentflow_called_from", default=None)
+"""The call whose hook is running here, in a thread of its own."""
+
+
+def note_caller(context: RunContext) -> None:
+    """Note, in a copied context, which call's hook runs in it."""
+    called_from.set(context._port)  # pyright: ignore[reportPrivateUsage]
+
+
+def find_dep(deps: object, kind: type[T], name: str = "") -> T:
+    """Return the object of a type among what was passed as `deps=`: itself, a mapping by type or by name, or a sequence.
+
+    Args:
+        deps: What was passed.
+        kind: The type.
+        name: Of the parameter that asks for it: where a mapping has it, that is it.
+
+    Raises:
+        UsageError: There is none, or there are several and no name tells them apart.
+    """
+    found = _dep_in(deps, kind, name)
+    if found is not None:
+        return found
+    given = "nothing" if deps is None else type(deps).__name__
     raise UsageError(
         f"A dependency of type {kind.__name__} is asked for and deps= holds {given}. Pass it with the call, "
         f"agent.call(..., deps=my_{kind.__name__.lower()}), or with the turn, Turn(..., deps=my_{kind.__name__.lower()}) "
-        "(an object, a list of objects, or a mapping by type)."
+        "(an object, a list of objects, or a mapping by type or by parameter name)."
     )
+
+
+def _dep_in(deps: object, kind: type[T], name: str) -> T | None:
+    if isinstance(deps, kind):
+        return deps
+    if isinstance(deps, Mapping):
+        by_key = cast("Mapping[Any, Any]", deps)
+        for key in (name, kind):
+            if isinstance(found := by_key.get(key), kind):
+                return found
+        named = {key: value for key, value in by_key.items() if isinstance(key, str)}
+        return _only(kind, name, [value for value in named.values() if isinstance(value, kind)], tuple(named))
+    if isinstance(deps, list | tuple):
+        return _only(kind, name, [item for item in cast("Sequence[object]", deps) if isinstance(item, kind)], ())
+    return None
+
+
+def _only(kind: type[T], name: str, found: list[T], names: tuple[str, ...]) -> T | None:
+    """The one object of a type; of several the one that is exactly of that type."""
+    if len(found) > 1:
+        found = [item for item in found if type(item) is kind] or found
+    if len(found) > 1:
+        asked = f"parameter {name!r}" if name else "it"
+        have = f" They are named {', '.join(map(repr, names))}." if names else ""
+        raise UsageError(
+            f"deps= holds {len(found)} objects of type {kind.__name__}, and {asked} asks for one of them. Pass them by "
+            f"parameter name: deps={{{name or 'the_parameter'!r}: my_{kind.__name__.lower()}, ...}}.{have}"
+        )
+    return found[0] if found else None
 
 
 def as_messages(messages: str | Msg | Sequence[Msg | str], new_id: Callable[[str], str] = fresh_id) -> tuple[Msg, ...]:
@@ -421,8 +474,10 @@ def as_messages(messages: str | Msg | Sequence[Msg | str], new_id: Callable[[str
         return (Msg.user(messages, id=new_id("msg_")),)
     if isinstance(messages, Msg):
         return (messages,)
-    if not isinstance(messages, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance] - input from outside
-        raise UsageError(f"Messages are a str, a Msg or a sequence of them, not {type(messages).__name__}.")
+    if isinstance(messages, Awaitable) or not isinstance(messages, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance] - input from outside
+        given = cast("object", messages)
+        later = " Await it first." if isinstance(given, Awaitable) else ""
+        raise UsageError(f"Messages are a str, a Msg or a sequence of them, not {type(messages).__name__}.{later}")
     result: list[Msg] = []
     for item in messages:
         if isinstance(item, str):

@@ -3,17 +3,19 @@
 Rules:
 
 1. One root, `AgentFlowError`; below it the families say who has to act: `UsageError` you, `ModelError` the provider,
-   `ToolError` a tool, `HookError` a hook, `StoreError` the store.
+   `ToolError` a tool, `HookError` a hook, `StoreError` the store. Apart from it stands `ScriptError`, a test's mistake.
 2. A message says what was done, in what state, what would have been legal, and who did it.
 3. Cancellation (`asyncio.CancelledError`), `KeyboardInterrupt` and `SystemExit` are never wrapped.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal, TypeAlias
 
 __all__ = [
     "AgentFlowError",
+    "Aside",
     "CallTimeoutError",
     "DuplicateNameError",
     "HookContractError",
@@ -23,6 +25,7 @@ __all__ = [
     "ModelError",
     "ModelFault",
     "NeverEndsError",
+    "NotIterableError",
     "NotRegisteredError",
     "QueueFullError",
     "SafeExecutionError",
@@ -41,11 +44,21 @@ __all__ = [
     "UsageError",
     "Veto",
     "WrongRunMethodError",
+    "close_to",
 ]
 
 
 ModelFault: TypeAlias = Literal["context_overflow", "quota", "authentication", "content_policy", "rate_limit"]
 """Failures of a model that hooks can do something about."""
+
+
+class Aside(str):
+    """A note on somebody's exception about what happened around it: `error.add_note(Aside("while ..., hook 'x' failed"))`.
+
+    It is for whoever handles the exception. A model is not told: it reads a tool's exception as the tool raised it.
+    """
+
+    __slots__ = ()
 
 
 class AgentFlowError(Exception):
@@ -62,6 +75,21 @@ class TranscriptError(UsageError):
 
 class MissingOutputError(UsageError):
     """`Reply.output` was read on a reply that carries no typed output."""
+
+
+class NotIterableError(UsageError, TypeError):
+    """A Mono or a Flux was read with a plain `for` (or `list`, unpacking), which cannot wait for what it gives.
+
+    Args:
+        kind: What was to be read, such as `AgentFlux`.
+    """
+
+    def __init__(self, kind: str) -> None:
+        super().__init__(
+            f"A plain `for` (or list(), unpacking) over {kind} runs nothing: its values come later. Read a stream "
+            "with `async for item in stream`, one value with `await mono`; from synchronous code use "
+            "`for item in stream.to_list().block()` and `mono.block()`."
+        )
 
 
 class NotRegisteredError(UsageError, LookupError):
@@ -210,8 +238,12 @@ class ModelError(AgentFlowError):
         self.model = model
 
 
-class ScriptError(AgentFlowError):
-    """A scripted model was asked for more than its script holds, or the script was not used up."""
+class ScriptError(BaseException):  # like a test framework's own failures
+    """A scripted model was asked for more than its script holds, or the script was not used up.
+
+    It tells of a mistake in a test, so it is no `Exception`: whatever handles failures in what is tested (tools of
+    sub-agents, `on_failure`, retries, fallbacks, judges) lets it pass, and it reaches the test.
+    """
 
 
 class ToolError(AgentFlowError):
@@ -260,13 +292,16 @@ class TurnTimeoutError(ToolError, TimeoutError):
         tool: The tool's name.
         timeout: The limit, in seconds.
         turn: The id of the turn (in a call: of the tool use).
+        late: Whether it ignored that and finished later; what it made then is dropped.
     """
 
-    def __init__(self, tool: str, timeout: float, turn: str = "") -> None:
-        super().__init__(f"Tool {tool!r} did not finish within {timeout:g} s and was cancelled.")
+    def __init__(self, tool: str, timeout: float, turn: str = "", late: bool = False) -> None:
+        dropped = " It finished all the same, later: that came too late and was dropped." if late else ""
+        super().__init__(f"Tool {tool!r} did not finish within {timeout:g} s and was cancelled.{dropped}")
         self.tool = tool
         self.timeout = timeout
         self.turn = turn
+        self.late = late
 
 
 class TurnDeniedError(ToolError):
@@ -365,8 +400,29 @@ class HookTimeoutError(HookError, TimeoutError):
 
 
 class StoreError(AgentFlowError):
-    """A session store could not do what was asked; the message says what to do about it."""
+    """A session store could not do what was asked; the message says what to do about it.
+
+    Args:
+        message: What happened.
+        retryable: Whether the same may succeed later: the database was locked, full, or could not be reached.
+    """
+
+    def __init__(self, message: str, *, retryable: bool = False) -> None:
+        super().__init__(message)
+        self.retryable = retryable
 
 
 class SessionConflictError(StoreError):
     """Somebody else has written to the session since it was read."""
+
+
+def close_to(name: str, known: Iterable[str], most: int = 3, cutoff: float = 0.6) -> tuple[str, ...]:
+    """The known names that somebody may have meant, the closest first; for the texts of errors.
+
+    Example:
+        >>> close_to("prioritty", ["priority", "timeout"])
+        ('priority',)
+    """
+    from difflib import get_close_matches
+
+    return tuple(get_close_matches(name, list(known), most, cutoff))

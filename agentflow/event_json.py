@@ -20,6 +20,7 @@ from pydantic_core import to_jsonable_python
 from agentflow.chunks import ModelChunk
 from agentflow.events import Event
 from agentflow.messages import Msg, ToolUseBlock
+from agentflow.shown import printable_json
 from agentflow.specs import ToolSpec
 from agentflow.verdicts import Again, Answer, Approve, Deny, Recover, Stop, Suspend
 
@@ -61,7 +62,12 @@ def event_to_dict(event: Event) -> dict[str, Json]:
 
 def event_line(event: Event) -> str:
     """The event as one line of JSON (ASCII, so that any pipe takes it)."""
-    return json.dumps(event_to_dict(event), separators=(",", ":"), allow_nan=False)
+    return json_line(event_to_dict(event))
+
+
+def json_line(data: Mapping[str, object]) -> str:
+    """JSON data as one line that any pipe and any terminal takes: ASCII, without control characters."""
+    return printable_json(json.dumps(data, separators=(",", ":"), allow_nan=False))
 
 
 def _safe(value: object) -> Json:
@@ -75,7 +81,8 @@ def _json(value: object) -> Json:
     if value is None or (isinstance(value, bool | int | str) and not isinstance(value, Enum)):
         return value
     if isinstance(value, Msg):
-        return cast("dict[str, Json]", value.to_dict())
+        said = cast("dict[str, Json]", value.to_dict())
+        return {**said, "metadata": _json(value.metadata)} if value.metadata else said
     if isinstance(value, BaseException):
         return {"type": type(value).__name__, "message": str(value)}
     if isinstance(value, ToolUseBlock):

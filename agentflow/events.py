@@ -17,15 +17,16 @@ difference. Switching costs 0.03 µs; frozen copies would cost 1 µs an event.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Self, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Self, TypeAlias, TypeVar, cast, dataclass_transform
 
-from agentflow._slotted import draft_class
 from agentflow.chunks import ModelChunk, fold
+from agentflow.frozen import EMPTY
 from agentflow.messages import Msg, Outcome, ToolResultBlock, ToolUseBlock
 from agentflow.specs import ModelOptions, ToolSpec, Usage
 from agentflow.transcript import MessageView
+from agentflow.values import draft_class, field, frozen, maker
 from agentflow.verdicts import Again, Answer, Decided, Deny, Recover, Resolution, Stop, Suspend
 
 if TYPE_CHECKING:
@@ -105,7 +106,8 @@ class Event:
 
     Attributes:
         iteration: The round of reasoning that the event belongs to, from 1; 0 before the first.
-        seq: Its number in the run; emission points are counted whether or not anybody listened there.
+        seq: Its number in the run; emission points are counted whether or not anybody listened there. It is given when the
+            event is made: in a parallel round whose hooks or store wait, a reader may get a higher number first.
         time: Seconds since the epoch, by the run's clock.
         decision: After the chain: the verdict and the hook that gave it, or None.
     """
@@ -120,9 +122,12 @@ class Event:
     """The fields that editing hooks may assign, each with its check."""
     verdicts: ClassVar[tuple[type, ...]] = ()
     """The verdicts that are legal for this event."""
-    draft: ClassVar[Callable[..., Any]]
-    open_form: ClassVar[type]
-    sealed_form: ClassVar[type]
+    make: ClassVar[Callable[..., Any]]
+    """Builds a sealed one from all its fields but `decision`, by position (the loop's way)."""
+    make_open: ClassVar[Callable[..., Any]]
+    """Builds one that editing hooks may write to."""
+    open_form: ClassVar[type[Event]]
+    sealed_form: ClassVar[type[Event]]
 
     @property
     def frame(self) -> Frame:
@@ -221,29 +226,51 @@ def _open_setattr(self: Event, name: str, value: object) -> None:
         _put(self, name, check(self, value))
 
 
+@dataclass_transform(kw_only_default=True, eq_default=False, field_specifiers=(field,))
 def _event(cls: type[_T]) -> type[_T]:
-    """Give an event class its three forms (see the module's docstring)."""
-    made = cast("type[Event]", cls)
-    init: Callable[..., None] = made.__init__
-    draft = draft_class(made)
+    """Make an event class of a class, in its three forms (see the module's docstring)."""
+    made = cast("type[Event]", dataclass(cls, slots=True, kw_only=True, init=False, eq=False, repr=False))
     body = {"__slots__": (), "__module__": cls.__module__, "__qualname__": cls.__qualname__, "__doc__": cls.__doc__}
-    open_form = type(cls.__name__, (cls,), {**body, "__setattr__": _open_setattr})
-
-    def __init__(self: Event, **values: Any) -> None:  # noqa: N807
-        _put(self, "__class__", draft)
-        init(self, **values)
-        _put(self, "__class__", open_form)
-        for name in values.keys() & made.writable.keys():
-            setattr(self, name, values[name])
-        _put(self, "__class__", made)
-
-    # Built by hand, an event is open only while it is built.
-    type.__setattr__(cls, "__init__", __init__)
-    type.__setattr__(cls, "__setattr__", _sealed_setattr)
-    made.draft = draft
+    open_form = cast("type[Event]", type(cls.__name__, (made,), {**body, "__setattr__": _open_setattr}))
     made.open_form = open_form
     made.sealed_form = made
-    return cls
+    made.make, made.make_open = _made_later(made, "make", made), _made_later(made, "make_open", open_form)
+    type.__setattr__(made, "__init__", _init_by_hand)
+    type.__setattr__(made, "__setattr__", _sealed_setattr)
+    return cast("type[_T]", made)
+
+
+def _init_by_hand(self: Event, **values: Any) -> None:
+    """Build an event by hand: it is open only while it is built."""
+    made = self.sealed_form
+    _put(self, "__class__", draft_class(made))
+    for f in fields(made):
+        if f.name in values:
+            _put(self, f.name, values[f.name])
+        elif f.default is not MISSING:
+            _put(self, f.name, f.default)
+        else:
+            raise TypeError(f"{made.__name__}() needs {f.name}=.")
+    if unknown := values.keys() - set(_field_names(made)):
+        raise TypeError(
+            f"{made.__name__}() takes no {', '.join(sorted(unknown))}; fields: {', '.join(_field_names(made)[5:])}."
+        )
+    _put(self, "__class__", made.open_form)
+    for name in values.keys() & made.writable.keys():
+        setattr(self, name, values[name])
+    _put(self, "__class__", made)
+
+
+def _made_later(cls: type[Event], name: str, form: type[Event]) -> Callable[..., Any]:
+    """A maker that is compiled when it is first called, and then stands in its own place: most are never called."""
+
+    def first(*values: Any) -> Any:
+        made = maker(cls, tuple(name for name in _field_names(cls) if name != "decision"), form)
+        setattr(cls, name, staticmethod(made))
+        return made(*values)
+
+    first.__doc__ = f"Build a `{cls.__name__}` from all its fields but `decision`, by position."
+    return cast("Callable[..., Any]", staticmethod(first))
 
 
 def _wrong(event: Event, field: str, expected: str, value: object) -> TypeError:
@@ -368,7 +395,6 @@ class TurnEvent(Event):
 
 
 @_event
-@dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class PreCall(CallEvent, Decision):
     """A call was accepted; nothing is stored yet.
 
@@ -385,7 +411,6 @@ class PreCall(CallEvent, Decision):
 
 
 @_event
-@dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class PreReasoning(ReasoningEvent, Decision):
     """A model call is about to be made.
 
@@ -394,13 +419,14 @@ class PreReasoning(ReasoningEvent, Decision):
         tools: What the model is told it may call (writable, for this call only).
         model: The model's name (writable).
         options: The effective options (an assignment is merged over them).
-        purpose: `"reason"`, or `"summary"` for the one tool-less call at the iteration limit.
+        purpose: `"reason"`, or `"summary"` for the one call at the iteration limit that may use no tools
+            (`options.tool_choice` is "none", whatever hooks say).
     """
 
     input_messages: Sequence[Msg] = ()
     tools: Sequence[ToolSpec] = ()
     model: str = ""
-    options: ModelOptions = ModelOptions()  # noqa: RUF009 - frozen
+    options: ModelOptions = ModelOptions()
     purpose: Final[Purpose] = "reason"
 
     writable = {
@@ -419,7 +445,6 @@ def _options(event: PreReasoning, value: object) -> ModelOptions:
 
 
 @_event
-@dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class ReasoningChunk(ReasoningEvent, Notification):
     """A piece of the model's reply has arrived.
 
@@ -429,7 +454,7 @@ class ReasoningChunk(ReasoningEvent, Notification):
         restart: The pieces before this one are void.
     """
 
-    incremental_chunk: Final[ModelChunk] = ModelChunk()  # noqa: RUF009 - frozen
+    incremental_chunk: Final[ModelChunk] = ModelChunk()
     attempt: Final[int] = 1
     restart: Final[bool] = False
     _chunks: Final[Sequence[ModelChunk]] = ()
@@ -442,7 +467,6 @@ class ReasoningChunk(ReasoningEvent, Notification):
 
 
 @_event
-@dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class PostReasoning(ReasoningEvent, Decision):
     """The model's reply is complete, and not yet stored.
 
@@ -451,19 +475,21 @@ class PostReasoning(ReasoningEvent, Decision):
         usage: What this model call consumed.
         duration_ms: How long it took.
         purpose: As in `PreReasoning`.
+        model: The name of the model that answered, after a fallback another than was asked first; empty where a hook
+            gave the reply.
     """
 
-    reasoning_result: Msg = Msg("assistant", id="")  # noqa: RUF009 - frozen
-    usage: Final[Usage] = Usage()  # noqa: RUF009 - frozen
+    reasoning_result: Msg = Msg("assistant", id="")
+    usage: Final[Usage] = Usage()
     duration_ms: Final[float] = 0.0
     purpose: Final[Purpose] = "reason"
+    model: Final[str] = ""
 
     writable = {"reasoning_result": _assistant}
     verdicts = (Again, Stop, Suspend)
 
 
 @_event
-@dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class PreToolRound(ActingEvent, Decision):
     """The model asked for tools; fires once for all of them.
 
@@ -477,7 +503,6 @@ class PreToolRound(ActingEvent, Decision):
 
 
 @_event
-@dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class PreActing(ActingEvent, Decision):
     """A tool is about to run; fires for each call, unknown tools included.
 
@@ -494,7 +519,6 @@ class PreActing(ActingEvent, Decision):
 
 
 @_event
-@dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class ActingChunk(ActingEvent, Notification):
     """A tool has handed out a piece of progress or a value of its stream.
 
@@ -508,7 +532,6 @@ class ActingChunk(ActingEvent, Notification):
 
 
 @_event
-@dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class PostActing(ActingEvent, Decision):
     """A tool call is over, whatever happened to it.
 
@@ -529,7 +552,6 @@ class PostActing(ActingEvent, Decision):
 
 
 @_event
-@dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class PostToolRound(ActingEvent, Decision):
     """All results of a round are recorded.
 
@@ -545,7 +567,6 @@ class PostToolRound(ActingEvent, Decision):
 
 
 @_event
-@dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class PostCall(CallEvent, Decision):
     """The call has a reply.
 
@@ -556,16 +577,48 @@ class PostCall(CallEvent, Decision):
         duration_ms: How long it took.
     """
 
-    final_message: Msg = Msg("assistant", id="")  # noqa: RUF009 - frozen
+    final_message: Msg = Msg("assistant", id="")
     outcome: Final[Outcome] = "completed"
-    usage: Final[Usage] = Usage()  # noqa: RUF009 - frozen
+    usage: Final[Usage] = Usage()
     duration_ms: Final[float] = 0.0
 
     writable = {"final_message": _final}
 
 
+@frozen(kw_only=True)
+class TurnView:
+    """What a hook may know of a turn that was put into a queue or is run by hand.
+
+    Attributes:
+        id: The turn's id; the `tool_use` of its Acting events has the same.
+        tool_use: The tool's name and the bound arguments.
+        timeout: Seconds that it may take.
+        stop_reason: How it ended (`StopReason`); None while it has not.
+        tags: Its labels.
+        sender: The agent that sent it; empty where nobody did.
+        sender_run: The run that it was sent from, if there was one.
+        output: What the tool returned, of a stream the last value; None while it has not ended.
+        start_time: When it began, in seconds since the epoch; None while it has not.
+        end_time: When it ended; None while it has not.
+        duration_ms: How long that took, a stream's reader included; None while it has not ended.
+        metadata: What travels with it, as it was when this was made.
+    """
+
+    id: str
+    tool_use: ToolUseBlock
+    timeout: float | None = None
+    stop_reason: str | None = None
+    tags: frozenset[str] = frozenset()
+    sender: str = ""
+    sender_run: str = ""
+    output: object = None
+    start_time: float | None = None
+    end_time: float | None = None
+    duration_ms: float | None = None
+    metadata: Mapping[str, object] = EMPTY
+
+
 @_event
-@dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class Error(CallEvent, Notification):
     """A model call, a tool, a hook or a store failed.
 
@@ -575,6 +628,8 @@ class Error(CallEvent, Notification):
         fatal: Whether the call ends with it (then `Recover` is legal).
         hook: The hook that failed, where one did.
         tool_use: The tool call it concerns, where there is one.
+        purpose: Where a model call failed, what it was for, as in `PreReasoning`; else None.
+        turn: The turn it concerns, where that is in a queue or is run by hand; else None.
     """
 
     error: Final[BaseException]
@@ -582,12 +637,13 @@ class Error(CallEvent, Notification):
     fatal: Final[bool] = False
     hook: Final[str | None] = None
     tool_use: Final[ToolUseBlock | None] = None
+    purpose: Final[Purpose | None] = None
+    turn: Final[TurnView | None] = None
 
     verdicts = (Recover,)
 
 
 @_event
-@dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class CallEnded(CallEvent, Notification):
     """The last event of every call.
 
@@ -599,11 +655,10 @@ class CallEnded(CallEvent, Notification):
 
     outcome: Final[Outcome] = "completed"
     error: Final[BaseException | None] = None
-    usage: Final[Usage] = Usage()  # noqa: RUF009 - frozen
+    usage: Final[Usage] = Usage()
 
 
 @_event
-@dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class MessagesAdded(CallEvent, Notification):
     """Messages were stored that no other event carries.
 
@@ -616,31 +671,7 @@ class MessagesAdded(CallEvent, Notification):
     origin: Final[Origin] = "injected"
 
 
-@dataclass(slots=True, frozen=True, kw_only=True)
-class TurnView:
-    """What a hook may know of a turn that was put into a queue or is run by hand.
-
-    Attributes:
-        id: The turn's id; the `tool_use` of its Acting events has the same.
-        tool_use: The tool's name and the bound arguments.
-        timeout: Seconds that it may take.
-        stop_reason: How it ended (`StopReason`); None while it has not.
-        tags: Its labels.
-        sender: The agent that sent it; empty where nobody did.
-        sender_run: The run that it was sent from, if there was one.
-    """
-
-    id: str
-    tool_use: ToolUseBlock
-    timeout: float | None = None
-    stop_reason: str | None = None
-    tags: frozenset[str] = frozenset()
-    sender: str = ""
-    sender_run: str = ""
-
-
 @_event
-@dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class PrePut(TurnEvent, Decision):
     """A turn is about to enter the queue."""
 
@@ -650,7 +681,6 @@ class PrePut(TurnEvent, Decision):
 
 
 @_event
-@dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class PostPut(TurnEvent, Notification):
     """A turn has entered the queue."""
 
@@ -658,7 +688,6 @@ class PostPut(TurnEvent, Notification):
 
 
 @_event
-@dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class PreTurn(TurnEvent, Decision):
     """The queue is about to run a turn."""
 
@@ -666,7 +695,6 @@ class PreTurn(TurnEvent, Decision):
 
 
 @_event
-@dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class TurnValue(TurnEvent, Notification):
     """A turn of the queue has given a value."""
 
@@ -675,7 +703,6 @@ class TurnValue(TurnEvent, Notification):
 
 
 @_event
-@dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class PostTurn(TurnEvent, Decision):
     """A turn of the queue is over; `turn.stop_reason` says how."""
 
@@ -684,13 +711,11 @@ class PostTurn(TurnEvent, Decision):
 
 
 @_event
-@dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class Paused(TurnEvent, Notification):
     """The queue stopped between two turns."""
 
 
 @_event
-@dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class Resumed(TurnEvent, Notification):
     """The queue goes on."""
 

@@ -3,7 +3,8 @@
 Rules:
 
 1. A fact is an output or a decision, never an input again and never a single token.
-2. Natural keys: the run with the iteration, or the tool-use id with the attempt.
+2. Natural keys: the run with the iteration, or the call with the tool-use id and the attempt; what hooks and tools add is
+   numbered within its call. So the same fact is known when it is delivered twice.
 3. Committed decisions are never taken again: a resume goes on at the first fact that is missing.
 """
 
@@ -65,6 +66,7 @@ class Reasoned(NamedTuple):
 
     `accepted=False`: the chain said `Again`; `follow_up` holds its messages.
     `stop`: the call ends with this reason; `summary`: it is the tool-less reply at the limit.
+    `model`: the one that answered, after a fallback another than the agent's; empty where a hook did.
     """
 
     run_id: str
@@ -76,15 +78,17 @@ class Reasoned(NamedTuple):
     follow_up: tuple[Msg, ...] = ()
     stop: str | None = None
     summary: bool = False
+    model: str = ""
 
 
 class ToolDecided(NamedTuple):
-    """What the `PreActing` chain made of a call."""
+    """What the `PreActing` chain made of a call; once in each call of the run that vets it."""
 
     run_id: str
     tool_use_id: str
     tool_use: ToolUseBlock
     verdict: object
+    call_id: str = ""
 
 
 class ToolStarted(NamedTuple):
@@ -93,6 +97,7 @@ class ToolStarted(NamedTuple):
     run_id: str
     tool_use_id: str
     attempt: int
+    call_id: str = ""
 
 
 class ToolFinished(NamedTuple):
@@ -116,30 +121,36 @@ class RoundClosed(NamedTuple):
 
 
 class RoundSuspended(NamedTuple):
-    """The run waits for somebody outside; finished results are kept, the round stays open."""
+    """The run waits for somebody outside; finished results are kept, the round stays open. All others are vetted again."""
 
     run_id: str
     pending: tuple[Pending, ...]
+    call_id: str = ""
 
 
 class Injected(NamedTuple):
     """Messages joined the conversation; while a round is open they wait for its end, ordered by call index.
 
     `key`: where in the run that was, if the chain that added them may run again after a crash.
+    `number`: which of the things it is that hooks and tools have added to this call, from 1.
     """
 
     run_id: str
     messages: tuple[Msg, ...]
     at: int | None = None
     key: str | None = None
+    call_id: str = ""
+    number: int = 0
 
 
 class Compacted(NamedTuple):
-    """Later requests start with `messages` in place of the first `until` messages."""
+    """Later requests start with `messages` in place of the first `until` messages; `number` as in `Injected`."""
 
     run_id: str
     until: int
     messages: tuple[Msg, ...]
+    call_id: str = ""
+    number: int = 0
 
 
 class StateKept(NamedTuple):
@@ -186,11 +197,12 @@ class TurnRecord(NamedTuple):
 
 
 class ModelRecord(NamedTuple):
-    """One model call in a run's trace."""
+    """One model call in a run's trace; `model` is empty where a hook gave the reply."""
 
     iteration: int
     usage: Usage
     duration_ms: float
+    model: str
 
 
 def turns_of(facts: Sequence[Fact]) -> tuple[TurnRecord, ...]:
@@ -204,4 +216,4 @@ def turns_of(facts: Sequence[Fact]) -> tuple[TurnRecord, ...]:
 
 def model_calls_of(facts: Sequence[Fact]) -> tuple[ModelRecord, ...]:
     """The model calls that ended."""
-    return tuple(ModelRecord(f.iteration, f.usage, f.duration_ms) for f in facts if isinstance(f, Reasoned))
+    return tuple(ModelRecord(f.iteration, f.usage, f.duration_ms, f.model) for f in facts if isinstance(f, Reasoned))

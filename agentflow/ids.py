@@ -6,12 +6,11 @@ a new prefix. Every id matches `^[a-zA-Z0-9_-]{1,40}$`, the narrowest pattern th
 
 from __future__ import annotations
 
-import hashlib
 import os
-import secrets
+from collections.abc import Callable, Iterable
 from itertools import count
 
-__all__ = ["inner_session_id", "new_id"]
+__all__ = ["inner_session_id", "inside", "new_id"]
 
 _LONGEST_PART = 64
 _LONGEST = 255
@@ -22,7 +21,7 @@ _next = count(1).__next__
 
 def _draw_prefix() -> None:
     global _prefix, _next  # noqa: PLW0603 - one generator per process, drawn anew in a forked child
-    _prefix = f"{secrets.token_hex(5)}{os.getpid():x}_"
+    _prefix = f"{os.urandom(5).hex()}{os.getpid():x}_"
     _next = count(1).__next__
 
 
@@ -62,7 +61,26 @@ def inner_session_id(session_id: str, tool_use_id: str) -> str:
     return f"{_fit(session_id, _LONGEST - 1 - len(part))}/{part}"
 
 
+def inside(session_ids: Iterable[str]) -> Callable[[str], bool]:
+    """Return a test of whether a session's id is that of a sub-agent inside one of these sessions.
+
+    Example:
+        >>> inside(["payments"])("payments/t1/t2"), inside(["payments/t1"])("payments")
+        (True, False)
+    """
+    shortest = _LONGEST - 1 - _LONGEST_PART  # a longer one may stand there by its digest
+    outer = {form for id in session_ids for form in ((id,) if len(id) <= shortest else (id, _fit(id, shortest)))}  # noqa: A001
+
+    def found(session_id: str) -> bool:
+        parts = session_id.split("/")
+        return any("/".join(parts[:n]) in outer for n in range(1, len(parts)))
+
+    return found
+
+
 def _fit(text: str, longest: int) -> str:
     if 0 < len(text) <= longest and text.isprintable():
         return text
+    import hashlib  # 1 ms that most programs never need
+
     return f"sha256-{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:40]}"

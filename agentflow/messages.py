@@ -9,19 +9,19 @@ Rules:
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, TypeAlias, cast
 
-from pydantic import Discriminator, Tag, TypeAdapter, ValidationError
-from pydantic_core import CoreSchema, core_schema, from_json, to_json
+from pydantic_core import CoreSchema, ValidationError, core_schema, from_json, to_json
 
-from agentflow._slotted import draft_class
 from agentflow.errors import MissingOutputError, StoreError, UsageError
+from agentflow.finite import NotFiniteError, all_finite, check_numbers
 from agentflow.frozen import EMPTY, FrozenDict, deep_freeze
 from agentflow.ids import new_id
 from agentflow.specs import Usage
+from agentflow.validation import TaggedBy, adapter_of
+from agentflow.values import fast_build, field, frozen, maker
 
 __all__ = [
     "ContentBlock",
@@ -43,7 +43,7 @@ ToolState: TypeAlias = Literal["success", "error", "not_found", "timeout", "deni
 Outcome: TypeAlias = Literal["completed", "denied", "stopped", "suspended", "limited", "failed", "interrupted"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TextBlock:
     """Words."""
 
@@ -51,17 +51,13 @@ class TextBlock:
     type: Literal["text"] = field(default="text", kw_only=True, repr=False)
 
 
-_TextDraft = draft_class(TextBlock, "text")
-
-
+@fast_build(TextBlock)
 def text_block(text: str) -> TextBlock:
     """Build a `TextBlock` the fast way (the loop's)."""
-    block = _TextDraft(text)
-    block.__class__ = TextBlock
-    return block
+    return TextBlock(text)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ThinkingBlock:
     """What the model thought, as the provider handed it out; sent back untouched, and only to the same model.
 
@@ -79,7 +75,7 @@ class ThinkingBlock:
     type: Literal["thinking"] = field(default="thinking", kw_only=True, repr=False)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DataBlock:
     """An image, a sound or a file.
 
@@ -105,7 +101,8 @@ class ToolUseBlock:
     """The model asks for a tool.
 
     The model's JSON text is kept as it came (`raw`), and parsed when `input` is first read. `input` never raises: text
-    that is not a JSON object gives an empty mapping, with the reason in `input_error`; such a call is never run.
+    that is not a JSON object gives an empty mapping, with the reason in `input_error`; such a call is never run. NaN and
+    the infinities are not JSON, whether a model wrote them or a program put them into `input`.
 
     Args:
         id: Answers refer to it.
@@ -134,8 +131,9 @@ class ToolUseBlock:
             self.name = name
         _set(self, "id", id)
         _set(self, "name", name)
-        _set(self, "_raw", None)
-        _set(self, "_input", deep_freeze(input))
+        finite = all_finite(input)
+        _set(self, "_raw", None if finite else json.dumps(input, default=str, skipkeys=True))
+        _set(self, "_input", deep_freeze(input) if finite else None)
         _set(self, "_error", None)
 
     @classmethod
@@ -177,9 +175,14 @@ class ToolUseBlock:
     @property
     def arguments(self) -> str:
         """The arguments as JSON text that is certainly an object: `{}` stands for text that does not parse."""
+        raw = self.raw
         if self._raw is None:
-            return self.raw
-        return self._raw if self._raw.strip() and self.input_error is None else "{}"
+            try:
+                check_numbers(raw)  # an object in the input may hold what the input itself does not
+            except NotFiniteError:
+                return "{}"
+            return raw
+        return raw if raw.strip() and self.input_error is None else "{}"
 
     def _parse(self) -> FrozenDict[str, Any]:
         text = self._raw or ""
@@ -188,6 +191,7 @@ class ToolUseBlock:
         if text.strip():
             try:
                 value: object = from_json(text)
+                check_numbers(text)
             except (ValueError, TypeError) as problem:  # TypeError: text that is no UTF-8, such as a lone surrogate
                 error = f"the arguments are not valid JSON: {problem}"
             else:
@@ -277,7 +281,7 @@ def _tool_use_out(block: ToolUseBlock) -> dict[str, Any]:
     return {**base, "input": dict(block.input)}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ToolResultBlock:
     """A tool's answer to one call.
 
@@ -308,16 +312,12 @@ class ToolResultBlock:
         return self.state != "success"
 
 
-_ToolResultDraft = draft_class(ToolResultBlock, "tool_use_id name content state")
-
-
+@fast_build(ToolResultBlock)
 def tool_result(
     tool_use_id: str, name: str, content: str | tuple[TextBlock | DataBlock, ...], state: ToolState = "success"
 ) -> ToolResultBlock:
     """Build a `ToolResultBlock` the fast way (the loop's)."""
-    block = _ToolResultDraft(tool_use_id, name, content, state)
-    block.__class__ = ToolResultBlock
-    return block
+    return ToolResultBlock(tool_use_id, name, content, state)
 
 
 ContentBlock: TypeAlias = TextBlock | ThinkingBlock | ToolUseBlock | ToolResultBlock | DataBlock
@@ -330,12 +330,17 @@ def _block_type(value: object) -> str | None:
 
 
 _WireBlock = Annotated[
-    Annotated[TextBlock, Tag("text")]
-    | Annotated[ThinkingBlock, Tag("thinking")]
-    | Annotated[ToolUseBlock, Tag("tool_use")]
-    | Annotated[ToolResultBlock, Tag("tool_result")]
-    | Annotated[DataBlock, Tag("data")],
-    Discriminator(_block_type),
+    ContentBlock,
+    TaggedBy(
+        _block_type,
+        {
+            "text": TextBlock,
+            "thinking": ThinkingBlock,
+            "tool_use": ToolUseBlock,
+            "tool_result": ToolResultBlock,
+            "data": DataBlock,
+        },
+    ),
 ]
 
 
@@ -351,7 +356,7 @@ def _fresh_id() -> str:
     return new_id("msg_")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Msg:
     """One message of a conversation.
 
@@ -427,11 +432,11 @@ class Msg:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the message as JSON-compatible data; `from_dict` reads it back."""
-        return _adapter().dump_python(self, mode="json", exclude_defaults=False)
+        return adapter_of(Msg).dump_python(self, mode="json", exclude_defaults=False)
 
     def to_json(self) -> str:
         """Return the message as JSON text."""
-        return _adapter().dump_json(self).decode()
+        return adapter_of(Msg).dump_json(self).decode()
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Msg:
@@ -441,7 +446,7 @@ class Msg:
             UsageError: The data is not a message; the text names each wrong field.
         """
         try:
-            return _adapter().validate_python(dict(data))
+            return adapter_of(Msg).validate_python(dict(data))
         except ValueError as error:
             raise UsageError(f"This is not a message: {error}") from error
 
@@ -449,19 +454,12 @@ class Msg:
     def from_json(cls, text: str | bytes) -> Msg:
         """Build a message from JSON text (see `from_dict`)."""
         try:
-            return _adapter().validate_json(text)
+            return adapter_of(Msg).validate_json(text)
         except ValueError as error:
             raise UsageError(f"This is not a message: {error}") from error
 
 
-@cache
-def _adapter() -> TypeAdapter[Msg]:
-    return TypeAdapter(Msg)
-
-
-_MsgDraft = draft_class(Msg, "role content name id metadata usage finish_reason")
-
-
+@fast_build(Msg)
 def message(
     role: Role,
     content: tuple[ContentBlock, ...],
@@ -471,12 +469,10 @@ def message(
     finish_reason: str | None = None,
 ) -> Msg:
     """Build a `Msg` the fast way (the loop's): the caller vouches for the content."""
-    msg = _MsgDraft(role, content, None, id, metadata, usage, finish_reason)
-    msg.__class__ = Msg
-    return msg
+    return Msg(role, content, None, id, metadata, usage, finish_reason)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Pending:
     """What a suspended call waits for.
 
@@ -505,7 +501,7 @@ class Pending:
             >>> Pending("t1", tool_use=ToolUseBlock("t1", "pay", {"euros": 40})).to_dict()["tool_use"]["name"]
             'pay'
         """
-        return cast("dict[str, Any]", _pending_adapter().dump_python(self, mode="json", fallback=str))
+        return cast("dict[str, Any]", adapter_of(Pending).dump_python(self, mode="json", fallback=str))
 
     @staticmethod
     def from_dict(data: Mapping[str, Any]) -> Pending:
@@ -515,7 +511,7 @@ class Pending:
             StoreError: The data is nothing that a call could wait for.
         """
         try:
-            return _pending_adapter().validate_python(data)
+            return adapter_of(Pending).validate_python(data)
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
             where = ".".join(str(part) for part in first["loc"]) or "the whole"
@@ -524,12 +520,7 @@ class Pending:
             ) from error
 
 
-@cache
-def _pending_adapter() -> TypeAdapter[Pending]:
-    return TypeAdapter(Pending)
-
-
-@dataclass(frozen=True, slots=True)
+@frozen
 class Reply(Msg):
     """The message that a call returns: a `Msg` that knows how the call ended.
 
@@ -589,12 +580,25 @@ class Reply(Msg):
     ) -> Reply:
         """Build the reply of a call (the loop's)."""
         said = (msg.role, msg.content, msg.name, msg.id, msg.metadata, usage, msg.finish_reason)
-        reply = _ReplyDraft(*said, outcome, run_id, pending, session_id)
-        reply.__class__ = Reply
-        return reply
+        return _reply(*said, outcome, run_id, pending, session_id)
 
 
-_ReplyDraft = draft_class(Reply, "role content name id metadata usage finish_reason outcome run_id pending session_id")
+_reply = maker(
+    Reply,
+    (
+        "role",
+        "content",
+        "name",
+        "id",
+        "metadata",
+        "usage",
+        "finish_reason",
+        "outcome",
+        "run_id",
+        "pending",
+        "session_id",
+    ),
+)
 
 
 def with_metadata(msg: Msg, **notes: Any) -> Msg:

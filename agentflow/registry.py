@@ -9,14 +9,13 @@ Rules:
 
 from __future__ import annotations
 
-import difflib
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast, overload
 
-from agentflow.errors import DuplicateNameError, NotRegisteredError
+from agentflow.errors import DuplicateNameError, NotRegisteredError, close_to
 
 __all__ = ["Named", "NamedRegistry"]
 
@@ -147,7 +146,7 @@ class NamedRegistry(Generic[T]):
 
     def _unknown(self, name: str) -> NotRegisteredError:
         known = self.names
-        return NotRegisteredError(self._kind, name, known, tuple(difflib.get_close_matches(str(name), known, 3)))
+        return NotRegisteredError(self._kind, name, known, close_to(str(name), known))
 
 
 def _caller() -> str:

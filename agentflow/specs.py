@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
+from dataclasses import fields, replace
+from typing import Any, Literal, Protocol, TypeAlias, cast, runtime_checkable
 
-from agentflow._slotted import draft_class
+from agentflow.errors import UsageError
 from agentflow.frozen import EMPTY, freeze
+from agentflow.values import field, frozen, maker
 
-__all__ = ["AnyTool", "Clock", "Lane", "ModelOptions", "ToolChoice", "ToolSpec", "Usage"]
+__all__ = [
+    "AnyTool",
+    "Clock",
+    "Lane",
+    "ModelOptions",
+    "ToolChoice",
+    "ToolSpec",
+    "Usage",
+    "checked_options",
+    "is_seconds",
+]
 
 Lane: TypeAlias = Literal["research", "read", "write"]
 """How a tool is scheduled in a round: research and read tools run in parallel, write tools one by one."""
@@ -18,7 +29,7 @@ ToolChoice: TypeAlias = Literal["auto", "none", "required"] | str
 """`"auto"`, `"none"`, `"required"`, or the name of the one tool that the model must call."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Usage:
     """What model calls consumed. Token counts are as the provider reports them; `cost` is in US dollars.
 
@@ -51,7 +62,7 @@ class Usage:
 
     def __add__(self, other: Usage) -> Usage:
         cost = self.cost if other.cost is None else other.cost if self.cost is None else self.cost + other.cost
-        total = _UsageDraft(
+        return _usage(
             self.input_tokens + other.input_tokens,
             self.output_tokens + other.output_tokens,
             self.cache_read_tokens + other.cache_read_tokens,
@@ -60,11 +71,9 @@ class Usage:
             cost,
             self.model_calls + other.model_calls,
         )
-        total.__class__ = Usage
-        return total
 
 
-_UsageDraft = draft_class(Usage)
+_usage = maker(Usage, tuple(f.name for f in fields(Usage)))
 
 
 class ToolSpec:
@@ -137,7 +146,7 @@ class AnyTool(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class ModelOptions:
     """Options of a model call; `None` is unset, and the nearer one wins (agent, then call, then hook).
 
@@ -170,7 +179,7 @@ class ModelOptions:
 
     def merge(self, nearer: ModelOptions | None) -> ModelOptions:
         """Return these options with what `nearer` sets laid over them; `extra` is merged key by key."""
-        if nearer is None or nearer == _UNSET:
+        if nearer is None or checked_options(nearer) == _UNSET:
             return self
         if self == _UNSET:
             return nearer
@@ -180,6 +189,38 @@ class ModelOptions:
         else:
             changes.pop("extra", None)
         return replace(self, **changes)
+
+
+def checked_options(given: object) -> ModelOptions:
+    """Return options that somebody gave, if they are such.
+
+    Raises:
+        UsageError: They are something else.
+
+    Example:
+        >>> checked_options({"temperature": 0.3})
+        Traceback (most recent call last):
+        agentflow.errors.UsageError: options={'temperature': 0.3} is a dict. Write options=ModelOptions(temperature=0.3).
+    """
+    if isinstance(given, ModelOptions):
+        return given
+    fix, kind = "", type(given).__name__
+    if isinstance(given, Mapping):
+        values = cast("Mapping[object, object]", given)
+        known = [f"{name}={value!r}" for name, value in values.items() if name in _OPTION_NAMES]
+        other = {name: value for name, value in values.items() if name not in _OPTION_NAMES}
+        fix = ", ".join([*known, f"extra={other!r}"] if other else known)
+    raise UsageError(f"options={given!r:.200} is a {kind}. Write options=ModelOptions({fix}).")
+
+
+def is_seconds(given: object) -> bool:
+    """Whether what somebody gave is a time limit in seconds: a number above 0.
+
+    Example:
+        >>> [is_seconds(value) for value in (0.5, 0, "1", True, float("nan"))]
+        [True, False, False, False, False]
+    """
+    return isinstance(given, int | float) and not isinstance(given, bool) and given > 0
 
 
 _OPTION_NAMES = tuple(f.name for f in fields(ModelOptions))

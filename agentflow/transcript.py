@@ -32,7 +32,7 @@ from agentflow.messages import (
     with_metadata,
 )
 
-__all__ = ["MessageView", "Transcript", "laid_behind", "legalise"]
+__all__ = ["MessageView", "Transcript", "check_injected", "laid_behind", "legalise"]
 
 
 class MessageView(Sequence[Msg]):
@@ -217,12 +217,11 @@ class Transcript:
         if role != "assistant":
             legal = "results are stored with close_round" if role == "tool" else "it is laid in front of requests"
             raise TranscriptError(f"A {role} message cannot be appended to a conversation: {legal}.")
+        uses: tuple[ToolUseBlock, ...] = ()
         for block in msg.content:
             if type(block) is ToolUseBlock:
                 uses = msg.tool_uses
                 break
-        else:
-            uses = ()
         if self._open:
             if uses:
                 raise TranscriptError(
@@ -231,16 +230,27 @@ class Transcript:
             self._waiting.append((len(self._open), msg))
             return False
         if uses:
-            ids = {use.id for use in uses}
-            if len(ids) < len(uses) or not self.used_ids.isdisjoint(ids):
-                raise TranscriptError(
-                    f"Tool-use ids must be unique in a conversation; repeated: "
-                    f"{sorted(i for i in ids if i in self.used_ids) or sorted(u.id for u in uses)}."
-                )
-            self.used_ids |= ids
+            used = self.used_ids
+            if uses[0].id in used or len(uses) > 1:
+                self.check_uses(uses)
+            for use in uses:
+                used.add(use.id)
             self._open = uses
         self._messages.append(msg)
         return True
+
+    def check_uses(self, uses: Sequence[ToolUseBlock]) -> None:
+        """Refuse tool calls that could not be stored.
+
+        Raises:
+            TranscriptError: An id is used already.
+        """
+        ids = {use.id for use in uses}
+        if len(ids) < len(uses) or not self.used_ids.isdisjoint(ids):
+            raise TranscriptError(
+                f"Tool-use ids must be unique in a conversation; repeated: "
+                f"{sorted(i for i in ids if i in self.used_ids) or sorted(u.id for u in uses)}."
+            )
 
     def inject(self, msg: Msg, at: int | None = None) -> bool:
         """Store a message at the first legal place.
@@ -252,11 +262,7 @@ class Transcript:
         Returns:
             Whether it was stored at once.
         """
-        if msg.role not in ("user", "assistant") or msg.tool_uses:
-            raise TranscriptError(
-                f"Only user messages and assistant messages without tool calls can be injected, not {msg.role} with "
-                f"{len(msg.tool_uses)} calls. Instructions: inject a user message, or edit PreReasoning.input_messages."
-            )
+        check_injected(msg)
         if self._open:
             self._waiting.append((len(self._open) if at is None else at, msg))
             return False
@@ -280,22 +286,12 @@ class Transcript:
         Raises:
             TranscriptError: No round is open, or results are missing, repeated or unknown.
         """
-        open_round = self._open
-        if not open_round:
-            raise TranscriptError(
-                f"Results {[r.tool_use_id for r in results]} answer no open call: the last message asks for no tools."
-            )
-        if len(open_round) == 1 and len(results) == 1 and results[0].tool_use_id == open_round[0].id:
+        self.check_round(results)
+        if len(results) == 1:
             ordered = tuple(results)
         else:
             by_id = {result.tool_use_id: result for result in results}
-            wanted = [use.id for use in open_round]
-            if len(by_id) != len(results) or set(by_id) != set(wanted):
-                raise TranscriptError(
-                    f"A round closes with exactly one result for each of {wanted}; got "
-                    f"{[result.tool_use_id for result in results]}."
-                )
-            ordered = tuple([by_id[i] for i in wanted])
+            ordered = tuple([by_id[use.id] for use in self._open])
         msg = message("tool", ordered, fresh_id("msg_") if id is None else id)
         self._messages.append(msg)
         self._open = ()
@@ -306,6 +302,22 @@ class Transcript:
         self._waiting = []
         self._messages.extend(landed)
         return msg, landed
+
+    def check_round(self, results: Sequence[ToolResultBlock]) -> None:
+        """Refuse results that do not answer the open round.
+
+        Raises:
+            TranscriptError: No round is open, or results are missing, repeated or unknown.
+        """
+        open_round = self._open
+        if len(open_round) == 1 and len(results) == 1 and results[0].tool_use_id == open_round[0].id:
+            return
+        given = [result.tool_use_id for result in results]
+        if not open_round:
+            raise TranscriptError(f"Results {given} answer no open call: the last message asks for no tools.")
+        wanted = [use.id for use in open_round]
+        if sorted(given) != sorted(wanted):
+            raise TranscriptError(f"A round closes with exactly one result for each of {wanted}; got {given}.")
 
     @property
     def waiting(self) -> tuple[Msg, ...]:
@@ -320,6 +332,19 @@ class Transcript:
         copy._waiting = list(self._waiting)
         copy.used_ids = set(self.used_ids)
         return copy
+
+
+def check_injected(msg: Msg) -> None:
+    """Refuse a message that cannot join a conversation from aside.
+
+    Raises:
+        TranscriptError: It asks for tools, answers them, or is an instruction.
+    """
+    if msg.role not in ("user", "assistant") or msg.tool_uses:
+        raise TranscriptError(
+            f"Only user messages and assistant messages without tool calls can be injected, not {msg.role} with "
+            f"{len(msg.tool_uses)} calls. Instructions: inject a user message, or edit PreReasoning.input_messages."
+        )
 
 
 def _call_index(entry: tuple[int, Msg]) -> int:

@@ -13,15 +13,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from agentflow.messages import Msg
+from agentflow.values import frozen
 
-__all__ = ["Again", "Answer", "Approve", "Decided", "Deny", "Recover", "Resolution", "Stop", "Suspend", "Verdict"]
+__all__ = [
+    "Again",
+    "Answer",
+    "AnyVerdict",
+    "Approve",
+    "Decided",
+    "Deny",
+    "Recover",
+    "Resolution",
+    "Stop",
+    "Suspend",
+    "Verdict",
+]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Deny:
     """The work behind the event must not happen.
 
@@ -32,7 +44,7 @@ class Deny:
     reason: str = "denied"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Answer:
     """The work behind the event need not happen: here is what it would have given.
 
@@ -44,7 +56,7 @@ class Answer:
     value: Any
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Again:
     """The model's reply is not accepted: it is asked again, with these messages after the rejected reply.
 
@@ -55,7 +67,7 @@ class Again:
     messages: str | Msg | Sequence[Msg] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Stop:
     """The call ends at the next legal place, with this reason as its answer.
 
@@ -66,7 +78,7 @@ class Stop:
     reason: str = "stopped"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Suspend:
     """The call ends and waits for somebody outside; `agent.resume` continues it.
 
@@ -77,7 +89,7 @@ class Suspend:
     request: Any = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Recover:
     """A fatal error is made good.
 
@@ -89,7 +101,7 @@ class Recover:
     value: Any = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Approve:
     """A person allows a suspended tool call.
 
@@ -103,11 +115,14 @@ class Approve:
 Verdict: TypeAlias = Deny | Answer | Again | Stop | Suspend | Recover
 """What a hook may return besides the event."""
 
+AnyVerdict: TypeAlias = Verdict | Approve
+"""What hooks and people say; all of it can be written down (`agentflow.codec.verdict_to_dict`)."""
+
 Resolution: TypeAlias = Approve | Deny | Answer
 """What a suspended tool call is resumed with."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Decided:
     """What an event's chain decided, readable on the sealed event.
 

@@ -2,7 +2,7 @@
 
 Rules:
 
-1. Both sides use the same model object, the same chunks, the same tool function; the model does no work of its own.
+1. Both sides use the same model object and the same tool function; the model builds its chunks anew, as an adapter does.
 2. The loops leave nothing out that a working program needs: they join text, gather tool calls by index from fragments,
    validate arguments with pydantic, answer unknown tools and wrong arguments, keep the whole conversation, and stop at
    a limit. They have no hooks, sessions, cancellation rules, usage or ids: that is what the difference pays for.
@@ -53,8 +53,16 @@ def tool_reply(round_number: int, name: str = "add", calls: int = 1) -> tuple[Mo
     return (ModelChunk(tool_uses=tuple(deltas), finish_reason="tool_calls"),)
 
 
+def _anew(chunk: ModelChunk) -> ModelChunk:
+    """The chunk built once more, as an adapter builds each from what it reads."""
+    deltas = chunk.tool_uses
+    if deltas:
+        deltas = tuple([ToolUseDelta(d.index, d.id, d.name, d.arguments) for d in deltas])
+    return ModelChunk(chunk.text, tool_uses=deltas, finish_reason=chunk.finish_reason)
+
+
 class Script:
-    """A model that gives its replies in turn, over and over; it looks at nothing and waits for nothing."""
+    """A model that gives its replies in turn, over and over; it builds their chunks, and waits for nothing."""
 
     name = "script"
 
@@ -67,7 +75,7 @@ class Script:
         reply = self._replies[self._next]
         self._next = (self._next + 1) % len(self._replies)
         for chunk in reply:
-            yield chunk
+            yield _anew(chunk)
 
 
 class WaitingScript:
@@ -84,7 +92,7 @@ class WaitingScript:
         reply = self._replies[len(messages) // 2]
         await asyncio.sleep(0.001)
         for chunk in reply:
-            yield chunk
+            yield _anew(chunk)
 
 
 class Chunks:
@@ -93,14 +101,12 @@ class Chunks:
     name = "chunks"
 
     def __init__(self, count: int) -> None:
-        self._chunk = ModelChunk("word ")
         self._count = count
 
     async def stream(self, request: object) -> AsyncIterator[ModelChunk]:
         """Yield the chunks."""
-        chunk = self._chunk
         for _ in range(self._count):
-            yield chunk
+            yield ModelChunk("word ")
 
 
 async def add(a: int, b: int) -> str:

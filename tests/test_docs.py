@@ -31,7 +31,7 @@ import reactivex
 
 import agentflow
 import agentflow.testing
-from agentflow import Agent, Flux, Hook, Mono, tool
+from agentflow import Agent, Flux, Hook, HookEvent, HookResult, Mono, tool
 from agentflow.testing import ScriptedModel
 
 if TYPE_CHECKING:
@@ -175,6 +175,9 @@ def props() -> dict[str, Any]:
 
     class Guard(Hook):
         """Lets everything pass."""
+
+        def on_event(self, event: HookEvent) -> HookResult:
+            return event
 
     async def fetch_name() -> str:
         return "Ada"

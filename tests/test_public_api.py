@@ -6,10 +6,12 @@ import dataclasses
 import importlib
 import inspect
 import pkgutil
+import typing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import agentflow
+import agentflow.facts
 import agentflow.testing
 
 if TYPE_CHECKING:
@@ -186,6 +188,26 @@ TESTING = [
 ]
 """What `from agentflow.testing import ...` offers."""
 
+FACTS = [
+    "CallClosed",
+    "CallOpened",
+    "CallResumed",
+    "Compacted",
+    "Fact",
+    "Injected",
+    "ModelRecord",
+    "Reasoned",
+    "RoundClosed",
+    "RoundSuspended",
+    "SessionBegan",
+    "StateKept",
+    "ToolDecided",
+    "ToolFinished",
+    "ToolStarted",
+    "TurnRecord",
+]
+"""What `from agentflow.facts import ...` offers to those who write a store or read one."""
+
 ALIASES = {
     "ContentBlock",
     "FindingKind",
@@ -225,6 +247,15 @@ def test_the_public_names_are_these() -> None:
 def test_the_testing_kit_offers_these() -> None:
     """The same for the testing kit, which is part of the product."""
     assert sorted(set(agentflow.testing.__all__)) == TESTING
+
+
+def test_the_facts_are_public() -> None:
+    """Facts stand in a module of their own; each is a named tuple with a docstring, and `Fact` is all that are stored."""
+    assert agentflow.facts.__all__ == FACTS
+    stored = {kind.__name__ for kind in typing.get_args(agentflow.facts.Fact)}
+    assert stored == set(FACTS) - {"Fact", "ModelRecord", "TurnRecord"}
+    bare = [name for name in stored if (getattr(agentflow.facts, name).__doc__ or "").startswith(f"{name}(")]
+    assert bare == []
 
 
 def test_every_public_name_exists_and_comes_from_a_module_of_ours() -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeVar, Unpack, overload
+from typing import Any, TypeVar, Unpack, cast, overload
 from weakref import WeakKeyDictionary
 
 from pydantic_core import to_json
@@ -25,19 +25,28 @@ from agentflow.agent.peers import QueueingAgent, asking_tool
 from agentflow.agent.queue import check_limit
 from agentflow.agent.registration import HookSource, ToolSource, hooks_of, tools_of
 from agentflow.agent.registry import AgentRegistry, default_agents
+from agentflow.agent.sessions import HELD, Sessions
 from agentflow.context import RunContext, find_dep
 from agentflow.errors import ShutdownError, ToolError, UsageError
-from agentflow.events import HookEvent
+from agentflow.events import Event, HookEvent
 from agentflow.hooks.chain import HookSet
 from agentflow.hooks.defaults import default_hooks
-from agentflow.hooks.functions import EventName, HookOptions, event_named, named_hook
+from agentflow.hooks.functions import EventName, FunctionHook, HookOptions, kinds_of, named_hook
 from agentflow.hooks.hook import Hook
-from agentflow.hooks.scope import ProcessHooks, process_hooks
-from agentflow.ids import inner_session_id
+from agentflow.hooks.scope import ProcessHooks, Registered, process_hooks, whole
+from agentflow.ids import inner_session_id, inside
 from agentflow.ids import new_id as fresh_id
 from agentflow.loop.driver import Run
 from agentflow.loop.machine import State
-from agentflow.loop.run import LoopConfig, OnUnknownOutcome, RunBase, ToolSuspended, TurnPlace, current_turn
+from agentflow.loop.run import (
+    LoopConfig,
+    OnUnknownOutcome,
+    RunBase,
+    ToolSuspended,
+    TurnPlace,
+    current_turn,
+    refuse_waiting_for_itself,
+)
 from agentflow.loop.saved import found_by_name, read_json
 from agentflow.loop.schedule import ToolSchedule
 from agentflow.loop.session import Session
@@ -48,13 +57,16 @@ from agentflow.ports.clock import SystemClock
 from agentflow.ports.model import Model
 from agentflow.ports.store import SessionInfo, SessionStore, Store
 from agentflow.reactive import CallMono, Flux
-from agentflow.specs import Clock, ModelOptions, Usage
+from agentflow.specs import Clock, ModelOptions, Usage, checked_options
+from agentflow.tools.checks import ToolType, strictest
 from agentflow.tools.registry import ToolRegistry
 from agentflow.tools.tool import Tool, tool
 
 __all__ = ["Agent", "AgentFlux"]
 
 _UNSET = ModelOptions()
+_DEFAULT_HOOKS = default_hooks()
+E = TypeVar("E", bound=Event)
 F = TypeVar("F", bound="Callable[..., Any]")
 _CLOCK: Clock = SystemClock()
 
@@ -105,7 +117,7 @@ class Agent(QueueingAgent):
         description: str = "",
         tools: Iterable[ToolSource] = (),
         hooks: HookSource = (),
-        default_hooks: Iterable[Hook] = default_hooks(),
+        default_hooks: HookSource = _DEFAULT_HOOKS,
         options: ModelOptions | None = None,
         max_iterations: int = 25,
         schedule: ToolSchedule = ToolSchedule.BY_TYPE,
@@ -130,10 +142,11 @@ class Agent(QueueingAgent):
             raise UsageError(f"Agent {name!r}: on_unknown_outcome={on_unknown_outcome!r}; it is 'tell' or 'suspend'.")
         check_limit(name, queue_limit)
         given = hooks_of(hooks)
+        standing = _DEFAULT_HOOKS if default_hooks is _DEFAULT_HOOKS else hooks_of(default_hooks)
         from_hooks = [made for hook in given if type(hook).tools is not Hook.tools for made in hook.tools()]
         resolved = tools_of((*tools, *from_hooks))
         specs = tuple([t.spec for t in resolved.values()])
-        self._own_hooks = HookSet((*default_hooks, *given))
+        self._own_hooks = HookSet((*standing, *given))
         self._process_seen: tuple[Hook, ...] = ()
         self._agents = agents
         self._queue_limit = queue_limit
@@ -149,7 +162,7 @@ class Agent(QueueingAgent):
             resolved,
             specs,
             (),
-            options or _UNSET,
+            _UNSET if options is None else checked_options(options),
             max_iterations,
             schedule,
             clock,
@@ -159,8 +172,8 @@ class Agent(QueueingAgent):
             on_unknown_outcome,
         )
         self._implicit: Session | None = None
-        self._sessions: dict[str, Session] = {}
-        self._waiting: dict[str, Session] = {}
+        # Not a method of this: an agent that is dropped would wait for the collector.
+        self._sessions = Sessions(partial(Session, store=store, new_id=new_id), None if store is None else HELD)
 
     @staticmethod
     def builder() -> AgentBuilder[Agent]:
@@ -214,6 +227,7 @@ class Agent(QueueingAgent):
             session: An id or a session; the agent's implicit conversation by default.
             options: Laid over the agent's.
             timeout: Seconds for the whole call, the reader's time included; waiting for the session does not count.
+                Hooks of `CallEnded` have as long again.
             deps: What tools and hooks may ask for by type: an object, a list of objects, or a mapping by type.
             hooks: Added for this call, behind the agent's of the same priority.
 
@@ -326,7 +340,7 @@ class Agent(QueueingAgent):
         if timeout is not None:
             check_timeout(timeout)
         if not chosen.try_acquire():
-            await chosen.acquire(self.name)
+            await self._acquire(chosen)
         run = self._opened(chosen, messages, options, timeout, deps, extra, None, False)
         return self._settled(chosen, await run.execute())
 
@@ -347,8 +361,14 @@ class Agent(QueueingAgent):
         if timeout is not None:
             check_timeout(timeout)
         if not chosen.try_acquire():
-            await chosen.acquire(self.name)
+            await self._acquire(chosen)
         return self._opened(chosen, messages, options, timeout, deps, extra, reader, children)
+
+    async def _acquire(self, session: Session) -> None:
+        """Wait for a session's turn, where that comes."""
+        if not session.implicit and not session.closing:
+            refuse_waiting_for_itself(session, self.name)
+        await session.acquire(self.name)
 
     def _opened(
         self,
@@ -385,12 +405,12 @@ class Agent(QueueingAgent):
         reader: Port | None,
         children: bool = False,
     ) -> Run:
-        chosen = self._waiting.get(session) if isinstance(session, str) else None
+        chosen = self._sessions.waiting(session) if isinstance(session, str) else None
         if chosen is None:
             chosen = self._session_of(session)
         extra = hooks_of(hooks) if hooks else ()
         check_timeout(timeout)
-        await chosen.acquire(self.name)
+        await self._acquire(chosen)
         try:
             self._check_open(chosen)
             machine = chosen.machine
@@ -438,8 +458,8 @@ class Agent(QueueingAgent):
         config = self.config
         if deps is None and parent is not None:
             deps = parent.deps
-        for kind in config.dep_types:
-            find_dep(deps, kind)
+        for parameter, kind in config.dep_types:
+            find_dep(deps, kind, parameter)
         merged = config.options if options is None else config.options.merge(options)
         run = Run(config, hooks, session, run_id, merged, deps, timeout, source, parent, reader, children)
         if place is not None and parent is not None and reader is None:
@@ -449,10 +469,10 @@ class Agent(QueueingAgent):
 
     def _prepare(self) -> None:
         """Build what tools need (schemas, validators), once, at the first call."""
-        deps: dict[type, None] = {}
+        deps: dict[tuple[str, type], None] = {}
         for made in self.config.tools.values():
             made.prepare()
-            deps.update(dict.fromkeys(made.dep_types))
+            deps.update(dict.fromkeys(made.dep_types.items()))
         if deps:
             object.__setattr__(self.config, "dep_types", tuple(deps))
         self._prepared = True
@@ -460,18 +480,38 @@ class Agent(QueueingAgent):
     # ---- sessions
 
     def session(self, id: str | None = None) -> Session:  # noqa: A002 - the contract's word
-        """The session of an id; the implicit one without. It is made when first asked for."""
+        """The session of an id; the implicit one without. It is made when first asked for.
+
+        With a store, what it holds is known when it has been loaded: by a call, or by `await agent.history(id)`. An agent with
+        a store holds the 256 named sessions that were used last (those that run a call, and those that wait for a decision,
+        besides); others are loaded when they are asked for again.
+        """
         if id is None:
             if self._implicit is None:
                 self._implicit = Session(self.name, store=self._store, implicit=True, new_id=self.config.new_id)
             return self._implicit
-        found = self._sessions.get(id)
-        if found is None:
-            found = self._waiting.get(id)
-        if found is None:  # `setdefault`: two threads that ask at once get one session
-            made = Session(id, store=self._store, new_id=self.config.new_id)
-            found = self._sessions.setdefault(id, made)
-        return found
+        return self._sessions.get(id)
+
+    async def history(self, session: str | Session | None = None) -> tuple[Msg, ...]:
+        """A session's conversation as it is stored; it is loaded, so that `agent.session(id)` knows it too.
+
+        While a call runs on it, it is what this call knows of.
+
+        Args:
+            session: An id or a session; the implicit one by default.
+
+        Raises:
+            StoreError: It cannot be read.
+
+        Example:
+            >>> store = MemoryStore()
+            >>> await Agent("a", ScriptedModel(["Hello Ada."]), store=store).call("I am Ada.", session="ada")
+            >>> [msg.text for msg in await Agent("a", ScriptedModel([]), store=store).history("ada")]
+            ['I am Ada.', 'Hello Ada.']
+        """
+        chosen = self._session_of(session)
+        await chosen.load()
+        return tuple(chosen.messages)
 
     def forget(self, id: str) -> bool:  # noqa: A002
         """Let go of a session's place in memory; what a store keeps of it stays, and is loaded when it is asked for again.
@@ -482,21 +522,19 @@ class Agent(QueueingAgent):
         Raises:
             UsageError: A call is running on it.
         """
-        found = self._sessions.get(id, self._waiting.get(id))
+        found = self._sessions.find(id)
         if found is not None and found.busy:
             raise UsageError(
                 f"Session {id!r} of agent {self.name!r} is running a call; it can be forgotten when that has ended."
             )
-        self._sessions.pop(id, None)
-        self._waiting.pop(id, None)
-        return found is not None
+        return self._sessions.forget(id)
 
     def _settled(self, session: Session, reply: Reply) -> Reply:
         """Keep a session that waits for a decision under its id, whoever made it, until it has got it."""
         if reply.outcome == "suspended":
-            self._waiting[session.id] = session
-        elif self._waiting:
-            self._waiting.pop(session.id, None)
+            self._sessions.suspended(session)
+        else:
+            self._sessions.settled(session.id)
         return reply
 
     def _session_of(self, session: str | Session | None) -> Session:
@@ -509,14 +547,13 @@ class Agent(QueueingAgent):
     def interrupt(self, session: str | Session | None = None, reason: str = "interrupted") -> bool:
         """End the call that runs on a session, at once: its reply's outcome is `interrupted`.
 
+        A call that waits for its session to be loaded is ended as soon as it begins, before it asks a model.
+
         Returns:
-            Whether a call was running.
+            Whether there was a call.
         """
-        found = self._sessions.get(session) if isinstance(session, str) else self._session_of(session)
-        if found is None or found.run is None:
-            return False
-        found.run.interrupt(reason)
-        return True
+        found = self._sessions.find(session) if isinstance(session, str) else self._session_of(session)
+        return found is not None and found.interrupt(reason)
 
     async def unfinished(self) -> list[SessionInfo]:
         """The sessions of its store that hold a call which a crash or a shutdown has cut: `resume` each.
@@ -532,13 +569,8 @@ class Agent(QueueingAgent):
         if not isinstance(store, SessionStore):
             return []
         found = await store.sessions()
-        open_ids = {info.id for info in found if info.status != "idle"}
-        here = {session.id for session in (*self._sessions.values(), *filter(None, [self._implicit])) if session.busy}
-
-        def within(id: str) -> bool:  # noqa: A002
-            parts = id.split("/")
-            return any("/".join(parts[:n]) in open_ids for n in range(1, len(parts)))
-
+        within = inside([info.id for info in found if info.status != "idle"])
+        here = {session.id for session in (*self._sessions, *filter(None, [self._implicit])) if session.busy}
         return [info for info in found if info.status == "unfinished" and info.id not in here and not within(info.id)]
 
     # ---- hooks at run time
@@ -548,12 +580,16 @@ class Agent(QueueingAgent):
         self, event: EventName, function: Callable[[Any], Any], **options: Unpack[HookOptions]
     ) -> DisposableBase: ...
     @overload
-    def on(self, event: EventName, function: None = None, **options: Unpack[HookOptions]) -> Callable[[F], F]: ...
-    def on(self, event: EventName, function: Any = None, **options: Unpack[HookOptions]) -> Any:
-        """Add a function for an event's name; calls that begin later have it. It may be called from any thread.
+    def on(self, event: type[E], function: Callable[[E], Any], **options: Unpack[HookOptions]) -> DisposableBase: ...
+    @overload
+    def on(
+        self, event: EventName | type[Event], function: None = None, **options: Unpack[HookOptions]
+    ) -> Callable[[F], F]: ...
+    def on(self, event: EventName | type[Event], function: Any = None, **options: Unpack[HookOptions]) -> Any:
+        """Add a function for an event; calls that begin later have it. It may be called from any thread.
 
         Args:
-            event: One of the nine names of function hooks.
+            event: An event class, or one of the nine names of function hooks.
             function: The function; without it, a decorator is returned.
             options: As in `agentflow.on`: `priority`, `tools`, `timeout` and so on.
 
@@ -561,45 +597,63 @@ class Agent(QueueingAgent):
             A disposable that takes it off; without `function`, a decorator.
 
         Raises:
-            UsageError: The name, the function or an option cannot be used.
+            UsageError: The event, the function or an option cannot be used.
 
         Example:
             >>> agent.on("after_llm", print).dispose()
-            >>> @agent.on("before_each_tool", tools=["delete_*"])
+            >>> @agent.on(PreActing, tools=["delete_*"])
             ... def log(event): ...
         """
         if function is None:
-            event_named(event)
+            kinds_of(event)
 
             def decorate(function: F) -> F:
-                self.on(event, function, **options)
+                self.on(cast("Any", event), function, **options)
                 return function
 
             return decorate
         hook = named_hook(event, function, **options)
         with self._swapping:  # threads may register at once
             self._own_hooks = self._own_hooks.with_hooks([hook])
-        return _Registered(self, hook)
+        return Registered((hook,), self.remove_hook)
 
-    def off(self, event: EventName, function: Callable[[Any], Any]) -> bool:
-        """Take off a function that `on` has added.
+    def off(self, event: EventName | type[Event], function: Callable[[Any], Any]) -> bool:
+        """Take a function off an event.
+
+        Args:
+            event: An event class, or one of the nine names.
+            function: What `on` was given, or what a decorator such as `@after_llm` made of it.
 
         Returns:
             Whether it was there.
+
+        Raises:
+            UsageError: There is no such event, or the function is one hook for other events too.
         """
-        kind = event_named(event)
+        kinds = kinds_of(event)
+        plain = _handler(function)
         with self._swapping:
             for hook in self._own_hooks:
-                if _is_handler(hook, function, kind):
-                    self._own_hooks = self._own_hooks.without(hook)
+                if not isinstance(hook, FunctionHook) or _handler(cast("Hook", hook)) != plain:
+                    continue
+                if hook.events == kinds:
+                    self._own_hooks = self._own_hooks.without(cast("Hook", hook))
                     return True
+                if set(kinds) & set(hook.events or ()):
+                    raise UsageError(
+                        f"Hook {hook.name!r} of agent {self.name!r} is one hook for "
+                        f"{' and '.join(kind.__name__ for kind in hook.events or ())}, so it cannot be taken off one of "
+                        "them. Take it off all: agent.remove_hook(hook)."
+                    )
         return False
 
-    def remove_hook(self, hook: Hook) -> None:
-        """Take a hook off; runs that have begun keep it."""
+    def remove_hook(self, hook: Hook) -> bool:
+        """Take a hook off; runs that have begun keep it. Returns whether it was there."""
         with self._swapping:
-            for one in (*getattr(hook, "also", ()), hook):  # with those that decorators below have made
+            before = self._own_hooks
+            for one in whole(hook):
                 self._own_hooks = self._own_hooks.without(one)
+            return len(self._own_hooks) < len(before)
 
     # ---- copies and data
 
@@ -695,12 +749,23 @@ class Agent(QueueingAgent):
 
     # ---- being a tool
 
-    def as_tool(self, name: str | None = None, description: str | None = None) -> Tool[..., Any]:
+    def as_tool(
+        self,
+        name: str | None = None,
+        description: str | None = None,
+        *,
+        type: ToolType | str | None = None,  # noqa: A002
+    ) -> Tool[..., Any]:
         """This agent as a tool of another: each use is a call in a fresh session, billed to the caller.
 
         Args:
             name: The tool's name; the agent's by default.
             description: What the calling model is told; the agent's description by default.
+            type: What a round takes it for. By default the strictest of its own tools: `"write"` where one of them writes, else
+                `"read"` where one reads, else `"research"`. So agents that only look things up run side by side.
+
+        Raises:
+            UsageError: The name or the type cannot be one.
         """
         agent = self
 
@@ -710,7 +775,13 @@ class Agent(QueueingAgent):
         about = description or self.description or f"Ask the agent {self.name}."
         _asked[ask] = self.config.tools
         # Idempotent: after a crash it is entered again, where it was.
-        return tool(name=name or self.name, description=about, timeout=None, idempotent=True)(found_by_name(ask))
+        return tool(
+            name=name or self.name,
+            description=about,
+            type=strictest(self.config.tools.values()) if type is None else type,
+            timeout=None,
+            idempotent=True,
+        )(found_by_name(ask))
 
     async def answer(self, message: str) -> str:
         """What `as_tool` does: a call in a fresh session.
@@ -737,7 +808,7 @@ class Agent(QueueingAgent):
         else:
             reply = await self._asked_again(message, session, place)
         if reply.outcome == "suspended":
-            self._waiting.pop(session.id, None)  # the caller keeps it, and is resumed
+            self._sessions.settled(session.id)  # the caller keeps it, and is resumed
             caller.keep_inner(place.use.id, session)
             raise ToolSuspended(self.name, reply.pending)
         return self._answered(reply)
@@ -751,7 +822,7 @@ class Agent(QueueingAgent):
             waits = [waits.id for waits in session.pending if waits.kind != "parked"]
             decided = place.inner
             if decided is None or any(key not in decided for key in waits):  # nobody has been asked yet
-                last = Msg.assistant("") if machine.final is None else machine.final
+                last = Msg.assistant("", id=self.config.new_id("msg_")) if machine.final is None else machine.final
                 return Reply.of(last, "suspended", machine.run_id, Usage(), session.pending, session.id)
             return await self.resume(session, {key: decided[key] for key in waits})
         if machine.next() != "input":
@@ -780,17 +851,5 @@ def _tools_behind(tool: Tool[..., Any]) -> Mapping[str, Tool[..., Any]] | None:
     return _asked.get(tool.function)
 
 
-class _Registered(DisposableBase):
-    """Takes a hook off its agent when disposed."""
-
-    def __init__(self, agent: Agent, hook: Hook) -> None:
-        self._agent = agent
-        self._hook = hook
-
-    def dispose(self) -> None:
-        """Take the hook off."""
-        self._agent.remove_hook(self._hook)
-
-
-def _is_handler(hook: Hook, function: Callable[[Any], Any], kind: type) -> bool:
-    return getattr(hook, "handler", None) == function and hook.events == (kind,)
+def _handler(function: object) -> object:
+    return cast("FunctionHook[Any]", function).handler if isinstance(function, FunctionHook) else function

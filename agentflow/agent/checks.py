@@ -9,6 +9,7 @@ from agentflow.context import as_messages
 from agentflow.errors import SuspendedError, ToolArgumentError, UsageError
 from agentflow.loop.session import Session
 from agentflow.messages import Msg, Pending, ToolUseBlock, message, text_block
+from agentflow.specs import is_seconds
 from agentflow.tools.tool import Tool
 from agentflow.verdicts import Answer, Approve, Deny, Resolution
 
@@ -53,8 +54,8 @@ def input_of(given: Any, new_id: Callable[[str], str]) -> tuple[Msg, ...]:
 
 def check_timeout(timeout: float | None) -> None:
     """Refuse a limit that is none."""
-    if timeout is not None and not timeout > 0:
-        raise UsageError(f"timeout={timeout}: it is seconds and must be above 0.")
+    if timeout is not None and not is_seconds(timeout):
+        raise UsageError(f"timeout={timeout!r}: it is seconds (a number above 0), or None for no limit.")
 
 
 def decisions_of(session: Session, decisions: Decisions) -> Mapping[str, Resolution]:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from typing import Any, Final, Literal, NotRequired, Protocol, TypeVar
 
-from pydantic import ConfigDict, with_config
 from typing_extensions import TypedDict
 
 from agentflow.agent.queue import TurnQueue
@@ -23,6 +22,7 @@ from agentflow.ports.model import Model
 from agentflow.specs import ModelOptions
 from agentflow.tools.registry import ToolRegistry
 from agentflow.tools.tool import Tool
+from agentflow.validation import closed
 
 __all__ = ["agent_from_dict", "agent_to_dict"]
 
@@ -46,13 +46,13 @@ class Definable(Protocol):
         ...
 
 
-@with_config(ConfigDict(extra="forbid"))
+@closed
 class _ScheduleData(TypedDict):
     policy: Literal["by_type", "in_call_order", "sequential", "parallel"]
     max_concurrency: int
 
 
-@with_config(ConfigDict(extra="forbid"))
+@closed
 class _AgentData(TypedDict):
     format: Literal["agentflow.agent"]
     version: int

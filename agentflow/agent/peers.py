@@ -62,9 +62,9 @@ class QueueingAgent(ABC):
         """Put a turn into the agent's queue: short for `agent.queue.put`."""
         return self.queue.put(turn, wait=wait)
 
-    def run(self, *, deps: object = None) -> Flux[tuple[Turn[Any], Any]]:
+    def run(self, *, deps: object = None, wait: bool = False) -> Flux[tuple[Turn[Any], Any]]:
         """Run the queue: `async for turn, value in agent.run()`. See `TurnQueue.run`."""
-        return self.queue.run(deps=deps)
+        return self.queue.run(deps=deps, wait=wait)
 
     async def send(self, to: str, turn: Turn[T], *, wait: bool = True) -> Receipt[T]:
         """Put a turn into another agent's queue, and wake that agent up if nobody runs it.

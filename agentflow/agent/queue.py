@@ -6,26 +6,35 @@ Rules:
 2. `run()` ends when the queue is empty, when a completion check returned True, or with the error of a turn, after that
    turn's events; the rest stays for the next `run()`.
 3. `pause` and `resume` act between turns. A turn that has begun goes on.
-4. A full queue makes `put` wait. What a running turn puts into its own queue never waits: it would wait for itself.
-5. One runs it at a time: whoever iterates `run()`, or else the task that a sent turn wakes up.
+4. A full queue makes `put` wait. Where the wait would never end (a running turn, the task that iterates `run()`) it raises.
+5. One runs it at a time: whoever iterates `run()`, or else the worker of an event loop that a turn was sent from.
+6. A turn of a single value is over, and its receipt settled, before the value is handed out.
+7. A sender who takes a turn back ends that turn, and nothing else.
 """
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
-from contextvars import copy_context
-from typing import Any, Literal, Protocol, TypeVar, cast
+from contextvars import Context, ContextVar, copy_context
+from typing import Any, Final, Literal, Protocol, TypeVar, cast
 
 from loguru import logger
-from pydantic import ConfigDict, with_config
 from typing_extensions import TypedDict
 
 from agentflow.agent.receipt import Receipt, check_ends, inside, waits_for
+from agentflow.agent.workers import Workers
 from agentflow.bell import Bell
-from agentflow.errors import NeverEndsError, QueueFullError, SafeExecutionError, TurnDeniedError, UsageError
+from agentflow.errors import (
+    NeverEndsError,
+    QueueFullError,
+    SafeExecutionError,
+    ScriptError,
+    TurnDeniedError,
+    UsageError,
+)
 from agentflow.events import HookEvent, Paused, PostPut, PrePut, Resumed, TurnValue
 from agentflow.fair_lock import FairLock
 from agentflow.hooks.chain import HookSet
@@ -40,11 +49,25 @@ from agentflow.loop.turn_run import TurnRun, make_host, make_run, run_turn
 from agentflow.reactive import Flux
 from agentflow.tools.checks import ToolType
 from agentflow.tools.tool import Tool
+from agentflow.validation import closed
 from agentflow.verdicts import Deny
 
 __all__ = ["TurnQueue"]
 
 T = TypeVar("T")
+TAKEN_BACK: Final = "its sender took it back"
+_loops: ContextVar[tuple[object, ...]] = ContextVar("agentflow_run_loops", default=())
+"""The loops over `run()` in whose body the code running here was begun."""
+
+
+def _nobodys() -> Context:
+    """The context of a worker: whoever sent a turn is noted with it; the task itself is nobody's."""
+    context = copy_context()
+    context.run(current_turn.set, None)
+    context.run(inside.set, ())
+    context.run(held_locks.set, ())
+    context.run(_loops.set, ())
+    return context
 
 
 class Owner(Protocol):
@@ -68,14 +91,14 @@ class Owner(Protocol):
         ...
 
 
-@with_config(ConfigDict(extra="forbid"))
+@closed
 class _EntryData(TypedDict):
     turn: dict[str, Any]
     sent: bool
     question: bool
 
 
-@with_config(ConfigDict(extra="forbid"))
+@closed
 class _QueueData(TypedDict):
     format: Literal["agentflow.queue"]
     version: int
@@ -84,17 +107,49 @@ class _QueueData(TypedDict):
 
 
 class _Entry:
-    """A turn in the queue: its receipt, where it was put from, and whether it was sent (so that it wakes the queue)."""
+    """A turn in the queue.
 
-    __slots__ = ("over", "place", "queue", "receipt", "sent", "turn")
+    Attributes:
+        queue: The queue.
+        turn: The turn.
+        sent: Whether somebody sent it, so that the queue runs it by itself.
+        home: The event loop that it was sent from; None: not known (it was saved), or its worker is gone.
+        place: Where in a run it was put.
+        run: What runs it.
+        taken_back: Whether its sender does not want it any more.
+        over: Whether it has run.
+    """
+
+    __slots__ = ("_receipt", "home", "over", "place", "queue", "run", "sent", "taken_back", "turn")
 
     def __init__(self, queue: TurnQueue, turn: Turn[Any], receipt: Receipt[Any], sent: bool) -> None:
         self.queue = queue
         self.turn = turn
-        self.receipt = receipt
+        self._receipt: Receipt[Any] | None = receipt
         self.sent = sent
+        self.home: asyncio.AbstractEventLoop | None = None
         self.place = current_turn.get()
+        self.run: TurnRun | None = None
+        self.taken_back = False
         self.over = False
+        receipt.follow(self)
+
+    def settle(self, value: object, error: BaseException | None, seen: bool = False) -> None:
+        """What became of it, for its receipt; the two let go of each other."""
+        receipt, self._receipt = self._receipt, None
+        if receipt is not None:
+            receipt.seen = receipt.seen or seen
+            receipt.settle(value, error)
+
+    def take_back(self) -> None:
+        """Take it out of the queue, or, if it runs, interrupt it."""
+        self.taken_back = True
+        if not self.queue.drop(self, TAKEN_BACK) and self.run is not None:
+            self.run.interrupt(TAKEN_BACK)
+
+    def awaited(self) -> None:
+        """Somebody waits for it here; see `TurnQueue.awaited`."""
+        self.queue.awaited(self)
 
 
 def check_limit(agent: str, limit: int | None) -> None:
@@ -135,8 +190,12 @@ class TurnQueue:
         self._coming = 0  # places that are given to turns which hooks look at
         self._running = FairLock()
         self._reading = False
-        self._wanted = False
-        self._worker: asyncio.Task[None] | None = None
+        self._shown: Turn[Any] | None = None  # whose value the reader gets
+        self._driver: asyncio.Task[Any] | None = None  # the task that runs it: while that one waits, nothing goes on
+        self._loop: object = None  # the loop over `run()` that reads it
+        self._workers = Workers(self, self._bell, self._guard)
+        self._senders: Counter[asyncio.AbstractEventLoop] = Counter()  # those who wait for a place, by their loop
+        self._warned = False
 
     # ---- looking
 
@@ -188,28 +247,14 @@ class TurnQueue:
 
     async def take(self, turn: Turn[T], *, wait: bool) -> Receipt[T]:
         """Take in a turn that somebody sent, and see to it that it is run; as `put`."""
-        receipt = await self._put(turn, wait=wait, sent=True)
-        self.wake()
-        return receipt
+        return await self._put(turn, wait=wait, sent=True)
 
     async def _put(self, turn: Turn[T], *, wait: bool, sent: bool) -> Receipt[T]:
         self.check(turn)
         if self._putting.locked or not self._reserve():
             if not wait:
                 raise QueueFullError(self._owner.name, len(self._entries), "wait=False was said")
-            try:
-                with waits_for(self):
-                    await self._putting.acquire()
-                    try:
-                        await self._bell.wait_for(self._reserve)
-                    finally:
-                        self._putting.release()
-            except NeverEndsError as error:
-                raise QueueFullError(
-                    self._owner.name,
-                    len(self._entries),
-                    f"the turn that puts it there keeps the queue from going on ({error.way}): it would wait for itself",
-                ) from None
+            await self._wait_for_place(sent)
         try:
             run = await self._vetted(turn)
         except BaseException:
@@ -217,9 +262,62 @@ class TurnQueue:
             raise
         return await self._enter(turn, run, sent, reserved=True)
 
-    def _full_for_ever(self, way: str) -> QueueFullError:
-        why = f"the turn that puts it there keeps the queue from going on ({way}): it would wait for itself"
-        return QueueFullError(self._owner.name, len(self._entries), why)
+    async def _wait_for_place(self, sent: bool) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            with waits_for(self):
+                self._check_goes_on(sent)
+                if not sent:
+                    await self._reserved()
+                    return
+                with self._guard:
+                    self._senders[loop] += 1
+                try:
+                    self._workers.wake(_nobodys)  # for orphans that are in the way
+                    await self._reserved()
+                finally:
+                    with self._guard:
+                        self._senders[loop] -= 1
+                        self._senders += Counter()  # keeps what is above zero
+                    self._bell.ring()
+        except NeverEndsError as error:
+            why = f"the turn that puts it there keeps the queue from going on ({' → '.join(error.way)})"
+            raise QueueFullError(self._owner.name, len(self._entries), f"{why}: it would wait for itself") from None
+
+    async def _reserved(self) -> None:
+        await self._putting.acquire()
+        try:
+            await self._bell.wait_for(self._reserve)
+        finally:
+            self._putting.release()
+
+    def _check_goes_on(self, sent: bool) -> None:
+        """Refuse to wait for a place in the task that would have to make it; warn where nobody makes any."""
+        name, size = self._owner.name, len(self._entries)
+        if self._driven_here():
+            why = "the task that puts it there is the one that runs the queue: it would wait for itself"
+            raise QueueFullError(name, size, why)
+        if self._warned:
+            return
+        if self._loop is not None and self._loop in _loops.get():
+            why = "this was begun in the body of the loop over agent.run(): if that awaits it, neither ever goes on"
+        elif not (self._workers or self._reading or (sent and any(entry.sent for entry in tuple(self._entries)))):
+            why = "nobody runs it: it waits until somebody iterates agent.run()"
+        else:
+            return
+        self._warned = True
+        logger.warning(
+            "put() waits for a place in the queue of agent {}, which is full ({} turns), and {}. With wait=False it raises; "
+            "queue_limit=None takes any number",
+            name,
+            size,
+            why,
+        )
+
+    def _driven_here(self) -> bool:
+        """Whether the running task is the one that runs this queue, its hooks and its reader's loop included."""
+        driver = self._driver
+        return driver is not None and driver is asyncio.current_task()
 
     def _reserve(self) -> bool:
         """Take a place, if there is one."""
@@ -255,13 +353,7 @@ class TurnQueue:
                 f"Agent {self._owner.name!r} has no tool {name!r}, so it takes no turn of it. Its tools: "
                 f"{', '.join(known) or 'none'}."
             )
-        if turn.running:
-            raise SafeExecutionError(f"Turn {turn.id!r} of tool {name!r} is running and cannot be queued meanwhile.")
-        if turn.queued:
-            raise SafeExecutionError(
-                f"Turn {turn.id!r} of tool {name!r} is in the queue of agent {turn.queued!r} already; put turn.copy() to "
-                "run it twice."
-            )
+        turn.check_unqueued()
 
     async def _vetted(self, turn: Turn[Any]) -> TurnRun:
         """Pass a turn by the `PrePut` hooks; no other queue takes it meanwhile."""
@@ -280,14 +372,21 @@ class TurnQueue:
 
     async def _enter(self, turn: Turn[T], run: TurnRun, sent: bool, reserved: bool) -> Receipt[T]:
         receipt = Receipt(turn, self)
+        entry = _Entry(self, turn, receipt, sent)
+        if sent:
+            entry.home = asyncio.get_running_loop()
         with self._guard:
             self._coming -= reserved
-            self._hold(_Entry(self, turn, receipt, sent))
-        await run.fire(PostPut, None, turn.view)
+            self._hold(entry)
+        try:
+            await run.fire(PostPut, None, turn.view)
+        finally:
+            run.end()
+            if sent:
+                self._workers.wake(_nobodys)
         return receipt
 
     def _hold(self, entry: _Entry) -> None:
-        entry.receipt.cancel(lambda: self._take_back(entry))
         self._entries.append(entry)
         self._bell.ring()
 
@@ -313,44 +412,63 @@ class TurnQueue:
         """Take a waiting turn out; whoever awaits its receipt is told. Returns whether it was there."""
         for entry in tuple(self._entries):
             if entry.turn is turn:
-                return self._drop(entry, "it was taken out of the queue")
+                return self.drop(entry, "it was taken out of the queue")
         return False
 
     def clear(self) -> tuple[Turn[Any], ...]:
         """Take all waiting turns out, and return them."""
-        dropped = tuple(entry for entry in tuple(self._entries) if self._drop(entry, "the queue was cleared"))
+        dropped = tuple(entry for entry in tuple(self._entries) if self.drop(entry, "the queue was cleared"))
         return tuple(entry.turn for entry in dropped)
 
-    def _drop(self, entry: _Entry, why: str) -> bool:
-        if not self._taken_out(entry):
-            return False  # it has begun meanwhile
-        entry.receipt.seen = True  # whoever drops it knows
-        entry.receipt.settle(None, TurnDeniedError(entry.turn.tool.name, why))
-        return True
+    def prefer(self, turn: Turn[Any]) -> bool:
+        """Let a waiting turn come next, before all others that wait. Returns whether it was there.
 
-    def _taken_out(self, entry: _Entry) -> bool:
-        try:
+        Example:
+            >>> @agent.on(PostTurn)
+            ... def urgent_first(event: PostTurn) -> None:
+            ...     for turn in agent.queue.turns:
+            ...         if "urgent" in turn.tags:
+            ...             agent.queue.prefer(turn)
+        """
+        with self._guard:
+            entry = next((entry for entry in self._entries if entry.turn is turn), None)
+            if entry is None:
+                return False
             self._entries.remove(entry)
-        except ValueError:
-            return False
-        entry.turn.leave()
+            self._entries.appendleft(entry)
         self._bell.ring()
         return True
 
-    def _take_back(self, entry: _Entry) -> None:
-        self._drop(entry, "its sender took it back")
+    def drop(self, entry: _Entry, why: str) -> bool:
+        """Take a turn out that has not begun; returns whether that was so."""
+        if not self._taken_out(entry):
+            return False
+        entry.settle(None, TurnDeniedError(entry.turn.tool.name, why), seen=True)  # whoever drops it knows
+        return True
+
+    def _taken_out(self, entry: _Entry) -> bool:
+        with self._guard:
+            try:
+                self._entries.remove(entry)
+            except ValueError:
+                return False
+            entry.turn.leave()
+        self._bell.ring()
+        return True
 
     # ---- running
 
-    def run(self, *, deps: object = None) -> Flux[tuple[Turn[Any], Any]]:
+    def run(self, *, deps: object = None, wait: bool = False) -> Flux[tuple[Turn[Any], Any]]:
         """Run the turns, one after the other.
 
         Args:
-            deps: What tools may ask for by type, where a turn brings nothing itself.
+            deps: What tools may ask for by type or by name, where a turn brings nothing itself.
+            wait: Where the queue is empty, wait for more, until a completion check, an error or the reader ends it.
 
         Returns:
             A Flux of the turns and their values as they are made: one for a tool that returns, each for a generator. A
-            turn that a tool returns or yields is put into the queue and not handed out.
+            turn that a tool returns or yields is put into the queue and not handed out. A turn of a single value is over when
+            it is handed out, and may be put again.
 
         Raises:
             SafeExecutionError: Somebody is iterating another `run()` of this agent.
@@ -358,75 +476,98 @@ class TurnQueue:
         """
 
         async def start(port: Port) -> None:
-            if self._reading:
-                raise SafeExecutionError(
-                    f"agent.run() of {self._owner.name!r} is being iterated already; a queue is run by one at a time."
-                )
-            self._reading = self._wanted = True
+            with self._guard:
+                if self._reading:
+                    raise SafeExecutionError(
+                        f"agent.run() of {self._owner.name!r} is being iterated already; a queue is run by one at a time."
+                    )
+                self._reading = True
+                self._loop = object()
+            self._workers.bury()
             self._bell.ring()
             try:
-                await self._running.acquire()  # the task that a sent turn woke up stops behind its current turn
+                await self._running.acquire()  # a worker stops behind its current turn
+                self._driver = asyncio.current_task()
                 try:
-                    await self._drain(port, deps, worker=False)
+                    while not await self._drain(port, deps, None) and wait and not port.closed:
+                        await self._bell.wait_for(lambda: bool(self._entries))
                 finally:
+                    self._driver = None
                     self._running.release()
             finally:
-                self._reading = self._wanted = False
-                if self._next(worker=True) is not None:  # what others have sent is run all the same
-                    self.wake()
+                self._reading = False
+                self._shown = self._loop = None
+                self._bell.ring()  # what others have sent is run all the same, by their workers
 
         return Flux[HookEvent](lambda: EventStream(start)).map(self._handed)
 
     def _handed(self, event: HookEvent) -> tuple[Turn[Any], Any]:
         assert isinstance(event, TurnValue)
-        assert self._current is not None
-        return self._current.turn, event.value
+        assert self._shown is not None
+        self._driver = asyncio.current_task()  # a stream may change its reader
+        if self._loop not in (loops := _loops.get()):
+            _loops.set((*loops, self._loop))
+        return self._shown, event.value
 
-    async def _drain(self, port: Port | None, deps: object, worker: bool) -> None:
+    async def _drain(self, port: Port | None, deps: object, worker: asyncio.AbstractEventLoop | None) -> bool:
+        """Run what there is; returns whether a turn has ended the run."""
         while True:
             await self._gate(worker)
             entry = self._next(worker)
             if entry is None:
-                return
+                return False
             if self._paused:  # just now
                 continue
             if not self._taken_out(entry):  # somebody dropped it just now
                 continue
-            if await self._run_one(entry, port, deps) and not worker:
-                return
+            if await self._run_one(entry, port, deps) and worker is None:
+                return True
             if port is not None and port.closed:
-                return
+                return True
 
-    def _next(self, worker: bool) -> _Entry | None:
-        """The next turn; the task that sent turns wake up runs those alone, and stops where somebody else takes over."""
-        if not worker:
+    def _next(self, worker: asyncio.AbstractEventLoop | None) -> _Entry | None:
+        """The next turn for the reader, or for a worker: that one stops where a reader takes over, or another worker."""
+        if worker is None:
             return self._entries[0] if self._entries else None
-        return None if self._wanted else next((entry for entry in tuple(self._entries) if entry.sent), None)
+        if self._reading or not self.needs(worker):
+            return None
+        first = next((entry for entry in tuple(self._entries) if entry.sent), None)
+        if first is None or (first.home is not worker and first.home is not None and first.home.is_running()):
+            return None
+        return first
 
     async def _run_one(self, entry: _Entry, port: Port | None, deps: object) -> bool:
         """Run a turn; returns whether the run ends with it."""
         turn, owner = entry.turn, self._owner
         self._current = entry
+        self._shown = turn
         try:
             given = turn.deps if turn.deps is not None else deps
             name = "" if turn.tool is owner.asking else owner.name  # a question's call names the agent itself
             run = make_run(turn, owner.config, owner.hooks, given, name, entry.place, port)
             run.route = self._follow
             run.inherits = ((inside, (*inside.get(), entry)),)
-            entry.receipt.cancel(lambda: run.interrupt("its sender took it back"))
+            entry.run = run
+            if entry.taken_back:  # just now
+                raise TurnDeniedError(turn.tool.name, TAKEN_BACK)
             if port is not None:
                 port.run = run
             value = await run_turn(turn, run, port)
         except BaseException as error:
-            entry.receipt.seen = entry.receipt.seen or port is not None
-            entry.receipt.settle(None, _lasting(error, turn))
+            entry.settle(None, _lasting(error, turn), seen=port is not None or entry.taken_back)
+            if entry.taken_back and isinstance(error, Exception):
+                # It concerns nobody but its sender, who knows whence it comes; a traceback would keep whoever runs the queue.
+                error.__traceback__ = error.__cause__ = error.__context__ = None
+                return False
             raise
         finally:
             self._current = None
             entry.over = True
+            entry.run = None
             if port is not None:
                 port.run = None
-        entry.receipt.settle(value, None)
+        entry.settle(value, None)
+        await run.hand_out(port)
         done = turn.tool.type is ToolType.COMPLETION_CHECK and value is True
         return done or run.stop is not None
 
@@ -507,57 +648,76 @@ class TurnQueue:
         self._paused = False
         self._bell.ring()
 
-    async def _gate(self, worker: bool) -> None:
+    async def _gate(self, worker: asyncio.AbstractEventLoop | None) -> None:
         """Wait while it is paused, unless there is nothing that could be run."""
         owner = self._owner
         while self._paused and self._next(worker) is not None:
             host = make_host(owner.config, owner.hooks, None, owner.name, None, None)
-            await host.fire(Paused, None)
-            await self._bell.wait_for(lambda: not self._paused or self._next(worker) is None)
-            if self._paused:
-                return
-            await host.fire(Resumed, None)
+            try:
+                await host.fire(Paused, None)
+                await self._bell.wait_for(lambda: not self._paused or self._next(worker) is None)
+                if self._paused:
+                    return
+                await host.fire(Resumed, None)
+            finally:
+                host.end()
 
     # ---- being sent to
 
-    def wake(self) -> None:
-        """See to it that sent turns are run: by a task of this event loop, if nobody runs the queue."""
-        with self._guard:  # the task ends itself under it: no turn comes in between
-            worker = self._worker
-            if self._reading or (worker is not None and not worker.done() and worker.get_loop().is_running()):
-                return
-            try:
-                loop = asyncio.get_running_loop()
-            except RuntimeError:  # a run that is torn down with its event loop: nobody can run anything here
-                return
-            context = copy_context()  # whoever sent the turn is noted with it; the task is nobody's
-            context.run(current_turn.set, None)
-            context.run(inside.set, ())
-            context.run(held_locks.set, ())
-            name = f"agentflow: the queue of {self._owner.name}"
-            self._worker = loop.create_task(self._work(), name=name, context=context)
+    def awaited(self, entry: _Entry) -> None:
+        """Somebody waits for a turn, here: see to it that it is run, if it was sent from an event loop that is gone.
 
-    def _has_work(self) -> bool:
+        Raises:
+            UsageError: The task that waits is the one that runs the queue.
+        """
+        if self._driven_here():
+            raise UsageError(
+                f"The receipt of a turn of tool {entry.turn.tool.name!r} is awaited by the very task that runs the queue of "
+                f"agent {self._owner.name!r}, so neither would ever go on. Await it behind the loop over agent.run(), or in "
+                "another task."
+            )
+        if not entry.sent or entry.over or entry is self._current:
+            return
+        loop = asyncio.get_running_loop()
         with self._guard:
-            if self._next(worker=True) is not None:
-                return True
-            self._worker = None
-            return False
+            if entry.home is None or not entry.home.is_running():
+                entry.home = loop
+        self._workers.wake(_nobodys)
 
-    async def _work(self) -> None:
-        while self._has_work():
-            await self._running.acquire()
-            try:
-                await self._drain(None, None, worker=True)
-            except Exception as error:
-                logger.opt(exception=error).trace("a turn of agent {} failed; its sender is told", self._owner.name)
-            finally:
-                self._running.release()
+    async def work_off(self, home: asyncio.AbstractEventLoop) -> None:
+        """What a worker does when it may: run what it finds, if nobody else runs the queue."""
+        if not self._running.try_acquire():
+            return
+        self._driver = asyncio.current_task()
+        try:
+            await self._drain(None, None, home)
+        except (Exception, ScriptError) as error:
+            logger.opt(exception=error).trace("a turn of agent {} failed; its sender is told", self._owner.name)
+        finally:
+            self._driver = None
+            self._running.release()
+            self._bell.ring()
+
+    def needs(self, home: asyncio.AbstractEventLoop) -> bool:
+        """Whether somebody in an event loop has a turn in the queue, or waits for a place in it."""
+        return home in self._senders or any(entry.home is home for entry in tuple(self._entries))
+
+    def ready(self, home: asyncio.AbstractEventLoop) -> bool:
+        """Whether the worker of an event loop may go on now."""
+        return not self._running.locked and self._next(home) is not None
+
+    def orphan(self, home: asyncio.AbstractEventLoop) -> None:
+        """The worker of an event loop has gone: what was sent from there is left to others."""
+        for entry in self._entries:
+            if entry.home is home:
+                entry.home = None
+        if home.is_closed():
+            self._senders.pop(home, None)
 
 
 def _lasting(error: BaseException, turn: Turn[Any]) -> BaseException:
     """What the receipt keeps: a cancellation of whoever ran the queue is none of whoever sent the turn."""
-    if isinstance(error, Exception):
+    if isinstance(error, Exception | ScriptError):
         return error
     failure = TurnDeniedError(turn.tool.name, f"it was cut while it ran ({type(error).__name__})")
     failure.__cause__ = error

@@ -10,15 +10,14 @@ Rules:
 from __future__ import annotations
 
 import threading
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Generic, Protocol, TypeVar, cast
 
-from loguru import logger
-
 from agentflow.bell import Bell
 from agentflow.errors import NeverEndsError
+from agentflow.logs import log_failure
 from agentflow.loop.turn import Turn
 
 __all__ = ["Receipt", "check_ends", "inside", "waits_for"]
@@ -32,6 +31,18 @@ class Line(Protocol):
     @property
     def name(self) -> str:
         """Its agent's name."""
+        ...
+
+
+class Queued(Protocol):
+    """A turn in a queue."""
+
+    def take_back(self) -> None:
+        """Its sender does not want it any more."""
+        ...
+
+    def awaited(self) -> None:
+        """Somebody waits for it, here."""
         ...
 
 
@@ -135,29 +146,32 @@ class Receipt(Awaitable[T], Generic[T]):
         self._error: BaseException | None = None
         self.seen = False
         self._bell = Bell()
-        self._cancel: Callable[[], None] | None = None
+        self._entry: Queued | None = None
+
+    def follow(self, entry: Queued) -> None:
+        """The turn is in the queue, as this entry."""
+        self._entry = entry
 
     def settle(self, value: object, error: BaseException | None) -> None:
         """The turn is over."""
         if not self.done:
-            self.done, self._value, self._error = True, value, error
+            self._value, self._error = value, error
+            self.done = True  # last: another thread may be looking
+            self._entry = None
             self._bell.ring()
 
-    def cancel(self, cancel: Callable[[], None] | None = None) -> None:
-        """Take the turn back: out of the queue, or, if it runs, interrupt it.
-
-        Args:
-            cancel: For the queue: how to do so from now on.
-        """
-        if cancel is not None:
-            self._cancel = cancel
-        elif not self.done and self._cancel is not None:
-            self._cancel()
+    def cancel(self) -> None:
+        """Take the turn back: out of the queue, or, if it runs, interrupt it. Whoever runs the queue goes on."""
+        entry = self._entry
+        if entry is not None:
+            entry.take_back()
 
     async def _wait(self) -> T:
         self.seen = True
-        if not self.done:
+        entry = self._entry
+        if entry is not None:
             with waits_for(self._queue):
+                entry.awaited()
                 await self._bell.wait_for(lambda: self.done)
         if self._error is not None:
             raise self._error
@@ -167,8 +181,9 @@ class Receipt(Awaitable[T], Generic[T]):
         return self._wait().__await__()
 
     def __del__(self) -> None:
-        if getattr(self, "_error", None) is not None and not self.seen:
-            logger.opt(exception=self._error).error("a turn that was sent to {} failed, and nobody asked", self.to)
+        error = getattr(self, "_error", None)
+        if error is not None and not self.seen:
+            log_failure("ERROR", error, "a turn that was sent to {} failed, and nobody asked", self.to)
 
     def __repr__(self) -> str:
         return f"Receipt({self.turn!r}, to={self.to!r}, done={self.done})"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Iterator
+from collections.abc import Awaitable, Iterable, Iterator
 from typing import Any, Protocol, TypeAlias, cast
 
 from agentflow.errors import UsageError
@@ -58,7 +58,7 @@ def _flat(sources: Iterable[Any]) -> Iterator[Tool[..., Any]]:
             yield cast("Tool[..., Any]", made())
         elif isinstance(source, str):
             yield default_tools[source]
-        elif isinstance(source, Iterable) and not isinstance(source, type | Hook):
+        elif isinstance(source, Iterable) and not isinstance(source, type | Hook | Awaitable):
             yield from _flat(cast("Iterable[Any]", source))
         else:
             raise _no_tool(source)

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Callable, Iterable, Mapping
+import threading
+from collections.abc import Callable, Iterable
 from types import FrameType, TracebackType
 from typing import Any, NamedTuple, Protocol, Self, TypeAlias
 
@@ -38,15 +39,22 @@ class Stops(Protocol):
 
 
 class ShutdownReport(NamedTuple):
-    """How a shutdown went; `resume` goes on with all of these sessions, if they have a store.
+    """How a shutdown went: the sessions of the calls that ran when it began, by how these ended.
+
+    `agent.resume` goes on with those that stopped or were cut: in another process if they have a store, in this one if it is
+    not the agent that was shut down. Sub-agents go on with their callers.
 
     Attributes:
-        stopped: The sessions whose calls stopped at a safe point (or ended in time).
-        cut: The sessions whose calls had to be cancelled.
+        stopped: Their calls stopped at a safe point.
+        cut: Their calls were cancelled, as by a crash.
+        finished: Their calls came to an end by themselves: there is nothing to resume.
+        running: Their calls do not let themselves be cancelled, and still run.
     """
 
-    stopped: tuple[str, ...]
-    cut: tuple[str, ...]
+    stopped: tuple[str, ...] = ()
+    cut: tuple[str, ...] = ()
+    finished: tuple[str, ...] = ()
+    running: tuple[str, ...] = ()
 
 
 async def shutdown(agents: Stops | Iterable[Stops], *, limit: float = 10.0) -> ShutdownReport:
@@ -61,7 +69,7 @@ async def shutdown(agents: Stops | Iterable[Stops], *, limit: float = 10.0) -> S
 
     Example:
         >>> await shutdown(agent)
-        ShutdownReport(stopped=(), cut=())
+        ShutdownReport(stopped=(), cut=(), finished=(), running=())
         >>> await agent.call("Hello?")
         Traceback (most recent call last):
         agentflow.errors.ShutdownError: Agent 'assistant' is shutting down: so the call on session 'assistant' did not ...
@@ -80,7 +88,6 @@ class _Stopping:
         if not self._running:
             raise UsageError("A shutdown needs the agents that it stops: shutdown([agent, other]).")
         self._now = asyncio.Event()
-        self._runs: tuple[Stoppable, ...] = ()
         self.begun = False
 
     def at_once(self) -> None:
@@ -91,10 +98,7 @@ class _Stopping:
         """Begin no call any more, and ask those that run to stop."""
         self.begun = True
         for running in self._running:
-            running.closed = True
-        self._runs = self._left()
-        for run in self._runs:
-            run.halt()
+            running.close()
 
     def _left(self) -> tuple[Stoppable, ...]:
         return tuple([run for running in self._running for run in tuple(running.runs)])
@@ -110,14 +114,26 @@ class _Stopping:
                 run.leave("shutdown")
             if cut:
                 await asyncio.wait([idle], timeout=GRACE)
-            if not idle.done():
-                left = sorted(run.session_id for run in self._left())
-                logger.warning("shutdown: calls on {} did not end; they are left as a crash would leave them", left)
         finally:
             idle.cancel()
             hurry.cancel()
-        stopped = sorted(run.session_id for run in self._runs if run not in cut)
-        return ShutdownReport(tuple(stopped), tuple(sorted(run.session_id for run in cut)))
+        report = self._report(cut)
+        if report.running:
+            logger.warning(
+                "shutdown: calls on {} did not end; they are left as a crash would leave them", report.running
+            )
+        return report
+
+    def _report(self, cut: Iterable[Stoppable]) -> ShutdownReport:
+        found: dict[str, list[str]] = {name: [] for name in ShutdownReport._fields}
+        left = self._left()
+        for running in self._running:
+            for run in running.halted:
+                if not run.inner:
+                    open_end = "cut" if run in cut else "stopped"
+                    end = "running" if run in left else open_end if run.left_open else "finished"
+                    found[end].append(run.session_id)
+        return ShutdownReport(**{name: tuple(sorted(ids)) for name, ids in found.items()})
 
     async def _idle(self) -> None:
         loop = asyncio.get_running_loop()
@@ -137,10 +153,15 @@ class GracefulShutdown:
     In the block, calls work as ever. With the first signal the agents stop as in `shutdown`; then the block is cancelled, and
     raises `ShutdownError`. A second signal cancels what still runs at once. A block that ends by itself changes nothing.
 
+    In a web server (`in_server=True`, in the application's lifespan) the server ends the block, behind the last response. Its
+    own handlers of the signals are called too: so the streams in flight end, for which it waits. A block that ends without a
+    signal stops the agents then.
+
     Args:
         agents: The agents.
-        limit: Seconds until what still runs is cancelled.
+        limit: Seconds until what still runs is cancelled; below the server's own limit, if that has one.
         signals: What to listen for; `()` to call `begin` by hand.
+        in_server: The block is the lifespan of a web application.
 
     Attributes:
         report: How the shutdown went; None before it is over.
@@ -155,6 +176,7 @@ class GracefulShutdown:
         *agents: Stops,
         limit: float = 10.0,
         signals: Iterable[signal.Signals] = (signal.SIGTERM, signal.SIGINT),
+        in_server: bool = False,
     ) -> None:
         if not limit >= 0:
             raise UsageError(f"GracefulShutdown(limit={limit}): it is seconds, 0 or more.")
@@ -162,7 +184,8 @@ class GracefulShutdown:
         self._names = ", ".join(agent.config.view.name for agent in agents)
         self._limit = limit
         self._signals = tuple(signals)
-        self._before: Mapping[signal.Signals, Handler] = {}
+        self._in_server = in_server
+        self._before: dict[signal.Signals, Handler] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._body: asyncio.Task[Any] | None = None
         self._task: asyncio.Task[None] | None = None
@@ -193,35 +216,54 @@ class GracefulShutdown:
 
     async def _stop(self) -> None:
         self.report = await self._stopping.run(self._limit)
-        if not self._over and self._body is not None:
+        if not self._over and not self._in_server and self._body is not None:
             self._cancelled = True
             self._body.cancel()
 
     async def __aenter__(self) -> Self:
         self._loop = loop = asyncio.get_running_loop()
         self._body = asyncio.current_task()
-        before: dict[signal.Signals, Handler] = {}
         for one in self._signals:
-            before[one] = signal.getsignal(one)
+            if self._in_server and threading.current_thread() is not threading.main_thread():
+                break  # as in a test client: no signal comes here, and the block's end stops the agents
+            self._before[one] = signal.getsignal(one)
             try:
-                loop.add_signal_handler(one, self.begin)
+                if self._in_server:  # the server listens too, by a handler of its own or of its loop: both go on
+                    signal.signal(one, self._signalled)
+                else:
+                    loop.add_signal_handler(one, self.begin)
             except (NotImplementedError, RuntimeError, ValueError) as error:
-                self._before = before
                 self._restore()
                 raise UsageError(
                     f"GracefulShutdown cannot listen for {one.name} here ({error or type(error).__name__}): that takes the "
                     "main thread of a Unix process. Pass signals=(), and call begin() where the end is announced."
                 ) from error
-        self._before = before
         return self
+
+    def _signalled(self, number: int, frame: FrameType | None) -> None:
+        """A signal has come, between two steps of the main thread."""
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._begin_if_open)
+        handler = self._before.get(signal.Signals(number))
+        if callable(handler) and handler is not signal.default_int_handler:
+            handler(number, frame)
+
+    def _begin_if_open(self) -> None:
+        if self._loop is not None:
+            self.begin()
 
     def _restore(self) -> None:
         assert self._loop is not None
-        for one, handler in self._before.items():
-            try:
-                self._loop.remove_signal_handler(one)
-            except NotImplementedError:
-                continue
+        before, self._before = self._before, {}
+        for one, handler in before.items():
+            if self._in_server:
+                if signal.getsignal(one) != self._signalled:
+                    continue  # somebody has come behind us, and calls us
+            else:
+                try:
+                    self._loop.remove_signal_handler(one)
+                except NotImplementedError:
+                    continue
             if handler is not None:
                 signal.signal(one, handler)
 
@@ -229,6 +271,8 @@ class GracefulShutdown:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
         self._over = True
+        if self._in_server and self._task is None:
+            self.begin()
         try:
             if self._task is not None:
                 await asyncio.wait([self._task])  # an error of the block may have come before all calls have stopped

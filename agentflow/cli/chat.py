@@ -16,11 +16,13 @@ from collections.abc import Mapping
 
 from agentflow.agent.agent import Agent, AgentFlux
 from agentflow.cli.calls import call_loop, interrupting, read_events
-from agentflow.cli.failures import one_line
+from agentflow.cli.failures import CommandError, code_of
 from agentflow.cli.screen import Screen
-from agentflow.cli.words import call_text, clean, plural, shorten, speech
+from agentflow.cli.words import call_text, plural, shorten, speech
+from agentflow.errors import AgentFlowError, ScriptError
 from agentflow.loop.session import Session
 from agentflow.messages import Pending
+from agentflow.shown import described, printable
 from agentflow.verdicts import Answer, Approve, Deny, Resolution
 
 with contextlib.suppress(ImportError):
@@ -51,6 +53,10 @@ class Chat:
         if self._asks:
             self._screen.say(f"You talk with {self._agent.name}. {_HELP}", "dim")
         with call_loop() as runner, contextlib.suppress(EOFError):
+            try:
+                runner.run(self._agent.history(self._session))  # it may wait for a decision since another day
+            except AgentFlowError as error:
+                raise CommandError(str(error), code_of(error)) from error
             while True:
                 if self._session.pending:
                     self._call(runner, self._agent.resume_stream(self._session, self._decisions()))
@@ -69,7 +75,7 @@ class Chat:
             EOFError: Ctrl-D, Ctrl-C, or the end of the input.
         """
         try:
-            return input(prompt if self._asks else "")
+            return input(printable(prompt) if self._asks else "")
         except KeyboardInterrupt:
             raise EOFError from None
         finally:
@@ -82,9 +88,12 @@ class Chat:
         try:
             with interrupting(self._agent, self._session):
                 runner.run(read_events(events, self._screen.show))
-        except Exception as error:  # any: a conversation outlives whatever a call, a hook or a tool raised
+        except (
+            Exception,
+            ScriptError,
+        ) as error:  # any: a conversation outlives whatever a call, a hook or a tool raised
             self._screen.end()
-            self._screen.say(f"✗ {type(error).__name__}: {one_line(str(error))}", "red")
+            self._screen.say(f"✗ {described(error)}", "red")
         else:
             self._screen.summary_line()
         finally:
@@ -97,7 +106,7 @@ class Chat:
         if line == "/history":
             messages = self._session.messages
             for msg in messages:
-                self._screen.say(f"{msg.role:<10}{clean(speech(msg)).replace(chr(10), chr(10) + ' ' * 10)}")
+                self._screen.say(f"{msg.role:<10}{speech(msg).replace(chr(10), chr(10) + ' ' * 10)}")
             self._screen.say(f"{plural(len(messages), 'message')} in session {self._session.id!r}", "dim")
             return True
         self._screen.say(_HELP if line == "/help" else f"There is no command {shorten(line, 40)!r}. {_HELP}", "dim")
@@ -114,7 +123,7 @@ class Chat:
         return decisions
 
     def _decide(self, wait: Pending) -> Resolution:
-        what = call_text(wait.tool_use, 100) if wait.tool_use is not None else wait.id
+        what = call_text(wait.tool_use, 100) if wait.tool_use is not None else repr(wait.id)
         if wait.kind == "external":
             return Answer(self._read(f"result of {what}{_why(wait)}: "))
         answer = self._read(f"may it run {what}?{_why(wait)} [y/N] ").strip().lower()

@@ -15,8 +15,9 @@ import click
 
 from agentflow.errors import ModelError, UsageError
 from agentflow.messages import Outcome
+from agentflow.shown import one_line, without_password
 
-__all__ = ["EXIT_CODES", "FAILED", "INTERRUPTED", "UNUSABLE", "CommandError", "code_of", "one_line", "place_of"]
+__all__ = ["EXIT_CODES", "FAILED", "INTERRUPTED", "UNUSABLE", "CommandError", "code_of", "place_of"]
 
 FAILED: Final = 1
 UNUSABLE: Final = 2
@@ -45,22 +46,12 @@ class CommandError(click.ClickException):
     """
 
     def __init__(self, message: str, exit_code: int = UNUSABLE) -> None:
-        super().__init__(one_line(message))
+        super().__init__(without_password(one_line(message)))
         self.exit_code = exit_code  # pyright: ignore[reportAttributeAccessIssue] - per error here, per class in click
 
     def show(self, file: IO[Any] | None = None) -> None:
         """Print the line."""
         click.echo(f"agentflow: {self.format_message()}", file=file, err=file is None)
-
-
-def one_line(text: str) -> str:
-    """The text without line breaks and control characters.
-
-    Example:
-        >>> one_line("first\\n  second\\x1b[31m")
-        'first second[31m'
-    """
-    return "".join(char for char in " ".join(text.split()) if char.isprintable())
 
 
 def code_of(error: BaseException) -> int:

@@ -9,10 +9,10 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from agentflow.cli.words import clean
 from agentflow.events import EVENT_TYPES
 from agentflow.hooks.chain import HookSet
 from agentflow.hooks.hook import Hook
+from agentflow.shown import one_line
 
 __all__ = ["HookRow", "hook_rows", "print_hooks"]
 
@@ -75,11 +75,15 @@ def print_hooks(console: Console, name: str, hooks: HookSet) -> None:
     before = ""
     for row in hook_rows(hooks):
         table.add_row(
-            "" if row.event == before else row.event, row.role, str(row.priority), clean(row.hook), clean(row.options)
+            "" if row.event == before else row.event,
+            row.role,
+            str(row.priority),
+            one_line(row.hook),
+            one_line(row.options),
         )
         before = row.event
     if not table.row_count:
-        console.print(f"{clean(name)} has no hooks.")
+        console.print(f"{one_line(name)} has no hooks.")
         return
     if console.is_terminal:
         console.print(table)

@@ -10,7 +10,8 @@ from importlib import import_module
 from operator import attrgetter
 
 from agentflow.agent.agent import Agent
-from agentflow.cli.failures import CommandError, one_line, place_of
+from agentflow.cli.failures import CommandError, place_of
+from agentflow.shown import one_line
 
 __all__ = ["load_agent"]
 

@@ -22,7 +22,8 @@ from agentflow.cli.hook_table import print_hooks
 from agentflow.cli.later import Later
 from agentflow.cli.loading import load_agent
 from agentflow.cli.screen import Screen, make_console
-from agentflow.cli.words import call_text
+from agentflow.cli.words import call_text, say
+from agentflow.errors import ScriptError
 from agentflow.event_json import event_line
 from agentflow.events import HookEvent
 from agentflow.loop.session import Session
@@ -112,7 +113,10 @@ def run(
     try:
         with call_loop() as runner, interrupting(loaded, place):
             runner.run(read_events(loaded.stream(given, session=place, timeout=timeout, children=children), show))
-    except Exception as error:  # any: hooks and tools raise what they like, and the command says it on one line
+    except (
+        Exception,
+        ScriptError,
+    ) as error:  # any: hooks and tools raise what they like, and the command says it on one line
         raise CommandError(_told(error), code_of(error)) from error
     finally:
         screen.end()
@@ -141,10 +145,10 @@ def hooks(agent: str) -> int:
 
 
 cli.add_command(Later("worker", "agentflow.cli.worker", "dbos", "Run the calls that other processes submit."))
-cli.add_command(Later("runs", "agentflow.cli.runs", "dbos", "List, show, cancel and resume what was submitted."))
+cli.add_command(Later("runs", "agentflow.cli.runs", "dbos", "List, show, cancel, resume and prune what was submitted."))
 
 
-def _told(error: Exception) -> str:
+def _told(error: BaseException) -> str:
     """A failure on one line, with who was at work."""
     notes = "; ".join(getattr(error, "__notes__", ()))
     name = "" if code_of(error) == 2 else f"{type(error).__name__}: "
@@ -154,7 +158,7 @@ def _told(error: Exception) -> str:
 def _say_pending(agent: Agent, session: Session) -> None:
     for wait in session.pending:
         what = call_text(wait.tool_use, 80) if wait.tool_use is not None else "a decision"
-        click.echo(f"agentflow: {agent.name} waits for {what}; `agentflow chat` asks you for it.", err=True)
+        say(f"agentflow: {agent.name} waits for {what}; `agentflow chat` asks you for it.", err=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import json
+import logging
 from collections.abc import Callable, Coroutine
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 import click
 
 from agentflow.cli.failures import EXIT_CODES, CommandError
+from agentflow.cli.words import call_text, say
 from agentflow.cli.worker import DATABASE_HELP
 from agentflow.durable.client import DurableClient
-from agentflow.durable.words import RunEvent, RunInfo
+from agentflow.durable.words import Pruned, RunEvent, RunInfo
 from agentflow.errors import AgentFlowError, UsageError
+from agentflow.event_json import json_line
+from agentflow.shown import one_line
+from agentflow.state.sql import SqlStore
 from agentflow.verdicts import Approve, Deny, Resolution
 
 __all__ = ["runs"]
@@ -27,6 +31,7 @@ def _with_client(database: str, work: Callable[[DurableClient], Coroutine[Any, A
         async with DurableClient(database) as client:
             return await work(client)
 
+    logging.getLogger("dbos").setLevel(logging.ERROR)  # what is damaged is named in the list
     try:
         return asyncio.run(connected())
     except AgentFlowError as error:
@@ -40,14 +45,21 @@ def _as_dict(info: RunInfo) -> dict[str, object]:
 def list_runs(database: str, agent: str | None, limit: int, as_json: bool) -> None:
     """Print the runs, the newest first."""
     for info in _with_client(database, lambda client: client.runs(agent=agent, limit=limit)):
-        click.echo(json.dumps(_as_dict(info)) if as_json else _line(info))
+        say(json_line(_as_dict(info)) if as_json else one_line(_line(info)))
 
 
 def _line(info: RunInfo) -> str:
-    when = datetime.fromtimestamp(info.created, UTC).strftime("%Y-%m-%d %H:%M:%S")
     how = info.outcome if info.status == "ended" and info.outcome is not None else info.status
     again = f", attempt {info.attempts}" if info.attempts > 1 else ""
-    return f"{when}  {how:<12} {info.agent}  {info.run_id}  (session {info.session}{again})"
+    line = f"{_when(info.created)}  {how:<12} {info.agent}  {info.run_id}  (session {info.session}{again})"
+    return line if info.damage is None else f"{line}: {info.damage}"
+
+
+def _when(seconds: float) -> str:
+    try:
+        return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    except (ValueError, OverflowError, OSError):  # a damaged row
+        return f"{'?':<19}"
 
 
 def show_run(database: str, run_id: str, follow: bool, since: int, as_json: bool) -> int:
@@ -60,15 +72,15 @@ def show_run(database: str, run_id: str, follow: bool, since: int, as_json: bool
     async def show(client: DurableClient) -> int:
         info = await client.run(run_id)
         if not as_json:
-            click.echo(_line(info))
+            say(_line(info))
         if follow or info.status not in ("queued", "running"):
             async for event in client.stream(run_id, since):
-                click.echo(json.dumps({"seq": event.seq, **event.data}) if as_json else _told(event))
+                say(json_line({"seq": event.seq, **event.data}) if as_json else _told(event))
             info = await client.run(run_id)
         if info.status == "suspended" and not as_json:
             for waits in (await client.result(run_id)).pending:
-                what = "a decision" if waits.tool_use is None else f"{waits.tool_use.name}{dict(waits.tool_use.input)}"
-                click.echo(f"waits for {waits.id}: {what}")
+                what = "a decision" if waits.tool_use is None else call_text(waits.tool_use, 1_000)
+                say(f"waits for {waits.id}: {what}")
         return 0 if info.outcome is None else EXIT_CODES[info.outcome]
 
     return _with_client(database, show)
@@ -76,14 +88,14 @@ def show_run(database: str, run_id: str, follow: bool, since: int, as_json: bool
 
 def _told(event: RunEvent) -> str:
     text = event.text or next((str(event.data[name]) for name in ("outcome", "worker") if event.data.get(name)), "")
-    return f"{event.seq:>6}  {event.type:<14} {text}".rstrip()
+    return f"{event.seq:>6}  {event.type:<14} {one_line(text)}".rstrip()
 
 
 def cancel_run(database: str, run_id: str, reason: str) -> None:
     """End a run."""
     if not _with_client(database, lambda client: client.cancel(run_id, reason)):
         raise CommandError(f"Run {run_id!r} has ended; there is nothing to cancel.", 1)
-    click.echo(f"run {run_id} is being cancelled")
+    say(f"run {run_id} is being cancelled")
 
 
 def resume_run(database: str, run_id: str, approve: tuple[str, ...], deny: tuple[str, ...], reason: str) -> None:
@@ -99,7 +111,21 @@ def resume_run(database: str, run_id: str, approve: tuple[str, ...], deny: tuple
             raise UsageError(f"Run {run_id!r} is {info.status}: only suspended and lost runs can be resumed.")
 
     _with_client(database, resume)
-    click.echo(f"run {run_id} goes on")
+    say(f"run {run_id} goes on")
+
+
+def prune_runs(database: str, days: float, keep_sessions: bool) -> None:
+    """Delete what ended long ago."""
+
+    async def prune(client: DurableClient) -> Pruned:
+        older_than = timedelta(days=days)
+        if keep_sessions:
+            return await client.prune(older_than=older_than)
+        async with SqlStore(database) as store:
+            return await client.prune(older_than=older_than, store=store)
+
+    pruned = _with_client(database, prune)
+    say(f"{len(pruned.runs)} runs and {len(pruned.sessions)} sessions were deleted")
 
 
 # ---- the commands
@@ -109,7 +135,7 @@ _DATABASE = click.option("--database", metavar="URL", required=True, help=DATABA
 
 @click.group()
 def runs() -> None:
-    """List, show, cancel and resume what was submitted to workers."""
+    """List, show, cancel, resume and prune what was submitted to workers."""
 
 
 @runs.command("list")
@@ -155,4 +181,25 @@ def runs_cancel(run_id: str, database: str, reason: str) -> int:
 def runs_resume(run_id: str, database: str, approve: tuple[str, ...], deny: tuple[str, ...], reason: str) -> int:
     """Go on with a run that waits for decisions, or that was given up as lost."""
     resume_run(database, run_id, approve, deny, reason)
+    return 0
+
+
+@runs.command("prune")
+@_DATABASE
+@click.option(
+    "--older-than",
+    "days",
+    type=click.FloatRange(min=0),
+    required=True,
+    metavar="DAYS",
+    help="How long ago a run ended, and a session was written to, at least.",
+)
+@click.option("--keep-sessions", is_flag=True, help="Delete runs and their events only.")
+def runs_prune(database: str, days: float, keep_sessions: bool) -> int:
+    """Delete runs that ended long ago, their events, and the sessions that nobody has used for as long.
+
+    What waits, is being run, or was given up stays, and so do unfinished and suspended sessions. A run that was deleted is not
+    known any more: submitted again under its id, it is run again.
+    """
+    prune_runs(database, days, keep_sessions)
     return 0

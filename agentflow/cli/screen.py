@@ -20,7 +20,7 @@ from rich.status import Status
 from rich.text import Text
 
 from agentflow.cli.tally import Tally
-from agentflow.cli.words import call_text, clean, duration_text, plural, shorten, tokens_text
+from agentflow.cli.words import call_text, duration_text, plural, shorten, tokens_text
 from agentflow.events import (
     ActingChunk,
     CallEnded,
@@ -45,6 +45,8 @@ from agentflow.events import (
     TurnValue,
 )
 from agentflow.messages import TextBlock, ThinkingBlock, ToolState
+from agentflow.plugins.approval_terminal import questions
+from agentflow.shown import printable
 from agentflow.verdicts import Again, Answer, Approve, Deny, Recover, Stop, Suspend, Verdict
 
 __all__ = ["Screen", "make_console"]
@@ -100,6 +102,7 @@ class Screen:
         self._said = ""  # the words of the reply in progress, or of the last one
         self._deciders: dict[str, str] = {}  # tool-use id → the hook that decided instead of the tool
         encoding = (getattr(console.file, "encoding", None) or "ascii").lower()
+        questions.watch(self.stop_waiting)
         self._plain_ascii = not encoding.startswith(("utf", "cp65001"))
 
     # ---- what happens
@@ -248,9 +251,9 @@ class Screen:
             return
         line = Text(end="\n")
         if not bare:
-            line.append(self._label(event), "dim")
-        line.append(self._fit(text), style)
-        line.append(self._fit(note), "bold yellow" if "⊘" in note else "dim")
+            line.append(self._row(self._label(event)), "dim")
+        line.append(self._row(text), style)
+        line.append(self._row(note), "bold yellow" if "⊘" in note else "dim")
         self._end_line()
         self._print(line)
 
@@ -262,7 +265,7 @@ class Screen:
 
     def _stream(self, event: ReasoningChunk | PostCall, kind: str, words: str, style: str) -> None:
         indent = "" if self.quiet else " " * (_LABEL_WIDTH if self.events else 2)
-        words = self._fit(clean(words))
+        words = self._fit(words)
         kind = f"{kind} {event.source}"
         if self._open != kind:
             words = words.lstrip("\n")
@@ -272,7 +275,7 @@ class Screen:
             self._open = kind
             label = self._label(event) if not self.quiet else ""
             thinks = "(thinking) " if kind.startswith("thinking") else ""
-            self._print(Text(label.ljust(len(indent)) + thinks, "dim", end=""))
+            self._print(Text(self._row(label).ljust(len(indent)) + thinks, "dim", end=""))
             self._fresh = False
         if self._fresh:
             words = indent + words
@@ -285,7 +288,12 @@ class Screen:
             self._print(Text("", end="\n"))
         self._open, self._fresh = "", True
 
+    def _row(self, text: str) -> str:
+        """The text on one line: a name that a model made up adds none."""
+        return self._fit(text).replace("\n", "\\n")
+
     def _fit(self, text: str) -> str:
+        text = printable(text)
         return text.translate(_ASCII) if self._plain_ascii else text
 
     def _print(self, text: Text) -> None:
@@ -314,13 +322,15 @@ class Screen:
 
     def waiting(self, what: str) -> None:
         """Show, on a terminal, what is being waited for; the next line takes it away."""
-        if not self.console.is_terminal or self.quiet:
+        if not self.console.is_terminal or self.quiet or questions.stand:
             return
         if self._status is None:
-            self._status = self.console.status(Text(f"{what} …", "dim"), spinner="dots")
+            self._status = self.console.status(Text(self._row(f"{what} …"), "dim"), spinner="dots")
             self._status.start()
+            if questions.stand:  # it has come between
+                self.stop_waiting()
         else:
-            self._status.update(Text(f"{what} …", "dim"))
+            self._status.update(Text(self._row(f"{what} …"), "dim"))
 
     def stop_waiting(self) -> None:
         """Take the spinner away."""

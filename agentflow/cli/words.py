@@ -2,28 +2,19 @@
 
 Rules:
 
-1. What a model or a tool said is printed without control characters: it must not steer the terminal.
+1. What a command prints goes through `say` or a `Screen`: control characters are shown as escapes, whoever wrote them.
 2. One value is one line, cut to the room there is.
 """
 
 from __future__ import annotations
 
+import click
+
 from agentflow.messages import Msg, ToolUseBlock
+from agentflow.shown import one_line, printable
 from agentflow.specs import Usage
 
-__all__ = ["call_text", "clean", "cost_text", "duration_text", "plural", "shorten", "speech", "tokens_text"]
-
-
-def clean(text: str) -> str:
-    """The text without control characters; line breaks and tabs stay.
-
-    Example:
-        >>> clean("a\\x1b[31mb\\n")
-        'a[31mb\\n'
-    """
-    if text.isprintable():
-        return text
-    return "".join(char for char in text if char in "\n\t" or (char >= " " and not "\x7f" <= char <= "\x9f"))
+__all__ = ["call_text", "cost_text", "duration_text", "plural", "say", "shorten", "speech", "tokens_text"]
 
 
 def shorten(text: str, room: int) -> str:
@@ -33,7 +24,7 @@ def shorten(text: str, room: int) -> str:
         >>> shorten("one\\n  two three", 9)
         'one two …'
     """
-    flat = " ".join(clean(text).split())
+    flat = one_line(text)
     return flat if len(flat) <= room else f"{flat[: max(0, room - 1)]}…"
 
 
@@ -55,6 +46,11 @@ def speech(msg: Msg) -> str:
     calls = [f"[asks for {use.name}]" for use in msg.tool_uses]
     results = [f"[{result.name}: {result.state}] {result.text}" for result in msg.tool_results]
     return "\n".join([*([msg.text] if msg.text and not results else []), *calls, *results])
+
+
+def say(text: str, *, err: bool = False) -> None:
+    """Print a line to standard output, or to standard error."""
+    click.echo(printable(text), err=err)
 
 
 def plural(count: int, thing: str) -> str:

@@ -13,6 +13,7 @@ import click
 from agentflow.agent.agent import Agent
 from agentflow.cli.failures import CommandError
 from agentflow.cli.loading import load_agent
+from agentflow.cli.words import say
 from agentflow.durable.agent import DurableAgent
 from agentflow.durable.worker import Limits
 from agentflow.errors import AgentFlowError
@@ -68,9 +69,9 @@ async def _work(
             with suppress(ValueError):  # not in the main thread: then whoever runs this stops it
                 signal.signal(number, stop)
         async with worker:
-            click.echo(f"agentflow: worker {worker.id} runs {', '.join(agent.name for agent in agents)}", err=True)
+            say(f"agentflow: worker {worker.id} runs {', '.join(agent.name for agent in agents)}", err=True)
             await stopped.wait()
-            click.echo(f"agentflow: worker {worker.id} stops; calls have {grace:g} s to finish", err=True)
+            say(f"agentflow: worker {worker.id} stops; calls have {grace:g} s to finish", err=True)
 
 
 @click.command()

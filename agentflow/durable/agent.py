@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from types import TracebackType
 from typing import Self
 
 from agentflow.agent.agent import Agent
 from agentflow.durable.client import DurableClient
 from agentflow.durable.running import Host
-from agentflow.durable.words import RunEvent, RunInfo
+from agentflow.durable.words import Pruned, RunEvent, RunInfo
 from agentflow.durable.worker import Limits, Worker
 from agentflow.errors import UsageError
 from agentflow.messages import Msg, Reply
@@ -144,6 +145,10 @@ class DurableAgent:
     async def runs(self, limit: int = 100) -> list[RunInfo]:
         """This agent's runs, the newest first."""
         return await self.client.runs(agent=self.name, limit=limit)
+
+    async def prune(self, *, older_than: timedelta) -> Pruned:
+        """Delete the runs in this database that ended some time ago, and this agent's sessions; see `DurableClient.prune`."""
+        return await self.client.prune(older_than=older_than, store=self.host.store)
 
     async def close(self) -> None:
         """Close the connections; workers are stopped on their own."""

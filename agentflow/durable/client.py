@@ -11,24 +11,30 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
 from functools import partial
+from itertools import islice
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar, cast
+from typing import Any, Final, Self, TypeVar
 
 from dbos import DBOS, DBOSClient, EnqueueOptions, WorkflowSerializationFormat, WorkflowStatus
+from sqlalchemy import Engine
+from sqlalchemy.exc import SQLAlchemyError
 
 from agentflow.agent.checks import check_timeout, input_of
-from agentflow.durable.tables import Tables, dbos_engine
+from agentflow.durable.engine import PORTABLE, close_engine, dbos_engine
+from agentflow.durable.tables import Tables
 from agentflow.durable.words import (
+    Pruned,
     Request,
     RunEvent,
+    RunFailedError,
     RunInfo,
     RunStatus,
     decisions_out,
-    error_in,
-    reply_in,
+    events_in,
+    result_in,
     run_of,
     segment_id,
     segment_number,
@@ -36,7 +42,9 @@ from agentflow.durable.words import (
 from agentflow.errors import AgentFlowError, StoreError, UsageError
 from agentflow.ids import new_id
 from agentflow.messages import Msg, Pending, Reply
+from agentflow.ports.store import SessionStore, length_of
 from agentflow.reactive import CallMono, Flux
+from agentflow.state.faults import explain
 from agentflow.verdicts import Resolution
 
 __all__ = ["APPLICATION", "QUEUE", "VERSION", "WORKFLOW", "DurableClient", "connect"]
@@ -53,6 +61,8 @@ VERSION: Final = "agentflow"
 APPLICATION: Final = "agentflow"
 """The application, for DBOS."""
 
+_BATCH = 500
+_CONNECTIONS = 5
 _LONGEST = 200
 _WAITING = ("ENQUEUED", "DELAYED", "PENDING")
 
@@ -81,6 +91,7 @@ class DurableClient:
         self._poll = poll
         self._tables: Tables | None = None
         self._dbos: DBOSClient | None = None
+        self._engine: Engine | None = None
         self._opening = asyncio.Lock()
 
     # ---- submitting
@@ -164,11 +175,11 @@ class DurableClient:
         waiting = next((one for one in reversed(segments) if _pending_of(one) is not None), None)
         if waiting is None or (waiting is not segments[-1] and segments[-1].status not in _WAITING):
             raise UsageError(f"Run {run_id!r} does not wait for a decision: it is {_info(segments).status}.")
-        asked = _input_of(waiting)
+        asked = _request_of(waiting)
         given = decisions_out(run_id, decisions, _pending_of(waiting) or ())
         tables, _ = await self._open()
         deadline = None if timeout is None else await asyncio.to_thread(tables.now) + timeout
-        request = Request(run_id, asked["agent"], asked["session"], (), given, deadline, timeout)
+        request = Request(run_id, asked.agent, asked.session, (), given, deadline, timeout)
         await self._enqueue(segment_id(run_id, segment_number(waiting.workflow_id) + 1), request)
 
     async def cancel(self, run_id: str, reason: str = "cancelled") -> bool:
@@ -190,8 +201,8 @@ class DurableClient:
         tables, _ = await self._open()
         await asyncio.to_thread(tables.cancel, run_id, reason)
         if pending is not None:
-            asked = _input_of(newest)
-            request = Request(run_id, asked["agent"], asked["session"], (), {})
+            asked = _request_of(newest)
+            request = Request(run_id, asked.agent, asked.session, (), {})
             await self._enqueue(segment_id(run_id, segment_number(newest.workflow_id) + 1), request)
         return True
 
@@ -205,7 +216,7 @@ class DurableClient:
         if newest.status not in ("MAX_RECOVERY_ATTEMPTS_EXCEEDED", "CANCELLED"):
             return False
         _, client = await self._open()
-        queue = QUEUE + _input_of(newest)["agent"]
+        queue = QUEUE + _request_of(newest).agent
         await self._in_thread(client.resume_workflow, newest.workflow_id, queue_name=queue)
         return True
 
@@ -248,10 +259,10 @@ class DurableClient:
             over = (await self._newest(run_id)).status not in _WAITING  # asked first: what is there then is all
             while batches := await asyncio.to_thread(tables.events, run_id, last):
                 for batch in batches:
-                    for seq, data in enumerate(json.loads(batch.body), batch.first):
-                        if seq > last:
-                            last = seq
-                            yield RunEvent(run_id, seq, data["type"], data)
+                    for event in events_in(run_id, batch.first, batch.last, batch.body):
+                        if event.seq > last:
+                            last = event.seq
+                            yield event
             if over:
                 return
             await asyncio.sleep(self._poll)
@@ -284,6 +295,51 @@ class DurableClient:
         """
         return _info(await self._segments(run_id))
 
+    async def prune(self, *, older_than: timedelta, store: SessionStore | None = None) -> Pruned:
+        """Delete the runs that ended some time ago, with their events.
+
+        Runs that wait in a queue, are being run, wait for a decision, or were given up stay. A run that was deleted is not
+        known any more: submitted again under its id, it is run again.
+
+        Args:
+            older_than: How long ago a run ended, at least.
+            store: Where the sessions are: those that nobody has written to for as long are deleted too, with their facts
+                (`SessionStore.prune`), unless a run that stays is to use them.
+
+        Returns:
+            What was deleted.
+        """
+        seconds = length_of(older_than)
+        tables, client = await self._open()
+        before = await asyncio.to_thread(tables.now) - seconds
+        of: dict[str, list[WorkflowStatus]] = {}
+        for status in await self._statuses(load_input=False, load_output=False):
+            of.setdefault(run_of(status.workflow_id), []).append(status)
+        over = {
+            run_id: segments
+            for run_id, segments in of.items()
+            if all(one.status in _OVER and _number(one.updated_at) / 1000 <= before for one in segments)
+        }
+        for batch in _batches([_last(segments).workflow_id for segments in over.values()]):
+            for status in await self._statuses(workflow_ids=batch, load_input=False):
+                if _waits(status):
+                    del over[run_of(status.workflow_id)]
+        for run_ids in _batches(over):
+            ids = [status.workflow_id for run_id in run_ids for status in over[run_id]]
+            await self._in_thread(client.delete_workflows, ids)
+            await asyncio.to_thread(tables.forget_runs, run_ids)
+        used = {_session_of(one) for run_id, segments in of.items() if run_id not in over for one in segments}
+        for sessions in _batches({_session_of(one) for segments in over.values() for one in segments} - used):
+            await asyncio.to_thread(tables.forget_lines, sessions)
+        waiting = {
+            _session_of(one)
+            for run_id, segments in of.items()
+            for one in segments
+            if run_id not in over and _last(segments).status != "SUCCESS"
+        }
+        gone = [] if store is None else await store.prune(older_than=older_than, keep=waiting)
+        return Pruned(list(over), gone)
+
     # ---- the database
 
     async def _enqueue(self, workflow_id: str, request: Request, *, line: int = 0) -> None:
@@ -300,7 +356,7 @@ class DurableClient:
         }
         await self._in_thread(client.enqueue, options, request.to_dict())
         (there,) = await self._statuses(workflow_ids=[workflow_id])
-        if not request.same_as(_input_of(there)):
+        if not request.same_as(_request_of(there)):
             what = "was submitted with another call" if segment_number(workflow_id) == 1 else "was decided otherwise"
             raise UsageError(f"Run {request.run_id!r} {what} before; that one stays. A new run needs an id of its own.")
 
@@ -322,7 +378,8 @@ class DurableClient:
         async with self._opening:
             if self._tables is None or self._dbos is None:
                 self._tables = await asyncio.to_thread(Tables, self._url)
-                self._dbos = await self._in_thread(connect, self._tables.dbos_url)
+                self._engine = dbos_engine(self._tables.dbos_url, _CONNECTIONS)
+                self._dbos = await self._in_thread(connect, self._tables.dbos_url, self._engine)
             return self._tables, self._dbos
 
     async def _in_thread(self, work: Callable[..., T], *given: Any, **named: Any) -> T:
@@ -330,7 +387,10 @@ class DurableClient:
             return await asyncio.to_thread(partial(work, *given, **named))
         except AgentFlowError:
             raise
-        except Exception as error:  # any: DBOS has its own, SQLAlchemy's and the drivers'
+        except SQLAlchemyError as error:
+            shown = "the database of durable runs" if self._tables is None else self._tables.shown
+            raise explain(error, shown, "Looking after durable runs") from error
+        except Exception as error:  # any: DBOS has its own, and the drivers'
             said = str(error).strip().splitlines() or [type(error).__name__]
             raise StoreError(
                 f"The database of durable runs could not do it: {said[0]} Check that it can be reached and written to."
@@ -338,10 +398,12 @@ class DurableClient:
 
     async def close(self) -> None:
         """Close the connections; the client may be used again."""
-        tables, client = self._tables, self._dbos
-        self._tables = self._dbos = None
+        tables, client, engine = self._tables, self._dbos, self._engine
+        self._tables = self._dbos = self._engine = None
         if client is not None:
             await asyncio.to_thread(client.destroy)
+        if engine is not None:
+            await asyncio.to_thread(close_engine, engine)
         if tables is not None:
             await asyncio.to_thread(tables.dispose)
 
@@ -355,12 +417,13 @@ class DurableClient:
         await self.close()
 
 
-def connect(url: str) -> DBOSClient:
+def connect(url: str, engine: Engine) -> DBOSClient:
     """A client of DBOS; its tables are made where they are not there."""
     DBOS.migrate(url)
     return DBOSClient(
         system_database_url=url,
-        system_database_engine=dbos_engine(url),
+        system_database_engine=engine,
+        serializer=PORTABLE,
         application_name=APPLICATION,
         retry_connection_errors=False,
     )
@@ -377,52 +440,106 @@ def _checked(name: str, what: str) -> str:
 # ---- what DBOS says of a workflow
 
 
-def _input_of(status: WorkflowStatus) -> Mapping[str, Any]:
-    given = status.input
-    if given is None or not given["args"]:
-        raise StoreError(f"The request of workflow {status.workflow_id!r} is missing or damaged.")
-    return cast("Mapping[str, Any]", given["args"][0])
+def _request_of(status: WorkflowStatus) -> Request:
+    """What was asked for.
+
+    Raises:
+        StoreError: It is damaged, or not in the portable form.
+    """
+    given: object = status.input  # text, where DBOS could not read it
+    args: object = given.get("args") if isinstance(given, dict) else None
+    return Request.from_data(status.workflow_id, args[0] if isinstance(args, tuple) and len(args) == 1 else None)
+
+
+def _result_of(status: WorkflowStatus) -> Reply | AgentFlowError | None:
+    """What came of it; None: nothing yet.
+
+    Raises:
+        StoreError: It is damaged, or not in the portable form.
+    """
+    if status.status != "SUCCESS":
+        return None
+    return result_in(status.workflow_id, _agent_of(status), status.output)
+
+
+def _agent_of(status: WorkflowStatus) -> str:
+    return (status.queue_name or "").removeprefix(QUEUE)
 
 
 def _pending_of(status: WorkflowStatus) -> tuple[Pending, ...] | None:
     """What a run waits for; None: it does not."""
-    output = cast("Mapping[str, Any] | None", status.output) if status.status == "SUCCESS" else None
-    return reply_in(output).pending if output is not None and output["outcome"] == "suspended" else None
+    result = _result_of(status)
+    return result.pending if isinstance(result, Reply) and result.outcome == "suspended" else None
 
 
 def _reply_of(run_id: str, status: WorkflowStatus) -> Reply:
-    agent = _input_of(status)["agent"]
-    output = cast("Mapping[str, Any] | None", status.output)
-    if status.status != "SUCCESS" or output is None:
-        said = f"{status.status}: {status.error}" if status.error else f"its workflow is {status.status}"
-        raise error_in(run_id, agent, {"kind": "WorkerError", "said": said, "timeout": None})
-    failed = output.get("error")
-    if failed is not None:
-        raise error_in(run_id, agent, failed)
-    return reply_in(output)
+    result = _result_of(status)
+    if isinstance(result, Reply):
+        return result
+    if result is not None:
+        raise result
+    error: object = status.error
+    said = f"{status.status}: {error}" if isinstance(error, Exception) else f"its workflow is {status.status}"
+    raise RunFailedError(run_id, "WorkerError", said)
+
+
+def _session_of(status: WorkflowStatus) -> str:
+    return str(status.queue_partition_key or "")
+
+
+def _last(segments: Sequence[WorkflowStatus]) -> WorkflowStatus:
+    return max(segments, key=lambda status: segment_number(status.workflow_id))
+
+
+def _waits(status: WorkflowStatus) -> bool:
+    """Whether a run waits for a decision."""
+    try:
+        return _pending_of(status) is not None
+    except StoreError:  # damaged: nobody can decide
+        return False
+
+
+def _batches(ids: Iterable[str]) -> Iterator[list[str]]:
+    left = iter(ids)
+    while batch := list(islice(left, _BATCH)):
+        yield batch
+
+
+_OVER = ("SUCCESS", "ERROR")
+_STATUSES: Final[Mapping[str, RunStatus]] = {
+    "ENQUEUED": "queued",
+    "DELAYED": "queued",
+    "PENDING": "running",
+    "SUCCESS": "ended",
+}
 
 
 def _info(segments: Sequence[WorkflowStatus]) -> RunInfo:
-    """What a run's calls, in any order, say of it."""
-    newest = max(segments, key=lambda status: segment_number(status.workflow_id))
-    asked = _input_of(newest)
-    output = cast("Mapping[str, Any] | None", newest.output) if newest.status == "SUCCESS" else None
-    outcome = None if output is None else output["outcome"]
-    statuses: dict[str, RunStatus] = {
-        "ENQUEUED": "queued",
-        "DELAYED": "queued",
-        "PENDING": "running",
-        "SUCCESS": "ended",
-    }
-    status: RunStatus = "suspended" if outcome == "suspended" else statuses.get(newest.status, "lost")
+    """What a run's calls, in any order, say of it; what is damaged hides no other run."""
+    newest = _last(segments)
+    outcome, damage = None, None
+    try:
+        _request_of(newest)
+        result = _result_of(newest)
+        outcome = result.outcome if isinstance(result, Reply) else None if result is None else "failed"
+    except StoreError as error:
+        damage = str(error)
+    status: RunStatus = _STATUSES.get(newest.status, "lost")
+    if damage is not None or outcome == "suspended":
+        status = "suspended" if damage is None else "damaged"
     return RunInfo(
         run_of(newest.workflow_id),
-        asked["agent"],
-        asked["session"],
+        _agent_of(newest),
+        _session_of(newest),
         status,
         outcome,
-        min(status.created_at or 0 for status in segments) / 1000,
-        (newest.updated_at or 0) / 1000,
+        min(_number(status.created_at) for status in segments) / 1000,
+        _number(newest.updated_at) / 1000,
         newest.executor_id,
-        newest.recovery_attempts or 0,
+        int(_number(newest.recovery_attempts)),
+        damage,
     )
+
+
+def _number(stored: object) -> float:
+    return stored if isinstance(stored, int | float) else 0

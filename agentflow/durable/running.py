@@ -6,25 +6,31 @@ Rules:
    the reply that is there already. Run and call have ids that the request fixes, so a fact tells which request it belongs to.
 2. Nothing is kept between two attempts but the facts. A step that has its fact is not done again, a decision that was
    committed is not taken again.
-3. A call that shall end (cancelled, past its deadline) is ended through the agent, so that its history is legal.
+3. Everything is written under the session's lease, which passes to whoever takes the call over. A worker that has lost it
+   writes nothing more, and says nothing of the call: what came of it is told by the facts.
+4. A call that shall end (cancelled, past its deadline) is ended through the agent, so that its history is legal.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any, Protocol
 
 from agentflow.agent.agent import Agent, AgentFlux
+from agentflow.codec import verdict_to_dict
 from agentflow.durable.words import Request, decisions_in, error_out, reply_out, run_of
-from agentflow.errors import AgentFlowError, CallTimeoutError, StoreError
+from agentflow.errors import AgentFlowError, CallTimeoutError, ScriptError, StoreError
 from agentflow.events import CallEnded, HookEvent, PostCall
 from agentflow.facts import CallClosed, CallOpened, CallResumed, Fact, Reasoned, RoundSuspended
 from agentflow.loop.session import Session
 from agentflow.messages import Msg, Outcome, Pending, Reply
-from agentflow.ports.store import Claim, SessionInfo, SessionStore
+from agentflow.ports.store import Claim, SessionInfo, SessionStore, fenced
 from agentflow.specs import Usage
+from agentflow.verdicts import Deny
 
 __all__ = ["Host", "Progress"]
 
@@ -56,22 +62,25 @@ _given: ContextVar[dict[str, str] | None] = ContextVar("agentflow_durable_ids", 
 
 
 class _Fence(SessionStore):
-    """The store, as long as this worker may write."""
+    """The store, as long as a session is this worker's: what is written goes under its right, sub-agents' sessions too."""
 
-    def __init__(self, store: SessionStore) -> None:
+    def __init__(self, store: SessionStore, claim: Claim | None, closed: Callable[[], bool]) -> None:
         self._store = store
-        self.closed = False
+        self._claim = claim
+        self._closed = closed
 
-    def append(self, session_id: str, facts: Sequence[Fact], *, expected: int | None = None) -> Awaitable[None] | None:
-        if self.closed:
+    def append(
+        self, session_id: str, facts: Sequence[Fact], *, expected: int | None = None, claim: Claim | None = None
+    ) -> Awaitable[None] | None:
+        if self._closed():
             raise StoreError(f"This worker has stopped: session {session_id!r} goes on in another one.")
-        return self._store.append(session_id, facts, expected=expected)
+        return self._store.append(session_id, facts, expected=expected, claim=self._claim)
 
     def load(self, session_id: str) -> Awaitable[Sequence[Fact]] | Sequence[Fact]:
         return self._store.load(session_id)
 
-    def claim(self, session_id: str) -> Awaitable[Claim] | None:
-        return self._store.claim(session_id)
+    def claim(self, session_id: str, *, lease: float | None = None) -> Awaitable[Claim] | None:
+        return None
 
     async def sessions(self) -> list[SessionInfo]:
         return await self._store.sessions()
@@ -95,6 +104,20 @@ class _Fence(SessionStore):
         await self._store.close()
 
 
+class _Running:
+    """A run that is being run here."""
+
+    def __init__(self, session: Session, claim: Claim | None) -> None:
+        self.session = session
+        self.claim = claim
+        self.call: asyncio.Task[dict[str, Any]] | None = None
+
+    @property
+    def lost(self) -> bool:
+        """Whether its session is another worker's."""
+        return self.claim is not None and self.claim.lost
+
+
 class Host:
     """Runs an agent's requests.
 
@@ -102,16 +125,22 @@ class Host:
         agent: The agent.
         store: Where its sessions are.
         deps: What its tools and hooks may ask for.
+
+    Attributes:
+        store: Where its sessions are.
+        closed: Whether nothing is written any more.
     """
 
     def __init__(self, agent: Agent, store: SessionStore, deps: object) -> None:
         if not isinstance(agent.config.new_id, _Ids):
             agent.config = replace(agent.config, new_id=_Ids(agent.config.new_id))
         self._agent = agent
-        self._store = _Fence(store)
+        self.store = store
         self._deps = deps
-        self._running: dict[str, Session] = {}
+        self._running: dict[str, _Running] = {}
+        self._claims: set[Claim] = set()
         self._cancelled: dict[str, str] = {}
+        self.closed = False
 
     @property
     def name(self) -> str:
@@ -123,27 +152,53 @@ class Host:
         """The runs that are being run."""
         return tuple(self._running)
 
-    @property
-    def closed(self) -> bool:
-        """Whether nothing is written any more."""
-        return self._store.closed
-
     def open(self) -> None:
         """Let facts be written."""
-        self._store.closed = False
+        self.closed = False
 
     def close(self) -> None:
-        """Write nothing any more: what is being run stays as it is, like after a crash."""
-        self._store.closed = True
+        """Write nothing any more, and let other workers in: what is being run stays as it is, like after a crash."""
+        self.closed = True
+        for claim in tuple(self._claims):
+            claim.release()
 
     def cancel(self, run_id: str, reason: str) -> None:
         """End a run that is being run here; from any thread. Tell it again until it has ended: its call may not have begun."""
-        session = self._running.get(run_id)
-        if session is not None:
-            self._agent.interrupt(session, self._cancelled.setdefault(run_id, reason))
+        running = self._running.get(run_id)
+        if running is not None:
+            self._agent.interrupt(running.session, self._cancelled.setdefault(run_id, reason))
+
+    def cut_lost(self) -> None:
+        """Cut the calls whose sessions other workers have taken over."""
+        for running in tuple(self._running.values()):
+            if running.lost and running.call is not None:
+                running.call.cancel()
+
+    def claim(self, session_id: str, lease: float) -> Awaitable[Claim] | None:
+        """Wait for the right to write a session; None where the store has none to give."""
+        return self.store.claim(session_id, lease=lease)
+
+    @asynccontextmanager
+    async def holding(self, claim: Claim | None) -> AsyncGenerator[None]:
+        """Keep a right until the end of the block, or until this is closed."""
+        if claim is not None:
+            self._claims.add(claim)
+        try:
+            yield
+        finally:
+            if claim is not None:
+                self._claims.discard(claim)
+                if not self.closed:
+                    claim.release()
 
     async def run(
-        self, workflow_id: str, request: Request, now: float, cancelled: str | None, progress: Progress
+        self,
+        workflow_id: str,
+        request: Request,
+        now: float,
+        cancelled: str | None,
+        progress: Progress,
+        claim: Claim | None = None,
     ) -> dict[str, Any]:
         """Do what a request asks for, or what is left of it.
 
@@ -153,27 +208,33 @@ class Host:
             now: The time, by the database's clock.
             cancelled: The reason, if it was cancelled before it began here.
             progress: Who is told of events.
+            claim: The right to write its session.
 
         Returns:
             The reply or the failure, as data.
 
         Raises:
-            StoreError: The store failed.
+            StoreError: The store failed, or the session is another worker's; the call is where it was.
         """
         run_id = request.run_id
-        session = Session(request.session, store=self._store, new_id=self._agent.config.new_id)
-        self._running[run_id] = session
+        store = _Fence(self.store, claim, lambda: self.closed)
+        session = Session(request.session, store=store, new_id=self._agent.config.new_id)
+        self._running[run_id] = running = _Running(session, claim)
         if cancelled is not None:
             self._cancelled[run_id] = cancelled
         try:
-            return reply_out(await _Call(self, workflow_id, request, session, progress).reply(now))
-        except StoreError:
-            raise  # the call is where it was: it may be tried again
-        except Exception as error:
-            return error_out(error)
+            call = _Call(self, workflow_id, request, session, progress)
+            running.call = asyncio.ensure_future(call.outcome(now))
+            return await running.call
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if claim is None or not running.lost or (task is not None and task.cancelling()):
+                raise
+            raise fenced(request.session, claim) from None
         finally:
-            self._running.pop(run_id, None)
-            self._cancelled.pop(run_id, None)
+            if self._running.get(run_id) is running:
+                del self._running[run_id]
+                self._cancelled.pop(run_id, None)
 
     def events(self, flux: Callable[[Agent, object], AgentFlux]) -> AgentFlux:
         """The events of a call on the agent."""
@@ -185,7 +246,7 @@ class Host:
 
     async def facts(self, session_id: str) -> Sequence[Fact]:
         """The session's facts, as stored."""
-        found = self._store.load(session_id)
+        found = self.store.load(session_id)
         return found if isinstance(found, Sequence) else await found
 
 
@@ -200,7 +261,30 @@ class _Call:
         self._progress = progress
         self._seen: list[PostCall | CallEnded] = []
 
-    async def reply(self, now: float) -> Reply:
+    async def outcome(self, now: float) -> dict[str, Any]:
+        """What comes of it, as data."""
+        try:
+            return reply_out(await self._reply(now))
+        except StoreError:
+            raise  # the call is where it was: it may be tried again
+        except CallTimeoutError as error:
+            return error_out(error)
+        except (Exception, ScriptError) as error:
+            return await self._told_of_failure(error)
+
+    async def _told_of_failure(self, error: BaseException) -> dict[str, Any]:
+        """What the facts say of a call that has raised: they are right, where it was only too late for it."""
+        facts = await self._host.facts(self._request.session)
+        mine = self._mine(facts)
+        match None if mine is None else _end_of(mine):
+            case CallClosed() as end if end.outcome != "failed":
+                return reply_out(self._told_by(facts, end))
+            case RoundSuspended() as end:
+                return reply_out(self._waiting(facts, end.pending))
+            case _:
+                return error_out(error)
+
+    async def _reply(self, now: float) -> Reply:
         request, host = self._request, self._host
         facts = await host.facts(request.session)
         mine = self._mine(facts)
@@ -258,7 +342,7 @@ class _Call:
         request = self._request
         if mine is not None or request.decisions is not None:  # it is open: its history has to be made legal
             waits = _pending(facts) if mine is None or end is not None else ()
-            denied = {one.id: {"decision": "deny", "value": "cancelled"} for one in waits}
+            denied = {one.id: verdict_to_dict(Deny("cancelled")) for one in waits}
             try:
                 return await self._go_on(denied, AT_ONCE, first=mine is None)
             except CallTimeoutError:

@@ -10,9 +10,6 @@ Rules:
 
 from __future__ import annotations
 
-import sqlite3
-import sys
-import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, TypeVar
 
@@ -26,29 +23,26 @@ from sqlalchemy import (
     MetaData,
     Table,
     Text,
-    create_engine,
     delete,
-    event,
     func,
     insert,
     literal_column,
-    make_url,
     select,
     text,
     update,
 )
-from sqlalchemy.exc import ArgumentError, IntegrityError, SQLAlchemyError
-from sqlalchemy.pool import NullPool
+from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
+from agentflow.durable.engine import WRITING, tables_engine
 from agentflow.errors import StoreError
+from agentflow.state.faults import explain, shown_url
 
-__all__ = ["Batch", "Tables", "Taken", "dbos_engine"]
+__all__ = ["Batch", "Tables", "Taken"]
 
 T = TypeVar("T")
 
 _SCHEMA_VERSION = 1
 _LOCK = 0x61666C6F78  # next to the store's
-_WRITING = "agentflow_writing"
 _NOW = {
     "sqlite": "((julianday('now') - 2440587.5) * 86400.0)",
     "postgresql": "EXTRACT(EPOCH FROM clock_timestamp())::double precision",
@@ -120,9 +114,9 @@ class Tables:
     """
 
     def __init__(self, url: str) -> None:
-        self._engine, self.dbos_url = _engine_of(url)
-        self.shown = self._engine.url.render_as_string(hide_password=True)
-        self._writing = self._engine.execution_options(**{_WRITING: True})
+        self._engine, self.dbos_url = tables_engine(url)
+        self.shown = shown_url(self._engine.url)
+        self._writing = self._engine.execution_options(**{WRITING: True})
         self._now: ColumnElement[float] = literal_column(_NOW[self._engine.dialect.name], Float)
         try:
             self._write(self._make)
@@ -156,11 +150,7 @@ class Tables:
         except IntegrityError:
             raise
         except SQLAlchemyError as error:
-            said = str(getattr(error, "orig", None) or error).strip().splitlines()[0]
-            raise StoreError(
-                f"The database of durable runs, {self.shown}, could not do it: {said}. Check that it can be reached, "
-                "written to, and has room; what is stored stays as it is."
-            ) from error
+            raise explain(error, self.shown, "Looking after durable runs") from error
 
     # ---- time and workers
 
@@ -278,68 +268,22 @@ class Tables:
         query = select(_EVENTS.c.first, _EVENTS.c.last, _EVENTS.c.body).where(after).order_by(_EVENTS.c.first)
         return self._read(lambda connection: [Batch(*row) for row in connection.execute(query.limit(limit))])
 
+    # ---- what is over
+
+    def forget_runs(self, run_ids: Sequence[str]) -> None:
+        """Delete the events of runs, and that they were cancelled."""
+
+        def work(connection: Connection) -> None:
+            connection.execute(delete(_EVENTS).where(_EVENTS.c.run_id.in_(run_ids)))
+            connection.execute(delete(_CANCELS).where(_CANCELS.c.run_id.in_(run_ids)))
+
+        self._write(work)
+
+    def forget_lines(self, session_ids: Sequence[str]) -> None:
+        """Delete the lines of sessions in which nobody stands any more."""
+        gone = delete(_LINES).where(_LINES.c.session_id.in_(session_ids))
+        self._write(lambda connection: connection.execute(gone))
+
     def dispose(self) -> None:
         """Close the connections."""
         self._engine.dispose()
-
-
-def _engine_of(url: str) -> tuple[Engine, str]:
-    """The engine, and the URL as DBOS wants it."""
-    legal = "'sqlite:///agentflow.db' (a file) or 'postgresql+psycopg://user:password@host/database'"
-    try:
-        parsed = make_url(url)
-    except (ArgumentError, ValueError) as error:
-        raise StoreError(f"{url!r} is no database URL. Legal are {legal}.") from error
-    backend = "postgresql" if parsed.drivername == "postgres" else parsed.get_backend_name()
-    if backend not in _NOW or (backend == "sqlite" and parsed.database in (None, "", ":memory:")):
-        raise StoreError(
-            f"Durable runs cannot be kept in {parsed.render_as_string(hide_password=True)!r}: workers are processes, and share "
-            f"a file or a server. Legal are {legal}."
-        )
-    if backend == "postgresql":
-        parsed = parsed.set(drivername="postgresql+psycopg")
-    try:
-        engine = create_engine(parsed)
-    except ModuleNotFoundError as error:
-        raise StoreError(
-            f"The driver of that database is not installed ({error}): pip install psycopg[binary]."
-        ) from error
-    if backend == "sqlite":
-        event.listen(engine, "connect", _set_up_sqlite)
-        event.listen(engine, "begin", _begin_sqlite)
-    return engine, parsed.render_as_string(hide_password=False)
-
-
-def dbos_engine(url: str) -> Engine | None:
-    """The engine for DBOS, where its own would not do.
-
-    From Python 3.12 on DBOS asks SQLite for `unixepoch('subsec')`, which SQLite knows from 3.42 on only (Debian 12 has 3.40).
-    """
-    if not url.startswith("sqlite") or sys.version_info < (3, 12) or sqlite3.sqlite_version_info >= (3, 42):
-        return None
-    engine = create_engine(url, poolclass=NullPool)  # whoever is late when all is closed leaves nothing open
-
-    def set_up(connection: sqlite3.Connection, _record: object) -> None:
-        connection.isolation_level = "IMMEDIATE"  # this and the next two as in DBOS's own engine
-        connection.execute("PRAGMA busy_timeout = 30000")
-        connection.execute("PRAGMA foreign_keys = ON")
-        connection.create_function("unixepoch", 1, _seconds)
-
-    event.listen(engine, "connect", set_up)
-    return engine
-
-
-def _seconds(_what: str) -> float:
-    return time.time()
-
-
-def _set_up_sqlite(connection: sqlite3.Connection, _record: object) -> None:
-    connection.isolation_level = None  # transactions begin where `_begin_sqlite` says
-    connection.execute("PRAGMA busy_timeout = 30000")
-    connection.execute("PRAGMA journal_mode = WAL")  # it stays with the file, so DBOS profits too
-    connection.execute("PRAGMA synchronous = NORMAL")  # what is here may be lost in a power cut; facts are not
-
-
-def _begin_sqlite(connection: Connection) -> None:
-    writing = connection.get_execution_options().get(_WRITING, False)
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if writing else "BEGIN")

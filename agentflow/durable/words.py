@@ -5,20 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Literal, NamedTuple, TypeAlias, cast
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, TypeVar, cast
 
-from pydantic import TypeAdapter, ValidationError
-from pydantic_core import PydanticSerializationError, to_jsonable_python
+from pydantic import Field, TypeAdapter, ValidationError
+from pydantic_core import PydanticSerializationError
+from typing_extensions import TypedDict
 
-from agentflow.codec import msg_from_dict, msg_to_dict
+from agentflow.codec import msg_from_dict, msg_to_dict, resolution_from_dict, verdict_to_dict
 from agentflow.errors import AgentFlowError, CallTimeoutError, StoreError, UsageError
 from agentflow.event_json import Json
 from agentflow.messages import Msg, Outcome, Pending, Reply
+from agentflow.ports.store import SessionInfo
 from agentflow.specs import Usage
 from agentflow.verdicts import Answer, Approve, Deny, Resolution
 
 __all__ = [
     "FORM",
+    "Pruned",
     "Request",
     "RunEvent",
     "RunFailedError",
@@ -26,21 +29,21 @@ __all__ = [
     "RunStatus",
     "decisions_in",
     "decisions_out",
-    "error_in",
     "error_out",
-    "reply_in",
+    "events_in",
     "reply_out",
+    "result_in",
     "run_of",
     "segment_id",
     "segment_number",
 ]
 
-FORM = 1
+FORM = 2
 """The version of the form of requests and results."""
 
-RunStatus: TypeAlias = Literal["queued", "running", "suspended", "ended", "lost"]
+RunStatus: TypeAlias = Literal["queued", "running", "suspended", "ended", "lost", "damaged"]
 """`queued`: no worker has it; `running`: one has; `suspended`: it waits for `decide`; `ended`: `outcome` says how;
-`lost`: it was given up after many workers died with it."""
+`lost`: it was given up after many workers died with it; `damaged`: what is stored of it cannot be read."""
 
 
 class RunFailedError(AgentFlowError):
@@ -58,6 +61,18 @@ class RunFailedError(AgentFlowError):
         self.kind = kind
 
 
+class Pruned(NamedTuple):
+    """What `prune` has deleted.
+
+    Attributes:
+        runs: The ids of runs.
+        sessions: The sessions, as they were.
+    """
+
+    runs: list[str]
+    sessions: list[SessionInfo]
+
+
 class RunInfo(NamedTuple):
     """One run, as `runs` lists it.
 
@@ -71,6 +86,7 @@ class RunInfo(NamedTuple):
         updated: When its status last changed.
         worker: Who has it, or had it last.
         attempts: How often a worker has taken its last call up; 2 and more: a worker has died with it.
+        damage: What cannot be read, if its status is `damaged`.
     """
 
     run_id: str
@@ -82,6 +98,7 @@ class RunInfo(NamedTuple):
     updated: float
     worker: str | None
     attempts: int
+    damage: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,30 +161,89 @@ class Request(NamedTuple):
         return {"form": FORM, **self._asdict(), "messages": messages, "decisions": decisions}
 
     @staticmethod
-    def from_dict(data: Mapping[str, Any]) -> Request:
+    def from_data(workflow_id: str, data: object) -> Request:
         """Read what `to_dict` made.
 
+        Args:
+            workflow_id: The workflow that it is the request of.
+            data: What is stored.
+
         Raises:
-            StoreError: It is no request, or a newer agentflow made it.
+            StoreError: It is no request, not this run's, or a newer agentflow made it.
         """
-        form = data.get("form")
-        if form != FORM:
-            raise StoreError(
-                f"A stored request has the form {form!r}; this agentflow reads {FORM}. A newer one made it: upgrade the "
-                "workers."
-            )
-        values = {name: data[name] for name in Request._fields}
-        values["messages"] = tuple([msg_from_dict(msg) for msg in data["messages"]])
+        what = f"The stored request of run {workflow_id!r}"
+        stored = _checked(_StoredRequest, data, what)
+        if stored["run_id"] != run_of(workflow_id):
+            raise StoreError(f"{what} is damaged: it is that of run {stored['run_id']!r}.")
+        try:
+            decisions_in(stored["decisions"] or {})
+        except ValueError as error:
+            raise StoreError(f"{what} is damaged, or not in the portable form: decisions: {error}.") from error
+        values: dict[str, Any] = {name: stored[name] for name in Request._fields}
+        values["messages"] = tuple([msg_from_dict(msg) for msg in stored["messages"]])
         return Request(**values)
 
-    def same_as(self, other: Mapping[str, Any]) -> bool:
+    def same_as(self, other: Request) -> bool:
         """Whether another request asks for the same (ids of messages and the deadline's clock time apart)."""
-        return _asked(self.to_dict()) == _asked(other)
+        return self._asked() == other._asked()
+
+    def _asked(self) -> dict[str, Any]:
+        messages = [{**msg_to_dict(msg), "id": None} for msg in self.messages]
+        return {**self.to_dict(), "messages": messages, "deadline": None}
 
 
-def _asked(data: Mapping[str, Any]) -> object:
-    messages = [{**msg, "id": None} for msg in cast("list[dict[str, Any]]", data["messages"])]
-    return [data["run_id"], data["agent"], data["session"], messages, data["decisions"], data["timeout"]]
+_Seconds = Annotated[float, Field(allow_inf_nan=False)]
+
+
+class _StoredRequest(TypedDict):
+    form: int
+    run_id: str
+    agent: str
+    session: str
+    messages: list[dict[str, Any]]
+    decisions: dict[str, dict[str, Any]] | None
+    deadline: _Seconds | None
+    timeout: _Seconds | None
+
+
+class _StoredError(TypedDict):
+    kind: str
+    said: str
+    timeout: _Seconds | None
+
+
+class _StoredFailure(TypedDict):
+    form: int
+    error: _StoredError
+
+
+class _StoredReply(TypedDict):
+    form: int
+    outcome: Outcome
+    run_id: str
+    message: dict[str, Any]
+    usage: Usage
+    pending: tuple[Pending, ...]
+
+
+D = TypeVar("D")
+
+
+def _checked(form: type[D], data: object, what: str) -> D:
+    version = cast("Mapping[str, object]", data).get("form") if isinstance(data, Mapping) else None
+    if type(version) is int and version > FORM:
+        raise StoreError(
+            f"{what} has the form {version}; this agentflow reads forms up to {FORM}. A newer one made it: upgrade "
+            "agentflow here."
+        )
+    try:
+        return _adapter(form).validate_python(data)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        raise StoreError(
+            f"{what} is damaged, or not in the portable form: {where or 'the whole'}: {first['msg']}."
+        ) from error
 
 
 # ---- ids: a run's first call has the run's id, the ones that go on with it "run/2", "run/3" ...
@@ -180,13 +256,14 @@ def segment_id(run_id: str, number: int) -> str:
 
 def run_of(workflow_id: str) -> str:
     """The run that a workflow belongs to."""
-    return workflow_id.partition("/")[0]
+    run_id, slash, number = workflow_id.partition("/")
+    return workflow_id if slash and not number.isdecimal() else run_id  # what we have not made is a run of its own
 
 
 def segment_number(workflow_id: str) -> int:
     """Which of its run's calls a workflow is."""
     number = workflow_id.partition("/")[2]
-    return int(number) if number else 1
+    return int(number) if number.isdecimal() else 1
 
 
 # ---- decisions
@@ -208,43 +285,27 @@ def decisions_out(run_id: str, decisions: Mapping[str, Resolution], pending: Seq
         )
     found: dict[str, Any] = {}
     for key, decision in decisions.items():
-        match decision:
-            case Approve(input=given):
-                found[key] = {"decision": "approve", "value": None if given is None else _data(key, dict(given))}
-            case Deny(reason=reason):
-                found[key] = {"decision": "deny", "value": reason}
-            case Answer(value=value):
-                found[key] = {"decision": "answer", "value": _data(key, value)}
-            case _:
-                raise UsageError(
-                    f"The decision for {key!r} is {decision!r:.60}; legal are Approve(), Approve(input=...), Deny(reason), "
-                    "Answer(value)."
-                )
+        if not isinstance(decision, Approve | Deny | Answer):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise UsageError(
+                f"The decision for {key!r} is {decision!r:.60}; legal are Approve(), Approve(input=...), Deny(reason), "
+                "Answer(value)."
+            )
+        try:
+            found[key] = verdict_to_dict(decision)
+        except PydanticSerializationError as error:
+            raise UsageError(
+                f"The decision for {key!r} holds what JSON does not know, so it cannot travel: {error}."
+            ) from error
     return found
 
 
-def _data(key: str, value: object) -> Any:
-    try:
-        return to_jsonable_python(value)
-    except PydanticSerializationError as error:
-        raise UsageError(
-            f"The decision for {key!r} holds what JSON does not know, so it cannot travel: {error}."
-        ) from error
-
-
 def decisions_in(data: Mapping[str, Any]) -> dict[str, Resolution]:
-    """Decisions from data."""
-    made: dict[str, Resolution] = {}
-    for key, said in data.items():
-        value = said["value"]
-        match said["decision"]:
-            case "approve":
-                made[key] = Approve() if value is None else Approve(input=value)
-            case "deny":
-                made[key] = Deny(value)
-            case _:
-                made[key] = Answer(value)
-    return made
+    """Decisions from data.
+
+    Raises:
+        ValueError: They are none.
+    """
+    return {key: resolution_from_dict(said) for key, said in data.items()}
 
 
 # ---- results
@@ -268,20 +329,21 @@ def reply_out(reply: Reply) -> dict[str, Any]:
     }
 
 
-def reply_in(data: Mapping[str, Any]) -> Reply:
-    """A reply from data.
+def result_in(workflow_id: str, agent: str, data: object) -> Reply | AgentFlowError:
+    """A reply or a failure from data.
 
     Raises:
-        StoreError: It is none.
+        StoreError: It is neither.
     """
-    try:
-        usage = _adapter(Usage).validate_python(data["usage"])
-        pending = _adapter(tuple[Pending, ...]).validate_python(data["pending"])
-        return Reply.of(msg_from_dict(data["message"]), data["outcome"], data["run_id"], usage, pending)
-    except (KeyError, ValidationError) as error:
-        raise StoreError(
-            f"A stored result cannot be read ({error}). A newer agentflow made it, or it is damaged."
-        ) from error
+    what = f"The stored result of run {workflow_id!r}"
+    if isinstance(data, dict) and "error" in data:
+        failed = _checked(_StoredFailure, cast("object", data), what)["error"]
+        timeout = failed["timeout"]
+        if timeout is not None:
+            return CallTimeoutError(timeout, agent)
+        return RunFailedError(run_of(workflow_id), failed["kind"], failed["said"])
+    said = _checked(_StoredReply, cast("object", data), what)
+    return Reply.of(msg_from_dict(said["message"]), said["outcome"], said["run_id"], said["usage"], said["pending"])
 
 
 def error_out(error: BaseException) -> dict[str, Any]:
@@ -296,9 +358,20 @@ def error_out(error: BaseException) -> dict[str, Any]:
     }
 
 
-def error_in(run_id: str, agent: str, data: Mapping[str, Any]) -> AgentFlowError:
-    """A failure from data."""
-    timeout = data["timeout"]
-    if timeout is not None:
-        return CallTimeoutError(timeout, agent)
-    return RunFailedError(run_id, data["kind"], data["said"])
+# ---- events
+
+
+def events_in(run_id: str, first: int, last: int, body: str) -> list[RunEvent]:
+    """The events of a batch.
+
+    Raises:
+        StoreError: They are damaged.
+    """
+    try:
+        found = _adapter(list[dict[str, Any]]).validate_json(body)
+        return [RunEvent(run_id, seq, str(data["type"]), data) for seq, data in enumerate(found, first)]
+    except (ValidationError, KeyError) as error:
+        raise StoreError(
+            f"The stored events {first} to {last} of run {run_id!r} are damaged. Those behind them can be read: "
+            f"since={last}. What was done is kept in the session."
+        ) from error

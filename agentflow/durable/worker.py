@@ -12,7 +12,9 @@ Rules:
    A dead worker's call keeps its place until somebody takes it over, so that nobody overtakes it.
 2. A worker says that it is alive (`lease_seconds`, by the database's clock). Each worker looks for calls of workers that do not
    say so any more, and puts them back into their queue; DBOS does that atomically, once for each death.
-3. A worker that was only slow, and comes back, is stopped by the store: its next fact has a version that is taken.
+3. A worker that was only slow, and comes back, is fenced. A call is run under its session's lease in the store, which passes,
+   with a higher epoch, to whoever takes the call over; the store looks at it in the transaction of each fact. So it neither
+   writes nor begins anything, and a race that it has lost is no failure: the facts tell what came of the call.
 4. A call that waits for a decision is no workflow: its workflow has ended, and `decide` makes the next one. It holds no
    process, no place in a queue, and no version of the program.
 5. The version of the program is pinned: whatever was submitted before a deploy is run by what is there after it.
@@ -30,8 +32,7 @@ import concurrent.futures
 import contextvars
 import threading
 import time
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any, NamedTuple, Self
 
@@ -39,17 +40,28 @@ from dbos import DBOS, DBOSConfig
 from loguru import logger
 
 from agentflow.durable.client import APPLICATION, QUEUE, VERSION, WORKFLOW, connect
+from agentflow.durable.engine import PORTABLE, close_engine, dbos_engine
 from agentflow.durable.publishing import Publisher
 from agentflow.durable.running import Host
-from agentflow.durable.tables import Tables, dbos_engine
+from agentflow.durable.tables import Tables
 from agentflow.durable.words import Request, error_out
-from agentflow.errors import StoreError, UsageError
+from agentflow.errors import SessionConflictError, StoreError, UsageError
 from agentflow.ids import new_id
+from agentflow.logs import log_failure
+from agentflow.ports.store import Claim
 
 __all__ = ["Limits", "Worker"]
 
+_CONNECTIONS = 8
+
 ATTEMPTS = 3
-"""How often a call is tried where the store fails."""
+"""How often a call is tried where the store fails for good."""
+
+CONFLICTS = 20
+"""How often a call is tried where somebody else writes into its session."""
+
+LONGEST_PAUSE = 10.0
+"""Seconds between two attempts, at most."""
 
 TAKEOVERS = 50
 """How many workers may die with a call before it is given up as lost."""
@@ -111,8 +123,10 @@ class Worker:
         self._grace = grace
         self._poll = poll
         self.id = new_id("worker_")
+        places = limits.per_worker if limits.everywhere is None else min(limits.per_worker, limits.everywhere)
+        # DBOS counts what it has handed out a moment late.
+        self._places = {name: asyncio.Semaphore(places) for name in self._hosts}
         self._tasks: dict[asyncio.Task[None], concurrent.futures.Future[dict[str, Any]]] = {}
-        self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._stop = asyncio.Event()
         self._over = threading.Event()
         self._watcher: threading.Thread | None = None
@@ -125,12 +139,14 @@ class Worker:
             self._loop = asyncio.get_running_loop()
             self._context = contextvars.copy_context()
             self._tables = await asyncio.to_thread(Tables, self._url)
+            self._engine = dbos_engine(self._tables.dbos_url, _CONNECTIONS)
             for host in self._hosts.values():
                 host.open()
             try:
                 await asyncio.to_thread(self._launch)
             except BaseException:
                 await asyncio.to_thread(DBOS.destroy)
+                close_engine(self._engine)
                 self._tables.dispose()
                 raise
         except BaseException:
@@ -148,12 +164,10 @@ class Worker:
             "application_version": VERSION,
             "executor_id": self.id,
             "log_level": "ERROR",
-            "sys_db_pool_size": 8,
+            "system_database_engine": self._engine,
+            "serializer": PORTABLE,
             "run_migrations": True,
         }
-        engine = dbos_engine(self._tables.dbos_url)
-        if engine is not None:
-            config["system_database_engine"] = engine
         self._set_up_queues()
         DBOS(config=config)
         _register()
@@ -163,7 +177,7 @@ class Worker:
     def _set_up_queues(self) -> None:
         """Before the launch: a queue that comes later is noticed a second later."""
         per_worker, everywhere, rate = self._limits
-        client = connect(self._tables.dbos_url)
+        client = connect(self._tables.dbos_url, self._engine)
         try:
             for name in self._hosts:
                 client.register_queue(
@@ -208,12 +222,13 @@ class Worker:
             try:
                 await asyncio.to_thread(self._tables.leave, self.id)
             finally:
+                close_engine(self._engine)
                 self._tables.dispose()
                 _release(self)
 
     # ---- requests
 
-    def serve(self, workflow_id: str, data: Mapping[str, Any]) -> dict[str, Any]:
+    def serve(self, workflow_id: str, data: object) -> dict[str, Any]:
         """The body of a workflow, in a thread of DBOS: have the request run in the worker's loop."""
         done: concurrent.futures.Future[dict[str, Any]] = concurrent.futures.Future()
 
@@ -229,48 +244,83 @@ class Worker:
             raise _Dropped from error
         return done.result()
 
-    async def _serve(
-        self, workflow_id: str, data: Mapping[str, Any], done: concurrent.futures.Future[dict[str, Any]]
-    ) -> None:
+    async def _serve(self, workflow_id: str, data: object, done: concurrent.futures.Future[dict[str, Any]]) -> None:
         try:
-            request = Request.from_dict(data)
-            async with self._locks[request.run_id]:  # it may have come back to the worker that was too slow
-                result = await self._run(workflow_id, request)
-            _answer(done, result)
+            request = Request.from_data(workflow_id, data)
+            if request.agent not in self._hosts:
+                raise StoreError(f"The stored request of run {workflow_id!r} is for another queue: {request.agent!r}.")
+            _answer(done, await self._run(workflow_id, request))
         except StoreError as error:  # no request of ours
             _answer(done, error_out(error))
-        except BaseException as error:
+        except (_Dropped, asyncio.CancelledError):
             _answer(done, _Dropped())
-            if not isinstance(error, _Dropped | asyncio.CancelledError):
-                logger.opt(exception=error).error("request {!r} could not be served", workflow_id)
+        except BaseException as error:
+            log_failure("ERROR", error, "request {!r} could not be served", workflow_id)
+            _answer(done, error_out(error) if isinstance(error, Exception) else _Dropped())
 
     async def _run(self, workflow_id: str, request: Request) -> dict[str, Any]:
         host = self._hosts[request.agent]
-        run_id = request.run_id
-        for attempt in range(1, ATTEMPTS + 1):
+        conflicts = failures = attempts = 0
+        while True:
             try:
-                now = await asyncio.to_thread(self._tables.now)
-                cancelled = (await asyncio.to_thread(self._tables.cancelled, [run_id])).get(run_id)
-                async with Publisher(self._tables, run_id, self.id) as publisher:
-                    result = await host.run(workflow_id, request, now, cancelled, publisher)
-                    if result["outcome"] == "suspended":  # it may have been cancelled just before
-                        cancelled = (await asyncio.to_thread(self._tables.cancelled, [run_id])).get(run_id)
-                        if cancelled is not None:
-                            result = await host.run(workflow_id, request, now, cancelled, publisher)
-                    return result
+                async with self._places[host.name]:
+                    claim = await self._claim(host, workflow_id, request.session)
+                    async with host.holding(claim):
+                        return await self._attempt(host, workflow_id, request, claim)
             except StoreError as error:
-                if host.closed or not await asyncio.to_thread(self._owns, workflow_id):
+                if host.closed or not await self._owns(workflow_id):
                     raise _Dropped from error
-                if attempt == ATTEMPTS:
+                attempts += 1
+                conflicts += isinstance(error, SessionConflictError)
+                failures += not (isinstance(error, SessionConflictError) or error.retryable)
+                if failures == ATTEMPTS or conflicts == CONFLICTS:
                     return error_out(error)
-                logger.warning("run {!r} is tried again, from its last fact: {}", run_id, error)
-                await asyncio.sleep(attempt)
-        raise AssertionError
+                logger.warning("run {!r} is tried again, from its last fact: {}", request.run_id, error)
+                await asyncio.sleep(min(2.0 ** (attempts - 1), LONGEST_PAUSE))
 
-    def _owns(self, workflow_id: str) -> bool:
-        """Whether the run is still this worker's."""
-        status = DBOS.get_workflow_status(workflow_id)
-        return status is not None and status.status == "PENDING" and status.executor_id == self.id
+    async def _claim(self, host: Host, workflow_id: str, session_id: str) -> Claim | None:
+        """Wait for the right to write the session, as long as the run is this worker's."""
+        claiming = host.claim(session_id, self._lease)
+        if claiming is None:
+            return None
+        waiting = asyncio.ensure_future(claiming)
+        try:
+            while not (await asyncio.wait({waiting}, timeout=self._lease / 3))[0]:
+                await self._check(host, workflow_id)
+        except BaseException:
+            waiting.add_done_callback(_give_back)
+            waiting.cancel()
+            raise
+        return waiting.result()
+
+    async def _attempt(self, host: Host, workflow_id: str, request: Request, claim: Claim | None) -> dict[str, Any]:
+        """Do what is left of a request, under the right to write its session."""
+        run_id = request.run_id
+        now = await asyncio.to_thread(self._tables.now)
+        cancelled = (await asyncio.to_thread(self._tables.cancelled, [run_id])).get(run_id)
+        await self._check(host, workflow_id)  # before anything is begun or told of
+        async with Publisher(self._tables, run_id, self.id) as publisher:
+            result = await host.run(workflow_id, request, now, cancelled, publisher, claim)
+            if result["outcome"] == "suspended":  # it may have been cancelled just before
+                cancelled = (await asyncio.to_thread(self._tables.cancelled, [run_id])).get(run_id)
+                if cancelled is not None:
+                    result = await host.run(workflow_id, request, now, cancelled, publisher, claim)
+            return result
+
+    async def _check(self, host: Host, workflow_id: str) -> None:
+        if host.closed or not await self._owns(workflow_id):
+            raise _Dropped
+
+    async def _owns(self, workflow_id: str) -> bool:
+        """Whether the run is still this worker's; as far as is known, where the database does not say."""
+        try:
+            found = await asyncio.to_thread(
+                DBOS.list_workflows, workflow_ids=[workflow_id], load_input=False, load_output=False
+            )
+        except Exception as error:  # any: DBOS has its own, SQLAlchemy's and the drivers'
+            logger.warning("worker {} could not ask whether it still has run {!r}: {}", self.id, workflow_id, error)
+            return True
+        return any(status.status == "PENDING" and status.executor_id == self.id for status in found)
 
     # ---- watching
 
@@ -287,6 +337,7 @@ class Worker:
                         self._take_over()
                 for host in self._hosts.values():
                     if host.running:
+                        self._loop.call_soon_threadsafe(host.cut_lost)
                         for run_id, reason in self._tables.cancelled(host.running).items():
                             host.cancel(run_id, reason)
             except Exception as error:  # any: the watch goes on, and the database may come back
@@ -303,6 +354,12 @@ class Worker:
         if dead:
             logger.warning("worker {} takes over the runs of {}, which gave no sign of life", self.id, ", ".join(dead))
             DBOS._recover_pending_workflows(dead)  # pyright: ignore[reportPrivateUsage] - atomic, and keeps queue and partition
+
+
+def _give_back(claiming: asyncio.Future[Claim]) -> None:
+    """A right that came when nobody waited for it any more."""
+    if not claiming.cancelled() and claiming.exception() is None:
+        claiming.result().release()
 
 
 def _answer(done: concurrent.futures.Future[dict[str, Any]], said: dict[str, Any] | _Dropped) -> None:
@@ -334,7 +391,7 @@ def _release(worker: Worker) -> None:
         _current.remove(worker)
 
 
-def _serve(data: dict[str, Any]) -> dict[str, Any]:
+def _serve(data: Any) -> dict[str, Any]:
     """The one workflow."""
     workflow_id = DBOS.workflow_id
     if not _current or workflow_id is None:
@@ -342,6 +399,12 @@ def _serve(data: dict[str, Any]) -> dict[str, Any]:
     return _current[0].serve(workflow_id, data)
 
 
+def _one_request(args: tuple[Any, ...], kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Whatever a damaged row gives: what is no request comes to an end that says so."""
+    return (args[0] if len(args) == 1 and not kwargs else None,), {}
+
+
 def _register() -> None:
     if not _registered:
-        _registered.append(DBOS.workflow(name=WORKFLOW, max_recovery_attempts=TAKEOVERS)(_serve))
+        made = DBOS.workflow(name=WORKFLOW, max_recovery_attempts=TAKEOVERS, validate_args=_one_request)
+        _registered.append(made(_serve))

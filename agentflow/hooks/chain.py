@@ -8,7 +8,8 @@ Rules:
 3. On a Pre event the first verdict decides and the rest is skipped; on a Post event all run, the strongest counts
    (Suspend, then Stop, then Again).
 4. When the editing hooks are done the event is sealed; guards and observers cannot write.
-5. An exception keeps its type and gets a note that names hook, priority and event. Cancellation is never a failure.
+5. An exception keeps its type and gets a note that names hook, priority and event. Cancellation is never a failure; one
+   that a hook swallows is raised behind it.
 
 The order is settled when a chain is made, options of a hook become wrappers around its call then; running is one loop.
 """
@@ -17,35 +18,34 @@ from __future__ import annotations
 
 import asyncio
 import operator
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import CoroutineType
 from typing import Any, NamedTuple, Protocol, cast
 
-from reactivex import Observable
-
-from agentflow.errors import HookContractError, HookError, Veto
+from agentflow.errors import Aside, HookError
 from agentflow.events import (
     EVENT_TYPES,
     Decision,
     Error,
     Event,
+    PostActing,
     PostReasoning,
     PreActing,
     PreCall,
     PreReasoning,
     PreToolRound,
 )
+from agentflow.hooks.answers import failure_of, is_later, judge, label_of, settle, withheld
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.options import Call, call_of, listens_to
 from agentflow.hooks.recording import Around, ChangeListener, recorded, recorded_around
 from agentflow.messages import Msg
-from agentflow.reactive import EMPTY, Flux, Just, Mono, first_value
-from agentflow.verdicts import Again, Decided, Deny, Stop, Suspend, Verdict
+from agentflow.reactive import Just
+from agentflow.verdicts import Again, Decided, Stop, Suspend, Verdict
 
-__all__ = ["Chain", "Entry", "Faults", "HookSet", "run_chain"]
+__all__ = ["Chain", "Entry", "Faults", "HookSet", "cancellations", "raise_swallowed", "run_chain"]
 
 _STRENGTH: dict[type, int] = {Again: 1, Stop: 2, Suspend: 3}
-_GUARD_MAY = (Deny, Stop, Suspend, Again)
 _STAGES = (PreCall, PreReasoning, PreToolRound, PreActing)
 _put = object.__setattr__
 
@@ -59,7 +59,7 @@ class Entry(NamedTuple):
     @property
     def label(self) -> str:
         """How errors name the hook."""
-        return f"{self.hook.name} (priority {self.hook.priority})"
+        return label_of(self.hook)
 
 
 class Faults(Protocol):
@@ -81,6 +81,10 @@ class Faults(Protocol):
 
     def passes_suspend(self, event: Event) -> bool:
         """Whether a `Suspend` on this event has been answered by resuming, so that it counts as pass."""
+        ...
+
+    def cut_off(self) -> str:
+        """Why the run, which goes on, has cancelled the wait for a hook (that is taken back); empty: it has not."""
         ...
 
     def is_cancelled(self) -> bool:
@@ -288,6 +292,7 @@ async def run_chain(chain: Chain, event: Event, faults: Faults) -> Event:
     """
     decided: Decided | None = None
     editing = iter(chain.calls)
+    before = -1  # how often the task had been cancelled before a hook was waited for
     try:
         while True:
             try:
@@ -297,6 +302,8 @@ async def run_chain(chain: Chain, event: Event, faults: Faults) -> Event:
                         continue
                     kind = result.__class__
                     if kind is CoroutineType:
+                        if before < 0:
+                            before = cancellations()
                         result = await result
                         if result is event or result is None:
                             continue
@@ -306,28 +313,24 @@ async def run_chain(chain: Chain, event: Event, faults: Faults) -> Event:
                         result = result.value
                         if result is event or result is None:
                             continue
-                    entry = _current(chain, editing)
-                    verdict = await _settle(chain, entry, event, result, faults)
+                    if before < 0:
+                        before = cancellations()
+                    verdict = await _verdict(chain, _current(chain, editing), event, result, faults)
                     if verdict is not None:
-                        decided = _stronger(decided, verdict, entry)
+                        decided = _stronger(decided, verdict, _current(chain, editing))
                         if chain.pre:
                             break
                 break
-            except Veto as veto:
-                entry = _current(chain, editing)
-                if Deny not in chain.kind.verdicts:
-                    error = _contract(chain, entry, f"Veto({veto.reason!r})")
-                    if not await _tolerated(chain, entry, event, error, faults):
-                        raise error from veto
-                    continue
-                decided = _stronger(decided, Deny(veto.reason), entry)
+            except asyncio.CancelledError as error:
+                verdict = await _stray(chain, _current(chain, editing), event, error, faults)
+            except Exception as error:
+                verdict = await _failed(chain, _current(chain, editing), event, error, faults)
+            if verdict is not None:
+                decided = _stronger(decided, verdict, _current(chain, editing))
                 if chain.pre:
                     break
-            except asyncio.CancelledError as error:
-                await _stray(chain, _current(chain, editing), event, error, faults)
-            except Exception as error:
-                if not await _tolerated(chain, _current(chain, editing), event, error, faults):
-                    raise
+        if 0 <= before < cancellations():
+            await _swallowed(chain, faults)
         if chain.guards and not (chain.pre and decided is not None):
             _put(event, "__class__", chain.kind)
             decided = await _judge(chain, event, decided, faults)
@@ -354,13 +357,8 @@ def _current(chain: Chain, editing: Iterator[Call]) -> Entry:
 async def _judge(chain: Chain, event: Event, decided: Decided | None, faults: Faults) -> Decided | None:
     for entry in chain.guards:
         try:
-            verdict = await _verdict_of_guard(chain, entry, event, faults)
-        except asyncio.CancelledError as error:
-            await _stray(chain, entry, event, error, faults)
-            continue
+            verdict = await _answer(chain, entry, event, faults)
         except Exception as error:
-            if await _tolerated(chain, entry, event, error, faults):
-                continue
             _put(event, "decision", Decided(None, entry.hook.name, error))
             raise
         if verdict is not None:
@@ -370,40 +368,15 @@ async def _judge(chain: Chain, event: Event, decided: Decided | None, faults: Fa
     return decided
 
 
-async def _verdict_of_guard(chain: Chain, entry: Entry, event: Event, faults: Faults) -> Verdict | None:
-    try:
-        result: Any = entry.call(event)
-        if result is event or result is None:
-            return None
-        verdict = await _settle(chain, entry, event, result, faults)
-    except Veto as veto:
-        if Deny not in chain.kind.verdicts:
-            raise _contract(chain, entry, f"Veto({veto.reason!r})") from veto
-        return Deny(veto.reason)
-    if verdict is not None and type(verdict) not in _GUARD_MAY:
-        raise _contract(chain, entry, f"{type(verdict).__name__} although it is a guard")
-    return verdict
-
-
 async def _observe(chain: Chain, event: Event, faults: Faults) -> None:
     """Show the sealed event to all observers; the first failure that counts is raised when all have seen it."""
     first: BaseException | None = None
     by = ""
     for entry in chain.observers:
         try:
-            result: Any = entry.call(event)
-            if result is not event and result is not None:
-                await _settle(chain, entry, event, result, faults)
+            await _answer(chain, entry, event, faults)
         except GeneratorExit:
             raise
-        except asyncio.CancelledError as error:
-            try:
-                await _stray(chain, entry, event, error, faults)
-            except BaseException as stray:
-                first, by = (first, by) if first else (stray, entry.hook.name)
-        except Exception as error:
-            if not await _tolerated(chain, entry, event, error, faults):
-                first, by = (first, by) if first else (error, entry.hook.name)
         except BaseException as error:
             first, by = (first, by) if first else (error, entry.hook.name)
     if first is not None:
@@ -412,71 +385,36 @@ async def _observe(chain: Chain, event: Event, faults: Faults) -> None:
         raise first
 
 
-async def _settle(chain: Chain, entry: Entry, event: Event, result: Any, faults: Faults) -> Verdict | None:
-    """Bring what a hook returned down to a verdict or None (the event goes on, changed in place if need be)."""
-    while True:
-        if _is_coroutine(cast("object", result)):
-            result = await cast("Awaitable[Any]", result)
-        elif isinstance(result, Mono | Flux):
-            first = cast("Mono[Any]", result if isinstance(result, Mono) else cast("Flux[Any]", result).first())
-            result = await first.resolve()
-            if result is EMPTY:
-                return None
-        elif isinstance(result, Observable):
-            result = await first_value(cast("Observable[Any]", result))
-            if result is EMPTY:
-                return None
-        elif isinstance(result, Awaitable):
-            result = await cast("Awaitable[Any]", result)
+async def _answer(chain: Chain, entry: Entry, event: Event, faults: Faults) -> Verdict | None:
+    """What a guard or an observer says to the sealed event."""
+    try:
+        result: Any = entry.call(event)
         if result is event or result is None:
             return None
-        if isinstance(result, chain.kind):
-            _take_over(chain, entry, event, result)
-            return None
-        if isinstance(result, chain.kind.verdicts) and _may(event, result):
-            if isinstance(result, Suspend) and faults.passes_suspend(event):
-                return None
-            return cast("Verdict", result)
-        if not isinstance(result, Observable | Awaitable):
-            raise _contract(chain, entry, f"{type(result).__name__} ({result!r:.60})", event)
+        before = cancellations()
+        verdict = await _verdict(chain, entry, event, result, faults)
+        if cancellations() > before:
+            await _swallowed(chain, faults)
+        return verdict
+    except asyncio.CancelledError as error:
+        return await _stray(chain, entry, event, error, faults)
+    except Exception as error:
+        return await _failed(chain, entry, event, error, faults)
 
 
-def _is_coroutine(result: object) -> bool:
-    """What an `async def` returns: nearly all that has to be waited for, told apart without the checks of abstract classes."""
-    return type(result) is CoroutineType
-
-
-def _may(event: Event, verdict: object) -> bool:
-    """Whether a verdict that is legal for the event's type is legal for this one."""
-    if isinstance(event, Error):
-        return event.fatal
-    return not (isinstance(verdict, Again) and isinstance(event, PostReasoning) and event.purpose == "summary")
-
-
-def _take_over(chain: Chain, entry: Entry, event: Event, changed: Event) -> None:
-    if event.sealed:
-        role = "an observer" if entry.hook.observer else "a guard"
-        raise _contract(chain, entry, f"a changed {chain.kind.__name__} although it is {role}")
-    for name in chain.kind.writable:
-        value = getattr(changed, name)
-        if value is not getattr(event, name):
-            setattr(event, name, value)
-
-
-def _contract(chain: Chain, entry: Entry, got: str, event: Event | None = None) -> HookContractError:
-    summary = isinstance(event, PostReasoning) and event.purpose == "summary"
-    judges = entry.hook.guard or entry.hook.observer
-    verdicts = ", ".join(
-        kind.__name__
-        for kind in chain.kind.verdicts
-        if not (summary and kind is Again) and not (entry.hook.guard and kind not in _GUARD_MAY)
-    )
-    edits = chain.kind.writable and not judges
-    legal = f"the event, a changed {chain.kind.__name__}, None" if edits else "the event, None"
-    if verdicts:
-        only = " (only while event.fatal)" if chain.kind is Error else ""
-        legal += f", or a verdict: {verdicts}{only}" + (" (this is the summary)" if summary else "")
-    return HookContractError(entry.label, chain.kind.__name__, got, legal)
+async def _verdict(chain: Chain, entry: Entry, event: Event, result: Any, faults: Faults) -> Verdict | None:
+    """The verdict that a hook returned; None: the event goes on, changed in place if need be."""
+    answer = await settle(result) if is_later(result) else result
+    judged = judge(entry.hook, chain.kind, event, answer)
+    if isinstance(judged, Event):
+        for name in chain.kind.writable:
+            value = getattr(judged, name)
+            if value is not getattr(event, name):
+                setattr(event, name, value)
+        return None
+    if isinstance(judged, Suspend) and faults.passes_suspend(event):
+        return None
+    return judged
 
 
 def _stronger(before: Decided | None, verdict: Verdict, entry: Entry) -> Decided:
@@ -485,21 +423,53 @@ def _stronger(before: Decided | None, verdict: Verdict, entry: Entry) -> Decided
     return Decided(verdict, entry.hook.name)
 
 
-async def _tolerated(chain: Chain, entry: Entry, event: Event, error: Exception, faults: Faults) -> bool:
-    """Note whose failure it was and report it; True: the chain goes on without the hook."""
-    hook = entry.hook
-    error.add_note(f"raised by hook {entry.label} on {chain.kind.__name__}")
-    decision = issubclass(chain.kind, Decision) or (isinstance(event, Error) and event.fatal)
-    policy = hook.on_failure or ("skip" if hook.observer or not decision else "abort")
-    return await faults.hook_failed(chain.kind, hook, error, policy != "skip")
+async def _failed(chain: Chain, entry: Entry, event: Event, error: Exception, faults: Faults) -> Verdict | None:
+    """What a hook's failure comes to by its policy: a verdict; None, the chain goes on without the hook; or it is raised."""
+    hook, kind = entry.hook, chain.kind
+    policy = "skip" if hook.shadow else hook.on_failure
+    found = failure_of(hook, kind, event, error) if not hook.shadow else error
+    if not isinstance(found, Exception):
+        return found
+    if policy == "deny" and isinstance(event, PostActing):
+        _put(event, "tool_result", withheld(hook, event, found))
+        return None
+    found.add_note(Aside(f"raised by hook {entry.label} on {kind.__name__}"))
+    decision = issubclass(kind, Decision) or (isinstance(event, Error) and event.fatal)
+    if policy is None:
+        policy = "skip" if hook.observer or not decision else "abort"
+    if await faults.hook_failed(kind, hook, found, policy != "skip"):
+        return None
+    raise found
 
 
-async def _stray(chain: Chain, entry: Entry, event: Event, error: asyncio.CancelledError, faults: Faults) -> None:
-    """Tell a cancellation of the run from a hook that raises `CancelledError` itself, which is a failing hook."""
-    if faults.is_cancelled():
+def cancellations() -> int:
+    """How often the running task was cancelled, as far as nobody has taken that back."""
+    task = asyncio.current_task()
+    return 0 if task is None else task.cancelling()
+
+
+async def raise_swallowed(event: str) -> None:
+    """Raise the cancellation that a hook has swallowed, or the one that it has asked for and that is on its way."""
+    await asyncio.sleep(0)
+    raise asyncio.CancelledError(f"a hook has swallowed it on {event}")
+
+
+async def _swallowed(chain: Chain, faults: Faults) -> None:
+    """A hook has swallowed a cancellation: it is raised behind it, unless it concerned that hook alone."""
+    if not faults.cut_off() and faults.is_cancelled():
+        await raise_swallowed(chain.kind.__name__)
+
+
+async def _stray(
+    chain: Chain, entry: Entry, event: Event, error: asyncio.CancelledError, faults: Faults
+) -> Verdict | None:
+    """Tell a cancellation of the run from a hook that was cut off, or raises `CancelledError` itself: a failing hook."""
+    kind = chain.kind.__name__
+    if why := faults.cut_off():
+        failure = HookError(f"Hook {entry.label!r} was cut off while it handled {kind}: {why}.")
+    elif faults.is_cancelled():
         raise error
-    failure = HookError(
-        f"Hook {entry.label!r} raised CancelledError on {chain.kind.__name__}, although nobody cancelled the run."
-    )
-    if not await _tolerated(chain, entry, event, failure, faults):
-        raise failure from error
+    else:
+        failure = HookError(f"Hook {entry.label!r} raised CancelledError on {kind}, although nobody cancelled the run.")
+    failure.__cause__ = error
+    return await _failed(chain, entry, event, failure, faults)

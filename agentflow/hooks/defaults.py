@@ -5,6 +5,8 @@ They can be left out: `Agent(..., default_hooks=())` or `.default_hooks()` on th
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from agentflow.errors import ModelError
 from agentflow.events import PostReasoning
 from agentflow.hooks.hook import Hook
@@ -14,10 +16,12 @@ from agentflow.verdicts import Again
 __all__ = ["RetryEmptyAnswers", "RetryTruncatedAnswers", "default_hooks"]
 
 
+@dataclass(slots=True)
 class _Retries:
-    def __init__(self) -> None:
-        self.empty = 0
-        self.truncated = 0
+    """How often a run's model was asked again; saved with a run that waits."""
+
+    empty: int = 0
+    truncated: int = 0
 
 
 class RetryEmptyAnswers(Hook):
@@ -54,7 +58,7 @@ class RetryEmptyAnswers(Hook):
                 model=event.agent.model_name,
             )
         state.empty += 1
-        return Again(Msg.user("Your answer was empty. Answer with words, or call a tool."))
+        return Again("Your answer was empty. Answer with words, or call a tool.")
 
 
 class RetryTruncatedAnswers(Hook):
@@ -88,7 +92,7 @@ class RetryTruncatedAnswers(Hook):
                 model=event.agent.model_name,
             )
         state.truncated += 1
-        return Again(Msg.user("Your answer was cut off by the length limit. Answer again, shorter."))
+        return Again("Your answer was cut off by the length limit. Answer again, shorter.")
 
 
 def default_hooks() -> tuple[Hook, ...]:

@@ -11,11 +11,10 @@ Nothing is loaded by itself: only what `installed_hooks` is asked for.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
-from agentflow.errors import UsageError
+from agentflow.errors import UsageError, close_to
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.named import hooks_of
 
@@ -101,7 +100,7 @@ def _unknown(name: str, offers: dict[str, EntryPoint]) -> UsageError:
     twice = [offer for offer in offers if offer.endswith(f":{name}")]
     if twice:
         return UsageError(f"Several packages offer a hook {name!r}; say which: {' or '.join(map(repr, twice))}.")
-    close = difflib.get_close_matches(name, offers, 1)
+    close = close_to(name, offers, 1)
     did_you = f" Did you mean {close[0]!r}?" if close else ""
     return UsageError(f"No installed package offers a hook {name!r}.{did_you} Installed: {listed}.")
 

@@ -11,7 +11,6 @@ Rules:
 
 from __future__ import annotations
 
-import difflib
 import functools
 import inspect
 import typing
@@ -21,7 +20,7 @@ from typing import Any, Generic, Literal, TypedDict, TypeVar, Union, Unpack, cas
 
 from reactivex import Observable
 
-from agentflow.errors import UsageError
+from agentflow.errors import UsageError, close_to
 from agentflow.events import (
     EVENT_TYPES,
     Error,
@@ -35,11 +34,12 @@ from agentflow.events import (
     PreReasoning,
     PreToolRound,
 )
+from agentflow.hooks.checks import check, takes
 from agentflow.hooks.hook import FailurePolicy, Hook
-from agentflow.hooks.options import about_a_tool, check_options
+from agentflow.hooks.options import about_a_tool
 from agentflow.specs import ToolSpec
 
-__all__ = ["EVENT_NAMES", "EventName", "FunctionHook", "HookOptions", "event_named", "named_hook", "on"]
+__all__ = ["EVENT_NAMES", "EventName", "FunctionHook", "HookOptions", "event_named", "kinds_of", "named_hook", "on"]
 
 EventName = Literal[
     "after_user_input",
@@ -110,6 +110,7 @@ class FunctionHook(Hook, Generic[F]):
         _check_handler(function)
         _check_annotation(function, events)
         self.handler = function
+        self.__dict__["on_event"] = function  # a chain calls the function itself
         self.also: tuple[FunctionHook[Any], ...] = ()
         self.events = events  # pyright: ignore[reportAttributeAccessIssue] - per function here, per class in Hook
         self.__doc__ = function.__doc__
@@ -133,7 +134,7 @@ class FunctionHook(Hook, Generic[F]):
                 f"Hook function {self.name!r} is `async def` and in_thread=True: a thread runs a plain `def`. Leave out "
                 "in_thread, or `async`."
             )
-        check_options(self)
+        check(self)
 
     @property
     def name(self) -> str:
@@ -177,7 +178,7 @@ def on(*targets: Any, **options: Any) -> Any:
     if len(targets) == 1 and not options and not isinstance(targets[0], type | str) and callable(targets[0]):
         _check_handler(targets[0])
         return FunctionHook(targets[0], _annotated(targets[0]))
-    events = tuple(kind for target in targets for kind in _kinds(target))
+    events = tuple(kind for target in targets for kind in kinds_of(target))
 
     def decorate(function: Any) -> FunctionHook[Any]:
         if isinstance(function, FunctionHook):
@@ -188,8 +189,10 @@ def on(*targets: Any, **options: Any) -> Any:
     return decorate
 
 
-def named_hook(name: str, function: Callable[[Any], Any], **options: Unpack[HookOptions]) -> FunctionHook[Any]:
-    """A hook of a plain function for the event of a name; a function that is a hook already is refused.
+def named_hook(
+    event: str | type[Event], function: Callable[[Any], Any], **options: Unpack[HookOptions]
+) -> FunctionHook[Any]:
+    """A hook of a plain function for an event, by its name or class; a function that is a hook already is refused.
 
     Raises:
         UsageError: The name, the function or an option cannot be used.
@@ -198,7 +201,7 @@ def named_hook(name: str, function: Callable[[Any], Any], **options: Unpack[Hook
         >>> named_hook("before_each_tool", print, tools=["delete_*"]).only_tools
         ('delete_*',)
     """
-    return FunctionHook(function, (event_named(name),), **_attributes(dict(options)))
+    return FunctionHook(function, kinds_of(event), **_attributes(dict(options)))
 
 
 def _attributes(options: dict[str, Any]) -> dict[str, Any]:
@@ -206,14 +209,15 @@ def _attributes(options: dict[str, Any]) -> dict[str, Any]:
     known = HookOptions.__annotations__
     unknown = sorted(options.keys() - known.keys())
     if unknown:
-        close = difflib.get_close_matches(unknown[0], known, 1)
+        close = close_to(unknown[0], known, 1)
         did_you = f" Did you mean {close[0]!r}?" if close else ""
         raise UsageError(f"A hook has no option {unknown[0]!r}.{did_you} Options: {', '.join(sorted(known))}.")
     attributes = dict(options)
     for given, attribute, kind in (("tags", "tags", frozenset), ("tools", "only_tools", tuple)):
         if given in attributes:
             value = attributes.pop(given)
-            attributes[attribute] = kind((value,) if isinstance(value, str) else value)
+            values = (value,) if isinstance(value, str) else value
+            attributes[attribute] = kind(cast("Iterable[Any]", values)) if isinstance(values, Iterable) else value
     return attributes
 
 
@@ -232,7 +236,12 @@ def _another(hook: FunctionHook[Any], events: tuple[type[Event], ...], attribute
     return made
 
 
-def _kinds(target: Any) -> tuple[type[Event], ...]:
+def kinds_of(target: Any) -> tuple[type[Event], ...]:
+    """The event classes that a class, a base class or a name stands for.
+
+    Raises:
+        UsageError: It is neither.
+    """
     if isinstance(target, str):
         return (event_named(target),)
     if isinstance(target, type) and issubclass(target, Event):
@@ -264,15 +273,15 @@ def _meant(name: str) -> list[str]:
     if by_class:
         return by_class
     typed = name.strip().lower().replace("-", "_").replace(" ", "_")
-    typo = difflib.get_close_matches(typed, EVENT_NAMES, 1, 0.85)
+    typo = close_to(typed, EVENT_NAMES, 1, 0.85)
     if typo:
-        return typo
+        return list(typo)
     words = set(typed.replace("tools", "tool").split("_"))
     shared = {known: len(words & set(known.split("_"))) for known in EVENT_NAMES}
     most = max(shared.values())
     if most > 1:
         return [known for known, count in shared.items() if count == most]
-    return difflib.get_close_matches(typed, EVENT_NAMES, 2, 0.7)
+    return list(close_to(typed, EVENT_NAMES, 2, 0.7))
 
 
 # ---- what a handler must be
@@ -334,24 +343,22 @@ def _check_handler(function: object) -> None:
 
 
 def _one_argument(function: Callable[..., Any]) -> None:
-    try:
-        signature = inspect.signature(function)
-    except (TypeError, ValueError):
+    if takes(function, 1):
         return
-    parameters = signature.parameters.values()
-    needed = [p for p in parameters if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    keyword_only = [p for p in parameters if p.default is p.empty and p.kind is p.KEYWORD_ONLY]
-    takes_any = any(p.kind is p.VAR_POSITIONAL for p in parameters)
-    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    if len(needed) > 1 or keyword_only or not (positional or takes_any):
-        name = _name_of(function)
-        if needed and needed[0].name == "self":
-            fix = f"it is a method: pass it bound, as instance.{name}"
-        elif len(needed) == 2:
-            fix = f"def {name}(event). What else it may need is on the event: event.agent, event.context"
-        else:
-            fix = f"def {name}(event)"
-        raise UsageError(f"Hook function {name}{signature} must take one argument, the event: {fix}.")
+    signature = inspect.signature(function)
+    needed = [
+        p
+        for p in signature.parameters.values()
+        if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+    ]
+    name = _name_of(function)
+    if needed and needed[0].name == "self":
+        fix = f"it is a method: pass it bound, as instance.{name}"
+    elif len(needed) == 2:
+        fix = f"def {name}(event). What else it may need is on the event: event.agent, event.context"
+    else:
+        fix = f"def {name}(event)"
+    raise UsageError(f"Hook function {name}{signature} must take one argument, the event: {fix}.")
 
 
 def _hint(function: Callable[..., Any]) -> Any:
@@ -416,5 +423,5 @@ def _annotated(function: Callable[..., Any]) -> tuple[type[Event], ...]:
     for member in _members(annotation):
         if not (isinstance(member, type) and issubclass(member, Event)):
             raise UsageError(f"{name}'s argument is annotated {member!r}, which is no event class.")
-        kinds.extend(_kinds(cast("Any", member)))
+        kinds.extend(kinds_of(cast("Any", member)))
     return tuple(dict.fromkeys(kinds))

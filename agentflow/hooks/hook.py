@@ -32,7 +32,8 @@ class Hook:
         on_failure: What an exception of this hook does: `"abort"` ends the call, `"skip"` undoes the hook's edits and
             goes on, `"deny"` refuses the work. None: abort on a decision, skip on a notification and for observers.
         timeout: Seconds that one event may take; a synchronous hook needs `in_thread=True` for it.
-        guard: Runs after all editing hooks of its event, on the sealed event; may veto, stop or suspend, never edit.
+        guard: Runs after all editing hooks of its event, on the sealed event; may deny, stop, suspend
+            or ask again, never edit or answer.
         observer: Runs after the chain on the sealed event, always; changes nothing, and its failure harms nothing.
         scope: `"own"`: this agent's calls; `"tree"`: those of its sub-agents too.
         serial: Never overlaps with itself, not even in parallel rounds or runs.
@@ -104,4 +105,6 @@ class Hook:
         return ()
 
     def __repr__(self) -> str:
-        return f"<{self.name} priority={self.priority}>"
+        if type(self.priority) in (int, float):
+            return f"<{self.name} priority={self.priority}>"
+        return f"<{type(self).__name__}>"  # the text of a method, which is refused as a priority, would hold this one

@@ -15,7 +15,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeAlias, TypedDict, TypeVar, Unpack, cast, overload
 
 from agentflow.errors import UsageError
@@ -31,9 +31,9 @@ from agentflow.events import (
     PreReasoning,
     PreToolRound,
 )
+from agentflow.hooks.checks import check
 from agentflow.hooks.functions import EVENT_NAMES, EventName, FunctionHook, HookOptions, event_named, named_hook, on
 from agentflow.hooks.hook import Hook, HookResult
-from agentflow.hooks.options import check_options
 from agentflow.specs import ToolSpec
 
 __all__ = [
@@ -169,15 +169,15 @@ def _flat(source: Any) -> Iterator[Hook]:
     if isinstance(source, FunctionHook):
         function = cast("FunctionHook[Any]", source)
         yield from function.also
-        yield function
+        yield function  # it was checked when it was made
     elif isinstance(source, Hook):
-        check_options(source)
+        check(source)
         yield source
     elif isinstance(source, Mapping):
         for name, functions in cast("Mapping[str, Any]", source).items():
             yield from _by_name(name, functions)
-    elif isinstance(source, str | bytes) or callable(source) or not isinstance(source, Iterable):
-        raise _no_hook(source)
+    elif isinstance(source, str | bytes | Awaitable) or callable(source) or not isinstance(source, Iterable):
+        raise _no_hook(cast("object", source))
     else:
         for item in cast("Iterable[Any]", source):
             yield from _flat(item)

@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextvars import copy_context
 from dataclasses import fields
 from fnmatch import fnmatchcase
 from operator import attrgetter
-from types import CoroutineType
 from typing import Any, TypeAlias, cast
 from weakref import WeakKeyDictionary
 
-from reactivex import Observable
-
-from agentflow.context import Shadow
-from agentflow.errors import HookTimeoutError, UsageError, Veto
-from agentflow.events import Event, PostActing, PreActing, PreCall, PreReasoning, PreToolRound, TurnEvent
+from agentflow.context import Shadow, note_caller
+from agentflow.errors import HookTimeoutError
+from agentflow.events import Event, TurnEvent
+from agentflow.hooks.answers import comes_to, failure_of, is_later, judge, settle
 from agentflow.hooks.hook import Hook
 from agentflow.messages import ToolUseBlock
-from agentflow.reactive import EMPTY, Mono, first_value
-from agentflow.verdicts import Deny
 
-__all__ = ["Call", "about_a_tool", "call_of", "check_options", "concerns_tool", "listens_to"]
+__all__ = ["Call", "about_a_tool", "call_of", "concerns_tool", "handler_of", "listens_to"]
 
 Call: TypeAlias = Callable[[Any], Any]
 
@@ -35,62 +30,9 @@ def listens_to(hook: Hook, kind: type[Event]) -> bool:
     return hook.events is None or issubclass(kind, hook.events)
 
 
-def check_options(hook: Hook) -> None:
-    """Refuse options that cannot hold.
-
-    Raises:
-        UsageError: The text names the hook, the option and the fix.
-    """
-    kinds: object = hook.events
-    if kinds is not None and not (
-        type(kinds) is tuple
-        and all(isinstance(kind, type) and issubclass(kind, Event) for kind in cast("tuple[object, ...]", kinds))
-    ):
-        raise UsageError(
-            f"Hook {hook.name!r}: events={kinds!r:.60}; it names the event classes that the hook listens to (a tuple), or is "
-            "None for all. Call what you collect something else."
-        )
-    stages: object = hook.wraps
-    if stages is not None and not (
-        type(stages) is tuple
-        and not set(cast("tuple[object, ...]", stages)) - {PreCall, PreReasoning, PreToolRound, PreActing}
-    ):
-        raise UsageError(
-            f"Hook {hook.name!r}: wraps={stages!r:.80}; it names the events whose work around() wraps (a tuple of PreCall, "
-            "PreReasoning, PreToolRound, PreActing), or is None for all four."
-        )
-    if type(hook.priority) is not int and type(hook.priority) is not float:
-        raise UsageError(f"Hook {hook.name!r}: priority={hook.priority!r}; it is a number, lower runs earlier.")
-    if hook.scope not in ("own", "tree"):
-        raise UsageError(f"Hook {hook.name!r}: scope={hook.scope!r}; legal are 'own' and 'tree'.")
-    if hook.guard and hook.observer:
-        raise UsageError(f"Hook {hook.name!r} is guard=True and observer=True; a guard may veto, an observer may not.")
-    if hook.on_failure not in (None, "abort", "skip", "deny"):
-        raise UsageError(
-            f"Hook {hook.name!r}: on_failure={hook.on_failure!r}; legal are 'abort', 'skip', 'deny', None."
-        )
-    if hook.timeout is not None:
-        if hook.timeout <= 0:
-            raise UsageError(f"Hook {hook.name!r}: timeout={hook.timeout}; it is seconds and must be above 0.")
-        if not hook.in_thread and not _may_suspend(handler_of(hook)):
-            raise UsageError(
-                f"Hook {hook.name!r} has a timeout and is synchronous, so nothing can interrupt it: make it `async def`, "
-                "or set in_thread=True."
-            )
-    if hook.in_thread and inspect.iscoroutinefunction(handler_of(hook)):
-        raise UsageError(f"Hook {hook.name!r} is `async def` and in_thread=True; a thread runs a plain `def`.")
-
-
 def handler_of(hook: Hook) -> Call:
-    """The function behind a hook, where it is one."""
-    return cast("Call", getattr(hook, "handler", hook.on_event))
-
-
-def _may_suspend(function: Call) -> bool:
-    if inspect.iscoroutinefunction(function):
-        return True
-    annotation = str(getattr(function, "__annotations__", {}).get("return", ""))
-    return any(word in annotation for word in ("Mono", "Flux", "Observable", "Awaitable", "HookResult"))
+    """What is called with an event: of a function hook the function itself."""
+    return cast("Call", hook.on_event)
 
 
 def call_of(hook: Hook, kind: type[Event]) -> Call:
@@ -104,25 +46,9 @@ def call_of(hook: Hook, kind: type[Event]) -> Call:
         call = _timed(call, hook, kind)
     if hook.serial:
         call = _serial(call, hook)
-    if hook.on_failure == "deny" and Deny in kind.verdicts:
-        call = _denying(call, hook, kind)
-    elif hook.on_failure == "deny" and kind is PostActing:
-        call = _withholding(call, hook)
-    elif hook.on_failure == "skip" and kind.writable:
-        call = _undoing(call, kind)
-    return _shadowed(call, hook) if hook.shadow else call
-
-
-async def _resolve(result: Any) -> Any:
-    if type(result) is CoroutineType:
-        return await cast("Awaitable[Any]", result)
-    if isinstance(result, Mono):
-        value = await cast("Mono[Any]", result).resolve()
-        return None if value is EMPTY else value
-    if isinstance(result, Observable):
-        value = await first_value(cast("Observable[Any]", result))
-        return None if value is EMPTY else value
-    return await cast("Awaitable[Any]", result) if isinstance(result, Awaitable) else result
+    if hook.on_failure == "skip" and kind.writable:
+        call = _undoing(call, hook, kind)
+    return _shadowed(call, hook, kind) if hook.shadow else call
 
 
 def about_a_tool(kind: type[Event]) -> bool:
@@ -151,6 +77,7 @@ def _threaded(call: Call) -> Call:
     async def threaded(event: Any) -> Any:
         loop = asyncio.get_running_loop()
         context = copy_context()
+        context.run(note_caller, event.context)
         return await loop.run_in_executor(None, lambda: context.run(call, event))
 
     return threaded
@@ -163,7 +90,7 @@ def _timed(call: Call, hook: Hook, kind: type[Event]) -> Call:
         deadline = asyncio.timeout(limit)
         try:
             async with deadline:
-                return await _resolve(result)
+                return await settle(result)
         except TimeoutError as error:
             if deadline.expired():
                 raise HookTimeoutError(hook.name, kind.__name__, limit) from error
@@ -171,7 +98,7 @@ def _timed(call: Call, hook: Hook, kind: type[Event]) -> Call:
 
     def timed(event: Any) -> Any:
         result = call(event)
-        return in_time(result) if _is_later(result) else result
+        return in_time(result) if is_later(result) else result
 
     return timed
 
@@ -184,64 +111,9 @@ def _serial(call: Call, hook: Hook) -> Call:
 
     async def serial(event: Any) -> Any:
         async with locks.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
-            return await _resolve(call(event))
+            return await settle(call(event))
 
     return serial
-
-
-def _legal(result: object, event: Event, kind: type[Event]) -> bool:
-    return result is event or result is None or isinstance(result, (kind, *kind.verdicts))
-
-
-def _is_later(result: object) -> bool:
-    """Whether an answer has to be waited for; what a synchronous hook gives at once costs no coroutine."""
-    if result is None or isinstance(result, Event):
-        return False
-    return type(result) is CoroutineType or isinstance(result, Awaitable | Observable)
-
-
-def _denying(call: Call, hook: Hook, kind: type[Event]) -> Call:
-    def failed(error: Exception) -> Deny:
-        return Deny(f"{hook.name} failed ({type(error).__name__}), so this is refused")
-
-    def judged(result: Any, event: Any) -> Any:
-        if _legal(result, event, kind):
-            return result
-        return Deny(f"{hook.name} failed (it answered with {type(result).__name__}), so this is refused")
-
-    async def later(result: Any, event: Any) -> Any:
-        try:
-            result = await _resolve(result)
-        except Veto:
-            raise
-        except Exception as error:
-            return failed(error)
-        return judged(result, event)
-
-    def denying(event: Any) -> Any:
-        try:
-            result = call(event)
-        except Veto:
-            raise
-        except Exception as error:
-            return failed(error)
-        return later(result, event) if _is_later(result) else judged(result, event)
-
-    return denying
-
-
-def _withholding(call: Call, hook: Hook) -> Call:
-    async def withholding(event: Any) -> Any:
-        try:
-            return await _resolve(call(event))
-        except Exception as error:
-            result = event.tool_result
-            text = f"(withheld: {hook.name} failed with {type(error).__name__})"
-            withheld = type(result)(result.tool_use_id, result.name, text, "denied")
-            object.__setattr__(event, "tool_result", withheld)  # a guard sees the sealed event
-            return event
-
-    return withholding
 
 
 def _getter(names: tuple[str, ...]) -> Callable[[Event], tuple[Any, ...]]:
@@ -251,59 +123,60 @@ def _getter(names: tuple[str, ...]) -> Callable[[Event], tuple[Any, ...]]:
     return lambda event: tuple([getattr(event, name) for name in names])
 
 
-def _undoing(call: Call, kind: type[Event]) -> Call:
+def _undoing(call: Call, hook: Hook, kind: type[Event]) -> Call:
+    """The call with what it changed taken back where it fails."""
     names = tuple(kind.writable)
     values_of = _getter(names)
 
-    def undo(event: Event, before: tuple[Any, ...]) -> None:
-        if not event.sealed:
+    def failed(error: BaseException, event: Event, before: tuple[Any, ...]) -> None:
+        stands = isinstance(error, Exception) and not isinstance(failure_of(hook, kind, event, error), Exception)
+        if not stands and not event.sealed:
             for name, value in zip(names, before, strict=True):
                 object.__setattr__(event, name, value)
 
-    async def later(result: Any, event: Any, before: tuple[Any, ...]) -> Any:
+    async def later(answer: Any, event: Any, before: tuple[Any, ...]) -> Any:
         try:
-            result = await _resolve(result)
-        except Veto:
+            answer = await settle(answer)
+            judge(hook, kind, event, answer)
+        except (Exception, asyncio.CancelledError) as error:
+            failed(error, event, before)
             raise
-        except Exception:
-            undo(event, before)
-            raise
-        if not _legal(result, event, kind):  # the chain will say so; the edits go with it
-            undo(event, before)
-        return result
+        return answer
 
     def undoing(event: Any) -> Any:
         before = values_of(event)
         try:
-            result = call(event)
-        except Veto:
+            answer = call(event)
+            if is_later(answer):
+                return later(answer, event, before)
+            judge(hook, kind, event, answer)
+        except (Exception, asyncio.CancelledError) as error:
+            failed(error, event, before)
             raise
-        except Exception:
-            undo(event, before)
-            raise
-        if _is_later(result):
-            return later(result, event, before)
-        if not _legal(result, event, kind):
-            undo(event, before)
-        return result
+        return answer
 
     return undoing
 
 
-def _shadowed(call: Call, hook: Hook) -> Call:
+def _shadowed(call: Call, hook: Hook, kind: type[Event]) -> Call:
+    """The call on a copy, and what it would have done written down."""
+
     async def shadowed(event: Any) -> None:
         copy = event.replace()
-        verdict: Any = None
+        if event.sealed:
+            object.__setattr__(copy, "__class__", kind)
+        answer: Any = None
+        failure: BaseException | None = None
         try:
-            verdict = await _resolve(call(copy))
+            answer = await settle(call(copy))
         except Exception as error:
-            verdict = error
-        if isinstance(verdict, Event):
-            copy, verdict = verdict, None
+            failure = error
+        copy, verdict, failure = comes_to(hook, kind, copy, answer, failure)
+        said = verdict if failure is None else failure
         changes = {
             name: getattr(copy, name) for name in event.writable if getattr(copy, name) is not getattr(event, name)
         }
-        if changes or verdict is not None:
-            event.context.shadows.append(Shadow(hook.name, type(event).__name__, event.seq, changes, verdict))
+        if changes or said is not None:
+            event.context.shadows.append(Shadow(hook.name, type(event).__name__, event.seq, changes, said))
 
     return shadowed

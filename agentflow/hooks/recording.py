@@ -13,30 +13,27 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any, TypeAlias, cast
 
-from loguru import logger
-from reactivex import Observable
-
 from agentflow.chunks import ModelChunk, fold
 from agentflow.events import Event, PreReasoning
 from agentflow.frozen import EMPTY
+from agentflow.hooks.answers import comes_to, is_later, settle
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.options import Call
-from agentflow.reactive import EMPTY as NOTHING
-from agentflow.reactive import Flux, Mono, first_value
-from agentflow.verdicts import Verdict
+from agentflow.logs import log_failure
+from agentflow.reactive import Flux, Mono
+from agentflow.values import frozen
 
 __all__ = ["Around", "ChangeListener", "FieldChange", "HookCall", "LayerRun", "recorded", "recorded_around"]
 
 Around: TypeAlias = Callable[[Any, Any], Any]
-_VERDICTS: tuple[type, ...] = cast("tuple[type, ...]", Verdict.__args__)  # pyright: ignore[reportAttributeAccessIssue] - a union
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FieldChange:
     """A writable field before and after a hook's call."""
 
@@ -45,7 +42,7 @@ class FieldChange:
     after: Any
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class HookCall:
     """One call of a hook's `on_event`, and what came of it.
 
@@ -68,7 +65,7 @@ class HookCall:
     shadow: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LayerRun:
     """What passed one layer of `around`, once its work came to an end.
 
@@ -128,14 +125,14 @@ def recorded(call: Call, hook: Hook, kind: type[Event], listeners: Listeners) ->
     names = tuple(kind.writable)
 
     def watching(event: Any) -> Any:
-        watch = _Watch(hook, event, names, listeners)
+        watch = _Watch(hook, kind, event, names, listeners)
         try:
             result = call(event)
         except BaseException as error:
             watch.tell(None, error)
             raise
-        if isinstance(result, Awaitable | Observable):
-            return watch.later(cast("Any", result))
+        if is_later(result):
+            return watch.later(result)
         watch.tell(result, None)
         return result
 
@@ -145,10 +142,13 @@ def recorded(call: Call, hook: Hook, kind: type[Event], listeners: Listeners) ->
 class _Watch:
     """One call of one hook."""
 
-    __slots__ = ("before", "began", "clock", "event", "hook", "listeners", "shadows")
+    __slots__ = ("before", "began", "clock", "event", "hook", "kind", "listeners", "shadows")
 
-    def __init__(self, hook: Hook, event: Event, names: tuple[str, ...], listeners: Listeners) -> None:
+    def __init__(
+        self, hook: Hook, kind: type[Event], event: Event, names: tuple[str, ...], listeners: Listeners
+    ) -> None:
         self.hook = hook
+        self.kind = kind
         self.event = event
         self.listeners = listeners
         self.before: Mapping[str, Any] = {name: getattr(event, name) for name in names} if names else EMPTY
@@ -159,22 +159,10 @@ class _Watch:
     async def later(self, result: Any) -> Any:
         """Wait for the answer, and tell then."""
         try:
-            while True:
-                if isinstance(result, Mono):
-                    result = await cast("Mono[Any]", result).resolve()
-                elif isinstance(result, Flux):
-                    result = await cast("Flux[Any]", result).first().resolve()
-                elif isinstance(result, Observable):
-                    result = await first_value(cast("Observable[Any]", result))
-                elif isinstance(result, Awaitable):
-                    result = await cast("Awaitable[Any]", result)
-                else:
-                    break
+            result = await settle(result)
         except BaseException as error:
             self.tell(None, error)
             raise
-        if result is NOTHING:
-            result = None
         self.tell(result, None)
         return result
 
@@ -184,13 +172,12 @@ class _Watch:
         if self.hook.shadow:
             self._tell_shadow(duration)
             return
-        after = result if isinstance(result, Event) else self.event
+        after, verdict, error = comes_to(self.hook, self.kind, self.event, result, error)
         changes = tuple(
             FieldChange(name, before, now)
             for name, before in self.before.items()
             if (now := getattr(after, name)) is not before
         )
-        verdict = result if isinstance(result, _VERDICTS) else None
         told = HookCall(self.hook, self.event, changes, verdict, error, duration)
         _tell(self.listeners, lambda listener: listener.on_call(told))
 
@@ -215,7 +202,7 @@ def _tell(listeners: Listeners, say: Callable[[ChangeListener], None]) -> None:
         try:
             say(listener)
         except Exception as error:
-            logger.opt(exception=error).warning("listener {} failed and was skipped", listener.name)
+            log_failure("WARNING", error, "listener {} failed and was skipped", listener.name)
 
 
 def recorded_around(around: Around, hook: Hook, listeners: Listeners) -> Around:
@@ -225,7 +212,7 @@ def recorded_around(around: Around, hook: Hook, listeners: Listeners) -> Around:
         layer = _Layer(hook, event, listeners)
         inner = layer.inside(source)
         wrapped = around(event, inner)
-        if wrapped is None or wrapped is inner:
+        if wrapped is inner:
             return source
         return layer.outside(wrapped) if hasattr(wrapped, "subscribe") else wrapped
 

@@ -33,7 +33,7 @@ from agentflow.hooks.functions import FunctionHook, on
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.named import HookSource, hooks_of
 
-__all__ = ["TOOL_EVENTS", "TURN_EVENTS", "HookScope", "ProcessHooks", "Registered", "process_hooks"]
+__all__ = ["TOOL_EVENTS", "TURN_EVENTS", "HookScope", "ProcessHooks", "Registered", "process_hooks", "whole"]
 
 E = TypeVar("E", bound=Event)
 
@@ -115,7 +115,7 @@ class HookScope:
 
     def remove(self, hook: Hook) -> bool:
         """Take a hook off; returns whether it was there."""
-        gone = _whole(hook)
+        gone = whole(hook)
         with self._guard:
             before = self.hooks
             self.hooks = tuple(known for known in before if not any(known is one for one in gone))
@@ -127,17 +127,30 @@ class HookScope:
             self.hooks = ()
 
     @overload
+    def on(self, event: type[E], function: Callable[[E], Any], /, **options: Any) -> Registered: ...
+    @overload
     def on(self, event: type[E], /, **options: Any) -> Callable[[Callable[[E], Any]], FunctionHook[Any]]: ...
     @overload
     def on(self, *targets: Any, **options: Any) -> Any: ...
     def on(self, *targets: Any, **options: Any) -> Any:
-        """Register a function: `@scope.on(PreActing)`, `@scope.on("before_llm", tools=[...])`, `@scope.on`; as `agentflow.on`.
+        """Register a function: `scope.on(PreActing, f)`, `@scope.on(PreActing)`, `@scope.on("before_llm", tools=[...])`,
+        `@scope.on`.
+
+        Args:
+            targets: Events, as in `agentflow.on`; last, if you like, the function.
+            options: As in `agentflow.on`.
+
+        Returns:
+            For events and a function a disposable that takes it off; for events alone a decorator; for a function alone,
+            whose annotation names its events, the hook made of it.
 
         Raises:
             UsageError: As `agentflow.on` does.
         """
-        if len(targets) == 1 and not options and not isinstance(targets[0], type | str):
-            return self.take(targets[0], (), {})
+        if targets and not isinstance(targets[-1], type | str):
+            *events, function = targets
+            made = self.take(function, tuple(events), options)
+            return Registered((made,), self.remove) if events else made
 
         def decorate(function: Callable[..., Any]) -> FunctionHook[Any]:
             return self.take(function, targets, options)
@@ -148,7 +161,7 @@ class HookScope:
         """Register a function for events; without events, one that is a hook already is registered as it is."""
         made: FunctionHook[Any] = (
             cast("FunctionHook[Any]", function)
-            if isinstance(function, FunctionHook) and not targets
+            if isinstance(function, FunctionHook) and not targets and not options
             else cast("Any", on)(*targets, **options)(function)
         )
         self.add(made)
@@ -161,7 +174,7 @@ class HookScope:
         return iter(self.hooks)
 
 
-def _whole(hook: Hook) -> tuple[Hook, ...]:
+def whole(hook: Hook) -> tuple[Hook, ...]:
     """A hook with those that decorators below its own have made of the same function."""
     if not isinstance(hook, FunctionHook):
         return (hook,)
@@ -199,12 +212,15 @@ class ProcessHooks:
         return tuple(self._scope.add(hook) for hook in hooks)
 
     @overload
+    def on(self, event: type[E], function: Callable[[E], Any], /, **options: Any) -> Registered: ...
+    @overload
     def on(self, event: type[E], /, **options: Any) -> Callable[[Callable[[E], Any]], FunctionHook[Any]]: ...
     @overload
     def on(self, *targets: Any, **options: Any) -> Any: ...
     def on(self, *targets: Any, **options: Any) -> Any:
-        """Register a function: `@process_hooks.on(PreActing, tags=["db"])`; arguments as in `agentflow.on`."""
-        return self._scope.on(*targets, **options)
+        """Register a function: `process_hooks.on(PreActing, f, tags=["db"])`, or `@process_hooks.on(PreActing)`; as in
+        `HookScope.on`."""
+        return cast("Any", self._scope).on(*targets, **options)
 
     def remove(self, hook: Hook) -> bool:
         """Take a hook off; returns whether it was there."""

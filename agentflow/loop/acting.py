@@ -13,12 +13,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import copy_context
+from functools import partial
 from typing import Any, Literal, cast
 
 from agentflow.errors import (
     HookContractError,
     ShutdownError,
-    StoreError,
     ToolArgumentError,
     ToolContractError,
     ToolError,
@@ -32,12 +32,12 @@ from agentflow.hooks.chain import HookSet
 from agentflow.loop.attempts import Hold, carefully, held_locks
 from agentflow.loop.drive import LimitPassed, TimeLimit, drive
 from agentflow.loop.pieces import Pieces, Transform
-from agentflow.loop.run import RunBase, ToolSuspended, current_turn
+from agentflow.loop.run import RunBase, ToolSuspended, attach, current_turn
 from agentflow.loop.running import Halted
 from agentflow.loop.stream import Port
-from agentflow.loop.wrapping import Rewrap, sealed, wrap
+from agentflow.loop.wrapping import Rewrap, Stage, sealed, wrap
 from agentflow.messages import Pending, ToolResultBlock, ToolState, ToolUseBlock, tool_result
-from agentflow.reactive import EMPTY, Flux, Mono
+from agentflow.reactive import EMPTY, Empty, Flux, Mono
 from agentflow.specs import Lane
 from agentflow.tools.context import ToolContext, ToolEmitter
 from agentflow.tools.results import failure_text, render
@@ -56,13 +56,14 @@ HALTED = "Suspended: the process ends; a later one goes on with this."
 class ToolMono(Mono[ToolResultBlock]):
     """The work behind `PreActing`: each run is one attempt at the tool."""
 
-    def __init__(self, acting: Acting, transform: Transform | None = None) -> None:
+    def __init__(self, acting: Acting, stage: Stage, transform: Transform | None = None) -> None:
         self._acting = acting
+        self._stage = stage
         self._transform = transform
-        super().__init__(self._run)
 
-    async def _run(self) -> ToolResultBlock:
-        return await self._acting.work(self._transform)
+    def resolve(self) -> Awaitable[ToolResultBlock | Empty]:
+        """Start an attempt; see `Mono.resolve`."""
+        return self._stage.do(partial(self._acting.work, self._transform))
 
     def chunks(self, transform: Callable[[Flux[Any]], Any]) -> ToolMono:
         """The same work with its pieces changed on their way to `ActingChunk`.
@@ -75,12 +76,12 @@ class ToolMono(Mono[ToolResultBlock]):
         """
         before = self._transform
         if before is None:
-            return ToolMono(self._acting, transform)
+            return ToolMono(self._acting, self._stage, transform)
 
         def chained(pieces: Flux[Any]) -> Any:
             return transform(before(pieces))
 
-        return ToolMono(self._acting, chained)
+        return ToolMono(self._acting, self._stage, chained)
 
 
 class WrappedTool(ToolMono):
@@ -89,8 +90,11 @@ class WrappedTool(ToolMono):
     def __init__(self, wrapped: Any, source: ToolMono, again: Rewrap) -> None:
         self._source_mono = source
         self._again = again
-        mono = cast("Mono[Any]", wrapped if isinstance(wrapped, Mono) else Mono.from_observable(wrapped))
-        cast("Any", Mono).__init__(self, mono.resolve)
+        self._mono = cast("Mono[Any]", wrapped if isinstance(wrapped, Mono) else Mono.from_observable(wrapped))
+
+    def resolve(self) -> Awaitable[ToolResultBlock | Empty]:
+        """Start a run of what the hook made; see `Mono.resolve`."""
+        return self._mono.resolve()
 
     def chunks(self, transform: Transform) -> Any:
         """The same hook's work around a tool with other pieces; its `around` is called once more."""
@@ -118,9 +122,9 @@ class Acting:
         "asked",
         "attempt",
         "began",
+        "broken",
         "delivered",
         "event",
-        "failure",
         "halted",
         "holding",
         "index",
@@ -172,10 +176,10 @@ class Acting:
         self.pending: tuple[Pending, ...] = ()
         self.stop: str | None = None
         self.scope: HookSet | None = None
+        self.broken: Exception | None = None
         self.delivered = False
         self.holding: tuple[Hold, ...] = ()
         self.value: object = None
-        self.failure: Exception | None = None
         self.tap: Callable[[object], Awaitable[None]] | None = None
 
     @property
@@ -207,14 +211,15 @@ class Acting:
                 self.result = await self._run()
             else:
                 await self.perform()
+            if self.broken is not None:
+                self._break()
         except GeneratorExit:
             raise
         except BaseException as error:
             try:
                 await self.abort(error)
-            except StoreError as problem:  # what counts is what came first
-                if problem is not error:
-                    error.add_note(f"while the call was being closed: {problem}")
+            except Exception as problem:
+                attach(error, problem)
             raise
         await self.close()
         return True
@@ -258,7 +263,7 @@ class Acting:
             self._take_approval(approval, hook)
         self.vetted = True
         if not self.pending:
-            kept = run.note(ToolDecided(run.run_id, use.id, use, self.verdict))
+            kept = run.note(ToolDecided(run.run_id, use.id, use, self.verdict, run.call_id))
             if kept is not None:
                 await kept
 
@@ -372,6 +377,9 @@ class Acting:
         except HookContractError:
             raise
         except Exception as error:
+            if error is self.broken:
+                self.broken = None
+                raise
             return await self._failed(error)
         except (KeyboardInterrupt, SystemExit):
             raise
@@ -383,14 +391,21 @@ class Acting:
                 raise
             return self._block(recovered.value)
 
+    def _break(self) -> None:
+        """A hook's failure on one of the pieces ends the call, and the tool, or a hook around it, has kept it to itself."""
+        assert self.broken is not None
+        try:
+            raise self.broken
+        finally:
+            self.broken = None  # its traceback holds this
+
     async def _through_arounds(self) -> ToolResultBlock:
         run = self.run
         event = self.event
         if event is None:
             event = sealed(run, PreActing, self.use, self.approval)
-        source: Any = wrap(run, PreActing, event, ToolMono(self), self.scope, _keep_chunks)
-        mono = cast("Mono[Any]", source if isinstance(source, Mono) else Mono.from_observable(source))
-        value = await mono.resolve()
+        stage = Stage(run, PreActing)
+        value = await stage.outcome(wrap(run, PreActing, event, ToolMono(self, stage), self.scope, _keep_chunks))
         if value is EMPTY:
             return self._result("(no output)")
         return self._block(value)
@@ -432,7 +447,7 @@ class Acting:
             context = ToolContext(use, run.context, self.attempt, self.key(), ToolEmitter(pieces.emit))
         work: Any = tool.start(use, context)
         try:
-            kept = run.note(ToolStarted(run.run_id, use.id, self.attempt))
+            kept = run.note(ToolStarted(run.run_id, use.id, self.attempt, run.call_id))
             if kept is not None:
                 await kept
         except BaseException:
@@ -450,7 +465,7 @@ class Acting:
                 return await drive(work, place, limit)
             return await pieces.of(work, place, tool.streaming)
         except LimitPassed as passed:
-            raise TurnTimeoutError(tool.name, limit or 0.0, use.id) from passed.__cause__
+            raise TurnTimeoutError(tool.name, limit or 0.0, use.id, passed.late) from passed.__cause__
 
     async def _failed(self, error: Exception) -> ToolResultBlock:
         state: ToolState = "error"
@@ -458,12 +473,12 @@ class Acting:
             state = "not_found"
         elif isinstance(error, TurnTimeoutError) and error.turn == self.use.id:  # and not of a turn that the tool ran
             state = "timeout"
-        self.failure = error
+        ours = isinstance(error, ToolNotFoundError | ToolArgumentError | ToolContractError | TurnTimeoutError)
+        text = str(error) if ours else failure_text(error)  # as it was raised, before anybody is told of it
         await self.run.report(
             error, ErrorPhase.ACTING, fatal=False, tool_use=self.use, port=self.port, scope=self.scope
         )
-        ours = isinstance(error, ToolNotFoundError | ToolArgumentError | ToolContractError | TurnTimeoutError)
-        return self._result(str(error) if ours else failure_text(error), state)
+        return self._result(text, state)
 
     async def close(self) -> None:
         """Pass the result through its Post chain, make it a fact, and show it."""

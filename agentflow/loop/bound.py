@@ -8,6 +8,7 @@ Rules:
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from typing import Any, Final, TypedDict, TypeVar, Unpack, cast, overload
@@ -16,13 +17,15 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from agentflow.errors import SafeExecutionError, UsageError
 from agentflow.events import Event, TurnView
-from agentflow.frozen import FrozenDict
+from agentflow.finite import all_finite
+from agentflow.frozen import EMPTY, FrozenDict
 from agentflow.hooks.functions import FunctionHook
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.named import HookSource
 from agentflow.hooks.scope import TURN_EVENTS, HookScope, ProcessHooks, Registered, process_hooks
 from agentflow.ids import new_id
 from agentflow.messages import ToolUseBlock
+from agentflow.specs import is_seconds
 from agentflow.tools.registry import ToolRegistry, default_tools
 from agentflow.tools.tool import Tool
 from agentflow.verdicts import Answer, Approve, Deny, Resolution
@@ -31,6 +34,8 @@ __all__ = ["BoundTool", "StopReason", "TurnOptions"]
 
 E = TypeVar("E", bound=Event)
 _put = object.__setattr__
+_taking = threading.Lock()
+"""Held while a turn is looked at and taken: threads may try at once."""
 _ASSIGNABLE: Final = ("approval", "arguments", "deps", "id", "metadata", "tags", "timeout", "tool")
 
 
@@ -145,6 +150,13 @@ class BoundTool:
         return self._output
 
     @property
+    def duration_ms(self) -> float | None:
+        """How long it took when it last ran, in milliseconds, a stream's reader included; None: never, or it runs."""
+        if self.start_time is None or self.end_time is None:
+            return None
+        return (self.end_time - self.start_time) * 1000
+
+    @property
     def running(self) -> bool:
         """Whether it runs now."""
         return self._running
@@ -154,9 +166,29 @@ class BoundTool:
         """The agent whose queue it waits in; empty where it does not."""
         return self._queued
 
+    def check_unqueued(self) -> None:
+        """Refuse to put into a queue what runs, or is in one already.
+
+        Raises:
+            SafeExecutionError: It does.
+        """
+        which = f"Turn {self.id!r} of tool {self.tool.name!r}"
+        if self._running:
+            raise SafeExecutionError(f"{which} is running and cannot be queued meanwhile.")
+        if self._queued:
+            raise SafeExecutionError(
+                f"{which} is in the queue of agent {self._queued!r} already; put turn.copy() to run it twice."
+            )
+
     def enter(self, agent: str) -> None:
-        """It is in an agent's queue from here."""
-        self.__dict__["_queued"] = agent
+        """It is in an agent's queue from here.
+
+        Raises:
+            SafeExecutionError: It runs, or is in a queue already.
+        """
+        with _taking:
+            self.check_unqueued()
+            self.__dict__["_queued"] = agent
 
     def leave(self) -> None:
         """It is in no queue any more."""
@@ -178,13 +210,15 @@ class BoundTool:
         return self._scope.add(hook)
 
     @overload
+    def on(self, event: type[E], function: Callable[[E], Any], /, **options: Any) -> Registered: ...
+    @overload
     def on(self, event: type[E], /, **options: Any) -> Callable[[Callable[[E], Any]], FunctionHook[Any]]: ...
     @overload
     def on(self, *targets: Any, **options: Any) -> Any: ...
     def on(self, *targets: Any, **options: Any) -> Any:
-        """Register a function on this turn: `@turn.on(PostTurn)`; arguments as in `agentflow.on`."""
+        """Register a function on this turn: `turn.on(PostTurn, f)`, which returns a disposable, or `@turn.on(PostTurn)`."""
         self.check_idle("a hook cannot be registered on it")
-        return self._scope.on(*targets, **options)
+        return cast("Any", self._scope).on(*targets, **options)
 
     @property
     def view(self) -> TurnView:
@@ -198,6 +232,11 @@ class BoundTool:
             tags=self.tags,
             sender=self.sender,
             sender_run=self.sender_run,
+            output=self._output,
+            start_time=self.start_time,
+            end_time=self.end_time,
+            duration_ms=self.duration_ms,
+            metadata=FrozenDict(self.metadata) if self.metadata else EMPTY,
         )
 
     def check_idle(self, what: str) -> None:
@@ -222,8 +261,9 @@ class BoundTool:
         Raises:
             SafeExecutionError: It does already.
         """
-        self.check_idle("it cannot be run a second time meanwhile")
-        self.__dict__.update(_running=True, start_time=now, end_time=None, stop_reason=None, _output=None)
+        with _taking:
+            self.check_idle("it cannot be run a second time meanwhile")
+            self.__dict__.update(_running=True, start_time=now, end_time=None, stop_reason=None, _output=None)
 
     def finish(self, reason: StopReason, now: float, output: object) -> None:
         """It is over; hooks of `PostTurn` are told, and then it is not running any more."""
@@ -265,7 +305,7 @@ def _check_tool(tool: object) -> None:
 
 
 def _check_timeout(tool: str, timeout: object) -> None:
-    if timeout is None or (isinstance(timeout, int | float) and not isinstance(timeout, bool) and timeout > 0):
+    if timeout is None or is_seconds(timeout):
         return
     raise UsageError(f"Turn of {tool!r}: timeout={timeout!r}; legal are seconds above 0, or None.")
 
@@ -293,4 +333,9 @@ def _as_data(tool: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
                 f"Turn of {tool!r}: argument {name!r} is {type(value).__name__}, which is no data ({error}). Live objects "
                 "are dependencies: annotate the parameter with their class and pass Turn(..., deps=...)."
             ) from error
+        if not all_finite(plain[name]):
+            raise UsageError(
+                f"Turn of {tool!r}: argument {name!r} is {value!r:.60}; JSON, in which arguments travel, knows finite numbers "
+                "only. Leave it out, or let None or a text stand for it."
+            )
     return FrozenDict(plain)

@@ -6,7 +6,8 @@ Rules:
 2. The timer is armed when the tool first suspends; a tool that never does costs no timer. It stands still while an
    event is handed to a reader.
 3. The limit cancels the task and takes the cancellation back; a cancellation from outside at the same time wins.
-4. A tool that finishes against its limit has finished; one that ignores a cancellation from outside is cancelled.
+4. A tool that ignores its cancellation, by the limit or from outside, is cancelled all the same: what it makes then is
+   dropped, and that is said.
 """
 
 from __future__ import annotations
@@ -64,6 +65,11 @@ class TimeLimit:
         self._left -= asyncio.get_running_loop().time() - self._since
         return True
 
+    def stop(self) -> None:
+        """Stop counting, and let go of the task."""
+        self.pause()
+        self._task = None
+
     def _expire(self) -> None:
         self._handle = None
         self.expired = True
@@ -113,8 +119,8 @@ def drive(
             else:
                 yielded = run(coro.send, sent)
     except StopIteration as stop:
-        if limit.expired and limit.absorb():  # it finished all the same, against its cancellation
-            return stop.value
+        if limit.expired and limit.absorb():
+            raise LimitPassed(late=True) from None
         if cut is not None and task is not None and task.cancelling() > before:  # what comes late does not count
             raise cut from None
         return stop.value
@@ -122,7 +128,11 @@ def drive(
         if limit.expired and limit.absorb():
             raise LimitPassed from None
         raise
-    except (GeneratorExit, StopAsyncIteration, KeyboardInterrupt, SystemExit):
+    except StopAsyncIteration:
+        if limit.expired and limit.absorb():
+            raise LimitPassed(late=True) from None
+        raise
+    except (GeneratorExit, KeyboardInterrupt, SystemExit):
         if limit.expired:
             limit.absorb()
         raise
@@ -131,8 +141,17 @@ def drive(
             raise LimitPassed from error
         raise
     finally:
-        limit.pause()
+        limit.stop()
+        task = cut = None  # a traceback holds this frame, and a task that fails its traceback
 
 
 class LimitPassed(Exception):  # noqa: N818 - a signal between this module and its caller
-    """A tool passed its time limit."""
+    """A tool passed its time limit.
+
+    Args:
+        late: Whether it finished all the same, later.
+    """
+
+    def __init__(self, late: bool = False) -> None:
+        super().__init__()
+        self.late = late

@@ -12,22 +12,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Mapping
+from functools import partial
 from typing import Any, cast
 
-from loguru import logger
-
-from agentflow.errors import ShutdownError, UsageError, Veto
+from agentflow.errors import ShutdownError, Veto
 from agentflow.events import CallEnded, ErrorPhase, PostCall, PreCall
 from agentflow.facts import CallClosed, CallOpened, CallResumed, Fact, RoundClosed
 from agentflow.frozen import EMPTY as NO_DECISIONS
+from agentflow.hooks.answers import check_final
+from agentflow.logs import log_failure
 from agentflow.loop.machine import Machine, State
 from agentflow.loop.reasoning import as_reply, reason
 from agentflow.loop.rounds import act, in_tasks
-from agentflow.loop.run import RunBase
+from agentflow.loop.run import RunBase, attach
 from agentflow.loop.running import Halted
 from agentflow.loop.session import Carried
 from agentflow.loop.stream import Port
-from agentflow.loop.wrapping import sealed, wrap
+from agentflow.loop.wrapping import Stage, sealed, wrap
 from agentflow.messages import Msg, Outcome, Reply, tool_result
 from agentflow.reactive import EMPTY, Mono
 from agentflow.verdicts import Answer, Deny, Resolution
@@ -90,15 +91,17 @@ class Run(RunBase):
         Raises:
             Exception: What the call failed with, after `CallEnded`.
         """
-        self.task = task = asyncio.current_task()
-        if self.reader is None and task is not None:
-            if task.cancelling():
-                await self._take_pending()
-            self.base = task.cancelling()
+        try:
+            await self.take_task()
+        except BaseException:
+            self.over = True
+            self.session.release()
+            raise
         self.session.run = self
-        timer = None
+        if self.session.interrupted is not None:
+            self.interrupt(self.session.interrupted)
         if self.timeout is not None:
-            timer = asyncio.get_running_loop().call_later(self.timeout, self._expire)
+            self.watch_the_clock()
         started = self.monotonic()
         running = self.config.running
         try:
@@ -124,7 +127,10 @@ class Run(RunBase):
             except Halted:
                 raise await self._halted() from None
             except BaseException as error:
-                return await self._wind_up(error)
+                recovered = await self._wind_up(error, started)
+                if recovered is None:
+                    raise
+                return recovered
             if self.chains[CallEnded] is None and self.port is None:
                 self.seq += 1
             else:
@@ -133,25 +139,20 @@ class Run(RunBase):
         finally:
             self.over = True
             running.end(self)
-            if timer is not None:
-                timer.cancel()
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
             if self.reader is not None:
                 self.reader.run = None
             if self.machine.suspended or (self.halting and self.machine.state is not State.USER_INPUT):
                 state = self._state if self._context is None else self._context.state
                 self.session.carried = Carried(self.run_id, self.seq, self.fact_list, state)
-            # The run and its context would keep each other until the collector comes.
-            self._context = self._frame = None
+            # The run, its context, its last event, its errors and its task would keep each other until the collector comes.
+            self._context = self._frame = self.task = None
+            self._reported = ()
+            if self.port is not None:
+                self.port.event = None
             self.session.release()
-
-    async def _take_pending(self) -> None:
-        """A cancellation that is on its way to the task came before this call, which must not take it for its own."""
-        try:
-            await asyncio.sleep(0)
-        except BaseException:
-            self.over = True
-            self.session.release()
-            raise
 
     # ---- the beginning
 
@@ -208,34 +209,28 @@ class Run(RunBase):
         if event is None:
             values = (self.input_messages, self.machine.transcript.messages)
             event = sealed(self, PreCall, *values)
-        ran = False
+        stage = Stage(self, PreCall)
 
         async def rest() -> Msg:
-            nonlocal ran
-            if ran:
-                raise UsageError(
-                    "The source behind PreCall is the rest of the call; it can be subscribed once. To try a model again, "
-                    "wrap PreReasoning; to send the agent back to work, return Again from PostReasoning."
-                )
-            ran = True
             await self._work()
             return self._final()
 
-        bare = Mono(rest)
+        bare = Mono(partial(stage.do, rest))
         try:
             source: Any = wrap(self, PreCall, event, bare)
         except Veto as veto:
+            stage.over = True
             self.outcome = "denied"
             return self.say(veto.reason, "denied")
         if source is bare:
+            stage.over = True
             return None
-        mono = cast("Mono[Any]", source if isinstance(source, Mono) else Mono.from_observable(source))
         found: list[Any] = []
 
         async def wrapped(port: Port | None) -> None:
             outer, self.port = self.port, port
             try:
-                found.append(await mono.resolve())
+                found.append(await stage.outcome(source))
             except Veto as veto:  # equals Deny, as far as the input is not stored already
                 self.outcome = "denied"
                 found.append(self.say(veto.reason, "denied"))
@@ -247,10 +242,12 @@ class Run(RunBase):
         else:
             await in_tasks(self, [wrapped], 1)
         if found[0] is EMPTY:
-            return None if ran else self.say("(no answer)", "closing")
+            return None if stage.begun else self.say("(no answer)", "closing")
         if self.machine.suspended:
             return None
-        return as_reply(found[0], "around", "PreCall", self.config.new_id)
+        final = as_reply(found[0], "around", "PreCall", self.config.new_id)
+        check_final(final, "around", "PreCall")
+        return final
 
     # ---- the loop
 
@@ -325,13 +322,25 @@ class Run(RunBase):
         return Reply.of(final, self.outcome, self.run_id, self.usage, pending, self.session.id)
 
     async def _end(self, outcome: Outcome, error: BaseException | None) -> None:
-        """Fire the last event; nothing that happens there takes it back, and nothing can be injected any more."""
+        """Fire the last event; nothing that happens there takes it back, and nothing can be injected any more.
+
+        Its hooks have the call's `timeout` once more; then, or at an interrupt, the one that holds it up is cut off.
+        """
         self.outcome = outcome
         self.over = True
         if self.chains[CallEnded] is None and self.port is None:
             self.seq += 1
-        else:
-            await self.fire(CallEnded, self.port, outcome, error, self.usage)
+            return
+        if self._timer is not None:
+            self.watch_the_clock()
+        self._ending = True
+        try:
+            event = await self.decide(CallEnded, self.port, outcome, error, self.usage)
+        finally:
+            self._ending = False
+            self.take_back_cuts()
+        if event is not None:
+            await self.hand_over(event, self.port)
 
     async def _halted(self) -> BaseException:
         """The call has stopped at a safe point: keep what is done, end, and leave the rest to a later process.
@@ -348,18 +357,18 @@ class Run(RunBase):
             raise
         except BaseException as problem:
             self.absorb(problem)
-            self._attach(error, problem)
+            attach(error, problem)
         await self._end("interrupted", error)
         return error if self.parent is None else Halted()
 
-    async def _wind_up(self, error: BaseException) -> Reply:
+    async def _wind_up(self, error: BaseException, started: float) -> Reply | None:
         """The call was cut or has failed: make the history legal, tell of it, end.
 
         Returns:
-            The reply of an interrupted call, or of one that a hook recovered.
+            The reply of an interrupted call, or of one that a hook recovered; None: the error is to be raised.
         """
         self.absorb(error)
-        recovered = await self._recovered(error)
+        recovered = await self._recovered(error, started)
         if recovered is not None:
             return recovered
         # A signal that comes on top of an interrupt is not answered with a reply.
@@ -374,32 +383,32 @@ class Run(RunBase):
         shown = ended or (None if reason is not None else error)
         try:
             if not self.leaves():
-                if self.held and self.machine.run_id == self.run_id:
-                    await self.let_in()
-                await self.settle()
                 await self._close_history(outcome)
         except GeneratorExit:
             raise
         except BaseException as problem:
-            self._attach(error, problem)
+            attach(error, problem)
             self.cut()
         try:
             await self._end(outcome, shown)
         except GeneratorExit:
             raise
         except BaseException as problem:
-            self._attach(error, problem)
+            attach(error, problem)
             if isinstance(problem, asyncio.CancelledError) and not isinstance(error, asyncio.CancelledError):
                 raise problem from error
         if ended is not None:
-            raise ended
+            try:
+                raise ended
+            finally:
+                del ended, shown  # its traceback holds this frame
         if reason is not None:
             final = self.partial or self.say(f"(interrupted: {reason})", "interrupted")
             return Reply.of(final, "interrupted", self.run_id, self.usage, (), self.session.id)
-        raise error
+        return None
 
-    async def _recovered(self, error: BaseException) -> Reply | None:
-        """Report a failure that nobody has reported yet; a hook may give the reply in its place."""
+    async def _recovered(self, error: BaseException, started: float) -> Reply | None:
+        """Report a failure that nobody has reported yet; a hook may give the reply in its place, which passes `PostCall`."""
         if not isinstance(error, Exception) or self.interrupted() is not None:
             return None
         try:
@@ -407,37 +416,47 @@ class Run(RunBase):
             if verdict is None:
                 return None
             final = as_reply(verdict.value, "Recover", "Error", self.config.new_id)
-            await self._close_history("completed", final)
+            self.outcome = "completed"
+            if await self._answer_all():
+                reply = await self._respond(final, started)
+            else:
+                reply = self._reply(final)
         except GeneratorExit:
             raise
         except BaseException as problem:
             self.absorb(problem)
-            self._attach(error, problem)
+            attach(error, problem)
             return None
         await self._end("completed", None)
-        return Reply.of(final, "completed", self.run_id, self.usage, (), self.session.id)
+        return reply
 
-    @staticmethod
-    def _attach(error: BaseException, problem: BaseException) -> None:
-        if problem is not error:
-            error.add_note(f"while the call was being closed: {type(problem).__name__}: {problem}")
-
-    async def _close_history(self, outcome: Outcome, final: Msg | None = None) -> None:
+    async def _answer_all(self) -> bool:
+        """Store what was asked for, and answer the calls of an open round; returns whether the call is open."""
         machine = self.machine
-        if machine.state is State.USER_INPUT or machine.run_id != self.run_id:
-            return
+        mine = machine.run_id == self.run_id
+        if self.held and mine:
+            await self.let_in()
+        await self.settle()
+        if machine.state is State.USER_INPUT or not mine:
+            return False
         if machine.transcript.open_round:
             await self.record(self._closing_round())
             self.tell_results("interrupted")
-        told = final is not None
-        if final is None and machine.state is State.RESPONSE:
-            final = machine.final  # the reply was accepted before the call was cut
-            told = final is not None and "synthetic" not in final.metadata
-        await self.record(CallClosed(self.run_id, self.call_id, outcome, final))
-        if final is not None and not told:
-            self.landed = (((final,), "closing"), *self.landed)
+        return True
+
+    async def _close_history(self, outcome: Outcome) -> None:
+        """Close what is open, and tell of all that no event has carried."""
+        if await self._answer_all():
+            final = self._accepted()
+            await self.record(CallClosed(self.run_id, self.call_id, outcome, final))
+            if final is not None and "synthetic" in final.metadata:
+                self.landed = (((final,), "closing"), *self.landed)
         if self.landed:
             await self.fire_landed()
+
+    def _accepted(self) -> Msg | None:
+        """The reply that was accepted before the call was cut."""
+        return self.machine.final if self.machine.state is State.RESPONSE else None
 
     def _closing_round(self) -> RoundClosed:
         machine = self.machine
@@ -455,11 +474,10 @@ class Run(RunBase):
             return
         if machine.transcript.open_round:
             self._record_now(self._closing_round())
-        self._record_now(CallClosed(self.run_id, self.call_id, "interrupted", None))
+        self._record_now(CallClosed(self.run_id, self.call_id, "interrupted", self._accepted()))
 
     def _record_now(self, fact: Fact) -> None:
         try:
-            self.session.keep_now(fact)
+            self.session.record_now(fact)
         except Exception as error:
-            logger.opt(exception=error).error("the end of call {} could not be stored", self.call_id)
-        self.machine.apply(fact)
+            log_failure("ERROR", error, "the end of call {} could not be stored", self.call_id)

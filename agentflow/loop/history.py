@@ -55,7 +55,6 @@ class _Fold:
         self.transcript = Transcript(messages)
         self.results: dict[str, ToolResultBlock] = {}
         self.final: Msg | None = None
-        self.replied = False
         self.opened = False
 
     def take(self, event: Event) -> None:
@@ -76,7 +75,6 @@ class _Fold:
         elif isinstance(event, PostCall):
             if event.outcome != "suspended" and not _failed(event):
                 self.final = event.final_message
-                self.replied = True
         elif isinstance(event, CallEnded):
             self._ended(event)
 
@@ -99,7 +97,7 @@ class _Fold:
             self.transcript.close_round(results)
 
     def _added(self, event: MessagesAdded) -> None:
-        if self.replied and self.final is not None:  # what waited for the reply landed behind it
+        if self.final is not None:  # what waited for the reply landed behind it
             if not is_blank(self.final):
                 self.transcript.append(self.final)
             self.final = None
@@ -116,7 +114,6 @@ class _Fold:
         if self.opened and self.final is not None and not is_blank(self.final):
             self.transcript.append(self.final)
         self.final = None
-        self.replied = False
         self.opened = True
 
 

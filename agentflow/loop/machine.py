@@ -8,7 +8,8 @@ Rules:
 
 1. Tool dispatch never ends the loop: after a round comes reasoning, unless a verdict stopped the call.
 2. `max_iterations=N` is N replies of the model, rejected ones counted, then one summary without tools.
-3. A fact that is not legal in the state raises and changes nothing.
+3. A fact that is not legal raises and changes nothing: `check` says it before the fact is written, and what `check` lets
+   pass, `apply` takes.
 4. The transcript is the fold of the facts, and the only thing that a machine holds besides the state of the open run.
 """
 
@@ -16,9 +17,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
-from agentflow.errors import UsageError
+from agentflow.errors import TranscriptError, UsageError
 from agentflow.facts import (
     CallClosed,
     CallOpened,
@@ -47,7 +48,7 @@ from agentflow.messages import (
     message,
     tool_result,
 )
-from agentflow.transcript import MessageView, Transcript
+from agentflow.transcript import MessageView, Transcript, check_injected
 
 __all__ = ["Action", "Machine", "State", "is_blank"]
 
@@ -105,10 +106,11 @@ class Machine:
         "stop",
         "suspended",
         "transcript",
+        "unfinished",
     )
 
     def __init__(self, messages: Iterable[Msg] = (), new_id: Callable[[str], str] = fresh_id) -> None:
-        self.transcript = Transcript(messages)
+        self.transcript = _begins(messages)
         self.state = State.USER_INPUT
         self.new_id = new_id
         self.run_id = ""
@@ -119,6 +121,7 @@ class Machine:
         self.decided: dict[str, ToolDecided] = {}
         self.started: dict[str, int] = {}
         self.finished: dict[str, ToolResultBlock] = {}
+        self.unfinished: set[str] = set()  # the calls of the open round that have no result yet
         self.final: Msg | None = None
         self.stop: str | None = None
         self.pending: tuple[Pending, ...] = ()
@@ -168,7 +171,7 @@ class Machine:
         return self.transcript.view(head + instead, until)
 
     def apply(self, fact: Fact) -> tuple[Msg, ...]:
-        """Take in a fact.
+        """Take in a fact, if it is legal.
 
         Returns:
             The messages that this stored and that the fact does not carry itself: those that had waited for a legal
@@ -177,26 +180,124 @@ class Machine:
         Raises:
             UsageError: The fact is not legal in this state.
         """
-        kind = type(fact)
-        legal, handler = _TABLE[kind]
+        legal, handler, _, _ = _TABLE[type(fact)]
         if self.state not in legal:
-            raise UsageError(
-                f"A fact {kind.__name__} is not legal in state {self.state.name}; legal in "
-                f"{', '.join(sorted(state.name for state in legal))}. (Facts of two runs mixed up?)"
-            )
+            raise _misplaced(fact, self.state, legal)
         return handler(self, fact)
+
+    def check(self, *facts: Fact) -> None:
+        """Refuse facts that are not legal one behind the other, before they are written; nothing changes.
+
+        One of them may be of any kind; what is written with it are facts of which the state says all.
+
+        Raises:
+            UsageError: One is not legal.
+        """
+        state = self.state
+        leads: Fact | None = None
+        for fact in facts:
+            legal, _, judge, target = _TABLE[type(fact)]
+            if type(fact) not in _ALONG:
+                if leads is not None:
+                    raise UsageError(
+                        f"Facts {type(leads).__name__} and {type(fact).__name__} cannot be written together: write one, "
+                        "then the other."
+                    )
+                leads = fact
+            if state not in legal:
+                raise _misplaced(fact, state, legal)
+            if judge is not None:
+                judge(self, fact)
+            if target is not None:
+                state = target(self, fact)
+
+    # ---- what is legal
+
+    def judge_began(self, fact: SessionBegan) -> None:
+        """Check a `SessionBegan`."""
+        if len(self.transcript):
+            raise UsageError(f"A session begins once; this one has {len(self.transcript)} messages already.")
+        _begins(fact.messages)
+
+    def judge_opened(self, fact: CallOpened) -> None:
+        """Check a `CallOpened`."""
+        if self.suspended:
+            raise UsageError("A call cannot be opened on a suspended session; resume it first.")
+        for msg in fact.messages:
+            if msg.role != "user":
+                _words_only(msg, "A call's input")
+        if fact.answer is not None:
+            _words_only(fact.answer, "A call's answer")
+
+    def judge_suspended(self, fact: RoundSuspended) -> None:
+        """Check a `RoundSuspended`."""
+        if fact.run_id != self.run_id:
+            raise self._of_another_run(fact)
+
+    def judge_reasoned(self, fact: Reasoned) -> None:
+        """Check a `Reasoned`."""
+        if fact.run_id != self.run_id:
+            raise self._of_another_run(fact)
+        msg = fact.message
+        if msg.role != "assistant":
+            raise UsageError(f"A reply is a message of the assistant, not of {msg.role!r}.")
+        for block in msg.content:
+            if type(block) is ToolUseBlock:
+                if fact.summary:
+                    raise UsageError(f"A summary asks for no tools; this one asks for {_names(msg.tool_uses)}.")
+                self.transcript.check_uses(msg.tool_uses)
+                break
+        for followed in fact.follow_up:
+            check_injected(followed)
+
+    def judge_tool(self, fact: ToolDecided | ToolStarted | ToolFinished) -> None:
+        """Check what happens to a call: it is one of the open round's that has no result yet."""
+        if fact.tool_use_id not in self.unfinished:
+            raise self._not_open(fact)
+
+    def _not_open(self, fact: ToolDecided | ToolStarted | ToolFinished) -> UsageError:
+        waits = f"the open round waits for {sorted(self.unfinished)}" if self.unfinished else "no call is open"
+        return UsageError(f"A fact {type(fact).__name__} came for call {fact.tool_use_id!r}; {waits}.")
+
+    def judge_round(self, fact: RoundClosed) -> None:
+        """Check a `RoundClosed`."""
+        if fact.run_id != self.run_id:
+            raise self._of_another_run(fact)
+        self.transcript.check_round(fact.results)
+
+    def judge_injected(self, fact: Injected) -> None:
+        """Check an `Injected`."""
+        for msg in fact.messages:
+            check_injected(msg)
+
+    def judge_closed(self, fact: CallClosed) -> None:
+        """Check a `CallClosed`."""
+        if fact.run_id != self.run_id:
+            raise self._of_another_run(fact)
+        if fact.outcome == "suspended":
+            return
+        if self.transcript.open_round:
+            raise UsageError(f"A call cannot close while {_names(self.transcript.open_round)} wait for results.")
+        if fact.final is not None:
+            _words_only(fact.final, "A call's last message")
+
+    def _of_another_run(self, fact: Any) -> UsageError:
+        return UsageError(
+            f"A fact {type(fact).__name__} of run {fact.run_id!r} came while run {self.run_id!r} is open. (Does work go on "
+            "behind the call that it belongs to?)"
+        )
+
+    # ---- what they change; what is not legal is refused first
 
     def on_began(self, fact: SessionBegan) -> tuple[Msg, ...]:
         """Fold a `SessionBegan`."""
-        if len(self.transcript):
-            raise UsageError(f"A session begins once; this one has {len(self.transcript)} messages already.")
+        self.judge_began(fact)
         self.transcript = Transcript(fact.messages)
         return ()
 
     def on_opened(self, fact: CallOpened) -> tuple[Msg, ...]:
         """Fold a `CallOpened`."""
-        if self.suspended:
-            raise UsageError("A call cannot be opened on a suspended session; resume it first.")
+        self.judge_opened(fact)
         for msg in fact.messages:
             self.transcript.append(msg)
         self.run_id, self.call_id = fact.run_id, fact.call_id
@@ -220,20 +321,29 @@ class Machine:
 
     def on_reasoned(self, fact: Reasoned) -> tuple[Msg, ...]:
         """Fold a `Reasoned`."""
+        msg = fact.message
+        usual = fact.accepted and not fact.summary
+        if not usual or fact.run_id != self.run_id or msg.role != "assistant":
+            self.judge_reasoned(fact)
+        acts = False
+        if usual:
+            for block in msg.content:
+                if type(block) is ToolUseBlock:
+                    self.transcript.append(msg)  # refuses it if an id was used
+                    acts = True
+                    break
         self.iteration = fact.iteration
         self.limited = self.limited or fact.summary
         self.stop = fact.stop
         if self.injected:
             self.injected = ()
-        msg = fact.message
+        if acts:
+            uses = self.transcript.open_round
+            self.unfinished = {uses[0].id} if len(uses) == 1 else {use.id for use in uses}
+            self.state = State.TOOL_EXECUTION
+            return ()
         if not fact.accepted:
             return self._reject(fact)
-        if not fact.summary:
-            for block in msg.content:
-                if type(block) is ToolUseBlock:
-                    self.transcript.append(msg)
-                    self.state = State.TOOL_EXECUTION
-                    return ()
         self.final = msg
         self.state = State.RESPONSE
         return ()
@@ -253,11 +363,15 @@ class Machine:
 
     def on_tool_decided(self, fact: ToolDecided) -> tuple[Msg, ...]:
         """Fold a `ToolDecided`."""
+        if fact.tool_use_id not in self.unfinished:
+            raise self._not_open(fact)
         self.decided[fact.tool_use_id] = fact
         return ()
 
     def on_tool_started(self, fact: ToolStarted) -> tuple[Msg, ...]:
         """Fold a `ToolStarted`."""
+        if fact.tool_use_id not in self.unfinished:
+            raise self._not_open(fact)
         self.started[fact.tool_use_id] = fact.attempt
         if self.answers:  # an approval is for one time
             self.answers.pop(fact.tool_use_id, None)
@@ -265,6 +379,9 @@ class Machine:
 
     def on_tool_finished(self, fact: ToolFinished) -> tuple[Msg, ...]:
         """Fold a `ToolFinished`."""
+        if fact.tool_use_id not in self.unfinished:
+            raise self._not_open(fact)
+        self.unfinished.discard(fact.tool_use_id)
         self.finished[fact.tool_use_id] = fact.result
         if fact.stop is not None and self.stop is None:
             self.stop = fact.stop
@@ -272,10 +389,13 @@ class Machine:
 
     def on_round_closed(self, fact: RoundClosed) -> tuple[Msg, ...]:
         """Fold a `RoundClosed`."""
+        if fact.run_id != self.run_id:
+            raise self._of_another_run(fact)
         _, landed = self.transcript.close_round(fact.results, fact.message_id)
         self.decided = {}
         self.started = {}
         self.finished = {}
+        self.unfinished = set()
         self.pending = ()
         self.suspended = False
         self.answers = None
@@ -295,20 +415,20 @@ class Machine:
 
     def on_round_suspended(self, fact: RoundSuspended) -> tuple[Msg, ...]:
         """Fold a `RoundSuspended`."""
+        self.judge_suspended(fact)
         self.pending = fact.pending
         self.suspended = True
         self.answers = None
         self.injected = ()
+        self.decided = {}  # whatever has no result then is vetted again: what was allowed yesterday is judged today
         for waits in fact.pending:
-            if waits.within is not None:  # the call had begun; it is vetted and entered again
-                self.decided.pop(waits.within, None)
+            if waits.within is not None:  # the call had begun; it is entered again
                 self.started.pop(waits.within, None)
-            else:  # likewise, where nobody knows how it ended; that it has started stays true
-                self.decided.pop(waits.id, None)
         return ()
 
     def on_injected(self, fact: Injected) -> tuple[Msg, ...]:
         """Fold an `Injected`."""
+        self.judge_injected(fact)
         if fact.key is not None:
             self.injected = (*self.injected, fact.key)
         if self.state is State.RESPONSE:
@@ -328,13 +448,10 @@ class Machine:
 
     def on_closed(self, fact: CallClosed) -> tuple[Msg, ...]:
         """Fold a `CallClosed`."""
+        self.judge_closed(fact)
         if fact.outcome == "suspended":
             return ()
         added: tuple[Msg, ...] = ()
-        if self.transcript.open_round:
-            raise UsageError(
-                f"A call cannot close while {[use.id for use in self.transcript.open_round]} wait for results."
-            )
         if fact.final is not None and not is_blank(fact.final):
             self.transcript.append(fact.final)
         if self._late:
@@ -353,24 +470,86 @@ class Machine:
         return added
 
 
+def _names(uses: Iterable[ToolUseBlock]) -> list[str]:
+    return [use.id for use in uses]
+
+
+def _misplaced(fact: Fact, state: State, legal: tuple[State, ...]) -> UsageError:
+    return UsageError(
+        f"A fact {type(fact).__name__} is not legal in state {state.name}; legal in "
+        f"{', '.join(sorted(one.name for one in legal))}. (Facts of two runs mixed up?)"
+    )
+
+
+def _begins(messages: Iterable[Msg]) -> Transcript:
+    """The conversation that a session starts with: nothing waits for an answer that nobody would give."""
+    transcript = Transcript(messages)
+    if transcript.open_round:
+        raise TranscriptError(
+            f"A session cannot start with open calls: {_names(transcript.open_round)} have no results. Put a tool message "
+            "with their results behind them, or leave the message that asks for them out."
+        )
+    return transcript
+
+
+def _words_only(msg: Msg, what: str) -> None:
+    """Refuse what asks for tools, or answers them, where nobody would run or has asked for them."""
+    if msg.role != "assistant":
+        raise UsageError(f"{what} cannot be a {msg.role} message here.")
+    for block in msg.content:
+        if type(block) is ToolUseBlock or type(block) is ToolResultBlock:
+            raise UsageError(f"{what} holds a {type(block).__name__}; it can hold no tool calls or results.")
+
+
 # Tuples, not sets: membership is then an identity test, and an enum's hash costs a Python call.
 _ANY = tuple(State)
 _RUNNING = (State.ASSISTANT, State.TOOL_EXECUTION, State.RESPONSE)
 _ASSISTANT = (State.ASSISTANT,)
 _TOOLS = (State.TOOL_EXECUTION,)
 
-_TABLE: dict[type, tuple[tuple[State, ...], Callable[[Machine, Any], tuple[Msg, ...]]]] = {
-    SessionBegan: ((State.USER_INPUT,), Machine.on_began),
-    CallOpened: ((State.USER_INPUT,), Machine.on_opened),
-    CallResumed: (_RUNNING, Machine.on_resumed),
-    Reasoned: (_ASSISTANT, Machine.on_reasoned),
-    ToolDecided: (_TOOLS, Machine.on_tool_decided),
-    ToolStarted: (_TOOLS, Machine.on_tool_started),
-    ToolFinished: (_TOOLS, Machine.on_tool_finished),
-    RoundClosed: (_TOOLS, Machine.on_round_closed),
-    RoundSuspended: (_RUNNING, Machine.on_round_suspended),
-    Injected: (_ANY, Machine.on_injected),
-    Compacted: (_ANY, Machine.on_compacted),
-    StateKept: (_ANY, Machine.on_state_kept),
-    CallClosed: (_ANY, Machine.on_closed),
+
+def _after_reasoned(machine: Machine, fact: Reasoned) -> State:
+    if not fact.accepted:
+        return State.ASSISTANT
+    return State.TOOL_EXECUTION if fact.message.tool_uses and not fact.summary else State.RESPONSE
+
+
+def _after_round(machine: Machine, fact: RoundClosed) -> State:
+    return State.ASSISTANT if fact.stop is None and machine.stop is None else State.RESPONSE
+
+
+def _after_closed(machine: Machine, fact: CallClosed) -> State:
+    return machine.state if fact.outcome == "suspended" else State.USER_INPUT
+
+
+def _opened(machine: Machine, fact: CallOpened) -> State:
+    return State.ASSISTANT
+
+
+class _Rule(NamedTuple):
+    """One kind of fact: where it is legal, what it changes, what else must hold, and where it leads (None: nowhere)."""
+
+    legal: tuple[State, ...]
+    handler: Callable[[Machine, Any], tuple[Msg, ...]]
+    judge: Callable[[Machine, Any], None] | None
+    target: Callable[[Machine, Any], State] | None
+
+
+_ALONG = (Injected, Compacted, StateKept, RoundSuspended)
+"""What may be written with another fact."""
+
+_TABLE: dict[type, _Rule] = {
+    SessionBegan: _Rule((State.USER_INPUT,), Machine.on_began, Machine.judge_began, None),
+    CallOpened: _Rule((State.USER_INPUT,), Machine.on_opened, Machine.judge_opened, _opened),
+    CallResumed: _Rule(_RUNNING, Machine.on_resumed, None, None),
+    Reasoned: _Rule(_ASSISTANT, Machine.on_reasoned, Machine.judge_reasoned, _after_reasoned),
+    ToolDecided: _Rule(_TOOLS, Machine.on_tool_decided, Machine.judge_tool, None),
+    ToolStarted: _Rule(_TOOLS, Machine.on_tool_started, Machine.judge_tool, None),
+    ToolFinished: _Rule(_TOOLS, Machine.on_tool_finished, Machine.judge_tool, None),
+    RoundClosed: _Rule(_TOOLS, Machine.on_round_closed, Machine.judge_round, _after_round),
+    RoundSuspended: _Rule(_RUNNING, Machine.on_round_suspended, Machine.judge_suspended, None),
+    Injected: _Rule(_ANY, Machine.on_injected, Machine.judge_injected, None),
+    Compacted: _Rule(_ANY, Machine.on_compacted, None, None),
+    StateKept: _Rule(_ANY, Machine.on_state_kept, None, None),
+    CallClosed: _Rule(_RUNNING, Machine.on_closed, Machine.judge_closed, _after_closed),
 }

@@ -16,7 +16,7 @@ from typing import Any, Protocol, cast
 
 from agentflow.events import ActingChunk
 from agentflow.hooks.chain import HookSet
-from agentflow.loop.drive import LimitPassed, TimeLimit, drive
+from agentflow.loop.drive import TimeLimit, drive
 from agentflow.loop.run import RunBase
 from agentflow.loop.stream import Port
 from agentflow.messages import ToolUseBlock
@@ -35,6 +35,7 @@ class Source(Protocol):
     port: Port | None
     scope: HookSet | None
     delivered: bool
+    broken: Exception | None
     tap: Callable[[object], Awaitable[None]] | None
 
 
@@ -69,7 +70,11 @@ class Pieces:
         counting = self._limit.pause()
         try:
             if not unheard or port is not None:
-                await run.fire(ActingChunk, port, turn.use, piece, scope=scope)
+                try:
+                    await run.fire(ActingChunk, port, turn.use, piece, scope=scope)
+                except Exception as error:  # of a hook whose policy is that the call ends; the tool may not catch that
+                    turn.broken = error
+                    raise
             if tap is not None:
                 await tap(piece)
         finally:
@@ -165,8 +170,6 @@ async def _driven(values: Any, place: Context, limit: TimeLimit) -> AsyncGenerat
             except StopAsyncIteration:
                 return
             yield value
-            if limit.expired:  # it has ignored its cancellation
-                raise LimitPassed
     finally:
         aclose = getattr(values, "aclose", None)
         if aclose is not None:

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, cast
 
-from loguru import logger
-
 from agentflow.chunks import ModelChunk, fold
 from agentflow.context import as_messages
-from agentflow.errors import HookContractError, Veto
+from agentflow.errors import HookContractError, ModelError, Veto
 from agentflow.events import ErrorPhase, Event, Origin, PostReasoning, PreReasoning, Purpose, ReasoningChunk
 from agentflow.facts import Fact, Injected, Reasoned, RoundSuspended
+from agentflow.hooks.chain import raise_swallowed
+from agentflow.logs import log_failure
 from agentflow.loop.run import RunBase, one_call
-from agentflow.loop.wrapping import Attempts, ModelFlux, close_stream, keep_using, sealed, wrap
+from agentflow.loop.wrapping import Attempts, ModelFlux, Stage, close_stream, keep_using, sealed, wrap
 from agentflow.messages import Msg, Pending, ToolUseBlock, message, with_metadata
 from agentflow.ports.model import Model, ModelRequest, resolve_model
 from agentflow.reactive import Flux
-from agentflow.specs import Usage
+from agentflow.specs import ModelOptions, Usage
 from agentflow.transcript import MessageView, laid_behind, legalise
 from agentflow.verdicts import Again, Answer, Decided, Deny, Stop, Suspend, Verdict
 
@@ -29,6 +30,9 @@ SUMMARY_PROMPT = (
 )
 
 
+_NO_CALLS = ModelOptions(tool_choice="none")
+
+
 async def reason(run: RunBase, purpose: Purpose) -> None:
     """Get one reply and make it a fact (or what a verdict puts in its place)."""
     machine, config, chains = run.machine, run.config, run.chains
@@ -37,14 +41,13 @@ async def reason(run: RunBase, purpose: Purpose) -> None:
     base = machine.request_view(run.head)
     messages: Sequence[Msg] = base
     legal = transcript.sendable and machine.compacted is None
-    specs = config.specs
+    options = run.options
     if purpose == "summary":
-        messages = laid_behind(messages, summary_prompt(run))
-        specs = ()
+        messages, options = laid_behind(messages, summary_prompt(run)), without_calls(run, options)
     if run.transient:
         messages, run.transient = laid_behind(messages, *run.transient), ()
     model = config.model
-    asked = ModelRequest(messages, specs, run.options, model if isinstance(model, str) else model.name)
+    asked = ModelRequest(messages, config.specs, options, model if isinstance(model, str) else model.name)
     event: PreReasoning | None = None
     if chains[PreReasoning] is None and run.port is None:
         run.seq += 1
@@ -56,7 +59,8 @@ async def reason(run: RunBase, purpose: Purpose) -> None:
                 return
             if event.model != asked.model:
                 model = event.model
-            asked = ModelRequest(event.input_messages, tuple(event.tools), event.options, event.model)
+            options = event.options if purpose == "reason" else without_calls(run, event.options)
+            asked = ModelRequest(event.input_messages, tuple(event.tools), options, event.model)
         if len(transcript) > stored or run.transient:  # injected by the chain: part of this request
             asked.messages = laid_behind(asked.messages, *transcript.since(stored), *run.transient)
             run.transient = ()
@@ -69,8 +73,9 @@ async def reason(run: RunBase, purpose: Purpose) -> None:
     started = run.monotonic()
     try:
         if run.hooks.arounds(PreReasoning):
-            chunks = await _through_arounds(run, model, asked, event, purpose)
+            chunks, answered = await _through_arounds(run, model, asked, event, purpose)
         else:
+            answered = asked.model
             chunks = await _pull(run, resolve_model(model).stream(asked), [], None)
     except GeneratorExit:
         raise
@@ -78,10 +83,15 @@ async def reason(run: RunBase, purpose: Purpose) -> None:
         await _decided(run, Decided(Deny(veto.reason), "around"), purpose)
         return
     except Exception as error:
-        reply = await _failed(run, error)
+        recovered = await _recovered(run, error)
+        if recovered is None:
+            raise
+        reply, answered = recovered, ""
     except BaseException as error:
         run.absorb(error)
-        raise
+        if not isinstance(error, asyncio.CancelledError) or run.is_cancelled():
+            raise
+        reply, answered = await _strayed(run, asked.model, error), ""
     else:
         reply = fold(chunks, used_ids=transcript.used_ids, new_id=config.new_id)
     run.add_usage(one_call(reply.usage))
@@ -89,7 +99,7 @@ async def reason(run: RunBase, purpose: Purpose) -> None:
     chain = chains[PostReasoning]
     if run.port is None and purpose == "reason" and (chain is None or chain.passes(reply)):
         run.seq += 1
-        reasoned = Reasoned(run.run_id, run.iteration, reply, one_call(reply.usage), duration_ms)
+        reasoned = Reasoned(run.run_id, run.iteration, reply, one_call(reply.usage), duration_ms, model=answered)
         kept = run.note(reasoned, "injected", *run.let_go()) if run.held else run.note(reasoned)
         if kept is not None:
             await kept
@@ -97,7 +107,7 @@ async def reason(run: RunBase, purpose: Purpose) -> None:
         if run.held:
             await run.let_in()
     else:
-        await _judge(run, reply, purpose, duration_ms)
+        await _judge(run, reply, purpose, duration_ms, one_call(reply.usage), answered)
 
 
 async def _show(run: RunBase, asked: ModelRequest, purpose: Purpose) -> Event | None:
@@ -117,13 +127,18 @@ def summary_prompt(run: RunBase) -> Msg:
     return with_metadata(Msg.user(text, id=run.config.new_id("msg_")), synthetic="summary")
 
 
+def without_calls(run: RunBase, options: ModelOptions) -> ModelOptions:
+    """The options of the summary: the tools stay, so that what was thought over them stays valid, and none is called."""
+    return options.merge(_NO_CALLS) if run.config.specs else options
+
+
 async def _decided(run: RunBase, decided: Decided, purpose: Purpose) -> bool:
     verdict = decided.verdict
     if isinstance(verdict, Answer):
         chunk = ModelChunk.of(as_reply(verdict.value, decided.hook, "PreReasoning", run.config.new_id))
         await _stream_one(run, chunk)
         reply = fold((chunk,), used_ids=run.machine.transcript.used_ids, new_id=run.config.new_id)
-        await _judge(run, message(*_parts(reply), Usage(), reply.finish_reason), purpose, 0.0, Usage())
+        await _judge(run, message(*_parts(reply), Usage(), reply.finish_reason), purpose, 0.0, Usage(), "")
         return True
     if isinstance(verdict, Deny | Stop):
         outcome = "denied" if isinstance(verdict, Deny) else "stopped"
@@ -165,6 +180,8 @@ async def _pull(
     try:
         async for chunk in stream:
             restart = chunk.restart
+            if attempts is not None and run.is_cancelled_from_outside():
+                await raise_swallowed("PreReasoning")
             if attempts is not None and attempts.count > runs_seen:
                 attempt += attempts.count - runs_seen
                 runs_seen = attempts.count
@@ -182,11 +199,9 @@ async def _pull(
                 continue
             run.seq += 1
             if reader is not None:
-                event = ReasoningChunk.draft(
-                    run.frame, run.iteration, run.seq, run.now(), None, chunk, attempt, restart, chunks, len(chunks)
+                reader.event = ReasoningChunk.make(
+                    run.frame, run.iteration, run.seq, run.now(), chunk, attempt, restart, chunks, len(chunks)
                 )
-                event.__class__ = ReasoningChunk
-                reader.event = event
                 await reader
             if run.interrupting is not None:
                 run.notice_interrupt()
@@ -195,7 +210,7 @@ async def _pull(
     except BaseException as error:
         run.absorb(error)
         _bill(run, chunks)
-        if not isinstance(error, Exception):
+        if not isinstance(error, Exception) and (not isinstance(error, asyncio.CancelledError) or run.is_cancelled()):
             await keep_partial(run, chunks)
         await _close_quietly(stream)
         raise
@@ -215,29 +230,46 @@ async def _close_quietly(stream: AsyncIterator[Any]) -> None:
     try:
         await close_stream(stream)
     except Exception as error:
-        logger.opt(exception=error).debug("closing a model's stream failed")
+        log_failure("DEBUG", error, "closing a model's stream failed")
 
 
 async def _through_arounds(
     run: RunBase, model: str | Model, request: ModelRequest, event: PreReasoning | None, purpose: Purpose
-) -> list[ModelChunk]:
-    attempts = Attempts()
+) -> tuple[list[ModelChunk], str]:
+    """The chunks, and the name of the model that they are from; empty where hooks have made them."""
+    stage = Stage(run, PreReasoning)
+    attempts = Attempts(stage)
     source: Any = ModelFlux(model, request, attempts)
     bare = source
     values = (request.messages, request.tools, request.model, request.options, purpose)
     shown = event if event is not None else sealed(run, PreReasoning, *values)
-    source = wrap(run, PreReasoning, shown, source, keep=keep_using)
-    if source is bare:
-        return await _pull(run, resolve_model(model).stream(request), [], None)
-    flux = cast("Flux[ModelChunk]", source if isinstance(source, Flux) else Flux.from_observable(source))
-    return await _pull(run, flux.open(), [], attempts)
+    try:
+        source = wrap(run, PreReasoning, shown, source, keep=keep_using)
+        if source is bare:
+            stage.over = True
+            return await _pull(run, resolve_model(model).stream(request), [], None), request.model
+        flux = cast("Flux[ModelChunk]", source if isinstance(source, Flux) else Flux.from_observable(source))
+        return await stage.guarded(_pull(run, flux.open(), [], attempts)), attempts.model
+    finally:
+        stage.over = True
 
 
-async def _failed(run: RunBase, error: Exception) -> Msg:
+async def _strayed(run: RunBase, model: str, error: asyncio.CancelledError) -> Msg:
+    """The model raised `CancelledError` itself: it has failed like one that raises anything else."""
+    try:
+        raise ModelError(f"Model {model!r} raised CancelledError itself, although nobody cancelled the run.") from error
+    except ModelError as failure:
+        recovered = await _recovered(run, failure)
+        if recovered is None:
+            raise
+        return recovered
+
+
+async def _recovered(run: RunBase, error: Exception) -> Msg | None:
     """The model failed: tell, and let a hook recover."""
     recovered = await run.report(error, ErrorPhase.REASONING, fatal=True)
     if recovered is None:
-        raise error
+        return None
     return as_reply(recovered.value, "Recover", "Error", run.config.new_id)
 
 
@@ -251,13 +283,13 @@ async def keep_partial(run: RunBase, chunks: Sequence[ModelChunk]) -> None:
         return
     kept = with_metadata(message("assistant", content, partial.id, usage=partial.usage), interrupted=True)
     run.partial = kept
-    await run.record(Injected(run.run_id, (kept,)), "interrupted")
+    await run.record(Injected(run.run_id, (kept,), None, None, run.call_id, run.next_number()), "interrupted")
 
 
-async def _judge(run: RunBase, reply: Msg, purpose: Purpose, duration_ms: float, usage: Usage | None = None) -> None:
+async def _judge(run: RunBase, reply: Msg, purpose: Purpose, duration_ms: float, used: Usage, model: str) -> None:
     """Pass the reply through the Post chain, make it a fact, and show it."""
-    used = usage if usage is not None else one_call(reply.usage)
-    event = cast("PostReasoning | None", await run.decide(PostReasoning, run.port, reply, used, duration_ms, purpose))
+    values = (reply, used, duration_ms, purpose, model)
+    event = cast("PostReasoning | None", await run.decide(PostReasoning, run.port, *values))
     result = reply if event is None else event.reasoning_result
     if purpose == "summary":
         result = _without_calls(result)
@@ -265,7 +297,8 @@ async def _judge(run: RunBase, reply: Msg, purpose: Purpose, duration_ms: float,
     hook = ""
     if event is not None and event.decision is not None:
         verdict, hook = event.decision.verdict, event.decision.hook
-    reasoned = Reasoned(run.run_id, run.iteration, result, used, duration_ms, summary=purpose == "summary")
+    summary = purpose == "summary"
+    reasoned = Reasoned(run.run_id, run.iteration, result, used, duration_ms, summary=summary, model=model)
     cut = await run.keep(_store(run, reasoned, verdict, hook))
     if event is not None:
         await run.hand_over(event, run.port)
@@ -299,7 +332,8 @@ def _without_calls(msg: Msg) -> Msg:
 def _parked(run: RunBase, reasoned: Reasoned, verdict: Suspend, hook: str) -> RoundSuspended:
     uses = () if reasoned.summary else reasoned.message.tool_uses
     pending = tuple([Pending(use.id, "approval", verdict.request, use, hook) for use in uses])
-    return RoundSuspended(run.run_id, pending or (Pending("call", "parked", verdict.request, None, hook),))
+    parked = Pending("call", "parked", verdict.request, None, hook)
+    return RoundSuspended(run.run_id, pending or (parked,), run.call_id)
 
 
 def _follow_up(verdict: Again, hook: str, new_id: Callable[[str], str]) -> tuple[Msg, ...]:

@@ -12,16 +12,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any, cast
 
 from agentflow.errors import StoreError, Veto
 from agentflow.events import PostToolRound, PreToolRound
 from agentflow.facts import Fact, RoundClosed, RoundSuspended
 from agentflow.loop.acting import Acting
-from agentflow.loop.run import RunBase, current_turn
+from agentflow.loop.run import RunBase, attach, current_turn
 from agentflow.loop.running import Halted
 from agentflow.loop.stream import Channel, ChannelPort, Port
-from agentflow.loop.wrapping import sealed, wrap
+from agentflow.loop.wrapping import Stage, sealed, wrap
 from agentflow.messages import Pending, ToolResultBlock, ToolState, ToolUseBlock, tool_result
 from agentflow.reactive import EMPTY, Mono
 from agentflow.specs import Lane
@@ -38,65 +39,87 @@ async def in_tasks(run: RunBase, works: Sequence[Work], limit: int) -> None:
     The first failure cancels the others; when all are over it is raised, unwrapped. Cancelling this cancels them all.
     """
     port = run.port if run.port is not None and not run.port.closed else None
-    channel = Channel() if port is not None else Channel(1)
-    waiting = list(reversed(works))
-    tasks: set[asyncio.Task[None]] = set()
-    failures: list[BaseException] = []
-    loop = asyncio.get_running_loop()
-
-    async def one(work: Work) -> None:
-        try:
-            await work(ChannelPort(channel) if port is not None else None)
-        except asyncio.CancelledError as error:
-            task = asyncio.current_task()
-            if task is None or not task.cancelling():  # nobody cancelled it: it failed
-                failures.append(error)
-        except BaseException as error:  # a signal must not escape through the loop: it is raised in the driver
-            failures.append(error)
-
-    def over(task: asyncio.Task[None]) -> None:
-        tasks.discard(task)
-        if failures:
-            waiting.clear()
-            for other in tasks:
-                other.cancel()
-        elif waiting:
-            begin()
-        channel.wake()
-
-    def begin() -> None:
-        task = loop.create_task(one(waiting.pop()))
-        tasks.add(task)
-        task.add_done_callback(over)
-
+    tasks = _Tasks(works, port is not None)
+    before, run.tasks = run.tasks, (*run.tasks, tasks.running)
     for _ in range(min(limit, len(works))):
-        begin()
+        tasks.begin()
     cut: BaseException | None = None
     while True:
         try:
-            event = await channel.get(lambda: not tasks)
+            event = await tasks.channel.get(tasks.idle)
             if event is None:
                 break
             if port is not None and not port.closed:
                 port.event = event
                 await port
         except GeneratorExit:
-            for task in tasks:
-                task.cancel()
+            tasks.cancel()
             raise
         except BaseException as error:
             run.absorb(error)
             if port is not None and port.closed:
-                channel.close()
-            waiting.clear()
+                tasks.channel.close()
             if cut is None:
                 cut = error
-            for task in list(tasks):
-                task.cancel()
+            tasks.cancel()
+    run.tasks = before
     if cut is not None:
-        raise cut
-    if failures:
-        raise failures[0]
+        try:
+            raise cut
+        finally:
+            del cut  # its traceback holds this frame
+    if tasks.failures:
+        try:
+            raise tasks.failures[0]
+        finally:
+            tasks.failures.clear()
+
+
+class _Tasks:
+    """The tasks of some works, and those works that wait for a task to end."""
+
+    __slots__ = ("_heard", "_waiting", "channel", "failures", "running")
+
+    def __init__(self, works: Sequence[Work], heard: bool) -> None:
+        self.channel = Channel() if heard else Channel(1)
+        self.failures: list[BaseException] = []
+        self._heard = heard
+        self._waiting = list(reversed(works))
+        self.running: set[asyncio.Task[None]] = set()
+
+    def idle(self) -> bool:
+        """Whether nothing runs any more."""
+        return not self.running
+
+    def begin(self) -> None:
+        """Begin the next work."""
+        task = asyncio.get_running_loop().create_task(self._run(self._waiting.pop()))
+        self.running.add(task)
+        task.add_done_callback(self._over)
+
+    def cancel(self) -> None:
+        """Cancel what runs; what waits does not begin."""
+        self._waiting.clear()
+        for task in list(self.running):
+            task.cancel()
+
+    async def _run(self, work: Work) -> None:
+        try:
+            await work(ChannelPort(self.channel) if self._heard else None)
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is None or not task.cancelling():  # nobody cancelled it: it failed
+                self.failures.append(error)
+        except BaseException as error:  # a signal must not escape through the loop: it is raised in the driver
+            self.failures.append(error)
+
+    def _over(self, task: asyncio.Task[None]) -> None:
+        self.running.discard(task)
+        if self.failures:
+            self.cancel()
+        elif self._waiting:
+            self.begin()
+        self.channel.wake()
 
 
 class _Round:
@@ -138,7 +161,9 @@ class _Round:
         return "write" if tool is None else tool.lane
 
     async def run_calls(self) -> None:
-        """Run what has no result yet."""
+        """Run what has no result yet; where a call waits for somebody outside, nothing more begins."""
+        if self.suspended:  # the source is subscribed again
+            return
         calls = [call for call in self.calls if call.id not in self.results] if self.results else self.calls
         if self.stop is None:
             await self._run_batches(calls)
@@ -176,10 +201,12 @@ class _Round:
             if run.halts() and len(self.results) < len(run.machine.transcript.open_round):
                 self.halted = True
         for call in deferred:  # its PreActing has been shown, and its lane does not come any more
-            acting = self.actings[call.id]
-            await acting.dismiss(self.stop)
-            if self.stop is not None and acting.result is not None:
-                self.results[call.id] = acting.result
+            acting = self.acting(call, self._place(call), run.port)  # its batch's channel is not read any more
+            try:
+                await acting.dismiss(self.stop)
+            finally:
+                if self.stop is not None and acting.result is not None:
+                    self.results[call.id] = acting.result
 
     def _needs_task(self, call: ToolUseBlock) -> bool:
         """Whether the call may emit from a task that is not the reader's: then its events need the channel."""
@@ -249,7 +276,11 @@ class _Round:
         """Close calls that were vetted and still wait for their lane."""
         for call_id, acting in self.actings.items():
             if acting.opened and call_id not in self.results:
-                await acting.abort(error)
+                acting.port = self.run.port  # its batch's channel is not read any more
+                try:
+                    await acting.abort(error)
+                except Exception as problem:
+                    attach(error, problem)
                 if acting.result is not None:
                     self.results[call_id] = acting.result
 
@@ -313,21 +344,23 @@ async def _through_arounds(run: RunBase, round_: _Round, event: PreToolRound | N
         await round_.run_calls()
         return round_.ordered()
 
-    bare = Mono(work)
+    stage = Stage(run, PreToolRound)
+    bare = Mono(partial(stage.do, work))
     try:
         source: Any = wrap(run, PreToolRound, event, bare)
     except Veto as veto:
+        stage.over = True
         round_.answer_rest(f"Denied: {veto.reason}", "denied")
         return
     if source is bare:
+        stage.over = True
         await round_.run_calls()
         return
-    mono = cast("Mono[Any]", source if isinstance(source, Mono) else Mono.from_observable(source))
 
     async def wrapped(port: Port | None) -> None:
         outer, run.port = run.port, port
         try:
-            results = await mono.resolve()
+            results = await stage.outcome(source)
         except Veto as veto:  # equals Deny
             round_.answer_rest(f"Denied: {veto.reason}", "denied")
             return
@@ -363,8 +396,11 @@ async def _finish(run: RunBase, round_: _Round) -> None:
             raise
         except BaseException as error:
             run.absorb(error)
+            told = len(round_.results) == len(calls)
             round_.answer_rest("Interrupted.", "interrupted")
             await _close(run, round_)
+            if not told:  # the event said "suspended"
+                run.tell_results("interrupted")
             raise
         if event is not None and event.decision is not None:
             verdict = event.decision.verdict
@@ -386,11 +422,11 @@ async def _settle(run: RunBase, round_: _Round, park: tuple[Pending, ...]) -> No
     """Make a judged round a fact: closed, or open and suspended."""
     if round_.suspended and round_.stop is None:
         pending = tuple([waits for one in round_.suspended.values() for waits in one])
-        await run.record(RoundSuspended(run.run_id, pending))
+        await run.record(RoundSuspended(run.run_id, pending, run.call_id))
         return
     told = not round_.suspended
     round_.answer_rest("Not run: the call was stopped.", "denied")
-    await _close(run, round_, *([RoundSuspended(run.run_id, park)] if park else ()))
+    await _close(run, round_, *([RoundSuspended(run.run_id, park, run.call_id)] if park else ()))
     if not told:  # a Stop on a round with suspended calls: they are answered, and somebody has to tell
         run.tell_results("stopped")
 
@@ -416,6 +452,8 @@ async def _cut(run: RunBase, round_: _Round, error: BaseException, opened: bool)
         try:
             if opened:
                 await run.fire(PostToolRound, run.port, run.machine.transcript.open_round, round_.ordered())
+        except Exception as problem:
+            attach(error, problem)
         finally:
             round_.stop = None
             if not run.leaves():
@@ -425,6 +463,5 @@ async def _cut(run: RunBase, round_: _Round, error: BaseException, opened: bool)
 async def _close_cut(run: RunBase, round_: _Round, error: BaseException) -> None:
     try:
         await _close(run, round_)
-    except StoreError as problem:  # what counts is what came first
-        if problem is not error:
-            error.add_note(f"while the round was being closed: {problem}")
+    except StoreError as problem:
+        attach(error, problem)

@@ -11,22 +11,36 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Protocol, TypeAlias
+from dataclasses import replace
+from typing import Any, Literal, Protocol, TypeAlias, cast
 
 from loguru import logger
 
 from agentflow.chunks import ModelChunk, fold
-from agentflow.context import AgentView, RunContext, StateMap
-from agentflow.errors import CallTimeoutError, UsageError
-from agentflow.events import CallEnded, Error, ErrorPhase, Event, Frame, MessagesAdded, Origin, PreActing, PreToolRound
-from agentflow.facts import Compacted, Fact, Injected, Reasoned
+from agentflow.context import AgentView, RunContext, StateMap, called_from
+from agentflow.errors import Aside, CallTimeoutError, UsageError
+from agentflow.events import (
+    CallEnded,
+    Error,
+    ErrorPhase,
+    Event,
+    Frame,
+    MessagesAdded,
+    Origin,
+    PostActing,
+    PostReasoning,
+    PreActing,
+    PreToolRound,
+    TurnView,
+)
+from agentflow.facts import Compacted, Fact, Injected, Reasoned, ToolFinished
 from agentflow.frozen import EMPTY, FrozenDict
 from agentflow.hooks.chain import Chain, HookSet, run_chain
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.scope import ProcessHooks, process_hooks
+from agentflow.logs import log_failure
 from agentflow.loop.machine import Machine
 from agentflow.loop.running import Running
 from agentflow.loop.schedule import ToolSchedule
@@ -38,9 +52,18 @@ from agentflow.ports.store import MemoryStore
 from agentflow.specs import Clock, ModelOptions, ToolSpec, Usage
 from agentflow.tools.tool import Tool
 from agentflow.transcript import legalise
+from agentflow.values import field, frozen
 from agentflow.verdicts import Recover, Resolution
 
-__all__ = ["LoopConfig", "OnUnknownOutcome", "RunBase", "ToolSuspended", "TurnPlace", "current_turn"]
+__all__ = [
+    "LoopConfig",
+    "OnUnknownOutcome",
+    "RunBase",
+    "ToolSuspended",
+    "TurnPlace",
+    "current_turn",
+    "refuse_waiting_for_itself",
+]
 
 
 class TurnPlace(Protocol):
@@ -56,6 +79,44 @@ class TurnPlace(Protocol):
     """Whether it was started before the process ended, and is run again."""
     asked: int
     """How many sub-agents it has asked."""
+
+
+def refuse_waiting_for_itself(session: Session, agent: str) -> None:
+    """Refuse a call that would wait for a session which the very call that it is made from holds.
+
+    Where the two are in different tasks, nobody can see whether the one waits for the other: then it is logged, and waits.
+
+    Raises:
+        UsageError: It is made from there.
+    """
+    task, place, holder = asyncio.current_task(), current_turn.get(), session.run
+    certain = isinstance(holder, RunBase) and holder.driven_by(task)
+    if not certain:
+        run = cast("RunBase | None", called_from.get()) if place is None else place.run
+        certain = run is not None and run.waits_for(task)
+        while run is not None and not run.over and not run.uses(session):
+            certain = certain and run.parent is not None and run.parent.waits_for(run.task)
+            run = run.parent
+        if run is None or run.over:
+            return
+    if certain:
+        raise UsageError(
+            f"A call of agent {agent!r} on session {session.id!r} was made by a tool or a hook of a call on that same session, "
+            "so each would wait for the other for ever. Make it in a conversation of its own (session=Session.fresh()), add "
+            "to this one (context.inject(...)), or make it when this call has ended."
+        )
+    logger.warning(
+        "a call of agent {} on session {} waits for the call from which it was begun; should that one wait for it, neither "
+        "ever ends",
+        agent,
+        session.id,
+    )
+
+
+def attach(error: BaseException, problem: BaseException) -> None:
+    """Note on an error what has failed while its call was being closed: what counts is what came first."""
+    if problem is not error:
+        error.add_note(Aside(f"while the call was being closed: {type(problem).__name__}: {problem}"))
 
 
 class ToolSuspended(Exception):  # noqa: N818 - a signal from a sub-agent to the call that it is the tool of
@@ -105,7 +166,7 @@ OnUnknownOutcome: TypeAlias = Literal["tell", "suspend"]
 """Who learns of a tool that was running when the process ended: `"tell"` the model, `"suspend"` a person."""
 
 
-@dataclass(slots=True, frozen=True)
+@frozen
 class LoopConfig:
     """What an agent gives the loop: settled when the agent is built, shared by all its runs."""
 
@@ -114,7 +175,7 @@ class LoopConfig:
     system: System
     tools: Mapping[str, Tool[..., Any]]
     specs: tuple[ToolSpec, ...]
-    dep_types: tuple[type, ...]
+    dep_types: tuple[tuple[str, type], ...]
     options: ModelOptions
     max_iterations: int
     schedule: ToolSchedule
@@ -145,6 +206,8 @@ class RunBase:
     outcome: Outcome = "completed"
     partial: Msg | None = None
     task: asyncio.Task[Any] | None = None
+    tasks: tuple[Set[asyncio.Task[Any]], ...] = ()
+    """Those of its parallel round."""
     base = 0
     over = False
     halting = False
@@ -158,6 +221,8 @@ class RunBase:
     """The place in its round of the call that runs in the driver's own task, where there are others."""
     injections = 0
     """How often that chain has injected something."""
+    added = 0
+    """How much hooks and tools have added to this call."""
     _context: RunContext | None = None
     _state: StateMap | None = None
     _frame: Frame | None = None
@@ -165,6 +230,11 @@ class RunBase:
     _deadline = False
     _cancelled: asyncio.Task[Any] | None = None
     _absorbed = False
+    _timer: asyncio.TimerHandle | None = None
+    _ending = False
+    """Whether hooks of `CallEnded` run: they alone can be cut off, since the call is over."""
+    _cuts = 0
+    _cut_why = ""
     _closing = False
     _reported: tuple[BaseException, ...] = ()
     approved: frozenset[str] = frozenset()
@@ -204,6 +274,7 @@ class RunBase:
         self.now = config.clock.now
         self.monotonic = config.clock.monotonic
         self.fact_list: list[Fact] = []
+        self.judging: list[Event] = []
 
     @property
     def context(self) -> RunContext:
@@ -253,11 +324,9 @@ class RunBase:
         reader = None if port is None or port.closed else port
         if chain is None and reader is None:
             return None
-        event: Event = kind.draft(self._frame or self.frame, self.iteration, self.seq, self.now(), None, *values)
-        if chain is None:
-            event.__class__ = kind
-        else:
-            event.__class__ = kind.open_form
+        make = kind.make if chain is None else kind.make_open
+        event: Event = make(self._frame or self.frame, self.iteration, self.seq, self.now(), *values)
+        if chain is not None:
             try:
                 await run_chain(chain, event, self)
             except BaseException as error:
@@ -281,16 +350,18 @@ class RunBase:
         chain = self.chains[kind] if scope is None else self.chain_in(scope, kind)
         if chain is None and (port is None or port.closed):
             return None
-        event: Event = kind.draft(self._frame or self.frame, self.iteration, self.seq, self.now(), None, *values)
+        make = kind.make if chain is None else kind.make_open
+        event: Event = make(self._frame or self.frame, self.iteration, self.seq, self.now(), *values)
         if chain is None:
-            event.__class__ = kind
             return event
-        event.__class__ = kind.open_form
+        self.judging.append(event)
         try:
             await run_chain(chain, event, self)
         except BaseException as error:
             await self._chain_failed(event, port, error)
             raise
+        finally:
+            self.judging.remove(event)
         return event
 
     def scope_of(self, tool: Tool[..., Any] | None) -> HookSet | None:
@@ -327,6 +398,11 @@ class RunBase:
             await port
         if self.interrupting is not None:
             self.notice_interrupt()
+
+    @property
+    def turn(self) -> TurnView | None:
+        """The turn that is run, where no model has asked for it."""
+        return None
 
     def notice_interrupt(self) -> None:
         """Raise if the call was interrupted and has not taken that in."""
@@ -438,18 +514,22 @@ class RunBase:
     async def hook_failed(self, kind: type[Event], hook: Hook, error: Exception, fatal: bool) -> bool:
         """Report a hook's failure; see `agentflow.hooks.chain.Faults`."""
         if not fatal:
-            logger.opt(exception=error).warning(
-                "hook {} (priority {}) failed on {} and was skipped", hook.name, hook.priority, kind.__name__
+            log_failure(
+                "WARNING",
+                error,
+                "hook {} (priority {}) failed on {} and was skipped",
+                hook.name,
+                hook.priority,
+                kind.__name__,
             )
             if issubclass(kind, Error | CallEnded) or not kind.verdicts:
                 self.disable(kind, hook)
         if kind is Error or kind is CallEnded:  # never report a failure of reporting by an event
             if fatal:
-                logger.opt(exception=error).error("hook {} failed while a failure was reported", hook.name)
+                log_failure("ERROR", error, "hook {} failed while a failure was reported", hook.name)
             for reported in self._reported[-1:]:
-                reported.add_note(
-                    f"while this was reported, hook {hook.name!r} failed: {type(error).__name__}: {error}"
-                )
+                said = f"while this was reported, hook {hook.name!r} failed: {type(error).__name__}: {error}"
+                reported.add_note(Aside(said))
             return True
         if not fatal:
             await self.report(error, ErrorPhase.HOOK, fatal=False, hook=hook.name)
@@ -470,12 +550,52 @@ class RunBase:
             return False
         return isinstance(event, PreToolRound) or (isinstance(event, PreActing) and event.approval is not None)
 
+    def uses(self, session: Session) -> bool:
+        """Whether this is a call on a session, or on the same one of the same store."""
+        own = self.session
+        return own is session or (own.store is not None and own.store is session.store and own.id == session.id)
+
+    def driven_by(self, task: asyncio.Task[Any] | None) -> bool:
+        """Whether a task is the one that drives the run, and is inside it now (not in the loop that reads its stream)."""
+        if self.over or task is None:
+            return False
+        if self.reader is None:
+            return self.task is task
+        return self.reader.reader is task or (self.reader.reader is READING and self.task is task)
+
+    def waits_for(self, task: asyncio.Task[Any] | None) -> bool:
+        """Whether the run waits for whatever a task does: it drives the run, is one of its round, or is in another thread."""
+        if self.driven_by(task) or any(task in tasks for tasks in self.tasks):
+            return True
+        loop = self._loop()
+        return loop is not None and task is not None and task.get_loop() is not loop
+
     def is_cancelled(self) -> bool:
         """Whether a `CancelledError` is a cancellation of this run, and not somebody's own."""
-        if self._closing or self.interrupting is not None:
+        return self.interrupting is not None or self.is_cancelled_from_outside()
+
+    def is_cancelled_from_outside(self) -> bool:
+        """Whether the task was cancelled by somebody else than the run, or its reader is gone."""
+        if self._closing:
             return True
         task = asyncio.current_task()
-        return task is not None and task.cancelling() > (self.base if task is self.task else 0)
+        return task is not None and task.cancelling() > self._base_of(task)
+
+    def _base_of(self, task: asyncio.Task[Any]) -> int:
+        """How often the running task had been cancelled before it ran, or read, this call."""
+        reader = self.reader
+        if reader is None:
+            return self.base if task is self.task else 0
+        if reader.reader is READING:  # it has not waited yet, so nothing has been thrown into it
+            return task.cancelling()
+        return reader.base if task is reader.reader else 0
+
+    async def take_task(self) -> None:
+        """Note the task that runs this. A cancellation that is on its way to it came before, and is raised here."""
+        self.task = task = asyncio.current_task()
+        if self.reader is None and task is not None and task.cancelling():
+            await asyncio.sleep(0)
+            self.base = task.cancelling()
 
     async def report(
         self,
@@ -492,7 +612,10 @@ class RunBase:
         if fatal and any(error is reported for reported in self._reported):
             return None
         self._reported = (*self._reported, error)
-        event = await self.fire(Error, port or self.here(), error, phase, fatal, hook, tool_use, scope=scope)
+        action = self.machine.next() if phase is ErrorPhase.REASONING else None
+        purpose = action if action == "reason" or action == "summary" else None
+        told = (error, phase, fatal, hook, tool_use, purpose, self.turn)
+        event = await self.fire(Error, port or self.here(), *told, scope=scope)
         if event is None or event.decision is None:
             return None
         verdict = event.decision.verdict
@@ -502,13 +625,26 @@ class RunBase:
 
     def interrupt(self, reason: str = "interrupted") -> None:
         """End the call from wherever: another task, another thread, a hook or a tool of this call."""
+        loop = self._loop()
+        if self._ending and loop is not None:
+            loop.call_soon_threadsafe(self._cut_off, f"the call was interrupted ({reason})")
+            return
         if self.over or self.interrupting is not None:
             return
         self.interrupting = reason
-        loop = self._loop()
         if loop is not None:
             # Later, and not here: a task that cancels itself would be hit at an await behind the run's end.
             loop.call_soon_threadsafe(self._cancel_driver)
+
+    @property
+    def inner(self) -> bool:
+        """Whether it is a sub-agent's."""
+        return self.parent is not None
+
+    @property
+    def left_open(self) -> bool:
+        """Whether its session holds a call that `agent.resume` goes on with."""
+        return self.machine.next() not in ("input", "suspended")
 
     def halt(self) -> None:
         """Stop at the next safe point, and leave the call open; see `agentflow.agent.shutdown`."""
@@ -535,11 +671,44 @@ class RunBase:
     def _loop(self) -> asyncio.AbstractEventLoop | None:
         return None if self.task is None else self.task.get_loop()
 
+    def watch_the_clock(self) -> None:
+        """Count the call's `timeout` from now."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self.timeout is not None:
+            self._timer = asyncio.get_running_loop().call_later(self.timeout, self._expire)
+
     def _expire(self) -> None:
-        if not self.over and self.interrupting is None:
+        if self._ending:
+            self._cut_off(f"the call's timeout of {self.timeout:g} s passed once more")
+            self.watch_the_clock()
+        elif not self.over and self.interrupting is None:
             self._deadline = True
             self.interrupting = f"timeout of {self.timeout:g} s"
             self._cancel_driver()
+
+    def _cut_off(self, why: str) -> None:
+        """End the wait for a hook of `CallEnded`."""
+        task = self.task if self.reader is None else self.reader.reader
+        if self._ending and isinstance(task, asyncio.Task) and not task.done():
+            self._cuts += 1
+            self._cut_why = why
+            task.cancel()
+
+    def cut_off(self) -> str:
+        """See `agentflow.hooks.chain.Faults`."""
+        if not self._cuts:
+            return ""
+        self.take_back_cuts()
+        return "" if self.is_cancelled_from_outside() else self._cut_why
+
+    def take_back_cuts(self) -> None:
+        """Take back what a hook was cut off by, whether or not it heeded that."""
+        task = asyncio.current_task()
+        while self._cuts:
+            self._cuts -= 1
+            if task is not None:
+                task.uncancel()
 
     def _cancel_driver(self) -> None:
         if self.over or self._absorbed:
@@ -566,7 +735,7 @@ class RunBase:
             self._absorbed = True
             if self._cancelled is task:
                 task.uncancel()
-        if isinstance(error, asyncio.CancelledError) and task.cancelling() > self.base:
+        if isinstance(error, asyncio.CancelledError) and task.cancelling() > self._base_of(task):
             self._closing = True
             if self.reader is not None:
                 self.reader.closed = True
@@ -594,8 +763,24 @@ class RunBase:
     # ---- what contexts may ask (`CallPort`)
 
     def facts(self) -> Sequence[Fact]:
-        """The run's facts so far, those of the calls that were suspended included."""
-        return tuple(self.fact_list)
+        """The run's facts so far, those of the calls that were suspended included, and what hooks are judging, as it stands.
+
+        So the trace holds the tool call or the model call that a hook sees the end of: behind what others see meanwhile.
+        """
+        turn = current_turn.get()
+        mine = turn.use.id if turn is not None and turn.run is self else None
+        judging = sorted(self.judging, key=lambda e: isinstance(e, PostActing) and e.original_tool_use.id == mine)
+        return (*self.fact_list, *[fact for event in judging if (fact := self._fact_of(event)) is not None])
+
+    def _fact_of(self, event: Event) -> Fact | None:
+        """What a Post event will be as a fact, if its hooks leave it as it is."""
+        if isinstance(event, PostActing):
+            call = event.original_tool_use.id
+            return ToolFinished(self.run_id, call, event.tool_use, event.tool_result, event.duration_ms)
+        if isinstance(event, PostReasoning):
+            reply, used = event.reasoning_result, event.usage
+            return Reasoned(self.run_id, event.iteration, reply, used, event.duration_ms, model=event.model)
+        return None
 
     def legal_reply(self, msg: Msg) -> Msg:
         """What hooks make of a reply may repeat ids of calls, or hold results: fold it again."""
@@ -628,17 +813,23 @@ class RunBase:
             self.transient = (*self.transient, *marked)
             return
         turn = current_turn.get()
-        fact = Injected(self.run_id, marked, turn.index if turn is not None and turn.run is self else self.inline)
+        key: str | None = None
         if self.repeatable:
             key = f"{self.repeatable}:{self.injections}"
             self.injections += 1
             if key in self.machine.injected:
                 return
-            fact = fact._replace(key=key)
+        at = turn.index if turn is not None and turn.run is self else self.inline
+        fact = Injected(self.run_id, marked, at, key, self.call_id, self.next_number())
         if self.holding:
             self.held = (*self.held, fact)
         else:
             self._note_later(fact)
+
+    def next_number(self) -> int:
+        """The number of what hooks and tools add next to this call."""
+        self.added += 1
+        return self.added
 
     def let_go(self) -> tuple[Fact, ...]:
         """Hand over what was injected while there was no place for it yet, to be written with what makes the place."""
@@ -696,7 +887,7 @@ class RunBase:
         open_round = until == len(stored) and bool(self.machine.transcript.open_round)
         if open_round or (until < len(stored) and stored[until].role == "tool"):
             raise UsageError(f"compact(until={until}) cuts between tool calls and their results.")
-        self._note_later(Compacted(self.run_id, until, messages))
+        self._note_later(Compacted(self.run_id, until, messages, self.call_id, self.next_number()))
 
     def child_port(self, port: Port | None) -> Port | None:
         """Where a sub-agent's events go: to this call's reader, if it asked for them and can be reached from here."""

@@ -27,6 +27,16 @@ class Stoppable(Protocol):
         """The id of its session."""
         ...
 
+    @property
+    def inner(self) -> bool:
+        """Whether it is a sub-agent's: whoever resumes its caller's session goes on with it."""
+        ...
+
+    @property
+    def left_open(self) -> bool:
+        """Whether its session holds a call that `agent.resume` goes on with."""
+        ...
+
     def halt(self) -> None:
         """Stop at the next safe point: behind a model's reply or a tool's result."""
         ...
@@ -39,17 +49,27 @@ class Stoppable(Protocol):
 class Running:
     """The calls that an agent runs at the moment."""
 
-    __slots__ = ("_waiting", "closed", "runs")
+    __slots__ = ("_waiting", "closed", "halted", "runs")
 
     def __init__(self) -> None:
         self.runs: set[Stoppable] = set()
         self.closed = False
+        self.halted: list[Stoppable] = []
         self._waiting: list[Callable[[], object]] = []
 
     def begin(self, run: Stoppable) -> None:
         """A call begins."""
         self.runs.add(run)
         if self.closed:  # between its permission and now
+            self.halted.append(run)
+            run.halt()
+
+    def close(self) -> None:
+        """Begin no call any more, and ask those that run to stop."""
+        self.closed = True
+        news = [run for run in tuple(self.runs) if run not in self.halted]
+        self.halted += news
+        for run in news:
             run.halt()
 
     def end(self, run: Stoppable) -> None:

@@ -11,20 +11,19 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
-from functools import cache
 from inspect import unwrap
 from types import FunctionType
 from typing import Any, TypeVar, cast
 from weakref import WeakSet
 
-from pydantic import TypeAdapter, ValidationError
-from pydantic_core import PydanticSerializationError, from_json, to_jsonable_python
+from pydantic_core import PydanticSerializationError, ValidationError, from_json, to_json
 
-from agentflow.errors import NotRegisteredError, StoreError, UsageError
+from agentflow.errors import NotRegisteredError, StoreError, UsageError, close_to
+from agentflow.hooks.functions import FunctionHook
 from agentflow.hooks.hook import Hook
 from agentflow.tools.registry import ToolRegistry, default_tools
 from agentflow.tools.tool import Tool
+from agentflow.validation import adapter_of
 
 __all__ = [
     "FORMAT_VERSION",
@@ -34,19 +33,16 @@ __all__ = [
     "found_by_name",
     "hook_names",
     "named_function",
+    "not_data",
+    "not_saved",
     "read_json",
 ]
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 """The version of the form of saved turns, queues and agents."""
 
 D = TypeVar("D")
 F = TypeVar("F")
-
-
-@cache
-def _adapter(form: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(form)
 
 
 def check_form(form: type[D], data: object, what: str) -> D:
@@ -68,13 +64,16 @@ def check_form(form: type[D], data: object, what: str) -> D:
                 "wrote it: upgrade agentflow here."
             )
     try:
-        return _adapter(form).validate_python(data)
+        return adapter_of(form).validate_python(data)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"])
-        raise StoreError(
-            f"This is no saved {what}: {where or 'the whole'}: {first['msg']}. Load what {what}.to_dict() has written."
-        ) from error
+        raise not_saved(what, where or "the whole", first["msg"]) from error
+
+
+def not_saved(what: str, where: str, why: str) -> StoreError:
+    """Why something is none of what was saved."""
+    return StoreError(f"This is no saved {what}: {where}: {why}. Load what {what}.to_dict() has written.")
 
 
 def as_data(what: str, value: object) -> Any:
@@ -84,9 +83,14 @@ def as_data(what: str, value: object) -> Any:
         UsageError: It is none; `what` says where it stands.
     """
     try:
-        return to_jsonable_python(value)
+        return from_json(to_json(value, inf_nan_mode="strings"))
     except PydanticSerializationError as error:
-        raise UsageError(f"{what} cannot be saved: {error}. Only what JSON knows travels.") from error
+        raise not_data(what, error) from error
+
+
+def not_data(what: str, why: object) -> UsageError:
+    """Why something cannot be saved."""
+    return UsageError(f"{what} cannot be saved: {why}. Only what JSON knows travels.")
 
 
 # ---- names
@@ -130,7 +134,8 @@ def hook_names(hooks: Iterable[Hook], whose: str) -> list[str]:
     """
     names: list[str] = []
     for hook in hooks:
-        named_function(f"Hook {hook.name!r} of {whose}", getattr(hook, "handler", None))
+        if isinstance(hook, FunctionHook):
+            named_function(f"Hook {hook.name!r} of {whose}", cast("FunctionHook[Any]", hook).handler)
         names.append(hook.name)
     return names
 
@@ -160,7 +165,7 @@ class Finder:
             return self._registry[name]
         found = self._tools.get(name)
         if found is None:
-            raise NotRegisteredError("tool", name, tuple(self._tools), tuple(get_close_matches(name, self._tools)))
+            raise NotRegisteredError("tool", name, tuple(self._tools), close_to(name, self._tools))
         return found
 
     def hooks(self, names: Iterable[str]) -> tuple[Hook, ...]:
@@ -175,7 +180,7 @@ class Finder:
             match = next((hook for hook in left if hook.name == name), None)
             if match is None:
                 known = tuple(hook.name for hook in self._hooks)
-                raise NotRegisteredError("hook", name, known, tuple(get_close_matches(name, known)))
+                raise NotRegisteredError("hook", name, known, close_to(name, known))
             left.remove(match)
             found.append(match)
         return tuple(found)

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar, Literal
 
 from agentflow.errors import UsageError
 from agentflow.messages import ToolUseBlock
 from agentflow.specs import Lane
+from agentflow.values import frozen
 
 __all__ = ["ToolSchedule"]
 
 _ORDER: dict[Lane, int] = {"research": 0, "read": 1, "write": 2}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ToolSchedule:
     """A scheduling policy.
 

@@ -26,7 +26,7 @@ from agentflow.frozen import EMPTY
 from agentflow.ids import new_id as fresh_id
 from agentflow.loop.machine import Machine, State
 from agentflow.messages import Msg, Pending
-from agentflow.ports.store import Claim, SessionStore, Store
+from agentflow.ports.store import Claim, SessionStatus, SessionStore, Store, no_session
 
 
 class Interruptible(Protocol):
@@ -37,7 +37,7 @@ class Interruptible(Protocol):
         ...
 
 
-__all__ = ["Session"]
+__all__ = ["Session", "SessionCheck"]
 
 
 class Carried(NamedTuple):
@@ -47,6 +47,44 @@ class Carried(NamedTuple):
     seq: int
     facts: list[Fact]
     state: StateMap | None
+
+
+class SessionCheck(NamedTuple):
+    """What a stored session holds, and whether a call could go on with it.
+
+    Attributes:
+        id: The session's id.
+        facts: How many facts the store has of it.
+        status: What the facts that fit leave it in.
+        messages: The history that they make.
+        pending: What it waits for, if it is suspended.
+        problem: What is wrong with the first fact that does not fit; empty where all do.
+        broken_at: How many facts stand before that one: `store.fork(id, new_id, at=broken_at)` saves them.
+    """
+
+    id: str
+    facts: int
+    status: SessionStatus
+    messages: tuple[Msg, ...]
+    pending: tuple[Pending, ...]
+    problem: str = ""
+    broken_at: int | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether all facts fit together."""
+        return not self.problem
+
+
+def _fold(facts: Sequence[Fact], new_id: Callable[[str], str]) -> tuple[Machine, int, UsageError | None]:
+    """The machine of the facts that fit together, how many they are, and what the next one was refused with."""
+    machine = Machine(new_id=new_id)
+    for n, fact in enumerate(facts):
+        try:
+            machine.apply(fact)
+        except UsageError as error:
+            return machine, n, error
+    return machine, len(facts), None
 
 
 @cache
@@ -68,6 +106,7 @@ class Session(FairLine):
     """
 
     __slots__ = (
+        "__weakref__",
         "_claim",
         "_claims",
         "_failure",
@@ -82,6 +121,7 @@ class Session(FairLine):
         "id",
         "implicit",
         "inner",
+        "interrupted",
         "machine",
         "run",
         "state",
@@ -103,6 +143,7 @@ class Session(FairLine):
         self.state = StateMap()
         self.implicit = implicit
         self.run: Interruptible | None = None
+        self.interrupted: str | None = None  # the reason, kept for the call that has the session and has not begun
         self.closing = False
         self.carried: Carried | None = None
         self.inner: dict[str, Session] | None = None
@@ -130,15 +171,68 @@ class Session(FairLine):
         """
         return Session(fresh_id("session_") if id is None else id, messages)
 
+    @staticmethod
+    async def check(store: Store, id: str) -> SessionCheck:  # noqa: A002
+        """Look at a stored session without loading it: whether its facts fit together, and what they make.
+
+        Args:
+            store: Where it is.
+            id: Its id.
+
+        Raises:
+            StoreError: It is not there, or cannot be read at all.
+
+        Example:
+            >>> store = MemoryStore()
+            >>> await store.import_(Session.fresh([Msg.user("I am Ada.")], id="ada").to_dict())
+            'ada'
+            >>> (await Session.check(store, "ada")).ok
+            True
+        """
+        found = store.load(id)
+        facts = await found if isinstance(found, Awaitable) else found
+        if not facts:
+            raise no_session(id)
+        machine, fitting, problem = _fold(facts, fresh_id)
+        status: SessionStatus = "suspended" if machine.suspended else "unfinished"
+        if machine.state is State.USER_INPUT:
+            status = "idle"
+        return SessionCheck(
+            id,
+            len(facts),
+            status,
+            tuple(machine.transcript.messages),
+            machine.pending if machine.suspended else (),
+            "" if problem is None else str(problem),
+            None if problem is None else fitting,
+        )
+
     @property
     def messages(self) -> Sequence[Msg]:
-        """The stored conversation as of now."""
+        """The conversation as of now.
+
+        Raises:
+            UsageError: It is in a store, and has not been loaded yet.
+        """
+        self._check_known("messages are")
         return self.machine.transcript.messages
 
     @property
     def pending(self) -> tuple[Pending, ...]:
-        """What the session waits for, if it is suspended."""
+        """What the session waits for, if it is suspended.
+
+        Raises:
+            UsageError: It is in a store, and has not been loaded yet.
+        """
+        self._check_known("pending calls are")
         return self.machine.pending if self.machine.suspended else ()
+
+    def _check_known(self, what: str) -> None:
+        if not self._loaded and not self._version:
+            raise UsageError(
+                f"Session {self.id!r} has not been loaded from its store yet, so its {what} not known here. Load it: "
+                f"await agent.history({self.id!r}) gives its messages; a call on it loads it too."
+            )
 
     @property
     def busy(self) -> bool:
@@ -180,18 +274,39 @@ class Session(FairLine):
             self.release()
             raise
 
+    async def load(self) -> None:
+        """Read what its store holds. While a call runs on it, what is known here is as new.
+
+        Raises:
+            StoreError: It cannot be read.
+        """
+        if self.store is None or (self._held and self._loaded):
+            return
+        with self._guard:
+            place = self._line_up()
+        if place is not None:
+            await self._wait(place)
+        self.closing = True  # a call that comes meanwhile waits, on the implicit session too
+        try:
+            await self._load(self.store)
+        finally:
+            self.release()
+
     async def _load(self, store: Store) -> None:
         found = store.load(self.id)
         facts = await found if isinstance(found, Awaitable) else found
+        if self._loaded and not self._stale and len(facts) == self._version:
+            return  # nobody has written since; what no store keeps (a waiting run's state) stays
         again = self._version > 0  # it was here before, and somebody else has written since
         if facts or again:
-            try:
-                self.machine = machine = Machine.from_facts(facts, new_id=self.machine.new_id)
-            except UsageError as error:
+            machine, fitting, problem = _fold(facts, self.machine.new_id)
+            if problem is not None:
                 raise StoreError(
-                    f"The stored facts of session {self.id!r} do not fit together ({error}). Fork it at an earlier point: "
-                    f"await store.fork({self.id!r}, 'new-id', at=...), or restore it from a backup."
-                ) from error
+                    f"The stored facts of session {self.id!r} do not fit together: number {fitting + 1} is refused "
+                    f"({problem}). Fork it before that one, await store.fork({self.id!r}, 'new-id', at={fitting}), or "
+                    "restore it from a backup."
+                ) from problem
+            self.machine = machine
             self.state.restore(machine.state_kept, replace=again)
             self.carried = self._open_run(facts, 0, None)
         self._version = len(facts)
@@ -206,10 +321,25 @@ class Session(FairLine):
         start = max((n for n, fact in enumerate(facts) if isinstance(fact, CallOpened)), default=0)
         return Carried(self.machine.run_id, seq, list(facts[start:]), state)
 
+    def interrupt(self, reason: str) -> bool:
+        """End the call that runs on it, or that waits for it (until it is loaded, say) and begins next.
+
+        Returns:
+            Whether there was one.
+        """
+        if self.run is None:
+            if not self._held:
+                return False
+            self.interrupted = reason  # the call sees it when it begins, or has begun meanwhile
+        run = self.run
+        if run is not None:
+            run.interrupt(reason)
+        return True
+
     def release(self) -> None:
         """Let the next call in, in order of arrival."""
         with self._guard:
-            self.run = None
+            self.run = self.interrupted = None
             self.closing = False
             self._failure = None
             claim = self._claim
@@ -227,64 +357,71 @@ class Session(FairLine):
     def record(self, *facts: Fact) -> list[tuple[Msg, ...]] | Awaitable[list[tuple[Msg, ...]]]:
         """Keep facts, all or none, and take them in; an awaitable only where the store needs time.
 
+        With them goes what has changed in the session's state.
+
         Returns:
             For each fact the messages that landed with it.
+
+        Raises:
+            UsageError: The machine refuses one: none is kept.
+            StoreError: The store did not keep them; the next call loads the session anew.
         """
-        if self.store is not None:
-            kept = self.keep(*facts)
-            if kept is not None:
-                return self._applied(facts, kept)
-        return [self.machine.apply(fact) for fact in facts]
-
-    async def _applied(self, facts: tuple[Fact, ...], kept: Awaitable[None]) -> list[tuple[Msg, ...]]:
-        await kept
-        return [self.machine.apply(fact) for fact in facts]
-
-    def keep(self, *facts: Fact) -> Awaitable[None] | None:
-        """Write facts to the store, and with them what has changed in the session's state."""
-        if len(self.state) and isinstance(facts[-1], RoundClosed | RoundSuspended | CallClosed):
-            values = self._state_values()
-            if values != self.machine.state_kept:
-                changed = StateKept(values)
-                self.machine.apply(changed)
-                facts = (changed, *facts)
-        if self._versioned is None:
-            return None if self.store is None else self.store.append(self.id, facts)
-        writes = self._writes
+        store, writes = self.store, self._writes
+        if store is None:
+            if len(facts) > 1:
+                self.machine.check(*facts)
+            return [self.machine.apply(fact) for fact in facts]
         if writes is not None and not writes.try_acquire():
-            return self._in_turn(writes, facts)
+            return self._in_turn(writes, store, facts)
         try:
-            kept = self._written(self._versioned, facts)
+            written, kept = self._written(store, facts)
         except BaseException:
             if writes is not None:
                 writes.release()
             raise
         if kept is None:
+            landed = self._taken(written)
             if writes is not None:
                 writes.release()
-            return None
+            return landed[-len(facts) :]
         if writes is None:
             self._writes = writes = FairLock()
             writes.try_acquire()
-        return self._finished(writes, kept, len(facts))
+        return self._finished(writes, written, kept, len(facts))
 
-    def _written(self, store: SessionStore, facts: Sequence[Fact]) -> Awaitable[None] | None:
-        """Write at the version that is known here."""
+    def _written(self, store: Store, facts: tuple[Fact, ...]) -> tuple[tuple[Fact, ...], Awaitable[None] | None]:
+        """Ask for a write, at the version that is known here, of what the machine takes and nothing else.
+
+        One write follows the other, so what was written before has been taken in when the next one is checked.
+        """
         if self._failure is not None:
             raise self._failure  # nothing may follow what is missing
+        self.machine.check(*facts)
+        if len(self.state) and isinstance(facts[-1], RoundClosed | RoundSuspended | CallClosed):
+            values = self._state_values()
+            if values != self.machine.state_kept:
+                facts = (StateKept(values), *facts)
         try:
-            kept = store.append(self.id, facts, expected=self._version)
+            versioned, claim = self._versioned, self._claim
+            if versioned is None:
+                return facts, store.append(self.id, facts)
+            if claim is None:
+                return facts, versioned.append(self.id, facts, expected=self._version)
+            return facts, versioned.append(self.id, facts, expected=self._version, claim=claim)
         except BaseException as error:
             self._fail(error)
             raise
-        if kept is None:
-            self._version += len(facts)
-        return kept
 
-    async def _finished(self, writes: FairLock, kept: Awaitable[None], count: int) -> None:
+    def _taken(self, facts: tuple[Fact, ...]) -> list[tuple[Msg, ...]]:
+        self._version += len(facts)
+        return [self.machine.apply(fact) for fact in facts]
+
+    async def _finished(
+        self, writes: FairLock, facts: tuple[Fact, ...], kept: Awaitable[None], count: int
+    ) -> list[tuple[Msg, ...]]:
         try:
             await kept
-            self._version += count
+            return self._taken(facts)[-count:]
         except BaseException as error:
             self._fail(error)
             raise
@@ -297,31 +434,40 @@ class Session(FairLine):
         unknown = f"It is not known whether a fact of session {self.id!r} was stored; the next call loads it anew."
         self._failure = error if isinstance(error, Exception) else StoreError(unknown)
 
-    async def _in_turn(self, writes: FairLock, facts: Sequence[Fact]) -> None:
+    async def _in_turn(self, writes: FairLock, store: Store, facts: tuple[Fact, ...]) -> list[tuple[Msg, ...]]:
         """Write when the write before it is done: its version must be known, or its failure."""
         await writes.acquire()
-        assert self._versioned is not None
         try:
-            kept = self._written(self._versioned, facts)
+            written, kept = self._written(store, facts)
         except BaseException:
             writes.release()
             raise
-        if kept is None:
+        if kept is not None:
+            return await self._finished(writes, written, kept, len(facts))
+        try:
+            return self._taken(written)[-len(facts) :]
+        finally:
             writes.release()
-        else:
-            await self._finished(writes, kept, len(facts))
 
-    def keep_now(self, fact: Fact) -> None:
-        """Ask for a write that nobody can wait for (the event loop is gone); the next call loads what came of it."""
-        store, versioned = self.store, self._versioned
-        if store is None or not self._loaded:
-            return
-        kept = store.append(self.id, (fact,)) if versioned is None else self._written(versioned, (fact,))
+    def record_now(self, fact: Fact) -> None:
+        """Take in a fact, and ask for a write that nobody can wait for (the loop is gone): the next call loads what came of it.
+
+        Raises:
+            UsageError: The machine refuses it: it is not kept.
+            StoreError: The store did not keep it.
+        """
+        self.machine.check(fact)
+        store = self.store
+        facts: tuple[Fact, ...] = (fact,)
+        kept: Awaitable[None] | None = None
+        try:
+            if store is not None and self._loaded:
+                facts, kept = self._written(store, facts)
+        finally:
+            self._taken(facts)
         if kept is None:
             return
-        if versioned is not None:
-            self._version += 1  # should another one follow
-            self._stale = True
+        self._stale = True
         close = getattr(kept, "close", None)
         if close is not None:  # a coroutine gets no time here: a later load finds the run unfinished
             close()

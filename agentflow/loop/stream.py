@@ -64,14 +64,16 @@ class Port:
         event: The event on its way.
         closed: The reader has gone.
         reader: The task inside the stream's `__anext__`, if there is one.
+        base: How often that task had been cancelled before, and has taken it in.
         run: The run, once there is one.
     """
 
-    __slots__ = ("closed", "event", "reader", "run")
+    __slots__ = ("base", "closed", "event", "reader", "run")
 
     def __init__(self) -> None:
         self.event: Event | None = None
         self.closed = False
+        self.base = 0
         self.reader: asyncio.Task[Any] | Literal[Reading.READING] | None = None
         self.run: Streamed | None = None
 
@@ -94,7 +96,7 @@ class ForwardPort(Port):
 
 
 class Channel:
-    """A bounded hand-over from parallel tools to the driver: with `capacity` events waiting, whoever emits waits."""
+    """A bounded hand-over from parallel tools to the driver: with `capacity` events waiting, whoever emits waits its turn."""
 
     __slots__ = ("_capacity", "_closed", "_events", "_getter", "_putters")
 
@@ -102,7 +104,7 @@ class Channel:
         self._events: deque[Event] = deque()
         self._capacity = capacity
         self._getter: asyncio.Future[None] | None = None
-        self._putters: deque[asyncio.Future[None]] = deque()
+        self._putters: deque[tuple[asyncio.Future[None], Event]] = deque()
         self._closed = False
 
     def wake(self) -> None:
@@ -115,18 +117,20 @@ class Channel:
         """Nobody reads any more: events are dropped, and nobody waits."""
         self._closed = True
         self._events.clear()
-        while self._putters:
-            putter = self._putters.popleft()
+        for putter, _ in self._putters:
             if not putter.done():
                 putter.set_result(None)
+        self._putters.clear()
 
     async def put(self, event: Event) -> None:
-        """Hand over an event."""
-        while len(self._events) >= self._capacity and not self._closed:
+        """Hand over an event; in the order in which they came, those that have to wait included."""
+        if self._closed:
+            return
+        if len(self._events) >= self._capacity:
             putter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._putters.append(putter)
+            self._putters.append((putter, event))
             await putter
-        if not self._closed:
+        else:
             self._events.append(event)
             self.wake()
 
@@ -142,8 +146,9 @@ class Channel:
                 self._getter = None
         event = self._events.popleft()
         while self._putters:
-            putter = self._putters.popleft()
-            if not putter.done():
+            putter, waiting = self._putters.popleft()
+            if not putter.done():  # it was not cancelled: the free place is its own, nobody comes in between
+                self._events.append(waiting)
                 putter.set_result(None)
                 break
         return event
@@ -166,18 +171,17 @@ class ChannelPort(Port):
 class _Rest:
     """The driver's way to its end after the reader has gone."""
 
-    __slots__ = ("_driver", "_error", "_port")
+    __slots__ = ("_driver", "_port")
 
-    def __init__(self, driver: Coroutine[Any, Any, Any], port: Port, error: BaseException) -> None:
+    def __init__(self, driver: Coroutine[Any, Any, Any], port: Port) -> None:
         self._driver = driver
         self._port = port
-        self._error = error
 
     def __await__(self) -> Generator[Any, Any, None]:
         driver, port = self._driver, self._port
         disturbed = False
         try:
-            yielded = driver.throw(self._error)
+            yielded = driver.throw(asyncio.CancelledError("the stream was closed"))
             while True:
                 if yielded is port:  # an event on its way out of somebody's cleanup: nobody reads it
                     yielded = driver.send(None)
@@ -250,9 +254,13 @@ class EventStream(StreamIterator[HookEvent]):
         try:
             yielded = driver.send(None)
             while yielded is not port:
-                if port.reader is READING:  # it really waits now: note who, for interrupts and for a second reader
-                    port.reader = asyncio.current_task()
                 try:
+                    if port.reader is READING:  # it really waits now: note who, for interrupts and for a second reader
+                        port.reader = task = asyncio.current_task()
+                        port.base = 0 if task is None else task.cancelling()
+                        if task is not None and port.base:
+                            yield from _sort_out(port, task)
+                        task = None
                     sent = yield yielded
                 except GeneratorExit:
                     self.driver = None
@@ -313,7 +321,7 @@ class EventStream(StreamIterator[HookEvent]):
         self.driver = None
         if port.run is not None:
             port.run.close_reader()
-        await _Rest(driver, self.port, asyncio.CancelledError("the stream was closed"))
+        await _Rest(driver, self.port)
 
     def __del__(self) -> None:
         driver, loop = getattr(self, "driver", None), getattr(self, "_loop", None)
@@ -327,6 +335,16 @@ class EventStream(StreamIterator[HookEvent]):
         else:
             self.cut()
             driver.close()
+
+
+def _sort_out(port: Port, task: asyncio.Task[Any]) -> Generator[Any, Any, None]:
+    """A task that was cancelled before it reads on has taken that in, or is about to be told: then it concerns the run."""
+    try:
+        yield
+    except asyncio.CancelledError as error:
+        port.base = task.cancelling() - 1
+        task.uncancel()
+        task.cancel(*error.args)  # for what the run waits for
 
 
 def _close_later(loop: asyncio.AbstractEventLoop, closing: Coroutine[Any, Any, None]) -> None:

@@ -9,21 +9,32 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
+from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, Literal, TypeVar, Unpack, cast, overload
 
-from pydantic import ConfigDict, Field, with_config
 from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
 from typing_extensions import TypedDict
 
-from agentflow.errors import SafeExecutionError, WrongRunMethodError
+from agentflow.codec import resolution_from_dict, verdict_to_dict
+from agentflow.errors import SafeExecutionError, UsageError, WrongRunMethodError
 from agentflow.events import HookEvent, TurnValue
+from agentflow.finite import all_finite
 from agentflow.hooks.chain import HookSet
 from agentflow.hooks.hook import Hook
 from agentflow.ids import new_id
 from agentflow.loop.bound import BoundTool, StopReason, TurnOptions
 from agentflow.loop.run import LoopConfig, current_turn
-from agentflow.loop.saved import FORMAT_VERSION, Finder, as_data, check_form, hook_names, named_function, read_json
+from agentflow.loop.saved import (
+    FORMAT_VERSION,
+    Finder,
+    as_data,
+    check_form,
+    hook_names,
+    named_function,
+    not_data,
+    not_saved,
+    read_json,
+)
 from agentflow.loop.schedule import ToolSchedule
 from agentflow.loop.stream import EventStream, Port
 from agentflow.loop.turn_run import TurnRun, make_run, run_turn
@@ -33,7 +44,8 @@ from agentflow.reactive import CallMono, Flux
 from agentflow.specs import Clock, ModelOptions
 from agentflow.tools.registry import ToolRegistry
 from agentflow.tools.tool import Tool
-from agentflow.verdicts import Answer, Approve, Deny, Resolution
+from agentflow.validation import Above, Checked, closed
+from agentflow.verdicts import Resolution
 
 __all__ = ["StopReason", "Turn", "TurnOptions", "turn_from_dict"]
 
@@ -145,6 +157,7 @@ class Turn(BoundTool, Generic[T_co]):
             run = _by_hand(self, port)
             port.run = run
             await run_turn(self, run, port)
+            await run.hand_out(port)
 
         return cast("Flux[T_co]", Flux[HookEvent](lambda: EventStream(start)).map(_value_of))
 
@@ -211,8 +224,8 @@ class Turn(BoundTool, Generic[T_co]):
         whose = f"turn {self.id!r}"
         named_function(f"Tool {self.tool.name!r} of {whose}", self.tool.function)
         try:
-            output = to_jsonable_python(self.output)
-        except PydanticSerializationError:  # a live object: whoever loads the turn can run it again
+            output = as_data("", self.output)
+        except UsageError:  # a live object: whoever loads the turn can run it again
             output = None
         data: _TurnData = {
             "format": "agentflow.turn",
@@ -307,15 +320,13 @@ def _by_hand(turn: Turn[Any], port: Port | None) -> TurnRun:
     return make_run(turn, config, HookSet(), turn.deps, "", current_turn.get(), port)
 
 
-@with_config(ConfigDict(extra="forbid"))
-class _ResolutionData(TypedDict):
-    """A decision on a turn."""
-
-    verdict: Literal["approve", "deny", "answer"]
-    value: Any
+def _finite(arguments: dict[str, Any]) -> dict[str, Any]:
+    if not all_finite(arguments):
+        raise ValueError("JSON knows finite numbers only")
+    return arguments
 
 
-@with_config(ConfigDict(extra="forbid"))
+@closed
 class _TurnData(TypedDict):
     """A turn."""
 
@@ -323,11 +334,11 @@ class _TurnData(TypedDict):
     version: int
     id: str
     tool: str
-    arguments: dict[str, Any]
-    timeout: Annotated[float, Field(gt=0)] | None
+    arguments: Annotated[dict[str, Any], Checked(_finite)]
+    timeout: Annotated[float, Above(0)] | None
     tags: list[str]
     metadata: dict[str, Any]
-    approval: _ResolutionData | None
+    approval: dict[str, Any] | None
     hooks: list[str]
     sender: str
     sender_run: str
@@ -337,21 +348,17 @@ class _TurnData(TypedDict):
     output: Any
 
 
-def _resolution_out(turn: Turn[Any]) -> _ResolutionData | None:
-    what = f"The approval of turn {turn.id!r}"
-    match turn.approval:
-        case None:
-            return None
-        case Approve(input=given):
-            return {"verdict": "approve", "value": None if given is None else as_data(what, dict(given))}
-        case Deny(reason=reason):
-            return {"verdict": "deny", "value": reason}
-        case Answer(value=value):
-            return {"verdict": "answer", "value": as_data(what, value)}
-
-
-def _resolution_in(data: _ResolutionData | None) -> Resolution | None:
-    if data is None:
+def _resolution_out(turn: Turn[Any]) -> dict[str, Any] | None:
+    if turn.approval is None:
         return None
-    made: dict[str, Callable[[Any], Resolution]] = {"approve": Approve, "deny": Deny, "answer": Answer}
-    return made[data["verdict"]](data["value"])
+    try:
+        return verdict_to_dict(turn.approval)
+    except PydanticSerializationError as error:
+        raise not_data(f"The approval of turn {turn.id!r}", error) from error
+
+
+def _resolution_in(data: dict[str, Any] | None) -> Resolution | None:
+    try:
+        return None if data is None else resolution_from_dict(data)
+    except ValueError as error:
+        raise not_saved("turn", "approval", str(error)) from error

@@ -8,6 +8,8 @@ Rules:
 1. Whatever happens, hooks that raise included, a turn ends: with a `stop_reason` and an `end_time`, and not "running".
 2. `PreTurn` comes first and `PostTurn` last, on every path; the error that the caller gets is the original one.
 3. A value is handed to the reader before the tool goes on; nothing is collected on the way.
+4. A value behind which there is no more work is handed out when the turn is over: a reader who takes it and leaves has cut
+   nothing, and may run the turn again.
 """
 
 from __future__ import annotations
@@ -17,8 +19,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
-from agentflow.errors import TurnDeniedError, TurnTimeoutError, UsageError
-from agentflow.events import PostTurn, PreTurn, TurnValue
+from agentflow.errors import Aside, TurnDeniedError, TurnTimeoutError, UsageError
+from agentflow.events import Event, PostTurn, PreTurn, TurnValue, TurnView
 from agentflow.facts import Fact
 from agentflow.hooks.chain import HookSet
 from agentflow.loop.acting import Acting
@@ -45,13 +47,44 @@ class TurnRun(RunBase):
     """A hook of `PostActing` wants the queue to end."""
     route: Callable[[BoundTool], Awaitable[object]] | None = None
     """Where turns go that a tool returns or yields; None: to the caller, like any value."""
+    bound: BoundTool | None = None
+    """The turn; None: it only tells of a queue."""
+    last: Event | None = None
+    """The value that the reader gets when the turn is over."""
 
     async def give(self, turn: BoundTool, value: object, port: Port | None) -> None:
         """Hand a value of a turn to hooks and reader; a turn is routed."""
-        routed = isinstance(value, BoundTool) and self.route is not None
-        await self.fire(TurnValue, None if routed else port, turn.view, value)
         if isinstance(value, BoundTool) and self.route is not None:
+            await self.fire(TurnValue, None, turn.view, value)
             await self.route(value)
+        else:
+            await self.fire(TurnValue, port, turn.view, value)
+
+    async def give_last(self, turn: BoundTool, value: object, port: Port | None) -> None:
+        """The same for a value behind which there is no more work: the reader gets it with `hand_out`."""
+        if isinstance(value, BoundTool) and self.route is not None:
+            await self.give(turn, value, None)
+            return
+        event = await self.decide(TurnValue, port, turn.view, value)
+        if port is not None:
+            self.last = event
+        if self.interrupting is not None:
+            self.notice_interrupt()
+
+    async def hand_out(self, port: Port | None) -> None:
+        """The turn is over: hand its last value to the reader, if there is one and it has not had it."""
+        event, self.last = self.last, None
+        if event is not None and port is not None and not port.closed:
+            port.event = event
+            try:
+                await port
+            finally:
+                port.event = None  # it leads back to the run, and so to the port
+
+    @property
+    def turn(self) -> TurnView | None:
+        """The turn, as hooks may know it."""
+        return None if self.bound is None else self.bound.view
 
     def note(self, fact: Fact, origin: Any = "injected", *also: Fact) -> None:
         """There is no session to keep it; the trace reads it."""
@@ -84,19 +117,23 @@ class TurnRun(RunBase):
     def end(self) -> None:
         """It is over; the run and its context let go of each other."""
         self.over = True
-        self._context = self._frame = None
+        self._context = self._frame = self.task = None
+        self.inherits = self._reported = ()
+        if self.reader is not None:
+            self.reader.run = self.reader.event = None
 
 
 class _TurnActing(Acting):
     """The acting of a turn: its limit is the turn's, its values go to whoever runs it."""
 
-    __slots__ = ("made", "produced", "turn")
+    __slots__ = ("failure", "made", "produced", "turn")
 
     def __init__(self, turn: BoundTool, run: TurnRun, port: Port | None) -> None:
         super().__init__(run, ToolUseBlock(turn.id, turn.tool.name, turn.arguments), 0, None)
         self.turn = turn
         self.made: ToolResultBlock | None = None
         self.produced: ToolResultBlock | None = None
+        self.failure: Exception | None = None
         if turn.tool.streaming:
 
             async def hand_out(value: object) -> None:
@@ -118,6 +155,10 @@ class _TurnActing(Acting):
         self.produced = self.result
         await super().close()
 
+    async def _failed(self, error: Exception) -> ToolResultBlock:
+        self.failure = error
+        return await super()._failed(error)
+
     def outcome(self) -> Any:
         """The turn's value, as hooks left it.
 
@@ -134,7 +175,10 @@ class _TurnActing(Acting):
         if result.state == "denied":
             raise TurnDeniedError(name, result.text)
         if self.failure is not None and result.state != "success":
-            raise self.failure
+            try:
+                raise self.failure
+            finally:
+                self.failure = None  # its traceback holds this
         if result is not self.produced:  # a hook of PostActing has replaced it
             return self._read(result)
         if isinstance(verdict, Answer):
@@ -176,6 +220,7 @@ def make_run(
     scoped = hooks.inside(turn.hooks, process.matching(tags | tool.tags))
     tools = config.tools if config.tools.get(tool.name) is tool else {**config.tools, tool.name: tool}
     run = make_host(replace(config, tools=tools, tags=tags, system=None), scoped, deps, name, place, port)
+    run.bound = turn
     if turn.approval is not None:
         run.resuming = True
         run.decisions = {turn.id: turn.approval}
@@ -202,7 +247,7 @@ def make_host(
 
 
 async def run_turn(turn: BoundTool, run: TurnRun, port: Port | None) -> Any:
-    """Run a turn from `PreTurn` to `PostTurn`.
+    """Run a turn from `PreTurn` to `PostTurn`; then the caller lets `run.hand_out` give the reader its last value.
 
     Args:
         turn: The turn.
@@ -214,10 +259,12 @@ async def run_turn(turn: BoundTool, run: TurnRun, port: Port | None) -> Any:
         TurnDeniedError: It was refused.
         Exception: What the tool, or a hook, raised.
     """
-    turn.begin(run.now())
-    run.task = task = asyncio.current_task()
-    if run.reader is None and task is not None:
-        run.base = task.cancelling()
+    try:
+        await run.take_task()
+        turn.begin(run.now())
+    except BaseException:
+        run.end()
+        raise
     try:
         try:
             value = await _performed(turn, run, port)
@@ -229,14 +276,18 @@ async def run_turn(turn: BoundTool, run: TurnRun, port: Port | None) -> Any:
             shown = _shown(turn, run, error)
             turn.finish(_reason(turn, run, shown), run.now(), None)
             await _told(turn, run, shown)
-            if shown is not error:
+            try:
+                if shown is error:
+                    raise
                 raise shown from error
-            raise
+            finally:
+                del shown  # its traceback holds this frame
         turn.finish(StopReason.COMPLETED, run.now(), value)
         try:
             await run.fire(PostTurn, None, turn.view, None)
         except BaseException as error:
             turn.finish(_reason(turn, run, error), run.now(), None)
+            run.last = None
             raise
         return value
     finally:
@@ -253,19 +304,8 @@ async def _performed(turn: BoundTool, run: TurnRun, port: Port | None) -> Any:
     ran = acting.tool  # a hook may have sent the turn to another tool
     streams = acting.tap is not None and ran is not None and ran.streaming
     if not streams or (acting.made is None and not acting.delivered):  # or it was answered
-        await _last_value(turn, run, port, value)
+        await run.give_last(turn, value, port)
     return value
-
-
-async def _last_value(turn: BoundTool, run: TurnRun, port: Port | None, value: object) -> None:
-    """Hand out a value behind which there is no more work: a reader who takes it and leaves has cut nothing."""
-    if port is not None:
-        port.event = None
-    try:
-        await run.give(turn, value, port)
-    except asyncio.CancelledError:
-        if port is None or not port.closed or not isinstance(port.event, TurnValue):
-            raise
 
 
 def _missing(pending: tuple[Pending, ...]) -> str:
@@ -308,4 +348,4 @@ async def _told(turn: BoundTool, run: TurnRun, error: BaseException) -> None:
         raise
     except BaseException as problem:
         run.absorb(problem)
-        error.add_note(f"while the turn was being closed: {type(problem).__name__}: {problem}")
+        error.add_note(Aside(f"while the turn was being closed: {type(problem).__name__}: {problem}"))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from agentflow.specs import ToolSpec
+from agentflow.values import frozen
 
 __all__ = ["View"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class View:
     """A frozen description; it holds neither the agent nor its tools' functions."""
 

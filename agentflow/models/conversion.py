@@ -92,12 +92,13 @@ class Conversation:
         [{'role': 'user', 'content': 'hi'}]
     """
 
-    __slots__ = ("_memory", "_model", "_old", "_profile", "_young")
+    __slots__ = ("_dropped", "_memory", "_model", "_old", "_profile", "_young")
 
     def __init__(self, model: str, profile: WireProfile, memory: int = 16_384) -> None:
         self._model = model
         self._profile = profile
         self._memory = memory
+        self._dropped: set[str] = set()
         # Two generations: what is asked for again moves to the young one, the rest goes when the old one is dropped.
         self._young: dict[str, tuple[Msg, tuple[WireMessage, ...]]] = {}
         self._old: dict[str, tuple[Msg, tuple[WireMessage, ...]]] = {}
@@ -147,6 +148,25 @@ class Conversation:
             _drop_thoughts(out)
         return out
 
+    def drop_thoughts(self, messages: Iterable[Msg]) -> bool:
+        """Leave the thoughts of these messages out from now on; whether any went along so far.
+
+        For good, because what is thought behind a conversation without them is bound to that one.
+        """
+        thinking = {msg.id for msg in messages if msg.role == "assistant" and any(map(self._is_own, msg.content))}
+        if thinking <= self._dropped:
+            return False
+        if len(self._dropped) > self._memory:
+            self._dropped.clear()  # the provider will say it again
+        self._dropped |= thinking
+        for msg_id in thinking:
+            self._young.pop(msg_id, None)
+            self._old.pop(msg_id, None)
+        return True
+
+    def _is_own(self, block: ContentBlock) -> bool:
+        return isinstance(block, ThinkingBlock) and block.model == self._model and _sealed(block) is not None
+
     def _recall(self, msg: Msg) -> tuple[Msg, tuple[WireMessage, ...]]:
         """The entry of a message that the young generation does not hold."""
         entry = self._old.get(msg.id)
@@ -181,6 +201,8 @@ class Conversation:
         text = _text_of(msg.content).rstrip()
         message: WireMessage = {"role": "assistant", "content": text or (None if calls else EMPTY)}
         own = [block for block in msg.content if isinstance(block, ThinkingBlock) and block.model == self._model]
+        if msg.id in self._dropped:
+            own = []
         match self._profile.thinking:
             case "blocks":
                 sealed: list[Json] = [part for block in own if (part := _sealed(block))]

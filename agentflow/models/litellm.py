@@ -6,6 +6,7 @@ Rules:
 2. LiteLLM only translates. Retries, message order and cost are ours: its own retries and rewriting are off.
 3. Its stream is closed on every path: end, error, cancellation, and a consumer that stops reading.
 4. A stream that breaks after pieces were delivered starts over; the first new piece says `restart=True`.
+5. Thoughts that a provider refuses, because what stood before them changed, are left out for good.
 """
 
 import asyncio
@@ -19,18 +20,19 @@ from agentflow.errors import ModelError, UsageError
 from agentflow.frozen import EMPTY, FrozenDict, freeze
 from agentflow.models.chunks_in import ChunkReader, usage_of
 from agentflow.models.conversion import Conversation
-from agentflow.models.litellm_errors import broken_stream, model_error
+from agentflow.models.litellm_errors import broken_stream, is_bound_elsewhere, is_secret, model_error
 from agentflow.models.litellm_library import (
     LiteLLM,
+    Served,
     WireStream,
     close_clients,
     cost_of,
     library,
-    provider_of,
     received_finish_reason,
+    served,
 )
-from agentflow.models.options_out import ToolMemory, options_out, thinking_out
-from agentflow.models.profiles import profile_for
+from agentflow.models.options_out import BARRED, ToolMemory, options_out, thinking_out
+from agentflow.models.profiles import PROFILES, Family, profile_for
 from agentflow.models.retrying import RetryPolicy, failed
 from agentflow.ports.model import ModelRequest
 
@@ -51,6 +53,8 @@ class LiteLLMModel:
         timeout: Longest silence of the provider, in seconds, before the reply and between its pieces.
         headers: HTTP headers to send along.
         params: Further arguments for LiteLLM, passed on as they are.
+        family: Whose model it is, where the name does not tell: behind a proxy or a gateway, or for a deployment with a name
+            of its own. By default it is told from the name.
         sleep: How to wait between attempts.
 
     Example:
@@ -62,10 +66,12 @@ class LiteLLMModel:
         "_api_base",
         "_api_key",
         "_conversation",
+        "_family",
         "_headers",
         "_name",
         "_params",
         "_policy",
+        "_served",
         "_sleep",
         "_timeout",
         "_tools",
@@ -82,12 +88,16 @@ class LiteLLMModel:
         timeout: float = 600.0,
         headers: Mapping[str, str] | None = None,
         params: Mapping[str, Any] = EMPTY,
+        family: Family | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         if not name.strip():
             raise UsageError("LiteLLMModel was built with an empty name; name a model like 'openai/gpt-5'.")
         _check(name, "params", params)
+        if family is not None and family not in PROFILES:
+            raise UsageError(f"LiteLLMModel({name!r}, family={family!r}): a family is one of {', '.join(PROFILES)}.")
         self._name = name
+        self._family: Family | None = family
         self._api_base = api_base
         self._api_key = api_key
         self._policy = RetryPolicy(retries=retries, max_wait=max_wait)
@@ -96,6 +106,7 @@ class LiteLLMModel:
         self._params: FrozenDict[str, Any] = freeze(params)
         self._sleep = sleep
         self._conversation: Conversation | None = None
+        self._served = Served("", frozenset())
         self._tools = ToolMemory()
 
     @property
@@ -113,10 +124,16 @@ class LiteLLMModel:
 
         Raises:
             ModelError: The provider failed, and trying again did not help or could not.
+            UsageError: This model cannot be asked in this way.
         """
         _check(self._name, "options.extra", request.options.extra)
         litellm = await library()
         conversation = self._prepared(litellm)
+        if request.tools and self._served.provider == "ollama":
+            raise UsageError(
+                f"The model {self._name!r} was asked with tools, which LiteLLM writes into the prompt on Ollama's older "
+                f"endpoint. Name it 'ollama_chat/{self._name.partition('/')[2]}'."
+            )
         delivered = restart = False
         async for attempt in self._policy.attempts(self._sleep):
             try:
@@ -135,26 +152,33 @@ class LiteLLMModel:
     async def _attempt(
         self, litellm: LiteLLM, request: ModelRequest, conversation: Conversation
     ) -> AsyncGenerator[ModelChunk, None]:
-        """One request and its reply; whatever LiteLLM raises is a `ModelError`."""
-        arguments = self._arguments(request, conversation)
-        reader = ChunkReader(self._name, sealed=conversation.profile.thinking == "blocks")
-        stream: WireStream | None = None
-        try:
-            stream = await litellm.acompletion(**arguments)
-            async for raw in stream:
-                for chunk in self._chunks(litellm, stream, reader, raw):
-                    yield chunk
-            if reader.finish_reason is None:
-                raise broken_stream(self._name)
-        except ModelError:
-            raise
-        except Exception as error:  # any: providers' clients raise what they like, and all of it is "the model failed"
-            # What breaks behind the finish reason costs the usage, not the reply.
-            if reader.finish_reason is None:
-                raise model_error(error, self._name) from error
-        finally:
-            if stream is not None:
-                await stream.aclose()
+        """One request and its reply; whatever LiteLLM raises is a `ModelError`.
+
+        A request whose thoughts are refused because what stood before them changed is made again without them.
+        """
+        again = True
+        while again:
+            again = False
+            reader = ChunkReader(self._name, sealed=conversation.profile.thinking == "blocks")
+            stream: WireStream | None = None
+            try:
+                stream = await litellm.acompletion(**self._arguments(request, conversation))
+                async for raw in stream:
+                    for chunk in self._chunks(litellm, stream, reader, raw):
+                        yield chunk
+                if reader.finish_reason is None:
+                    raise broken_stream(self._name)
+            except ModelError:
+                raise
+            except Exception as error:  # any: providers' clients raise what they like: all of it is "the model failed"
+                # What breaks behind the finish reason costs the usage, not the reply.
+                if reader.finish_reason is None:
+                    again = is_bound_elsewhere(error) and conversation.drop_thoughts(request.messages)
+                    if not again:
+                        raise model_error(error, self._name, secrets=self._secrets()) from error
+            finally:
+                if stream is not None:
+                    await stream.aclose()
 
     def _chunks(self, litellm: LiteLLM, stream: WireStream, reader: ChunkReader, raw: object) -> Iterator[ModelChunk]:
         finished = reader.finish_reason
@@ -167,19 +191,30 @@ class LiteLLMModel:
         if (usage := usage_of(raw)) is not None:
             yield ModelChunk(usage=replace(usage, cost=cost_of(litellm, raw, self._name)))
 
+    def _secrets(self) -> list[str]:
+        """What an error must not show."""
+        named = {**self._params, **(self._headers or {}), "api_key": self._api_key}
+        return [value for name, value in named.items() if is_secret(name) and isinstance(value, str)]
+
     def _prepared(self, litellm: LiteLLM) -> Conversation:
         """The converter of this model; made once, when LiteLLM can say who serves the model."""
         if self._conversation is None:
             try:
-                provider = provider_of(litellm, self._name, self._api_base)
+                known = served(litellm, self._name, self._api_base)
             except Exception as error:  # any: an unknown name, or a name that a provider's own code stumbles over
-                raise model_error(error, self._name) from error
-            self._conversation = Conversation(self._name, profile_for(provider, self._name, self._api_base))
+                raise model_error(error, self._name, secrets=self._secrets()) from error
+            own = PROFILES[self._family] if self._family is not None else None
+            self._served = known
+            profile = own or profile_for(known.provider, self._name, self._api_base)
+            self._conversation = Conversation(self._name, profile)
         return self._conversation
 
     def _arguments(self, request: ModelRequest, conversation: Conversation) -> dict[str, Any]:
         profile = conversation.profile
-        thinking = thinking_out(request, profile, self._name)
+        tools = self._tools.arguments(request, profile)
+        # Behind stand-ins for its tools what was thought over the real ones may be refused.
+        stood_in = bool(tools) and not request.tools
+        thinking = BARRED if stood_in else thinking_out(request, profile, self._name, self._served.supported)
         arguments: dict[str, Any] = {
             "model": self._name,
             "messages": conversation.convert(request.messages, thoughts=not thinking.barred),
@@ -191,7 +226,7 @@ class LiteLLMModel:
             "num_retries": 0,
             **self._params,
             **options_out(request.options, profile, thinking),
-            **self._tools.arguments(request, profile),
+            **tools,
             **request.options.extra,
         }
         if self._api_base is not None:

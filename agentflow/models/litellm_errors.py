@@ -4,21 +4,24 @@ Rules:
 
 1. LiteLLM is not imported: its classes are told by name, its facts are read from the chain of causes.
 2. `x-should-retry` beats the status, the provider's permanent reasons beat both.
-3. The first line of a message says which model, what happened, and what to do; no JSON, no HTML, no class names.
+3. A message is one line that says which model, what happened, and what to do: all that the provider said (the reason often
+   stands in its last line), without JSON, HTML, rulers and class names.
 """
 
 import json
+import os
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import cast
 
 from agentflow.errors import ModelError, ModelFault
 from agentflow.models.chunks_in import field
 from agentflow.models.waits import requested_wait
+from agentflow.shown import without_secrets
 
-__all__ = ["broken_stream", "model_error"]
+__all__ = ["broken_stream", "is_bound_elsewhere", "is_secret", "model_error"]
 
 _RETRYABLE = frozenset(
     {
@@ -47,8 +50,8 @@ _PERMANENT = frozenset(
 _RETRYABLE_STATUS = frozenset({408, 409, 425, 429})
 _QUOTA = ("insufficient_quota", "exceeded your current quota", "credit balance is too low", "billing_hard_limit")
 _BROKEN_REQUEST = ("invalid_request_error", "authentication_error", "permission_error", "not_found_error")
-# Chat templates of local servers answer 500 to what they will never take.
-_TEMPLATE = (
+# Local servers answer 500 to what they will never take: a chat template fails, or a model without eyes is shown an image.
+_NEVER = (
     "roles must alternate",
     "system role not supported",
     "system message must be at the beginning",
@@ -58,6 +61,11 @@ _TEMPLATE = (
     "jinja",
     "raise_exception",
     "chat template",
+    "while executing ",
+    "input is not supported",
+    "required for image input",
+    "does not support multimodal",
+    "mmproj",
 )
 _OVERFLOW = (
     "context length",
@@ -76,9 +84,11 @@ _TRAILER = re.compile(
     r"Received Model Group=|To drop these, set).*",
     re.DOTALL,
 )
+_RULER = re.compile(r"^[\W_]*$")
 _TAG = re.compile(r"<[^>]*>")
 _OBJECT = re.compile(r"\s*\b\w+:<[\w.]+ object at 0x[0-9a-f]+>")
 _KEY_NAME = re.compile(r"\b[A-Z][A-Z0-9_]*_(?:API_KEY|KEY|TOKEN)\b")
+_SECRET_NAME = re.compile(r"(?:key|token|secret|password|credentials?|authorization|cookie)$", re.IGNORECASE)
 _NO_KEY = re.compile(
     r"missing.{0,30}(?:credential|api.?key)|api.?key.{0,40}(?:must be set|required|not (?:set|found|provided|passed))"
     r"|no api.?key|unable to locate credentials",
@@ -101,12 +111,16 @@ class _Facts:
     keyless: bool
 
 
-def model_error(error: BaseException, model: str, *, now: Callable[[], float] = time.time) -> ModelError:
+def model_error(
+    error: BaseException, model: str, *, secrets: Iterable[str] = (), now: Callable[[], float] = time.time
+) -> ModelError:
     """The `ModelError` that an exception of LiteLLM stands for; raise it `from` the exception.
 
     Args:
         error: What LiteLLM raised.
         model: The model's name, for the message.
+        secrets: What the message must not show: some servers echo the key that they refuse. The keys of the environment
+            are known here.
         now: Seconds since the epoch; dates in headers are relative to it.
 
     Example:
@@ -117,13 +131,27 @@ def model_error(error: BaseException, model: str, *, now: Callable[[], float] = 
     wait = requested_wait(facts.headers, facts.raw, now)
     retryable = _retryable(facts)
     return ModelError(
-        _message(facts, model, wait),
+        without_secrets(_message(facts, model, wait), [*secrets, *_keys_of_environment()]),
         retryable=retryable,
         retry_after=wait,
         status=facts.status,
         model=model,
         kind=_fault(facts),
     )
+
+
+def _keys_of_environment() -> Iterator[str]:
+    return (value for name, value in os.environ.items() if is_secret(name))
+
+
+def is_secret(name: str) -> bool:
+    """Whether what bears this name (a variable, a header, an argument) is a credential."""
+    return _SECRET_NAME.search(name) is not None
+
+
+def is_bound_elsewhere(error: BaseException) -> bool:
+    """Whether the provider refused a thought because what stood before it has changed."""
+    return any("bound to a different conversation" in _raw_text(link).lower() for link in _chain(error))
 
 
 def broken_stream(model: str) -> ModelError:
@@ -152,7 +180,7 @@ def _facts(error: BaseException) -> _Facts:
         names=names,
         status=401 if keyless else _status(chain),
         headers=headers,
-        text=_clean(_raw_text(chain[0])),
+        text=_clean(_said(chain[0], *chain[1:])),
         raw=raw,
         fault=not line_fault and isinstance(chain[-1], _FAULTS),
         keyless=keyless,
@@ -194,11 +222,20 @@ def _headers(chain: list[BaseException]) -> dict[str, str]:
     return {}
 
 
-def _raw_text(link: BaseException) -> str:
+def _said(link: BaseException, *causes: BaseException) -> str:
     told = field(link, "message")
+    text = told if isinstance(told, str) and told else str(link)
+    if "{'error'" in text:  # a body as OpenAI's client prints it, which keeps it too
+        bodies = [field(cause, "body") for cause in (link, *causes)]
+        words = (field(body, "message") or field(field(body, "error"), "message") for body in bodies)
+        return next((word for word in words if isinstance(word, str)), text)
+    return text
+
+
+def _raw_text(link: BaseException) -> str:
     body, code = field(link, "body"), field(link, "code")
     extra = " ".join(str(part) for part in (field(body, "type"), field(body, "code"), code) if part)
-    text = told if isinstance(told, str) and told else str(link)
+    text = _said(link)
     return f"{text}\n{extra}" if extra else text
 
 
@@ -209,7 +246,7 @@ def _retryable(facts: _Facts) -> bool:
     asked = facts.headers.get("x-should-retry", "").lower()
     if asked in ("true", "false"):
         return asked == "true"
-    if facts.fault or (facts.status in (None, 500) and any(word in low for word in _TEMPLATE)):
+    if facts.fault or (facts.status in (None, 500) and any(word in low for word in _NEVER)):
         return False
     if facts.status is not None:
         return facts.status >= 500 or facts.status in _RETRYABLE_STATUS
@@ -220,15 +257,22 @@ def _retryable(facts: _Facts) -> bool:
 
 def _clean(text: str) -> str:
     """The provider's own words, on one line."""
-    words = _TRAILER.sub("", text.split("\n", 1)[0] if "<html" not in text.lower() else text)
+    words = text
+    for _ in range(4):  # a proxy wraps what it was told
+        told = _told_in_json(words)
+        words = _TRAILER.sub("", words)
+        if told is None and (told := _told_in_json(words)) is None:
+            break
+        words = told
     while (shorter := _CLASS_PREFIX.sub("", words, count=1)) != words:
         words = shorter
-    if (told := _told_in_json(words)) is not None:
-        words = told
     if "<html" in words.lower():
         words = _TAG.sub(" ", words.replace("b'", "").replace("\\n'", ""))
-    words = " ".join(_OBJECT.sub("", words).split()).strip(" .'\"")
-    return words[:_LONGEST] + ("…" if len(words) > _LONGEST else "")
+    lines = [line for line in _OBJECT.sub("", words).splitlines() if not _RULER.match(line)]
+    words = " ".join(" ".join(lines).split()).strip(" .'\"")
+    if len(words) <= _LONGEST:
+        return words
+    return f"{words[: _LONGEST // 2]} … {words[-_LONGEST // 2 :]}"
 
 
 def _told_in_json(text: str) -> str | None:

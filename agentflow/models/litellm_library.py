@@ -3,22 +3,37 @@
 Rules:
 
 1. It is imported on first use, in a thread: the import takes seconds.
-2. No network at import, no telemetry, nothing printed, no parameters dropped or messages rewritten behind our back.
-3. Its types are looser than ours, so they are narrowed here once, to protocols.
+2. The only connection is the model's: no price list, tokenizer or telemetry goes over the network. Nothing is printed, no
+   parameters are dropped or messages rewritten behind our back.
+3. A connection belongs to the event loop that opened it, and is closed with it. LiteLLM keeps most of its clients by loop;
+   the one that it keeps for the whole process, whichever loop asks, is replaced.
+4. Its types are looser than ours, so they are narrowed here once, to protocols.
 """
 
 import asyncio
 import logging
 import os
 import sys
-from collections.abc import AsyncIterator, Awaitable
+from asyncio import AbstractEventLoop
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, MutableMapping
+from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from typing import Any, Protocol, cast
 
 from agentflow.models.chunks_in import field
 
-__all__ = ["LiteLLM", "WireStream", "close_clients", "cost_of", "library", "provider_of", "received_finish_reason"]
+__all__ = [
+    "LiteLLM",
+    "Served",
+    "WireStream",
+    "close_clients",
+    "cost_of",
+    "count_tokens",
+    "library",
+    "received_finish_reason",
+    "served",
+]
 
 _LOGGERS = ("LiteLLM", "LiteLLM Router", "LiteLLM Proxy")
 
@@ -33,6 +48,20 @@ class WireStream(Protocol):
         ...
 
 
+class ClientCache(Protocol):
+    """Where LiteLLM keeps its HTTP clients; a key ends in a mark of the loop that the client was made on."""
+
+    cache_dict: MutableMapping[str, object]
+
+    def update_cache_key_with_event_loop(self, key: str) -> str:
+        """Add the running loop's mark."""
+        ...
+
+    def delete_cache(self, key: str) -> None:
+        """Forget a client."""
+        ...
+
+
 class LiteLLM(Protocol):
     """What is used of the package."""
 
@@ -40,15 +69,30 @@ class LiteLLM(Protocol):
     modify_params: bool
     drop_params: bool
     telemetry: bool
+    disable_hf_tokenizer_download: bool
+    in_memory_llm_clients_cache: ClientCache
+    module_level_aclient: object
 
     # `Any`: the arguments go to a hundred providers.
     def acompletion(self, **arguments: Any) -> Awaitable[WireStream]: ...
 
     def get_llm_provider(self, model: str, api_base: str | None = None) -> tuple[str, str, str | None, str | None]: ...
 
+    def get_supported_openai_params(self, model: str, custom_llm_provider: str | None = None) -> list[str] | None: ...
+
     def cost_per_token(self, **arguments: Any) -> tuple[float, float]: ...
 
-    async def close_litellm_async_clients(self) -> None: ...
+    def token_counter(self, model: str, *, text: str) -> int: ...
+
+
+class _LoopsClient:
+    """Stands in for an HTTP client of LiteLLM and passes everything to the one of the running loop."""
+
+    def __init__(self, of_loop: Callable[..., object]) -> None:
+        self._of_loop = of_loop
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._of_loop(llm_provider="agentflow", params={"client_alias": "of the loop"}), name)
 
 
 @cache
@@ -59,29 +103,77 @@ def _load() -> LiteLLM:
     litellm.modify_params = False
     litellm.drop_params = False
     litellm.telemetry = False
+    litellm.disable_hf_tokenizer_download = True  # else a name with "llama-3" in it asks a hub, on the event loop
+    handlers = import_module("litellm.llms.custom_httpx.http_handler")
+    litellm.module_level_aclient = _LoopsClient(handlers.get_async_httpx_client)
     if "LITELLM_LOG" not in os.environ:
         for name in _LOGGERS:
             logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     return litellm
 
 
-_loaded: list[LiteLLM] = []
-
-
 async def library() -> LiteLLM:
-    """The package, loaded in a thread if this is the first time."""
-    if not _loaded:
-        _loaded.append(await asyncio.to_thread(_load))
-    return _loaded[0]
+    """The package, loaded in a thread if this is the first time; what it opens on this loop is closed with it."""
+    litellm = _load() if "litellm" in sys.modules else await asyncio.to_thread(_load)
+    loop = asyncio.get_running_loop()
+    if id(loop) not in _tended:
+        await _tend(litellm, loop)
+    return litellm
 
 
-def provider_of(litellm: LiteLLM, model: str, api_base: str | None) -> str:
-    """LiteLLM's name of the provider that serves a model.
+_tended: dict[int, tuple[AbstractEventLoop, AsyncGenerator[None]]] = {}
+"""Loops by their id, which cannot pass to another one while the loop stands here."""
+
+
+async def _tend(litellm: LiteLLM, loop: AbstractEventLoop) -> None:
+    """See to it that this loop's connections are closed when it ends, and that it begins with none."""
+    for mark, (other, _) in list(_tended.items()):
+        if other.is_closed():  # without having ended its generators
+            _tended.pop(mark, None)
+    for key in _keys(litellm):
+        litellm.in_memory_llm_clients_cache.delete_cache(key)
+    end = _end_of(loop)
+    _tended[id(loop)] = (loop, end)
+    await anext(end)
+
+
+async def _end_of(loop: AbstractEventLoop) -> AsyncGenerator[None]:
+    """A generator that ends with its loop: `asyncio.run` and its like close what generators are left."""
+    try:
+        yield
+    finally:
+        _tended.pop(id(loop), None)
+        await close_clients()
+
+
+def _keys(litellm: LiteLLM) -> list[str]:
+    """The keys of this loop's clients."""
+    cache = litellm.in_memory_llm_clients_cache
+    mark = cache.update_cache_key_with_event_loop("")
+    return [key for key in list(cache.cache_dict) if key.endswith(mark)]
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """How LiteLLM serves a model.
+
+    Attributes:
+        provider: LiteLLM's name of the provider.
+        supported: The arguments that it translates for the model; others it sends as they are, or refuses.
+    """
+
+    provider: str
+    supported: frozenset[str]
+
+
+def served(litellm: LiteLLM, model: str, api_base: str | None) -> Served:
+    """What LiteLLM knows of a model.
 
     Raises:
-        Exception: LiteLLM's own, where it knows none.
+        Exception: LiteLLM's own, where it knows no provider.
     """
-    return litellm.get_llm_provider(model, api_base=api_base)[1]
+    name, provider, _, _ = litellm.get_llm_provider(model, api_base=api_base)
+    return Served(provider, frozenset(litellm.get_supported_openai_params(name, custom_llm_provider=provider) or ()))
 
 
 def received_finish_reason(stream: WireStream) -> bool:
@@ -98,17 +190,31 @@ def cost_of(litellm: LiteLLM, chunk: object, model: str) -> float | None:
         return float(known)
     usage = field(chunk, "usage")
     try:
-        parts = litellm.cost_per_token(model=model, usage_object=usage)
+        # The price list knows no word for the way over the responses API.
+        parts = litellm.cost_per_token(model=model.replace("responses/", "", 1), usage_object=usage)
     except Exception:  # any: a model without a price raises a bare Exception subclass, odd usage raises what it likes
         return None
     return sum(parts)
 
 
+def count_tokens(model: str, text: str) -> int:
+    """LiteLLM's count, without the network; it blocks for as long as loading takes."""
+    return _load().token_counter(model, text=text)
+
+
 async def close_clients() -> None:
     """Close the connections that LiteLLM keeps open on this event loop.
 
-    Call it when the program (or a test) ends: connections left to the garbage collector warn about it.
+    They are closed when the loop ends (`asyncio.run`, `block()`); call this to close them earlier. Models go on working
+    and open new ones; requests that are under way on this loop fail.
     """
-    if "litellm" in sys.modules:
-        litellm = await library()
-        await litellm.close_litellm_async_clients()
+    if "litellm" not in sys.modules:
+        return
+    litellm = _load()
+    for key in _keys(litellm):
+        client = litellm.in_memory_llm_clients_cache.cache_dict.get(key)
+        litellm.in_memory_llm_clients_cache.delete_cache(key)
+        # OpenAI's client and LiteLLM's handler each hold an httpx client.
+        inner = field(client, "_client") or field(client, "client") or client
+        if callable(close := field(inner, "aclose")):
+            await cast("Awaitable[None]", close())

@@ -5,10 +5,12 @@ Rules:
 1. What is unset is not sent; what a provider is known not to have (a seed at Anthropic) is left out.
 2. Options that rule each other out are resolved here, not by a refusal: a forced tool choice and a small `max_tokens`
    beat thinking, thinking beats a temperature, and a tool loop that began without thinking ends without it.
-3. Tools stay defined as long as the history holds calls, where the provider insists; "no tools now" is a tool choice.
+3. LiteLLM sends an argument that it is told to allow as a field of its own, beside what it makes of it. So it is told to
+   only where it makes nothing of the argument, and the name is the wire's own.
+4. Tools stay defined as long as the history holds calls, where the provider insists; "no tools now" is a tool choice.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -18,13 +20,17 @@ from agentflow.models.profiles import WireProfile
 from agentflow.ports.model import ModelRequest
 from agentflow.specs import ModelOptions, ToolSpec
 
-__all__ = ["Thinking", "ToolMemory", "options_out", "thinking_out"]
+__all__ = ["BARRED", "Thinking", "ToolMemory", "options_out", "thinking_out"]
 
 _LEAST_BUDGET = 1024
 _BUDGETS = {"low": 1024, "medium": 2048, "high": 4096}
+# Wires that have the field `reasoning_effort`.
+_WITH_EFFORT = frozenset({"openai", "compatible", "reasoning"})
 _WITHOUT_SEED = frozenset({"anthropic", "bedrock"})
 _INSISTS_ON_TOOLS = frozenset({"anthropic", "bedrock"})
 _WITHOUT_NONE = frozenset({"bedrock"})
+# Servers that may not know "none", and call on: they are shown no tools.
+_BLIND_TO_NONE = frozenset({"compatible", "reasoning"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,17 +47,23 @@ class Thinking:
 
 
 _UNSAID = Thinking({})
-_BARRED = Thinking({}, barred=True)
+BARRED = Thinking({}, barred=True)
 
 
-def thinking_out(request: ModelRequest, profile: WireProfile, model: str) -> Thinking:
+def thinking_out(request: ModelRequest, profile: WireProfile, model: str, supported: Container[str] = ()) -> Thinking:
     """The arguments that ask for thinking as the options want it, or the finding that it has to be off.
+
+    Args:
+        request: What is asked.
+        profile: What the provider wants.
+        model: The model's name.
+        supported: The arguments that LiteLLM itself translates for the model.
 
     Example:
         >>> from agentflow.models.profiles import OPENAI
         >>> request = ModelRequest([Msg.user("hi")], (), ModelOptions(thinking=500), "openai/gpt-5")
-        >>> thinking_out(request, OPENAI, "openai/gpt-5").arguments["reasoning_effort"]
-        'low'
+        >>> thinking_out(request, OPENAI, "openai/gpt-5", {"reasoning_effort"}).arguments
+        {'reasoning_effort': 'low'}
     """
     asked = request.options.thinking
     if asked is None:
@@ -60,15 +72,17 @@ def thinking_out(request: ModelRequest, profile: WireProfile, model: str) -> Thi
         return Thinking({"thinking": {"type": "disabled" if asked is False else "enabled"}})
     if asked is False:
         # The others do not think unless asked, or have no word for "off".
-        return Thinking({"reasoning_effort": "none"}) if profile.family == "gemini" else _BARRED
+        return Thinking({"reasoning_effort": "none"}) if profile.family == "gemini" else BARRED
     if profile.thinking_binds:
         if _forces_a_tool(request) or _began_without_thought(request.messages, model):
-            return _BARRED
+            return BARRED
         if (limit := request.options.max_tokens) is not None and limit <= _budget(asked):
-            return Thinking(_with_budget(max(_LEAST_BUDGET, limit // 2))) if limit > _LEAST_BUDGET else _BARRED
-    if profile.asks == "budget" and type(asked) is int:
-        return Thinking(_with_budget(asked))
-    return Thinking({"reasoning_effort": _effort(asked), "allowed_openai_params": ["reasoning_effort"]})
+            half = max(_LEAST_BUDGET, limit // 2)
+            return Thinking(_with_budget(half, supported)) if limit > _LEAST_BUDGET else BARRED
+    takes_effort, takes_budget = "reasoning_effort" in supported, "thinking" in supported
+    if profile.asks == "budget" and (not takes_effort or (takes_budget and type(asked) is int)):
+        return Thinking(_with_budget(_budget(asked), supported))
+    return Thinking(_with_effort(_effort(asked), profile, supported))
 
 
 def options_out(options: ModelOptions, profile: WireProfile, thinking: Thinking) -> dict[str, Json]:
@@ -90,12 +104,19 @@ def options_out(options: ModelOptions, profile: WireProfile, thinking: Thinking)
         out["seed"] = options.seed
     if options.temperature is not None and not (profile.thinking_binds and thinking.arguments):
         out["temperature"] = options.temperature
-    # Arguments that LiteLLM's tables do not know for a model pass: the provider decides.
     return {**out, **thinking.arguments}
 
 
-def _with_budget(tokens: int) -> dict[str, Json]:
-    return {"thinking": {"type": "enabled", "budget_tokens": tokens}, "allowed_openai_params": ["thinking"]}
+def _with_budget(tokens: int, supported: Container[str]) -> dict[str, Json]:
+    asked: dict[str, Json] = {"thinking": {"type": "enabled", "budget_tokens": tokens}}
+    return asked if "thinking" in supported else {**asked, "allowed_openai_params": ["thinking"]}
+
+
+def _with_effort(effort: str, profile: WireProfile, supported: Container[str]) -> dict[str, Json]:
+    asked: dict[str, Json] = {"reasoning_effort": effort}
+    if "reasoning_effort" in supported or profile.family not in _WITH_EFFORT:
+        return asked
+    return {**asked, "allowed_openai_params": ["reasoning_effort"]}  # the provider decides
 
 
 def _effort(asked: bool | int | str) -> str:
@@ -158,10 +179,13 @@ class ToolMemory:
 
     def arguments(self, request: ModelRequest, profile: WireProfile) -> dict[str, Json]:
         """`tools` and `tool_choice` for the request; empty if there are none."""
-        if not request.tools:
+        none = request.options.tool_choice == "none"
+        if not request.tools or (none and profile.family in _WITHOUT_NONE):
             return _stubs(request.messages, profile)
+        if none and profile.family in _BLIND_TO_NONE:
+            return {}
         tools: list[Json] = [{**self._definition(spec)} for spec in request.tools]
-        choice = _choice(request.options, profile)
+        choice = _choice(request.options)
         return {"tools": tools} if choice is None else {"tools": tools, "tool_choice": choice}
 
     def _definition(self, spec: ToolSpec) -> dict[str, Json]:
@@ -192,10 +216,8 @@ def _thawed(value: object) -> object:
     return value
 
 
-def _choice(options: ModelOptions, profile: WireProfile) -> Json:
+def _choice(options: ModelOptions) -> Json:
     choice = options.tool_choice
-    if choice == "none" and profile.family in _WITHOUT_NONE:
-        return None
     if choice is None or choice in ("auto", "none", "required"):
         return choice
     return {"type": "function", "function": {"name": wire_name(choice)}}

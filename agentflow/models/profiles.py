@@ -7,9 +7,15 @@ Rules:
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias
 
-__all__ = ["PROFILES", "WireProfile", "profile_for"]
+__all__ = ["PROFILES", "Family", "WireProfile", "profile_for"]
+
+Family: TypeAlias = Literal[
+    "openai", "compatible", "anthropic", "gemini", "bedrock", "mistral", "deepseek", "reasoning"
+]
+"""Who made a model, as far as its wire goes; `"compatible"` is any server that speaks OpenAI's, `"reasoning"` one whose model
+wants its reasoning back as text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,8 +24,9 @@ class WireProfile:
 
     Attributes:
         family: The name.
-        ids: The form of tool-use ids: `"plain"` is up to 40 letters, digits, `_` and `-`; `"nine"` is Mistral's nine
-            letters or digits; `"gemini"` is plain, except that LiteLLM's ids with a thought signature stay as they are.
+        ids: The form of tool-use ids: `"plain"` is up to 40 letters, digits, `_` and `-`; `"nine"` is nine letters or
+            digits, as Mistral and the templates of its open models want; `"gemini"` is plain, except that LiteLLM's ids
+            with a thought signature stay as they are.
         thinking: How thoughts of the same model go back: signed blocks, plain text beside tool calls, or not at all.
         result_images: Whether a tool result may hold images; where not, they follow all results in a user message.
         bridge: Whether a user message may not stand directly behind tool results (Mistral, templates of local servers).
@@ -28,7 +35,7 @@ class WireProfile:
         asks: How thinking is asked for: with an effort only, with an effort or a token budget, or with a mere switch.
     """
 
-    family: str
+    family: Family
     ids: Literal["plain", "nine", "gemini"] = "plain"
     thinking: Literal["blocks", "text", "none"] = "none"
     result_images: bool = False
@@ -39,8 +46,8 @@ class WireProfile:
 
 
 OPENAI = WireProfile(family="openai")
-# Behind OpenAI's wire may stand a chat template that lets user and assistant alternate strictly.
-COMPATIBLE = WireProfile(family="compatible", bridge=True)
+# Behind OpenAI's wire may stand a chat template that lets user and assistant alternate strictly, or Mistral's.
+COMPATIBLE = WireProfile(family="compatible", ids="nine", bridge=True)
 ANTHROPIC = WireProfile(
     family="anthropic", thinking="blocks", result_images=True, merges=True, thinking_binds=True, asks="budget"
 )
@@ -51,7 +58,7 @@ DEEPSEEK = WireProfile(family="deepseek", thinking="text", asks="switch")
 # Models that want their reasoning back, behind hosts that know no switch.
 REASONING = WireProfile(family="reasoning", thinking="text")
 
-PROFILES: dict[str, WireProfile] = {
+PROFILES: dict[Family, WireProfile] = {
     profile.family: profile
     for profile in (OPENAI, COMPATIBLE, ANTHROPIC, GEMINI, BEDROCK, MISTRAL, DEEPSEEK, REASONING)
 }

@@ -10,14 +10,12 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable, Iterable, Sequence
-from functools import cache
-from importlib import import_module
-from typing import Protocol, TypeAlias, cast
+from typing import TypeAlias
 
 from agentflow.errors import ModelError
 from agentflow.messages import DataBlock, Msg, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
+from agentflow.models import litellm_library
 
 __all__ = [
     "CountTokens",
@@ -38,9 +36,6 @@ CountTokens: TypeAlias = Callable[[str, str], int]
 _DATA_TOKENS = 1500
 """What an image or a file counts for: about what vendors charge for a picture of a megapixel."""
 
-_DOWNLOADED = ("llama", "replicate", "command-r", "cohere")
-"""Names whose own tokenizer LiteLLM would fetch from the network; they are counted with the common one."""
-
 _OVERFLOW = (
     "cannot hold the conversation in its context window",
     "context length",
@@ -49,12 +44,6 @@ _OVERFLOW = (
     "prompt is too long",
     "exceed context limit",
 )
-
-
-class _LiteLLM(Protocol):
-    """What is used of the package."""
-
-    def token_counter(self, model: str, *, text: str) -> int: ...
 
 
 # ---- rounds
@@ -158,16 +147,9 @@ def _data_blocks(msg: Msg) -> int:
 
 def _counted(text: str, model: str) -> int:
     try:
-        name = "" if any(word in model.lower() for word in _DOWNLOADED) else model
-        return _litellm().token_counter(name, text=text)
+        return litellm_library.count_tokens(model, text)
     except Exception:  # any: tokenizers raise what they like, and a guess is better than no answer
         return len(text) // 4 + 1
-
-
-@cache
-def _litellm() -> _LiteLLM:
-    os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # no network at import
-    return cast("_LiteLLM", import_module("litellm"))
 
 
 def is_context_overflow(error: BaseException) -> bool:

@@ -24,7 +24,9 @@ from loguru import logger
 from agentflow.errors import UsageError
 from agentflow.events import PreActing
 from agentflow.hooks.hook import Hook
+from agentflow.logs import log_failure
 from agentflow.messages import ToolUseBlock
+from agentflow.shown import one_line
 from agentflow.verdicts import Approve, Deny, Suspend
 
 __all__ = ["Allow", "Approval", "ApprovalRequest", "Asker", "Choice", "Decision", "Granted", "Refuse", "Rule"]
@@ -250,7 +252,7 @@ class Approval(Hook):
         except asyncio.CancelledError:
             raise
         except Exception as error:
-            logger.opt(exception=error).warning("approval of {}: the asker failed, so the call is refused", name)
+            log_failure("WARNING", error, "approval of {}: the asker failed, so the call is refused", name)
             return Decision("no", f"{name} needs an approval, and nobody could be asked ({type(error).__name__})")
         if isinstance(answer, Decision):
             return answer
@@ -263,6 +265,8 @@ class Approval(Hook):
                 return Decision(cast("Choice", answer))
             case _:
                 logger.warning(
-                    "approval of {}: the asker answered {!r}, which is no choice, so the call is refused", name, answer
+                    "approval of {}: the asker answered {!r}, which is no choice, so the call is refused",
+                    one_line(name),
+                    answer,
                 )
                 return Decision("no", f"{name} was not approved (the asker's answer was not understood)")

@@ -14,18 +14,19 @@ import json
 import select
 import sys
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
 from typing import TextIO
 
 from agentflow.plugins.approval import ApprovalRequest, Choice, Decision
+from agentflow.shown import printable
 
 try:
     import termios
 except ImportError:  # Windows
     termios = None
 
-__all__ = ["TerminalAsker"]
+__all__ = ["Questions", "TerminalAsker", "questions"]
 
 _KEYS: dict[str, Choice] = {"y": "once", "s": "session", "a": "always", "n": "no"}
 _LONGEST = 20_000
@@ -33,6 +34,42 @@ _LOOK = 0.1
 """Seconds between looks whether the question still stands."""
 _TAKEN = 1.0
 """Seconds that the next question waits at most for the answer to this one to count."""
+
+
+class Questions:
+    """Whether a question stands at the terminal: what draws there meanwhile would draw over it.
+
+    Attributes:
+        stand: How many do.
+    """
+
+    def __init__(self) -> None:
+        self.stand = 0
+        self._lock = threading.Lock()
+        self._watchers: list[Callable[[], object]] = []
+
+    def watch(self, begins: Callable[[], object]) -> None:
+        """Have a function called before a question is shown, in the asker's thread."""
+        with self._lock:
+            self._watchers.append(begins)
+
+    @contextmanager
+    def asked(self) -> Generator[None]:
+        """For the time of one question."""
+        with self._lock:
+            self.stand += 1
+            watchers = tuple(self._watchers)
+        try:
+            for begins in watchers:
+                begins()
+            yield
+        finally:
+            with self._lock:
+                self.stand -= 1
+
+
+questions = Questions()
+"""Those of this process; it has one terminal."""
 
 
 class TerminalAsker:
@@ -90,7 +127,8 @@ class TerminalAsker:
         try:
             if not self._can_ask():
                 return Decision("no", f"{request.tool_use.name} needs an approval, and there is no terminal to ask at")
-            return self._dialogue(request, gone)
+            with questions.asked():
+                return self._dialogue(request, gone)
         except (Exception, KeyboardInterrupt) as error:
             return Decision("no", f"{request.tool_use.name} was not approved ({type(error).__name__} at the terminal)")
 
@@ -149,7 +187,7 @@ def _settle(answer: asyncio.Future[Decision], decision: Decision) -> None:
 
 
 def _legend(request: ApprovalRequest, offered: list[str]) -> str:
-    scope = printable(request.scope)
+    scope = exactly(request.scope)
     words = {
         "y": "y = once",
         "s": f"s = {scope} in this session",
@@ -159,23 +197,23 @@ def _legend(request: ApprovalRequest, offered: list[str]) -> str:
     return ", ".join(words[key] for key in offered)
 
 
-def printable(text: str) -> str:
-    """The text with control characters, line ends but `\\n` included, as escapes; cut in the middle where it is very long."""
+def exactly(text: str) -> str:
+    """The text as it is, character by character; cut in the middle where it is very long."""
     if len(text) > _LONGEST:
         half = _LONGEST // 2
         text = f"{text[:half]}\n[... {len(text) - 2 * half} characters ...]\n{text[-half:]}"
-    return "".join(c if c == "\n" or c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return printable(text, exact=True)
 
 
 def question(request: ApprovalRequest) -> str:
     """The call as text: the tool, then each argument; what is longer than a line stands indented below its name."""
     use = request.tool_use
-    lines = [f"\n{printable(request.agent)} wants to run {printable(use.name)} ({printable(request.why)})"]
+    lines = [f"\n{exactly(request.agent)} wants to run {exactly(use.name)} ({exactly(request.why)})"]
     for name, value in use.input.items():
-        text = printable(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str))
+        text = exactly(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str))
         if "\n" in text:
-            lines.append(f"  {printable(name)}:")
+            lines.append(f"  {exactly(name)}:")
             lines.extend(f"    | {row}" for row in text.split("\n"))
         else:
-            lines.append(f"  {printable(name)}: {text}")
+            lines.append(f"  {exactly(name)}: {text}")
     return "\n".join(lines)

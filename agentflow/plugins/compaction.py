@@ -22,6 +22,7 @@ from agentflow.errors import AgentFlowError, UsageError
 from agentflow.events import HookEvent, PreReasoning
 from agentflow.frozen import FrozenDict
 from agentflow.hooks.hook import Hook
+from agentflow.logs import log_failure
 from agentflow.messages import Msg, TextBlock
 from agentflow.plugins._counting import (
     CountTokens,
@@ -256,8 +257,8 @@ class SummaryCompaction(Hook):
             instead = _instead(summary, old, kept, offset + cut, offset + len(messages), context.new_id("msg_"))
             context.compact(offset + cut, instead)
         except Exception as error:  # any: the side call is a model, and a model's failure must not harm the run
-            logger.opt(exception=error).warning(
-                "session {} could not be compacted; its requests stay as they are", context.session_id
+            log_failure(
+                "WARNING", error, "session {} could not be compacted; its requests stay as they are", context.session_id
             )
             return None
         logger.info("session {}: {} messages were compacted into {}", context.session_id, len(old), len(instead))

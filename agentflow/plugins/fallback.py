@@ -18,7 +18,7 @@ from reactivex import Observable
 
 from agentflow.chunks import ModelChunk
 from agentflow.context import RunContext
-from agentflow.errors import AgentFlowError, HookError, ModelError, UsageError, Veto
+from agentflow.errors import AgentFlowError, Aside, HookError, ModelError, UsageError, Veto
 from agentflow.events import Event, HookEvent, PreReasoning
 from agentflow.hooks.hook import Hook
 from agentflow.plugins.sources import ModelSource, says_something
@@ -154,7 +154,9 @@ class ModelFallback(Hook):
                 seen = delivered and self._after == "raise"
                 if seen or place == len(candidates) or not self._passes_on(error):
                     if len(failed) > 1:
-                        error.add_note(f"{self.name}: " + "; ".join(f"{name} failed: {said}" for name, said in failed))
+                        error.add_note(
+                            Aside(f"{self.name}: " + "; ".join(f"{name} failed: {said}" for name, said in failed))
+                        )
                     raise
             else:
                 skipped = tuple(one.name for one in candidates[place:] if one.name in resting)

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 from agentflow.errors import UsageError
 from agentflow.events import PostReasoning, PreReasoning
 from agentflow.hooks.hook import Hook
+from agentflow.logs import log_failure
 from agentflow.messages import Msg, with_metadata
 from agentflow.plugins._counting import clipped, last_request, render, tail
 from agentflow.ports.model import Model
@@ -143,7 +144,7 @@ class GoalJudge(Hook):
         try:
             judgement = await self._judge(event)
         except Exception as error:  # any: a judge is somebody's code or somebody's model
-            logger.opt(exception=error).warning("a goal judge failed; the answer of {} is accepted", event.agent.name)
+            log_failure("WARNING", error, "a goal judge failed; the answer of {} is accepted", event.agent.name)
             judgement = None
         state.reason = judgement.reason if judgement is not None else ""
         if judgement is None:

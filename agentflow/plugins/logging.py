@@ -12,6 +12,7 @@ from __future__ import annotations
 import json as json_lib
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from json.encoder import encode_basestring
 from typing import TYPE_CHECKING, Literal, TypeAlias, assert_never
 
@@ -47,6 +48,7 @@ from agentflow.events import (
 )
 from agentflow.hooks.hook import Hook
 from agentflow.messages import Msg, ToolUseBlock
+from agentflow.shown import CONTROLS, one_line, printable_json
 from agentflow.specs import Usage
 
 if TYPE_CHECKING:
@@ -70,20 +72,20 @@ LEVELS: Mapping[type[Event], str | None] = {
 }
 """The level of each event; the nearest class counts, None is not logged. What went wrong is raised to WARNING or ERROR."""
 
-_BEYOND = re.compile(r"[\x7f-\x9f\u2028\u2029]")
 _MAY_GO_WRONG = frozenset({Error, CallEnded, PostActing})
-_PLAIN = re.compile(r"[^\s\"=\x00-\x1f\x7f-\x9f\u2028\u2029]+")
+_PLAIN = re.compile(r"[^\s\"=]+")
 
 
+@dataclass
 class _Began:
     """When the call began, by the run's clock; None for a resumed one.
 
     And the loggers that know the call's ids: binding them anew for each line would cost as much as a part of the line.
+    Nothing of it is stored with a session.
     """
 
-    at: float | None = None
-
-    def __init__(self) -> None:
+    def __post_init__(self) -> None:
+        self.at: float | None = None
         self.loggers: dict[tuple[int, type[Event]], Logger] = {}
 
 
@@ -179,7 +181,7 @@ class EventLog(Hook):
 
     def _line(self, event: HookEvent) -> str:
         frame, clip = event.frame, self.clip
-        where = frame.source or frame.agent.name
+        where = one_line(frame.source or frame.agent.name)
         if not frame.source and frame.session_id != where:
             where += f" {_shown(frame.session_id, clip)}"
         if event.iteration:
@@ -204,7 +206,7 @@ class EventLog(Hook):
             "seq": event.seq,
             **_told(event),
         }
-        return json_lib.dumps(told, ensure_ascii=False, default=_text)
+        return printable_json(json_lib.dumps(told, ensure_ascii=False, default=_text))
 
 
 def fields_of(event: HookEvent) -> Fields:
@@ -274,7 +276,8 @@ def _turn(event: PrePut | PostPut | PreTurn | TurnValue | PostTurn) -> Fields:
         case TurnValue():
             return {**told, "value": _text(event.value)}
         case PostTurn():
-            return {**told, "stop_reason": turn.stop_reason, "error": _error(event.error)}
+            took: Fields = {} if turn.duration_ms is None else {"ms": _ms(turn.duration_ms)}
+            return {**told, "stop_reason": turn.stop_reason, **took, "error": _error(event.error)}
         case _:
             return {**told, "input": turn.tool_use.raw}
 
@@ -359,15 +362,9 @@ def _shown(value: object, clip: int) -> str:
         text = text.lower()
     if len(text) > clip:
         text = f"{text[:clip]}… ({len(text)} characters)"
-    if _PLAIN.fullmatch(text):
+    if _PLAIN.fullmatch(text) and (text.isprintable() or CONTROLS.search(text) is None):
         return text
-    # Escaped by JSON's rules, and beyond them: a terminal obeys control characters, some readers break lines at U+2028.
-    quoted = encode_basestring(text)
-    return quoted if quoted.isascii() and "\x7f" not in quoted else _BEYOND.sub(_escaped, quoted)
-
-
-def _escaped(found: re.Match[str]) -> str:
-    return f"\\u{ord(found[0]):04x}"
+    return printable_json(encode_basestring(text))
 
 
 def _nearest(kind: type[Event], levels: Mapping[type[Event], str | None]) -> str | None:

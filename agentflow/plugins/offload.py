@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from loguru import logger
-
 from agentflow.context import RunContext
 from agentflow.errors import ToolArgumentError, UsageError
 from agentflow.events import PostActing
 from agentflow.hooks.hook import Hook
+from agentflow.logs import log_failure
 from agentflow.messages import DataBlock, TextBlock, ToolResultBlock, tool_result
 from agentflow.tools.tool import Tool, tool
 
@@ -93,7 +92,9 @@ class OffloadResults(Hook):
         try:
             await self._write(event.context, id_, text)
         except Exception as error:  # any: a full disk, a store of somebody's
-            logger.opt(exception=error).warning(
+            log_failure(
+                "WARNING",
+                error,
                 "a result of {} ({} characters) could not be put aside and is kept whole",
                 event.tool_use.name,
                 len(text),

@@ -2,8 +2,9 @@
 
 Rules:
 
-1. Nothing that a detector finds leaves for the model: input, history, system prompt, tool arguments, tool results, and
-   messages that hooks inject. A placeholder such as `<secret-1>` goes in its place, the same one throughout a session.
+1. Nothing that a detector finds leaves for the model: input, history, system prompt, tool names and arguments, tool results,
+   messages that hooks inject, and what a message has for name and metadata. A placeholder such as `<secret-1>` goes in its
+   place, the same one throughout a session.
 2. Nobody sees a secret that the model writes by itself, however its reply is cut into chunks: text is held back exactly as
    long as it could still become one. What is held is let go at the end of the reply, before tool calls, before thoughts,
    and when the model fails; where the call is cancelled it is dropped.
@@ -149,7 +150,9 @@ class Redaction(Hook):
         """Pass the model's chunks, and the pieces of a tool, through the hold-back."""
         vault = event.context.session_state[Vault]
         if isinstance(event, PreReasoning):
-            return _RedactedFlux(source, lambda messages: self._messages(messages, vault), lambda: self._reply(vault))
+            return _RedactedFlux(
+                source, lambda messages: self._messages(messages, vault), lambda: self._reply(event, vault)
+            )
         if isinstance(event, PreActing) and hasattr(source, "chunks") and self.stored == "redacted":
 
             def redacted(pieces: Any) -> Flux[Any]:
@@ -245,9 +248,16 @@ class Redaction(Hook):
             text = self._text(digits, vault, found)
             return value if text == digits else text
         if isinstance(value, Mapping):
-            return {key: self._walk(item, vault, found) for key, item in cast("Mapping[str, Any]", value).items()}
+            mapping = cast("Mapping[Any, Any]", value)
+            items = {key: self._walk(item, vault, found) for key, item in mapping.items()}
+            keys = {key: self._walk(key, vault, found) if isinstance(key, str) else key for key in mapping}
+            if all(items[key] is item and keys[key] == key for key, item in mapping.items()):
+                return cast("object", value)
+            return _named_anew(items, keys)
         if isinstance(value, list | tuple):
-            return [self._walk(item, vault, found) for item in cast("Sequence[Any]", value)]
+            before = cast("Sequence[Any]", value)
+            after = [self._walk(item, vault, found) for item in before]
+            return cast("object", value) if all(map(is_, after, before)) else after
         return value
 
     def _arguments(self, raw: str, vault: Vault) -> str:
@@ -268,11 +278,13 @@ class Redaction(Hook):
         return json.dumps(cleaned, ensure_ascii=False)
 
     def _use(self, use: ToolUseBlock, vault: Vault) -> ToolUseBlock:
-        raw = self._arguments(use.raw, vault)
-        return use if raw == use.raw else ToolUseBlock.from_json(use.id, use.name, raw)
+        raw, name = self._arguments(use.raw, vault), self._text(use.name, vault, self._masking(vault, by_model=True))
+        return use if raw == use.raw and name == use.name else ToolUseBlock.from_json(use.id, name, raw)
 
     def _result(self, result: ToolResultBlock, vault: Vault, found: Found) -> ToolResultBlock:
-        content = result.content
+        content, name = result.content, self._text(result.name, vault, found)
+        if name != result.name:
+            result = replace(result, name=name)
         if isinstance(content, str):
             text = self._text(content, vault, found)
             return result if text == content else replace(result, content=text)
@@ -303,6 +315,10 @@ class Redaction(Hook):
         found = self._masking(vault, by_model=msg.role == "assistant")
         content = tuple(self._block(block, vault, found) for block in msg.content)
         cleaned = msg if content == msg.content else replace(msg, content=content)
+        if msg.name and (name := self._text(msg.name, vault, found)) != msg.name:
+            cleaned = replace(cleaned, name=name)
+        if msg.metadata and (metadata := self._walk(msg.metadata, vault, found)) is not msg.metadata:
+            cleaned = replace(cleaned, metadata=metadata)
         vault.clean[key] = (msg, vault.version, cleaned)
         return cleaned
 
@@ -335,12 +351,18 @@ class Redaction(Hook):
 
     # ---- streams
 
-    def _reply(self, vault: Vault) -> _Reply:
+    def _reply(self, event: PreReasoning, vault: Vault) -> _Reply:
         def hold_back() -> Streaming:
             return Streaming(lambda: vault.scanner(self._base), self._showing(vault))
 
+        def name(text: str) -> str:
+            if any(spec.name == text for spec in event.tools):
+                return text
+            return self._text(text, vault, self._masking(vault, by_model=True))
+
         return _Reply(
             hold_back,
+            name,
             lambda raw: self._arguments(raw, vault),
             lambda block: self._block(block, vault, self._showing(vault)),
             vault.thoughts,
@@ -389,7 +411,7 @@ class Redaction(Hook):
             case str():
                 return self._text(value, vault, found)
             case Msg():
-                return self._message(value, vault)
+                return self._unsealed(self._message(value, vault), vault, found)
             case ToolUseBlock():
                 return self._use(value, vault)
             case ToolResultBlock():
@@ -410,11 +432,35 @@ class Redaction(Hook):
             case tuple():
                 return tuple(self._kept(item, vault) for item in cast("tuple[Any, ...]", value))
             case Mapping():  # of verdicts too: what a resume decides
-                return {key: self._kept(item, vault) for key, item in cast("Mapping[str, Any]", value).items()}
+                mapping = cast("Mapping[str, Any]", value)
+                items = {key: self._kept(item, vault) for key, item in mapping.items()}
+                return _named_anew(items, {key: self._text(key, vault, found) for key in mapping})
             case list():
                 return [self._kept(item, vault) for item in cast("list[Any]", value)]
             case _:
                 return value
+
+    def _unsealed(self, msg: Msg, vault: Vault, found: Found) -> Msg:
+        """A message at rest: a sealed thought that holds a secret loses the secret, and the seal that does not fit then."""
+        if not any(isinstance(block, ThinkingBlock) for block in msg.content):
+            return msg
+        content: list[ContentBlock] = []
+        for block in msg.content:
+            if isinstance(block, ThinkingBlock) and (text := self._text(block.text, vault, found)) != block.text:
+                block = replace(block, text=text, signature=None)
+            content.append(block)
+        return msg if content == list(msg.content) else replace(msg, content=tuple(content))
+
+
+def _named_anew(items: Mapping[Any, Any], names: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Items under other keys; where two become alike, both stay."""
+    renamed: dict[Any, Any] = {}
+    for key, item in items.items():
+        name = names[key]
+        while name in renamed:
+            name += "'"
+        renamed[name] = item
+    return renamed
 
 
 class _Numberless(Vault):
@@ -484,11 +530,13 @@ class _Reply:
     def __init__(
         self,
         hold_back: Callable[[], Streaming],
+        name: Callable[[str], str],
         arguments: Callable[[str], str],
         block: Callable[[ContentBlock], ContentBlock],
         thoughts: dict[str, str],
     ) -> None:
         self._hold_back = hold_back
+        self._name = name
         self._arguments = arguments
         self._block = block
         self._thoughts = thoughts
@@ -555,10 +603,10 @@ class _Reply:
             if call is not None:
                 yield ToolUseDelta(delta.index, arguments=self._arguments("".join(call.arguments)))
             call = self._calls[delta.index] = _Call(delta.id)
-            yield ToolUseDelta(delta.index, delta.id, delta.name)
+            yield ToolUseDelta(delta.index, delta.id, self._name(delta.name))
         elif delta.id or delta.name:
             call.id = call.id or delta.id
-            yield replace(delta, arguments="")
+            yield replace(delta, name=self._name(delta.name), arguments="")
         call.arguments.append(delta.arguments)
 
     def end(self, *, failed: bool = False) -> Iterable[ModelChunk]:

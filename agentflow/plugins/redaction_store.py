@@ -8,11 +8,12 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from datetime import timedelta
 from typing import Any, TypeAlias
 
 from agentflow.facts import Fact
-from agentflow.ports.store import Claim, SessionInfo, SessionStore, Store
+from agentflow.ports.store import Claim, SessionInfo, SessionStatus, SessionStore, Store
 
 __all__ = ["Clean", "redacted_store"]
 
@@ -53,17 +54,19 @@ class _RedactedSessions(SessionStore):
         self._inner = inner
         self._clean = clean
 
-    def append(self, session_id: str, facts: Sequence[Fact], *, expected: int | None = None) -> Awaitable[None] | None:
+    def append(
+        self, session_id: str, facts: Sequence[Fact], *, expected: int | None = None, claim: Claim | None = None
+    ) -> Awaitable[None] | None:
         """Add facts, without secrets."""
-        return self._inner.append(session_id, [self._clean(fact) for fact in facts], expected=expected)
+        return self._inner.append(session_id, [self._clean(fact) for fact in facts], expected=expected, claim=claim)
 
     def load(self, session_id: str) -> Awaitable[Sequence[Fact]] | Sequence[Fact]:
         """Return what was added."""
         return self._inner.load(session_id)
 
-    def claim(self, session_id: str) -> Awaitable[Claim] | None:
+    def claim(self, session_id: str, *, lease: float | None = None) -> Awaitable[Claim] | None:
         """Wait for the right to write."""
-        return self._inner.claim(session_id)
+        return self._inner.claim(session_id, lease=lease)
 
     async def sessions(self) -> list[SessionInfo]:
         """All sessions, the last used first."""
@@ -80,6 +83,16 @@ class _RedactedSessions(SessionStore):
     async def delete(self, session_id: str) -> bool:
         """Forget a session."""
         return await self._inner.delete(session_id)
+
+    async def prune(
+        self,
+        *,
+        older_than: timedelta,
+        statuses: Collection[SessionStatus] = ("idle",),
+        keep: Collection[str] = (),
+    ) -> list[SessionInfo]:
+        """Delete the sessions that nobody has written to for some time."""
+        return await self._inner.prune(older_than=older_than, statuses=statuses, keep=keep)
 
     async def export(self, session_id: str) -> dict[str, Any]:
         """A session as JSON-compatible data."""

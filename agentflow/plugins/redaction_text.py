@@ -14,6 +14,7 @@ places by a language model and needs whole sentences; give what it finds as `val
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -65,7 +66,8 @@ class Detector:
     Args:
         kind: What it is called in placeholders: `<kind-1>`; small letters, digits and underscores.
         pattern: A regular expression of the `regex` module. Bound its repetitions (`{1,64}`), let lookbehinds reach back
-            80 characters at most, and name groups that you refer back to.
+            80 characters at most (those of no fixed length with letters as `[kK][eE][yY]`, or text is held too long), and
+            name groups that you refer back to.
         check: Judges what the pattern found, such as check digits: how many of its characters are the value; 0: it is
             none, and the search goes on behind its first character.
         hint: A cheap regular expression of the `re` module that is found in every text in which the pattern is: a whole
@@ -120,6 +122,15 @@ def _ssn_check(text: str) -> int:
     return len(text) if cast("Any", _ssn).is_valid(text) else 0
 
 
+def _basic(text: str) -> int:
+    """`user:password` in base64."""
+    try:
+        user, colon, _ = base64.b64decode(text, validate=True).decode().partition(":")
+    except ValueError:
+        return 0
+    return len(text) if colon and user.isprintable() else 0
+
+
 _KEYS = "|".join(
     [
         r"[sr]k[-_][A-Za-z0-9_-]{16,256}",  # OpenAI, Anthropic, Stripe and those who follow them
@@ -137,6 +148,20 @@ _KEYS = "|".join(
     ]
 )
 
+
+def _any_case(words: str) -> str:
+    """Words in any case, for a lookbehind: there `regex` takes any text for a beginning where letters are written out."""
+    spelled = re.sub("[a-z]", lambda letter: f"[{letter[0]}{letter[0].upper()}]", words)
+    return "|".join(word.replace("_", "[ _-]?") for word in spelled.split())
+
+
+_ASSIGNED = _any_case(
+    "password passwd pwd passphrase token credential credentials secret secret_key secret_access_key api_key access_key "
+    "account_key"
+)
+_SPACE = r"[\s\u200b-\u200d\u2060\ufeff]{0,3}"
+"""Between a name and its value, with what cannot be seen."""
+
 SECRETS: tuple[Detector, ...] = (
     Detector(
         "secret",
@@ -145,15 +170,28 @@ SECRETS: tuple[Detector, ...] = (
         hint="-----BEGIN",
     ),
     Detector("secret", rf"(?<![A-Za-z0-9])(?:{_KEYS})", hint=r"[\w.-]{15}"),
-    Detector("secret", r"(?<=(?i:bearer) {1,3})[\w.~+/-]{16,4096}", hint="(?i:bearer)"),
+    Detector(  # the other half of an AWS access key has no form of its own
+        "secret",
+        r"""(?<=A[KS]IA[0-9A-Z]{16}["']?[\s:,/]{1,3}["']?)[A-Za-z0-9/+]{40}(?![A-Za-z0-9/+=])""",
+        hint="A[KS]IA[0-9A-Z]{16}",
+    ),
+    Detector("secret", rf"(?<={_any_case('bearer')} {{1,3}})[\w.~+/-]{{16,4096}}", hint="(?i:bearer)"),
+    Detector("secret", rf"(?<={_any_case('basic')} {{1,3}})[A-Za-z0-9+/]{{4,4096}}={{0,2}}", _basic, "(?i:basic)"),
     Detector(
         "secret",
-        r"""(?<=(?i:password|passwd|pwd|passphrase|secret|api[_-]?key|token|credentials?)["']?\s{0,3}[=:]\s{0,3}["']?)"""
+        # `//` would be written out, as in `_any_case`.
+        r"""(?<=[A-Za-z][A-Za-z0-9+.-]{0,14}:/{2}[^\s/@:?#"'<>]{0,58}:)[^\s/?#"'<>]{1,256}(?=@)""",
+        hint=r"""://[^\s/?#"'<>]{1,400}@""",
+    ),
+    Detector(
+        "secret",
+        rf"""(?<=(?:{_ASSIGNED}|(?<![A-Za-z]){_any_case("pass")})["']?{_SPACE}[=:]{_SPACE}["']?)"""
         r"""(?=[^\s"'<>,;]{0,200}\d)[^\s"'<>,;]{6,200}""",
-        hint="(?i:pa(?:ss|ß|ẞ)|pwd|secret|api[_-]?key|token|credential)",
+        hint="(?i:pass|pwd|secret|(?:api|access|account)[ _-]?key|token|credential)",
     ),
 )
-"""Private keys, the key formats of well-known services, bearer tokens, and what is assigned to a password or the like."""
+"""Private keys, the key formats of well-known services, AWS secret keys behind their access key, bearer tokens, basic
+authorization, passwords in URLs, and what is assigned to a password or the like."""
 
 EMAIL = Detector("email", r"(?<![\w.+%-])[\w.+%-]{1,64}@(?:[A-Za-z0-9-]{1,63}\.){1,8}[A-Za-z]{2,24}(?![\w-])", hint="@")
 """Mail addresses."""

@@ -1,21 +1,22 @@
-"""A shell script taken apart: every command that it may run, wherever it hides.
+"""A shell script of a small part of the grammar, taken apart into what it runs and which files it opens.
 
 Rules:
 
-1. tree-sitter's grammar of bash reads the script; nothing is found by searching text.
-2. Chains, pipes, substitutions, subshells, functions, loops, here-documents and redirections give one part each. Commands that
-   run others (`bash -c`, `eval`, `xargs`, `env`, `find -exec` ...) give those too.
-3. What is not understood for certain is a part with a `doubt`, and never more.
-4. A word is certain or not: one with an expansion or a pattern for file names may become anything.
+1. Understood is a positive list: plain words, quotes, `$x` and `${x}` as whole words, assignments of known words, `|`,
+   `&&`, `||`, `;`, new lines, and redirections to a file that is named. bash and dash read these alike. All else is a doubt.
+2. tree-sitter's grammar of bash finds the words. Each has to be of a form that a shell cannot read in another way, with nothing
+   but blanks and known operators between them: what the parser misreads is a doubt, and no command that is overlooked.
+3. Commands that run others (`timeout 5 make`) are the command that they run, where nothing but plain words leads to it.
+4. A word with an expansion may become anything: an option, several words, none.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import TypeAlias
+from typing import Final, Literal, TypeAlias
 
 try:
     from tree_sitter import Language, Node, Parser
@@ -23,24 +24,19 @@ try:
 except ImportError as error:
     raise ImportError('Shell commands are parsed by tree-sitter: pip install "agentflow[shell]"') from error
 
-__all__ = ["Part", "Some", "Word", "parts_of"]
+__all__ = ["Part", "Script", "Shell", "Some", "Word", "read_script", "runs_others"]
+
+Shell: TypeAlias = Literal["bash", "sh"]
 
 
 @dataclass(frozen=True, slots=True)
 class Some:
-    """A word that is not known before the script runs.
-
-    Attributes:
-        text: How it is written.
-        one: It is one word, whatever it becomes; else none, or several.
-    """
+    """A word, or several, or none, that are not known before the script runs; `text` is how it is written."""
 
     text: str
-    one: bool = False
 
 
 Word: TypeAlias = str | Some
-MORE = Some("...")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,44 +54,61 @@ class Part:
     doubt: str | None = None
 
 
-_STRUCTURE = frozenset(
-    """
-    program list pipeline subshell compound_statement function_definition if_statement elif_clause else_clause
-    for_statement while_statement do_group case_statement case_item negated_command redirected_statement
-    command_substitution process_substitution comment heredoc_redirect heredoc_start heredoc_body heredoc_content
-    heredoc_end herestring_redirect command command_name file_redirect file_descriptor variable_assignment
-    variable_name special_variable_name declaration_command unset_command array word string string_content raw_string
-    ansi_c_string number concatenation simple_expansion expansion test_command unary_expression binary_expression
-    parenthesized_expression negation_expression test_operator regex extglob_pattern arithmetic_expansion
-    """.split()  # noqa: SIM905 - reads better than a hundred quotes
-)
-"""The kinds of nodes that are understood."""
-_HARMLESS_NAME = re.compile(r"[a-z_][a-z0-9_]*\Z")
-_PLAIN_EXPANSION = re.compile(r"\$\{#?\w+(?:(?::?[-=+?])|[#%:/^,]).*\}\Z|\$\{#?\w+\}\Z", re.DOTALL)
-_ARITHMETIC_TEST = re.compile(r"-(?:eq|ne|lt|le|gt|ge|v)\Z")
-_DEPTH = 8
-_SHELLS = frozenset({"bash", "sh", "dash", "zsh", "ksh", "ash"})
+@dataclass(frozen=True, slots=True)
+class Script:
+    """What is known about a script.
 
-_RUNNERS: dict[str, tuple[str, str, int]] = {
-    # name: options that take a value, options that do not, words before the command
-    "builtin": ("", "", 0),
-    "command": ("", "p", 0),
-    "coproc": ("", "", 0),
-    "doas": ("uC", "n", 0),
-    "env": ("uC", "i0v", 0),
-    "exec": ("a", "cl", 0),
-    "ionice": ("cn", "t", 0),
-    "nice": ("n", "", 0),
-    "nohup": ("", "", 0),
-    "setsid": ("", "cfw", 0),
-    "stdbuf": ("ioe", "", 0),
-    "sudo": ("ugCDhpRrtTU", "AbEHiknPSs", 0),
-    "time": ("", "p", 0),
-    "timeout": ("sk", "v", 1),
-    "xargs": ("IinPLdsE", "0prtx", 0),
+    Attributes:
+        text: The script.
+        parts: What it does, in order; empty where that is in doubt.
+        doubt: Why it cannot be judged; None where its parts can.
+    """
+
+    text: str
+    parts: tuple[Part, ...] = ()
+    doubt: str | None = None
+
+
+_BARE = r"(?:[A-Za-z0-9_%+,./:=@^-]|(?<=[A-Za-z0-9])~)+"
+_SINGLE = r"'[^']*'"
+_DOUBLE = r'"(?:[^"$`\\]|\\.)*"'
+_PIECE = re.compile(rf"{_BARE}|{_SINGLE}|{_DOUBLE}")
+_NAME = r"[A-Za-z_][A-Za-z0-9_]*"
+_PLAIN_WORD = re.compile(rf"(?:{_BARE}|{_SINGLE}|{_DOUBLE})+")
+_EXPANSION = re.compile(rf"\$(?:{_NAME}|\{{{_NAME}\}})")
+_QUOTED_EXPANSION = re.compile(rf'"{_EXPANSION.pattern}"')
+_ASSIGNMENT = re.compile(rf"{_NAME}=")
+_APPENDED = re.compile(rf"{_NAME}\+=")
+
+_WORDS: Final = frozenset(
+    ("word", "number", "concatenation", "string", "raw_string", "simple_expansion", "expansion", "variable_assignment")
+)
+"""Nodes that are one word; what is inside of them is judged by its text."""
+_BETWEEN: Final = frozenset(("|", "||", "&&", ";"))
+_REDIRECTIONS: Final[dict[Shell, frozenset[str]]] = {
+    "sh": frozenset(("<", ">", ">>", ">&")),
+    "bash": frozenset(("<", ">", ">>", ">&", "&>", "&>>")),  # dash reads `ls &> x` as `ls & > x`
 }
-_SEE_THROUGH = frozenset(_RUNNERS) - {"sudo", "doas"}
-"""Runners that are judged by what they run alone."""
+
+_WRAPPERS: Final = frozenset(
+    ("builtin", "command", "doas", "env", "exec", "nice", "nohup", "sudo", "time", "timeout", "xargs")
+)
+"""Commands that run the command behind them."""
+_JUDGED_TOO: Final = frozenset(("doas", "sudo"))
+"""Wrappers that need a rule of their own."""
+_RUN_OTHERS: Final = frozenset(
+    """
+    . ash awk bash busybox chroot dash eval find flock ionice ksh node parallel perl php python python3 ruby script setsid sh
+    source ssh stdbuf strace su taskset trap unshare watch zsh
+    """.split()  # noqa: SIM905 - reads better than quotes
+)
+"""Commands that may run what their arguments say: deny rules look into these."""
+_CHANGES_THE_SHELL: Final = frozenset(
+    "alias bind compgen complete coproc declare enable eval fc hash let local trap typeset unalias".split()  # noqa: SIM905
+)
+_TAKES_VARIABLES: Final = frozenset("[ export getopts mapfile printf read readarray readonly test unset wait".split())  # noqa: SIM905
+"""Builtins that take names of variables. In bash `read 'a[$(rm x)]'` and `test -v 'a[$(rm x)]'` run what is inside."""
+_FIND_RUNS: Final = frozenset(("-exec", "-execdir", "-ok", "-okdir"))
 
 
 @cache
@@ -103,280 +116,219 @@ def _parser() -> Parser:
     return Parser(Language(language()))
 
 
-def parts_of(script: str, depth: int = 0) -> tuple[Part, ...]:
+def read_script(script: str, shell: Shell = "bash") -> Script:
     """Take a script apart.
 
     Args:
         script: The text for the shell.
-        depth: How many shells it is inside of.
+        shell: Which shell will read it; `"sh"` is any POSIX shell, dash included.
 
     Example:
-        >>> [part.text for part in parts_of("git log | head && rm -rf $(cat list)")]
-        ['git log', 'head', 'rm -rf $(cat list)', 'cat list']
+        >>> [part.text for part in read_script("LANG=C git log 'a b' | head -1 > out").parts]
+        ["LANG=C git log 'a b'", 'head -1', '> out']
+        >>> read_script("git log $(rm x)").doubt
+        "'$(rm x)': a command substitution is not judged"
     """
-    if depth > _DEPTH:
-        return (Part((), script, "it is too deep inside other shells"),)
     if not script.strip():
-        return (Part((), script, "it is empty"),)
-    if re.search(r"[\x00-\x08\x0b-\x1f\x7f\u2028\u2029]", script):
-        return (Part((), script, "it holds control characters"),)
+        return Script(script, doubt="it is empty")
+    if not all(letter.isprintable() or letter in "\t\n" for letter in script):
+        return Script(script, doubt="it holds control characters, or others that cannot be seen")
     try:
-        root = _parser().parse(script.encode()).root_node
+        source = script.encode()
+        root = _parser().parse(source).root_node
     except (ValueError, UnicodeEncodeError) as error:
-        return (Part((), script, f"it cannot be parsed ({type(error).__name__})"),)
+        return Script(script, doubt=f"it cannot be parsed ({type(error).__name__})")
     if root.has_error:
-        return (Part((), script, "it cannot be parsed"),)
-    return tuple(_walk(root, depth))
+        return Script(script, doubt=f"{script!r}: it cannot be parsed")
+    try:
+        return Script(script, tuple(_parts(list(_tokens(root, source, shell)))))
+    except _DoubtError as doubt:
+        return Script(script, doubt=str(doubt))
 
 
-def _walk(node: Node, depth: int) -> Iterator[Part]:
-    kind = node.type
-    if node.is_named and kind not in _STRUCTURE:
-        yield Part((), _text(node), f"{kind.replace('_', ' ')} is not understood")
-    elif kind == "command":
-        yield from _command(node, depth)
-    elif kind == "file_redirect":
-        yield from _redirect(node)
-    elif kind in ("declaration_command", "unset_command"):
-        yield Part(tuple(_word(child) for child in node.children), _text(node))
-    elif kind == "variable_assignment" and node.parent is not None and node.parent.type not in _ASSIGNING:
-        yield from _assignment(node)
-    elif kind == "for_statement":
-        variable = node.child_by_field_name("variable")
-        if variable is not None and not _HARMLESS_NAME.match(_text(variable)):
-            yield Part((f"{_text(variable)}=",), _text(node), None)
-    else:
-        doubt = _doubt(node)
-        if doubt is not None:
-            yield Part((), _text(node), doubt)
-    for child in node.children:
-        yield from _walk(child, depth)
+class _DoubtError(Exception):
+    """Something that is not understood for certain."""
+
+    def __init__(self, text: str, why: str) -> None:
+        super().__init__(f"{text!r}: {why}")
 
 
-_ASSIGNING = ("command", "declaration_command")
+# ---- from the script to its tokens
 
 
-def _doubt(node: Node) -> str | None:
-    """Why a node that is no command cannot be judged."""
-    text = _text(node)
-    match node.type:
-        case "heredoc_redirect":
-            if any(node.field_name_for_child(index) == "argument" for index in range(node.child_count)):
-                return "words stand behind a here-document's name"
-        case "expansion":
-            # ${x@P}, ${!x} and ${x[...]} evaluate what a variable holds.
-            if not _PLAIN_EXPANSION.match(text) or "@" in text or "[" in text:
-                return "the expansion may run what a variable holds"
-        case "arithmetic_expansion":
-            if re.search(r"[A-Za-z_$`]", text[3:-2]):
-                return "arithmetic may run what a variable holds"
-        case "test_operator":
-            if _ARITHMETIC_TEST.match(text):
-                return "an arithmetic test may run what a variable holds"
-        case "function_definition":
-            name = node.child_by_field_name("name")
-            if name is None or not re.fullmatch(r"[\w-]+", _text(name)):
-                return "the function's name is not understood"
-        case _:
-            pass
-    return None
+@dataclass(frozen=True, slots=True)
+class _Token:
+    text: str
+    kind: Literal["word", "redirection", "between"]
 
 
-def _assignment(node: Node) -> Iterator[Part]:
-    name = node.child_by_field_name("name")
-    if name is None or name.type != "variable_name":
-        yield Part((), _text(node), "the assignment is not understood")
-    elif not _HARMLESS_NAME.match(_text(name)) or _text(name).endswith("_proxy"):
-        yield Part((_word(node),), _text(node))
+def _tokens(root: Node, source: bytes, shell: Shell) -> Iterator[_Token]:
+    """Words and operators in order, each checked by itself and by what stands before it."""
+    end, last = 0, ""
+    for node in _leaves(root):
+        text, gap = _text(node), source[end : node.start_byte].decode()
+        if gap.strip(" \t\n"):
+            raise _DoubtError(gap.strip(), "it is not judged")
+        if "\n" in gap:
+            if last == "redirection":
+                raise _DoubtError(text, "it stands on another line than the redirection")
+            yield _Token("\n", "between")
+        touches = not gap and last != ""
+        if node.type in _WORDS:
+            if not (_PLAIN_WORD.fullmatch(text) or _EXPANSION.fullmatch(text) or _QUOTED_EXPANSION.fullmatch(text)):
+                raise _DoubtError(text, "a word is judged if it is plain, quoted, or one variable and nothing else")
+            if touches and last == "word":
+                raise _DoubtError(text, "where the word begins is not certain")
+            last = "word"
+            yield _Token(text, "word")
+        elif node.type == "file_descriptor" and re.fullmatch("[0-9]", text) and not (touches and last == "word"):
+            last = "descriptor"
+        elif node.type in _REDIRECTIONS[shell]:
+            if (touches and last == "word") or (gap and last == "descriptor"):
+                raise _DoubtError(text, "there has to be a blank before a redirection, and none behind its number")
+            last = "redirection"
+            yield _Token(text, "redirection")
+        elif node.type in _BETWEEN:
+            last = "between"
+            yield _Token(text, "between")
+        else:
+            raise _DoubtError(*_not_judged(node))
+        end = node.end_byte
+    if source[end:].decode().strip(" \t\n"):
+        raise _DoubtError(source[end:].decode().strip(), "it is not judged")
 
 
-def _redirect(node: Node) -> Iterator[Part]:
-    targets = node.children_by_field_name("destination")
-    operator = next((child.type for child in node.children if not child.is_named), "")
-    if len(targets) != 1:
-        yield Part((), _text(node), "words stand behind the file of a redirection")
-        return
-    target = _word(targets[0])
-    if operator in (">&", "<&", "&>") and isinstance(target, str) and re.fullmatch(r"\d+-?|-", target):
-        return
-    if target == "/dev/null":
-        return
-    yield Part(("<" if operator == "<" else ">", target), _text(node))
+def _leaves(root: Node) -> Iterator[Node]:
+    stack = [root]
+    while stack:
+        node = stack.pop()
+        if node.type in _WORDS or not node.children:
+            yield node
+        else:
+            stack.extend(reversed(node.children))
 
 
-def _command(node: Node, depth: int) -> Iterator[Part]:
-    words: list[Word] = []
-    for child in node.children:
-        if child.type in ("file_redirect", "herestring_redirect", "heredoc_redirect"):
-            continue
-        words.append(_word(child.children[0] if child.type == "command_name" else child))
-    yield from _run(tuple(words), _text(node), depth)
-
-
-def _run(words: tuple[Word, ...], text: str, depth: int) -> Iterator[Part]:
-    """A command, and what it runs in its turn."""
-    start = next((i for i, word in enumerate(words) if not _assigns(word)), len(words))
-    prefix, (name, *arguments) = words[:start], (words[start:] or ("",))
-    if isinstance(name, Some):
-        yield Part(words, text, "the command's name is not known before it runs")
-        return
-    place, _, base = name.rpartition("/")
-    if place not in ("", "/bin", "/usr/bin"):
-        yield Part(words, text)  # somebody's own `env` may do anything
-    if depth > _DEPTH:
-        yield Part(words, text, "it is too deep inside other commands")
-        return
-    runs_text = base in _SHELLS or base in ("eval", "trap")
-    if runs_text and prefix:
-        yield Part((*prefix, name), text)
-    if base in _SHELLS and any(isinstance(word, Some) or re.match(r"[-+]\w*c", word) for word in arguments):
-        yield from _shell(arguments, text, depth)
-    elif base == "eval":
-        yield from _script(arguments, text, depth)
-    elif base == "trap" and arguments:
-        yield from _script(arguments[:1], text, depth)
-    elif base in _RUNNERS and not (base == "command" and arguments[:1] in (["-v"], ["-V"])):
-        if base not in _SEE_THROUGH:
-            yield Part(words, text)
-        yield from _inner(base, prefix, arguments, text, depth)
-    else:
-        yield Part(words, text)
-        if base == "find":
-            for inner in _find(arguments):
-                yield from _run(inner, text, depth + 1)
-
-
-def _assigns(word: Word) -> bool:
-    return re.match(r"\w+(\[[^]]*\])?\+?=", word if isinstance(word, str) else word.text) is not None
-
-
-def _shell(arguments: Sequence[Word], text: str, depth: int) -> Iterator[Part]:
-    """`bash -c script`."""
-    for index, word in enumerate(arguments):
-        if isinstance(word, Some):
-            break
-        if re.match(r"-\w*c\w*\Z", word):
-            script = next((w for w in arguments[index + 1 :] if isinstance(w, Some) or w[:1] not in "-+"), None)
-            if script is not None and not isinstance(script, Some):
-                yield from parts_of(script, depth + 1)
-                return
-            break
-        if not re.match(r"[-+]\w", word) and word not in ("--login", "--norc", "--noprofile", "--posix"):
-            break
-        if re.search(r"[oO]", word) and not word.startswith("--"):
-            break
-    yield Part((), text, "what the shell is told to run is not known before")
-
-
-def _script(words: Sequence[Word], text: str, depth: int) -> Iterator[Part]:
-    """`eval words`."""
-    known = [word for word in words if isinstance(word, str)]
-    if len(known) != len(words) or not known:
-        yield Part((), text, "what it evaluates is not known before")
-    else:
-        yield from parts_of(" ".join(known), depth + 1)
-
-
-def _inner(base: str, prefix: tuple[Word, ...], arguments: Sequence[Word], text: str, depth: int) -> Iterator[Part]:
-    """What `env`, `xargs` and their like run."""
-    valued, flags, skip = _RUNNERS[base]
-    rest = list(arguments)
-    while rest:
-        word = rest[0]
-        if isinstance(word, Some):
-            yield Part((), text, f"what {base} is told to run is not known before")
-            return
-        if word == "--":
-            rest.pop(0)
-            break
-        if not word.startswith("-") or word == "-":
-            break
-        rest.pop(0)
-        letters = word[1:]
-        plain = letters.rstrip("0123456789") if base == "nice" else letters
-        if not plain or all(letter in flags for letter in plain):
-            continue
-        if letters[0] not in valued:
-            yield Part((), text, f"the option {word} of {base} is not known here")
-            return
-        if len(letters) == 1 and rest:
-            rest.pop(0)
-    rest = rest[skip:]
-    assigned = [word for word in rest if _assigns(word)] if base in ("env", "sudo", "doas") else []
-    while assigned and rest and _assigns(rest[0]):
-        prefix = (*prefix, rest.pop(0))
-    if not rest:
-        yield Part((*prefix, "echo" if base == "xargs" else base), text)
-        return
-    yield from _run((*prefix, *rest, *((MORE,) if base == "xargs" else ())), text, depth + 1)
-
-
-def _find(arguments: Sequence[Word]) -> Iterator[tuple[Word, ...]]:
-    """The commands of `find ... -exec command ;`."""
-    index = 0
-    while index < len(arguments):
-        if arguments[index] in ("-exec", "-execdir", "-ok", "-okdir"):
-            end = index + 1
-            while end < len(arguments) and arguments[end] not in (";", "+"):
-                end += 1
-            yield tuple(
-                Some("{}") if w == "{}" or (isinstance(w, str) and "{}" in w) else w for w in arguments[index + 1 : end]
-            )
-            index = end
-        index += 1
-
-
-# ---- words
+def _not_judged(node: Node) -> tuple[str, str]:
+    whole = node if node.is_named or node.parent is None or node.parent.parent is None else node.parent
+    if not whole.is_named or whole.type in ("list", "program", "file_redirect"):
+        return _text(node), "it is not judged"
+    name = whole.type.replace("_", " ")
+    return _text(whole), f"{'an' if name[0] in 'aeiou' else 'a'} {name} is not judged"
 
 
 def _text(node: Node) -> str:
     return (node.text or b"").decode()
 
 
-def _word(node: Node) -> Word:
-    text = _text(node)
-    value = _literal(node)
-    if value is None:
-        return Some(text, one=node.type in ("string", "ansi_c_string", "translated_string") and "@" not in text)
-    return value
+# ---- from tokens to commands
 
 
-def _literal(node: Node) -> str | None:
-    """What a word says; None where that is not known before the script runs."""
-    text = _text(node)
-    read: Callable[[str], str | None] | None = _LITERALS.get(node.type)
-    if read is not None:
-        return read(text)
-    match node.type:
-        case "string":
-            inner = [child for child in node.children if child.is_named]
-            if any(child.type != "string_content" for child in inner):
-                return None
-            return re.sub(r'\\([$`"\\\n])', lambda m: "" if m[1] == "\n" else m[1], text[1:-1])
-        case "concatenation" | "variable_assignment":
-            parts = [_literal(child) for child in node.children]
-            if any(part is None for part in parts) or (node.type == "concatenation" and _braces(node)):
-                return None
-            return "".join(part for part in parts if part is not None)
-        case _:
-            return text if not node.is_named else None
+def _parts(tokens: Sequence[_Token]) -> Iterator[Part]:
+    """Commands and redirections; between two operators there is one command."""
+    words: list[str] = []
+    files: list[Part] = []
+    position = 0
+    while position < len(tokens):
+        token = tokens[position]
+        position += 1
+        match token.kind:
+            case "word":
+                words.append(token.text)
+            case "between":
+                yield from _command(words)
+                yield from files
+                words, files = [], []
+            case "redirection":
+                if position == len(tokens) or tokens[position].kind != "word":
+                    raise _DoubtError(token.text, "no file stands behind it")
+                files.extend(_redirection(token.text, tokens[position].text))
+                position += 1
+    yield from _command(words)
+    yield from files
 
 
-def _braces(node: Node) -> bool:
-    return any(child.type == "word" and re.search(r"[{}]", _text(child)) for child in node.children)
+def _redirection(operator: str, written: str) -> Iterator[Part]:
+    target, text = _value(written), f"{operator} {written}"
+    if operator == ">&":
+        if not re.fullmatch("[0-9]", written):
+            raise _DoubtError(text, "it is not judged")
+    elif isinstance(target, str) and re.match("/dev/(?:tcp|udp)/", target):
+        raise _DoubtError(text, "bash makes it a connection")
+    elif target != "/dev/null":
+        yield Part(("<" if operator == "<" else ">", target), text)
 
 
-def _plain_word(text: str) -> str | None:
-    if text.startswith("~") or re.search(r"(?<!\\)[*?\[\]{}]", text):
-        return text if text in ("{}", "[", "]") else None
-    if re.search(r"(?<!\\)[$`]", text):
+def _command(written: Sequence[str]) -> Iterator[Part]:
+    if not written:
+        return
+    count = next((i for i, text in enumerate(written) if not _ASSIGNMENT.match(text)), len(written))
+    if count < len(written) and _APPENDED.match(written[count]):
+        raise _DoubtError(written[count], "shells differ on it")
+    words = tuple(_value(text) for text in written)
+    if count == len(written):
+        yield from (Part((word,), text) for word, text in zip(words, written, strict=True))
+    else:
+        yield from _run(words[:count], words[count:], " ".join(written))
+
+
+def _value(written: str) -> Word:
+    """What a word says, without its quotes."""
+    if _EXPANSION.fullmatch(written) or _QUOTED_EXPANSION.fullmatch(written):
+        return Some(written)
+    said: list[str] = []
+    for piece in _PIECE.finditer(written):
+        text = piece[0]
+        if text[0] == '"':
+            said.append(re.sub(r'\\([$`"\\])', r"\1", text[1:-1]))
+        else:
+            said.append(text[1:-1] if text[0] == "'" else text)
+    return "".join(said)
+
+
+def _run(assignments: tuple[Word, ...], words: tuple[Word, ...], text: str) -> Iterator[Part]:
+    """A command, and the one that it runs in its turn."""
+    while True:
+        everything, name, arguments = (*assignments, *words), words[0], words[1:]
+        if isinstance(name, Some):
+            yield Part(everything, text, "the command's name is not known before it runs")
+        elif "/" in name and name.rpartition("/")[2] in _WRAPPERS:
+            yield Part(everything, text, "what it runs is not judged behind a path")
+        elif name in _WRAPPERS and arguments and not (name == "command" and arguments[0] in ("-v", "-V")):
+            inner = _behind(name, arguments)
+            if inner is not None:
+                if name in _JUDGED_TOO:
+                    yield Part(everything, text)
+                words = inner
+                continue
+            yield Part(everything, text, f"what {name} runs is not judged behind options")
+        else:
+            yield Part(everything, text, _doubt(name, arguments))
+        return
+
+
+def _behind(name: str, arguments: tuple[Word, ...]) -> tuple[Word, ...] | None:
+    """The words of the command that a wrapper runs."""
+    if name == "timeout":
+        if not isinstance(arguments[0], str) or not re.fullmatch(r"\d+(?:\.\d+)?[smhd]?", arguments[0]):
+            return None
+        arguments = arguments[1:]
+    if not arguments or isinstance(arguments[0], Some) or re.match(r"-|\w+=", arguments[0]):
         return None
-    return re.sub(r"\\(.)", lambda m: "" if m[1] == "\n" else m[1], text, flags=re.DOTALL)
+    return (*arguments, Some("...")) if name == "xargs" else arguments
 
 
-_LITERALS: dict[str, Callable[[str], str | None]] = {
-    "word": _plain_word,
-    "number": _plain_word,
-    "variable_name": lambda text: text,
-    "raw_string": lambda text: text[1:-1],
-}
+def _doubt(name: str, arguments: tuple[Word, ...]) -> str | None:
+    if name in _CHANGES_THE_SHELL:
+        return f"what {name} does to the shell is not judged"
+    known = [word for word in arguments if isinstance(word, str)]
+    if name in _TAKES_VARIABLES and (len(known) < len(arguments) or any(re.search(r"[\[$`]", word) for word in known)):
+        return f"{name} may run what stands in a variable's name"
+    if name == "find" and (len(known) < len(arguments) or not _FIND_RUNS.isdisjoint(known)):
+        return "what find runs is not judged"
+    return None
+
+
+def runs_others(part: Part) -> bool:
+    """Whether a command may run what its arguments say."""
+    names = (word.rpartition("/")[2] for word in part.words if isinstance(word, str) and not _ASSIGNMENT.match(word))
+    return next(names, "") in _RUN_OTHERS

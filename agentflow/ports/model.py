@@ -1,9 +1,10 @@
 """The model port: a request in, a stream of chunks out.
 
-A model name is `scheme://rest` or `scheme/rest` for a registered scheme; anything else is a LiteLLM name
-(`"openai/gpt-5"`, `"anthropic/claude-sonnet-4-5"`). Adapters live in other modules and are imported when the first
-model of their scheme is built: the table below is the one licensed dynamic import. Other packages add schemes with an
-entry point in the group `agentflow.models` (`myscheme = "my.module:MyModel"`).
+A model name is `scheme://rest` for a registered scheme; anything else is a LiteLLM name (`"openai/gpt-5"`,
+`"anthropic/claude-sonnet-4-5"`), which `litellm/` may stand before. Adapters live in other modules and are imported when the
+first model of their scheme is built: the table below is the one licensed dynamic import. Other packages add schemes with an
+entry point in the group `agentflow.models` (`myscheme = "my.module:MyModel"`), reached by `myscheme://` only: no package that
+is installed can take over a provider's name.
 """
 
 from __future__ import annotations
@@ -99,9 +100,10 @@ def resolve_model(model: str | Model) -> Model:
     if not model.strip():
         raise UsageError("A model name is empty; name one like 'openai/gpt-5' or pass a Model.")
     scheme, separator, rest = model.partition("://")
+    target = _schemes().get(scheme) if separator else None
     if not separator:
         scheme, separator, rest = model.partition("/")
-    target = _schemes().get(scheme) if separator else None
+        target = SCHEMES.get(scheme) if separator else None
     if target is None:
         scheme, rest, target = "litellm", model, SCHEMES["litellm"]
     module, _, attribute = target.partition(":")

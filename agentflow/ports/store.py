@@ -11,12 +11,13 @@ Rules:
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Collection, Iterable, Mapping, Sequence
+from datetime import timedelta
 from types import TracebackType
-from typing import Any, Literal, NamedTuple, Protocol, Self, TypeAlias, cast, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, Self, TypeAlias, cast, get_args, runtime_checkable
 
 from agentflow.codec import SavedSession, fact_key, session_from_dict, session_to_dict
-from agentflow.errors import SessionConflictError, StoreError
+from agentflow.errors import SessionConflictError, StoreError, TranscriptError, UsageError
 from agentflow.facts import (
     CallClosed,
     CallOpened,
@@ -27,7 +28,8 @@ from agentflow.facts import (
     SessionBegan,
     StateKept,
 )
-from agentflow.ids import inner_session_id
+from agentflow.ids import inner_session_id, inside
+from agentflow.transcript import Transcript
 
 __all__ = [
     "Claim",
@@ -37,10 +39,14 @@ __all__ = [
     "SessionStore",
     "Store",
     "conflict",
+    "fenced",
     "imported_facts",
     "inner_sessions",
+    "length_of",
     "no_point",
     "no_session",
+    "prunable",
+    "prune_before",
     "status_after",
     "taken",
     "told_otherwise",
@@ -73,12 +79,24 @@ class SessionInfo(NamedTuple):
 
 
 class Claim(Protocol):
-    """The right to write a session, for the time of one call."""
+    """The right to write a session, for the time of one call.
 
-    @property
-    def version(self) -> int:
-        """The session's version when the right was given."""
-        ...
+    It is kept up until it is released. Where its process is frozen for too long, it passes to another one; what is written
+    under it after that is refused.
+
+    Attributes:
+        session_id: The session.
+        owner: Who holds it: a name of this claim alone.
+        epoch: How often the right had passed to another owner when this one got it.
+        version: The session's version then.
+        lost: Whether it is known that it has passed on.
+    """
+
+    session_id: str
+    owner: str
+    epoch: int
+    version: int
+    lost: bool
 
     def release(self) -> None:
         """Let the next writer in; returns at once, from any thread."""
@@ -105,22 +123,38 @@ class Store(Protocol):
 class SessionStore(Store, Protocol):
     """A store that knows versions, and looks after the sessions that it keeps."""
 
-    def append(self, session_id: str, facts: Sequence[Fact], *, expected: int | None = None) -> Awaitable[None] | None:
+    def append(
+        self,
+        session_id: str,
+        facts: Sequence[Fact],
+        *,
+        expected: int | None = None,
+        claim: Claim | None = None,
+    ) -> Awaitable[None] | None:
         """Add facts, all or none.
 
         Args:
             session_id: The session; the first fact makes it.
             facts: What to add.
             expected: The version that the writer knows; None adds at the end, and leaves out what is there already.
+            claim: The right under which this is written, to this session or to one around it; looked at in the transaction
+                that writes. None: the version alone decides.
 
         Raises:
-            SessionConflictError: The session has another version than expected; nothing was written.
+            SessionConflictError: The session has another version than expected, or the right has passed to somebody else;
+                nothing was written.
             StoreError: They could not be kept.
         """
         ...
 
-    def claim(self, session_id: str) -> Awaitable[Claim] | None:
-        """Wait for the right to write; None where this store lets writers find out when they append."""
+    def claim(self, session_id: str, *, lease: float | None = None) -> Awaitable[Claim] | None:
+        """Wait for the right to write; None where this store lets writers find out when they append.
+
+        Args:
+            session_id: The session; it need not exist yet.
+            lease: For how many seconds the right outlives a process that died, or is frozen. Given, a store that several
+                processes can use hands out a right in any case.
+        """
         ...
 
     async def sessions(self) -> list[SessionInfo]:
@@ -156,6 +190,29 @@ class SessionStore(Store, Protocol):
             Whether it was there.
         """
         ...
+
+    async def prune(
+        self,
+        *,
+        older_than: timedelta,
+        statuses: Collection[SessionStatus] = ("idle",),
+        keep: Collection[str] = (),
+    ) -> list[SessionInfo]:
+        """Delete the sessions that nobody has written to for some time, with all their facts.
+
+        A sub-agent's session stays as long as one around it is unfinished or suspended: that one needs it to go on.
+
+        Args:
+            older_than: How long ago the last fact was written, at least.
+            statuses: Which sessions may go; those that hold an open call stay unless they are named.
+            keep: The ids of sessions that stay in any case, with those inside them.
+
+        Returns:
+            What was deleted.
+        """
+        found = await self.sessions()
+        going = prunable(found, prune_before(older_than, statuses), statuses, keep)
+        return [info for info in going if await self.delete(info.id)]
 
     async def export(self, session_id: str) -> dict[str, Any]:
         """A session as JSON-compatible data.
@@ -198,6 +255,14 @@ def conflict(session_id: str, expected: int, found: int) -> SessionConflictError
     )
 
 
+def fenced(session_id: str, claim: Claim) -> SessionConflictError:
+    """Build the error of a writer whose right has passed to somebody else."""
+    return SessionConflictError(
+        f"Session {session_id!r}: the right to write {claim.session_id!r} (epoch {claim.epoch}) has passed to another process, "
+        "because this one gave no sign of life for longer than its lease. Nothing of this was written; it goes on over there."
+    )
+
+
 def no_session(session_id: str, known: Iterable[str] = ()) -> StoreError:
     """Build the error of a session that is not there."""
     names = ", ".join(repr(name) for name in sorted(known)[:10])
@@ -218,6 +283,41 @@ def no_point(session_id: str, at: int | str, version: int) -> StoreError:
         f"Session {session_id!r} cannot be forked at {at!r}: at= takes a number of facts from 1 to {version}, or the "
         "run_id of one of its calls (reply.run_id)."
     )
+
+
+def prune_before(older_than: timedelta, statuses: Collection[SessionStatus]) -> float:
+    """The time up to which sessions are pruned, in seconds since the epoch.
+
+    Raises:
+        UsageError: It is no length of time, or a status is unknown.
+    """
+    seconds = length_of(older_than)
+    known = get_args(SessionStatus)
+    if isinstance(statuses, str) or not set(statuses) <= set(known):
+        raise UsageError(f"prune(statuses={statuses!r}): it is a tuple of {', '.join(map(repr, known))}.")
+    return time.time() - seconds
+
+
+def length_of(older_than: timedelta) -> float:
+    """How long ago something must have been to be pruned, in seconds.
+
+    Raises:
+        UsageError: It is no length of time.
+    """
+    if not isinstance(older_than, timedelta) or older_than < timedelta(0):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise UsageError(f"prune(older_than={older_than!r}): it is a timedelta, such as timedelta(days=30).")
+    return older_than.total_seconds()
+
+
+def prunable(
+    found: Iterable[SessionInfo], before: float, statuses: Collection[SessionStatus], keep: Collection[str]
+) -> list[SessionInfo]:
+    """Which of a store's sessions can go: none that a session around it needs to go on."""
+    found, keep = tuple(found), set(keep)
+    going = [info for info in found if info.status in statuses and info.updated <= before and info.id not in keep]
+    gone = {info.id for info in going}
+    needed = inside([*keep, *[info.id for info in found if info.status != "idle" and info.id not in gone]])
+    return [info for info in going if not needed(info.id)]
 
 
 def status_after(facts: Sequence[Fact]) -> SessionStatus | None:
@@ -257,7 +357,19 @@ def inner_sessions(data: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def imported_facts(saved: SavedSession) -> tuple[Fact, ...]:
-    """A saved session as facts alone."""
+    """A saved session as facts alone.
+
+    Raises:
+        StoreError: Its messages are no conversation that can go on.
+    """
+    try:
+        waiting = Transcript(saved.messages).open_round
+    except TranscriptError as error:
+        raise StoreError(f"The saved session {saved.id!r} does not fit together: {error}") from error
+    if waiting:
+        raise StoreError(
+            f"The saved session {saved.id!r} begins with open calls: {[use.id for use in waiting]} have no results."
+        )
     facts: tuple[Fact, ...] = saved.facts
     if saved.messages:
         facts = (SessionBegan(saved.messages), *facts)
@@ -304,7 +416,14 @@ class MemoryStore(SessionStore):
     def __init__(self) -> None:
         self._journals: dict[str, _Journal] = {}
 
-    def append(self, session_id: str, facts: Sequence[Fact], *, expected: int | None = None) -> Awaitable[None] | None:
+    def append(
+        self,
+        session_id: str,
+        facts: Sequence[Fact],
+        *,
+        expected: int | None = None,
+        claim: Claim | None = None,
+    ) -> Awaitable[None] | None:
         """Add facts; see `SessionStore.append`."""
         journal = self._journals.get(session_id)
         if expected is None:
@@ -330,7 +449,7 @@ class MemoryStore(SessionStore):
         journal = self._journals.get(session_id)
         return () if journal is None else tuple(journal.facts)
 
-    def claim(self, session_id: str) -> Awaitable[Claim] | None:
+    def claim(self, session_id: str, *, lease: float | None = None) -> Awaitable[Claim] | None:
         """None: writers find out when they append."""
         return None
 

@@ -144,7 +144,10 @@ class Flux(Piping[T_co], metaclass=_FluxType):
         """The last item, as reactivex's observables give it; an empty stream raises."""
         value = yield from self.resolve().__await__()
         if value is EMPTY:
-            raise SequenceContainsNoElementsError
+            raise SequenceContainsNoElementsError(
+                "This Flux gave no item, and awaiting a Flux gives its last one. Read it with `async for`, or await "
+                "flux.to_list(), flux.default_if_empty(...) or flux.last()."
+            )
         return value
 
     # ---- making one

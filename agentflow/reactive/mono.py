@@ -104,7 +104,7 @@ class Mono(Piping[T_co], Coroutine[Any, Any, T_co], metaclass=_MonoType):
 
     def send(self, value: Any, /) -> Any:
         """Advance this task's run; each task that drives the mono has a run of its own."""
-        return self._drive(lambda run: run.send(value))
+        return self._drive(value, None)
 
     def throw(
         self,
@@ -115,7 +115,10 @@ class Mono(Piping[T_co], Coroutine[Any, Any, T_co], metaclass=_MonoType):
     ) -> Any:
         """Raise inside this task's run."""
         error = typ if isinstance(typ, BaseException) else val if isinstance(val, BaseException) else typ()
-        return self._drive(lambda run: run.throw(error if tb is None else error.with_traceback(tb)))
+        try:
+            return self._drive(None, error if tb is None else error.with_traceback(tb))
+        finally:
+            del typ, val, tb, error  # its traceback holds this frame
 
     def close(self) -> None:
         """End this task's run, if there is one."""
@@ -123,16 +126,18 @@ class Mono(Piping[T_co], Coroutine[Any, Any, T_co], metaclass=_MonoType):
         if run is not None:
             run.close()
 
-    def _drive(self, step: Callable[[Coroutine[Any, Any, T_co]], Any]) -> Any:
+    def _drive(self, value: Any, error: BaseException | None) -> Any:
         runs, driver = self._runs(), _driver()
         run = runs.get(driver)
         if run is None:
             run = runs[driver] = _as_coroutine(self)
         try:
-            return step(run)
+            return run.send(value) if error is None else run.throw(error)
         except BaseException:  # StopIteration with the value, or the run's failure: this run is over
             runs.pop(driver, None)
             raise
+        finally:
+            del error
 
     def _runs(self) -> dict[asyncio.Task[Any] | None, Coroutine[Any, Any, T_co]]:
         return vars(self).setdefault("_active_runs", {})
@@ -542,6 +547,25 @@ class CallMono(Mono[T_co], Generic[T_co]):
         """Run to the end from synchronous code; see `Mono.block`."""
         self._used = True
         return super().block(timeout)
+
+    def throw(
+        self,
+        typ: type[BaseException] | BaseException,
+        val: BaseException | object = None,
+        tb: TracebackType | None = None,
+        /,
+    ) -> Any:
+        """Raise inside this task's run; a task that is cancelled before its first step was no mistake."""
+        self._used = True
+        try:
+            return super().throw(typ, val, tb)
+        finally:
+            del typ, val, tb  # its traceback holds this frame
+
+    def close(self) -> None:
+        """End this task's run; closed on purpose is no mistake, as with a coroutine."""
+        self._used = True
+        super().close()
 
     def __del__(self) -> None:
         if not getattr(self, "_used", True):

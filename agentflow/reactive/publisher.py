@@ -14,12 +14,12 @@ import inspect
 import threading
 from abc import abstractmethod
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, Never, TypeVar, cast
 
 from reactivex import Observable, abc
 from reactivex.scheduler.eventloop import AsyncIOScheduler
 
-from agentflow.errors import UsageError
+from agentflow.errors import NotIterableError, UsageError
 from agentflow.reactive.bridge import LoopScheduler, drain, last_value
 from agentflow.reactive.iterators import SingleIterator, close
 from agentflow.reactive.subscription import Pump, Subscription, running_loop
@@ -39,7 +39,9 @@ Source = Observable[T] | Awaitable[T]
 class Publisher(Observable[T_co]):
     """The common base of `Mono` and `Flux`; not made by users."""
 
-    if not TYPE_CHECKING:
+    if TYPE_CHECKING:
+        __iter__: None  # a plain `for` is a mistake that the checker finds
+    else:
 
         def __init__(self) -> None:
             """Leave out Observable's: its lock alone costs four times as much as the rest of a Mono."""
@@ -52,6 +54,10 @@ class Publisher(Observable[T_co]):
             if name == "_subscribe":
                 return None
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+        def __iter__(self) -> Never:
+            # Observable has __getitem__, so without this a plain `for` would ask it for [0], [1], ... without an end.
+            raise NotIterableError(type(self).__name__)
 
     @abstractmethod
     def open(self) -> AsyncIterator[T_co]:

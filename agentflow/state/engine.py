@@ -1,20 +1,25 @@
 """A database's connection: the URL checked, the tables brought up to date, one transaction at a time.
 
 SQLite runs in WAL mode, so that readers and a writer do not wait for each other, and a writing transaction takes its lock
-at once (`BEGIN IMMEDIATE`), so that it never fails half way for want of it.
+at once (`BEGIN IMMEDIATE`), so that it never fails half way for want of it. That mode needs two files beside the database:
+where none can be made, a database that nobody writes to is opened as one that does not change.
 """
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from contextlib import AbstractContextManager
 from typing import Any
+from urllib.parse import quote
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
-from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+from sqlalchemy import URL, Connection, Engine, create_engine, event
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.pool import NullPool
 
 from agentflow.errors import StoreError
-from agentflow.state.faults import explain
+from agentflow.shown import without_password
+from agentflow.state.faults import database_url, explain, shown_url
 from agentflow.state.migrations import SCHEMA_VERSION, migrate, schema_version
 
 __all__ = ["Database"]
@@ -38,9 +43,10 @@ class Database:
 
     def __init__(self, url: str, timeout: float, power_safe: bool) -> None:
         self._url = _checked(url)
-        self.shown = self._url.render_as_string(hide_password=True)
+        self.shown = shown_url(self._url)
         self._timeout = timeout
         self._power_safe = power_safe
+        self._unchanging = False
         self._engine = self._make()
         self._ready = False
 
@@ -55,7 +61,11 @@ class Database:
                 f"The driver of {self.shown} is not installed ({error}): pip install 'agentflow[postgres]'."
             ) from error
         except (SQLAlchemyError, ValueError, TypeError) as error:
-            raise StoreError(f"{self.shown} cannot be used as a store: {error}. Legal are {_LEGAL}.") from error
+            said = without_password(str(error))
+            raise StoreError(f"{self.shown} cannot be used as a store: {said}. Legal are {_LEGAL}.") from error
+        return self._listening(engine)
+
+    def _listening(self, engine: Engine) -> Engine:
         if engine.dialect.name == "sqlite":
             event.listen(engine, "connect", self._set_up_sqlite)
             event.listen(engine, "begin", _begin_sqlite)
@@ -68,7 +78,10 @@ class Database:
             options["connect_timeout"] = max(2, round(self._timeout))
         if "options" not in self._url.query:
             commit = "" if self._power_safe else " -c synchronous_commit=off"
-            options["options"] = f"-c lock_timeout={int(self._timeout * 1000)}{commit}"
+            waits = int(
+                self._timeout * 1000
+            )  # a process that is frozen in the midst of a transaction keeps no lock for longer
+            options["options"] = f"-c lock_timeout={waits} -c idle_in_transaction_session_timeout={waits}{commit}"
         return options
 
     def _set_up_sqlite(self, connection: sqlite3.Connection, _record: object) -> None:
@@ -96,8 +109,38 @@ class Database:
                 with self._writing.begin() as connection:
                     migrate(connection)
         except SQLAlchemyError as error:
+            if self._open_unchanging():
+                self._prepare()
+                return
             raise explain(error, self.shown, "Opening the database") from error
         self._ready = True
+
+    def _open_unchanging(self) -> bool:
+        """Open a SQLite file, in a folder where nothing can be made, for reading; whether that could help.
+
+        Each transaction opens it anew, and SQLite refuses it when a writer has come: then there is a file beside it.
+        """
+        path = self._url.database
+        if (
+            self._unchanging
+            or self._url.get_backend_name() != "sqlite"
+            or self._url.query
+            or not path
+            or not os.path.isfile(path)
+        ):
+            return False
+        if os.access(path, os.W_OK) or os.access(os.path.dirname(os.path.abspath(path)), os.W_OK):
+            return False
+        name = f"file:{quote(os.path.abspath(path))}?mode=ro"
+
+        def connect() -> sqlite3.Connection:
+            alone = not any(os.path.exists(path + end) for end in ("-wal", "-journal"))
+            return sqlite3.connect(f"{name}&immutable=1" if alone else name, uri=True)
+
+        self._engine.dispose()
+        self._unchanging = True
+        self._engine = self._listening(create_engine(self._url, creator=connect, poolclass=NullPool))
+        return True
 
     def dispose(self) -> None:
         """Close the connections."""
@@ -110,15 +153,11 @@ class Database:
 
 
 def _checked(url: str) -> URL:
-    try:
-        parsed = make_url(url)
-    except (ArgumentError, ValueError) as error:
-        raise StoreError(f"{url!r} is no database URL. Legal are {_LEGAL}.") from error
+    parsed = database_url(url, _LEGAL)
     driver = _DRIVERS.get(parsed.drivername, parsed.drivername)
     if driver not in _DRIVERS.values():
         raise StoreError(
-            f"SqlStore does not know the database {parsed.drivername!r} of "
-            f"{parsed.render_as_string(hide_password=True)!r}. Legal are {_LEGAL}."
+            f"SqlStore does not know the database {parsed.drivername!r} of {shown_url(parsed)!r}. Legal are {_LEGAL}."
         )
     return parsed.set(drivername=driver)
 

@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, func, insert, literal, select, update
+from sqlalchemy import Connection, delete, func, insert, literal, select, update
 
 from agentflow.codec import fact_from_json, fact_key, fact_kind, fact_to_json
 from agentflow.errors import StoreError, UsageError
 from agentflow.facts import CallClosed, Fact
-from agentflow.ports.store import SessionStatus, conflict, no_point, no_session, taken, told_otherwise
+from agentflow.ports.store import (
+    SessionInfo,
+    SessionStatus,
+    conflict,
+    no_point,
+    no_session,
+    prunable,
+    taken,
+    told_otherwise,
+)
+from agentflow.state.leases import forget_leases, held_leases
 from agentflow.state.schema import FACTS, SESSIONS
 
 __all__ = [
@@ -24,10 +34,13 @@ __all__ = [
     "check_id",
     "cure",
     "fork_session",
+    "list_sessions",
+    "prune_sessions",
     "record_of",
 ]
 
 LONGEST_ID = 255
+_BATCH = 500  # SQLite took 999 values in a statement, before 3.32
 _TELLING = ("call_opened", "call_resumed", "round_closed", "round_suspended", "call_closed")
 """The kinds of facts that say what status a session is in."""
 
@@ -138,6 +151,29 @@ def check_delivered(connection: Connection, session_id: str, records: Sequence[R
         query = select(FACTS.c.natural_key).where((FACTS.c.session_id == session_id) & FACTS.c.natural_key.in_(keys))
         raise told_otherwise(session_id, connection.execute(query).scalar() or "")
     raise conflict(session_id, expected, found)
+
+
+def list_sessions(connection: Connection) -> list[SessionInfo]:
+    """All sessions, the last used first."""
+    columns = [SESSIONS.c.id, SESSIONS.c.version, SESSIONS.c.updated, SESSIONS.c.status]
+    query = select(*columns).order_by(SESSIONS.c.updated.desc(), SESSIONS.c.id)
+    return [SessionInfo(*row) for row in connection.execute(query)]
+
+
+def prune_sessions(
+    connection: Connection, before: float, statuses: Collection[SessionStatus], keep: Collection[str]
+) -> list[SessionInfo]:
+    """Delete what nobody has written to since a time, and nobody holds."""
+    held = held_leases(connection)
+    going = [info for info in prunable(list_sessions(connection), before, statuses, keep) if info.id not in held]
+    gone: set[str] = set()
+    for n in range(0, len(going), _BATCH):
+        ids = [info.id for info in going[n : n + _BATCH]]
+        # Asked again: on PostgreSQL somebody may have written meanwhile.
+        still = SESSIONS.c.id.in_(ids) & SESSIONS.c.status.in_(list(statuses)) & (SESSIONS.c.updated <= before)
+        gone.update(connection.execute(delete(SESSIONS).where(still).returning(SESSIONS.c.id)).scalars())
+        forget_leases(connection, ids)
+    return [info for info in going if info.id in gone]
 
 
 def fork_session(connection: Connection, session_id: str, new_id: str, at: int | str | None) -> None:

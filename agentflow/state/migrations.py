@@ -51,7 +51,12 @@ def _leases(connection: Connection) -> None:
     )
 
 
-MIGRATIONS: tuple[Callable[[Connection], None], ...] = (_journal, _leases)
+def _epochs(connection: Connection) -> None:
+    """How often a lease has passed to another owner."""
+    connection.execute(text("ALTER TABLE agentflow_leases ADD COLUMN epoch BIGINT NOT NULL DEFAULT 0"))
+
+
+MIGRATIONS: tuple[Callable[[Connection], None], ...] = (_journal, _leases, _epochs)
 """The steps; the first one leads to version 1."""
 
 SCHEMA_VERSION = len(MIGRATIONS)

@@ -34,5 +34,6 @@ LEASES = Table(
     _tables,
     Column("session_id", Text, primary_key=True),
     Column("owner", Text, nullable=False),
-    Column("expires", Float, nullable=False),  # by the database's clock
+    Column("expires", Float, nullable=False),  # by the database's clock; 0: given back
+    Column("epoch", BigInteger, nullable=False),  # how often it has passed to another owner
 )

@@ -3,8 +3,8 @@
 Rules:
 
 1. One row per fact, one transaction per append: a fact is stored whole or not at all.
-2. Versions are the law: an append that knows another version than the database writes nothing. Leases
-   (`on_conflict="wait"`) only spare writers the conflict.
+2. Versions are the law: an append that knows another version than the database writes nothing. A lease (`on_conflict="wait"`,
+   durable runs) spares writers the conflict; what is written under one that has passed to somebody else is refused too.
 3. One thread does the work, in the order in which it was asked for; the event loop never waits for a disk.
 4. Whatever a database says becomes a `StoreError` that says what to do; what is stored stays readable.
 """
@@ -14,7 +14,8 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from datetime import timedelta
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, cast
 
@@ -29,10 +30,13 @@ from agentflow.ids import inner_session_id, new_id
 from agentflow.ports.store import (
     Claim,
     SessionInfo,
+    SessionStatus,
     SessionStore,
+    fenced,
     imported_facts,
     inner_sessions,
     no_session,
+    prune_before,
     status_after,
     taken,
     waiting_inside,
@@ -47,9 +51,11 @@ from agentflow.state.journal import (
     check_id,
     cure,
     fork_session,
+    list_sessions,
+    prune_sessions,
     record_of,
 )
-from agentflow.state.leases import drop_lease, renew_leases, take_lease
+from agentflow.state.leases import drop_lease, forget_leases, holds_lease, renew_lease, take_lease
 from agentflow.state.schema import FACTS, LEASES, SESSIONS
 from agentflow.state.worker import Queued, Worker
 
@@ -61,20 +67,19 @@ T = TypeVar("T")
 class _Lease(Claim):
     """A lease that is renewed until it is given back."""
 
-    __slots__ = ("_give_back", "_version")
+    __slots__ = ("epoch", "give_back", "lost", "owner", "seconds", "session_id", "version")
 
-    def __init__(self, version: int, give_back: Callable[[], object]) -> None:
-        self._version = version
-        self._give_back = give_back
-
-    @property
-    def version(self) -> int:
-        """The session's version when the lease was taken."""
-        return self._version
+    def __init__(self, session_id: str, seconds: float, give_back: Callable[[_Lease], object]) -> None:
+        self.session_id = session_id
+        self.owner = new_id("lease_")
+        self.seconds = seconds
+        self.give_back = give_back
+        self.epoch = self.version = 0
+        self.lost = False
 
     def release(self) -> None:
         """Let the next writer in."""
-        self._give_back()
+        self.give_back(self)
 
 
 class SqlStore(SessionStore):
@@ -116,7 +121,7 @@ class SqlStore(SessionStore):
         self._database = Database(url, timeout, power_safe)
         self._on_conflict = on_conflict
         self._lease_seconds = lease_seconds
-        self._leases: dict[str, str] = {}  # session → owner; touched by the worker's thread only
+        self._leases: dict[str, _Lease] = {}  # by owner; touched by the worker's thread only
         self._worker: Worker | None = None
         self._pid = 0
         self._starting = threading.Lock()
@@ -129,13 +134,23 @@ class SqlStore(SessionStore):
 
     # ---- the journal
 
-    def append(self, session_id: str, facts: Sequence[Fact], *, expected: int | None = None) -> Awaitable[None]:
+    def append(
+        self,
+        session_id: str,
+        facts: Sequence[Fact],
+        *,
+        expected: int | None = None,
+        claim: Claim | None = None,
+    ) -> Awaitable[None]:
         """Add facts, all or none; see `SessionStore.append`."""
         check_id(session_id)
         records = [record_of(fact) for fact in facts]
         status = status_after(facts)
 
         def write(connection: Connection) -> None:
+            if claim is not None and not holds_lease(connection, claim.session_id, claim.owner, claim.epoch):
+                claim.lost = True
+                raise fenced(session_id, claim)
             if expected is None:
                 append_news(connection, session_id, records, status)
             else:
@@ -183,11 +198,7 @@ class SqlStore(SessionStore):
 
     async def sessions(self) -> list[SessionInfo]:
         """All sessions, the last used first."""
-        query = select(SESSIONS.c.id, SESSIONS.c.version, SESSIONS.c.updated, SESSIONS.c.status).order_by(
-            SESSIONS.c.updated.desc(), SESSIONS.c.id
-        )
-        rows = await self._do(lambda connection: connection.execute(query).all(), "Listing the sessions", write=False)
-        return [SessionInfo(*row) for row in rows]
+        return await self._do(list_sessions, "Listing the sessions", write=False)
 
     async def fork(self, session_id: str, new_id: str, at: int | str | None = None) -> None:
         """Copy a session up to a point; see `SessionStore.fork`."""
@@ -222,9 +233,28 @@ class SqlStore(SessionStore):
             Whether it was there.
         """
         check_id(session_id)
-        query = delete(SESSIONS).where(SESSIONS.c.id == session_id)
-        done = await self._do(lambda connection: connection.execute(query).rowcount, f"Deleting session {session_id!r}")
-        return done > 0
+
+        def gone(connection: Connection) -> bool:
+            forget_leases(connection, [session_id])
+            return connection.execute(delete(SESSIONS).where(SESSIONS.c.id == session_id)).rowcount > 0
+
+        return await self._do(gone, f"Deleting session {session_id!r}")
+
+    async def prune(
+        self,
+        *,
+        older_than: timedelta,
+        statuses: Collection[SessionStatus] = ("idle",),
+        keep: Collection[str] = (),
+    ) -> list[SessionInfo]:
+        """Delete the sessions that nobody has written to for some time; see `SessionStore.prune`.
+
+        One whose lease somebody holds (`on_conflict="wait"`) stays. A database's file does not shrink; its room is used again.
+        """
+        before = prune_before(older_than, statuses)
+        return await self._do(
+            lambda connection: prune_sessions(connection, before, statuses, keep), "Pruning the sessions"
+        )
 
     async def export(self, session_id: str) -> dict[str, Any]:
         """A session as JSON-compatible data."""
@@ -261,23 +291,37 @@ class SqlStore(SessionStore):
 
     # ---- leases
 
-    def claim(self, session_id: str) -> Awaitable[Claim] | None:
-        """Wait for the session's lease (`on_conflict="wait"`), in no set order; None with `"fail"`."""
-        return self._claimed(session_id) if self._on_conflict == "wait" else None
+    def claim(self, session_id: str, *, lease: float | None = None) -> Awaitable[Claim] | None:
+        """Wait for the session's lease (`on_conflict="wait"`, or `lease=`), in no set order; else None."""
+        if lease is None and self._on_conflict == "fail":
+            return None
+        return self._claimed(_Lease(session_id, self._lease_seconds if lease is None else lease, self._give_back))
 
-    async def _claimed(self, session_id: str) -> Claim:
-        owner = new_id("lease_")
+    async def _claimed(self, lease: _Lease) -> Claim:
+        def take(connection: Connection) -> bool:
+            epoch = take_lease(connection, lease.session_id, lease.owner, lease.seconds)
+            if epoch is None:
+                return False
+            version = connection.execute(select(SESSIONS.c.version).where(SESSIONS.c.id == lease.session_id)).scalar()
+            lease.epoch, lease.version = epoch, version or 0
+            return True
+
+        def work() -> bool:
+            taken = self._transact(take, f"Taking the lease of session {lease.session_id!r}")
+            if taken:
+                self._leases[lease.owner] = lease
+            return taken
+
+        check_id(lease.session_id)
         pause = 0.01
         try:
-            while True:
-                version = await self._lease(session_id, owner, self._lease_seconds, keep=True)
-                if version is not None:
-                    return _Lease(version, lambda: self._release(session_id, owner))
+            while not await self._ask(work):
                 await asyncio.sleep(pause)
                 pause = min(pause * 1.5, 0.25)
         except BaseException:
-            self._release(session_id, owner)
+            lease.release()
             raise
+        return lease
 
     async def lease(self, session_id: str, owner: str, seconds: float) -> bool:
         """Take a session's lease, or renew one's own; it is not renewed by itself.
@@ -290,20 +334,12 @@ class SqlStore(SessionStore):
         Returns:
             Whether it is held now; False: somebody else holds it.
         """
-        return await self._lease(session_id, owner, seconds, keep=False) is not None
-
-    def _lease(self, session_id: str, owner: str, seconds: float, *, keep: bool) -> Queued[int | None]:
         check_id(session_id)
-
-        def take(connection: Connection) -> int | None:
-            if not take_lease(connection, session_id, owner, seconds):
-                return None
-            if keep:
-                self._leases[session_id] = owner
-            found = connection.execute(select(SESSIONS.c.version).where(SESSIONS.c.id == session_id)).scalar()
-            return found or 0
-
-        return self._ask(lambda: self._transact(take, f"Taking the lease of session {session_id!r}"))
+        epoch = await self._do(
+            lambda connection: take_lease(connection, session_id, owner, seconds),
+            f"Taking the lease of session {session_id!r}",
+        )
+        return epoch is not None
 
     async def release(self, session_id: str, owner: str) -> bool:
         """Give a lease back.
@@ -314,30 +350,38 @@ class SqlStore(SessionStore):
         return await self._release(session_id, owner)
 
     def _release(self, session_id: str, owner: str) -> Queued[bool]:
-        def drop(connection: Connection) -> bool:
-            return drop_lease(connection, session_id, owner)
-
         def work() -> bool:
-            if self._leases.get(session_id) == owner:
-                del self._leases[session_id]
-            return self._transact(drop, f"Giving back the lease of session {session_id!r}")
+            self._leases.pop(owner, None)
+            return self._transact(
+                lambda connection: drop_lease(connection, session_id, owner),
+                f"Giving back the lease of session {session_id!r}",
+            )
 
         return self._ask(work)
 
+    def _give_back(self, lease: _Lease) -> None:
+        self._release(lease.session_id, lease.owner)
+
+    def _until_renewal(self) -> float | None:
+        """How often leases have to be renewed; None: none is held."""
+        return min([lease.seconds for lease in self._leases.values()]) / 3 if self._leases else None
+
     def _renew(self) -> None:
         """Keep what is held (called by the worker between pieces of work)."""
-        if not self._leases:
-            return
+        held = list(self._leases.values())
+
+        def renew(connection: Connection) -> list[_Lease]:
+            return [one for one in held if not renew_lease(connection, one.session_id, one.owner, one.seconds)]
+
         try:
-            lost = self._transact(
-                lambda connection: renew_leases(connection, self._leases, self._lease_seconds), "Renewing leases"
-            )
+            lost = self._transact(renew, "Renewing leases")
         except (StoreError, SQLAlchemyError) as error:
             logger.warning("leases could not be renewed; if this lasts, other processes may take over: {}", error)
             return
-        for session_id in lost:
-            del self._leases[session_id]
-            logger.warning("the lease of session {!r} was lost: this process did not renew it in time", session_id)
+        for lease in lost:
+            lease.lost = True
+            del self._leases[lease.owner]
+            logger.warning("the lease of session {!r} was lost: it was not renewed in time", lease.session_id)
 
     # ---- how work is done
 
@@ -349,8 +393,7 @@ class SqlStore(SessionStore):
                 if self._worker is not None:
                     self._database.forget()
                     self._leases = {}
-                every = self._lease_seconds / 3 if self._on_conflict == "wait" else None
-                self._worker = Worker(f"agentflow store {self.url}", self._renew, every)
+                self._worker = Worker(f"agentflow store {self.url}", self._renew, self._until_renewal)
                 self._pid = os.getpid()
             return self._worker.ask(work)
 
@@ -395,9 +438,8 @@ class SqlStore(SessionStore):
     def _finish(self) -> None:
         try:
             if self._leases:
-                owners = list(self._leases.values())
-                gone = delete(LEASES).where(LEASES.c.owner.in_(owners))
-                self._transact(lambda connection: connection.execute(gone), "Giving back leases")
+                given = update(LEASES).where(LEASES.c.owner.in_(list(self._leases))).values(expires=0)
+                self._transact(lambda connection: connection.execute(given), "Giving back leases")
         finally:
             self._database.dispose()
 

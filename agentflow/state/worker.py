@@ -56,11 +56,11 @@ class Worker:
 
     Args:
         name: The thread's name.
-        idle: Called every `every` seconds, between two pieces of work.
-        every: How often; None: never.
+        idle: Called every `every()` seconds, between two pieces of work.
+        every: How often, as of now; None: never.
     """
 
-    def __init__(self, name: str, idle: Callable[[], None], every: float | None) -> None:
+    def __init__(self, name: str, idle: Callable[[], None], every: Callable[[], float | None]) -> None:
         self._queue: SimpleQueue[tuple[Callable[[], Any], Queued[Any]] | None] = SimpleQueue()
         self._idle = idle
         self._every = every
@@ -74,12 +74,16 @@ class Worker:
         return queued
 
     def _loop(self) -> None:
-        every = self._every
-        due = None if every is None else time.monotonic() + every
+        last = 0.0
+        due: float | None = None
         while True:
-            if every is not None and due is not None and time.monotonic() >= due:
+            every = self._every()
+            if every is None or due is None:
+                last = time.monotonic()
+            elif time.monotonic() >= due:
                 self._idle()
-                due = time.monotonic() + every
+                last = time.monotonic()
+            due = None if every is None else last + every
             try:
                 asked = self._queue.get(timeout=None if due is None else max(0.0, due - time.monotonic()))
             except Empty:

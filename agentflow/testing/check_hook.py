@@ -25,14 +25,14 @@ from loguru import logger
 
 from agentflow.errors import UsageError
 from agentflow.events import CallEnded, Error
+from agentflow.hooks.checks import check
 from agentflow.hooks.functions import FunctionHook
 from agentflow.hooks.hook import Hook
-from agentflow.hooks.options import check_options
 from agentflow.hooks.recording import ChangeListener, HookCall
 from agentflow.testing.hook_checks.judging import comes_of_cancellation, event_of, hook_of, kind_of, shown
 from agentflow.testing.hook_checks.neighbours import neighbours
 from agentflow.testing.hook_checks.playing import PATHS, Path, Played, play
-from agentflow.testing.hook_checks.probes import After, Before, Canceller, Offered, Witness
+from agentflow.testing.hook_checks.probes import After, Before, Canceller, Offered, Saves, Witness
 from agentflow.testing.hook_checks.report import Finding, FindingKind, Findings, HookFindingsError, HookReport
 from agentflow.testing.hook_checks.running import Ran, run_watched
 from agentflow.testing.hook_checks.scenes import SCENES, Planted, Scene, Stage
@@ -43,7 +43,7 @@ __all__ = ["Finding", "FindingKind", "HookFindingsError", "HookReport", "check_h
 T = TypeVar("T")
 _LOOP = "agentflow.loop.run"
 _TOGETHER = ("tools", "an answer", "a long conversation", "a model that stumbles", "odd replies")
-_PROBES = frozenset(kind.__name__ for kind in (After, Before, Canceller, Offered, Witness))
+_PROBES = frozenset(kind.__name__ for kind in (After, Before, Canceller, Offered, Saves, Witness))
 _CUT = ("tools", "a long conversation")
 
 
@@ -68,7 +68,7 @@ def check_hook(
         orders: How many random orders with other hooks are tried.
         cuts: At how many points of each scene a run is cancelled.
         seed: For the random choices.
-        patience: Seconds of real time without any progress after which a run counts as hanging.
+        patience: Seconds that a run's thread may stand idle in real time, without any progress, before it counts as hanging.
 
     Returns:
         The report; `report.assert_clean()` fails with it as the text.
@@ -105,7 +105,7 @@ async def check_hook_async(hook: Hook | type[Hook] | Callable[[], Hook], **optio
         options: As in `check_hook`.
 
     Example:
-        >>> report = await check_hook_async(Hook, runs=5, orders=2, cuts=4)
+        >>> report = await check_hook_async(RetryEmptyAnswers, runs=5, orders=2, cuts=4)
         >>> report.clean
         True
     """
@@ -173,7 +173,7 @@ class _Check:
     ) -> None:
         self.make = _maker(hook)
         first = self.make()
-        check_options(first)
+        check(first)
         self.name = first.name
         self.deps = deps
         self.by_design = raises
@@ -233,7 +233,7 @@ class _Check:
 
     def _probe(self, where: str, scene: Scene, path: Path, hook: Hook) -> None:
         witness, before, after = Witness(), Before(hook, self._failed_on_turn), After(self._edited)
-        probes = (hook, witness, before, Offered(after), after, _Errors(self._failed))
+        probes = (hook, witness, before, Offered(after), after, Saves(self._unsavable), _Errors(self._failed))
         stage = Stage(scene, 1, probes, repaired=after.repaired)
         ran = self._run(where, lambda: self._play(scene, 1, path, probes, stage))
         outcome = ran.value.outcomes[-1] if ran.value is not None else ""
@@ -430,6 +430,9 @@ class _Check:
 
     def _edited(self, event: str, what: str, evidence: str) -> None:
         self.findings.add("history", what, event, f"{evidence} (in {self.where!r})".strip())
+
+    def _unsavable(self, what: str, evidence: str) -> None:
+        self.findings.add("unsavable_state", what, evidence=f"{evidence} (in {self.where!r})")
 
     def _varies(self, name: str) -> None:
         self._note(f"it answers differently each time: its {name} cannot be compared")

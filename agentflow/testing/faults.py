@@ -24,8 +24,9 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from functools import partial
 from typing import Any, Literal, TypeVar, cast
 
@@ -34,7 +35,7 @@ from agentflow.errors import ModelError, StoreError, UsageError
 from agentflow.facts import Fact
 from agentflow.ports.clock import SystemClock
 from agentflow.ports.model import Model, ModelRequest
-from agentflow.ports.store import Claim, SessionInfo, SessionStore
+from agentflow.ports.store import Claim, SessionInfo, SessionStatus, SessionStore
 from agentflow.specs import Clock
 from agentflow.tools.tool import Tool
 
@@ -70,17 +71,19 @@ class StoreWrapper(SessionStore):
     def __init__(self, store: SessionStore) -> None:
         self.inner = store
 
-    def append(self, session_id: str, facts: Sequence[Fact], *, expected: int | None = None) -> Awaitable[None] | None:
+    def append(
+        self, session_id: str, facts: Sequence[Fact], *, expected: int | None = None, claim: Claim | None = None
+    ) -> Awaitable[None] | None:
         """See `SessionStore`."""
-        return self.inner.append(session_id, facts, expected=expected)
+        return self.inner.append(session_id, facts, expected=expected, claim=claim)
 
     def load(self, session_id: str) -> Awaitable[Sequence[Fact]] | Sequence[Fact]:
         """See `SessionStore`."""
         return self.inner.load(session_id)
 
-    def claim(self, session_id: str) -> Awaitable[Claim] | None:
+    def claim(self, session_id: str, *, lease: float | None = None) -> Awaitable[Claim] | None:
         """See `SessionStore`."""
-        return self.inner.claim(session_id)
+        return self.inner.claim(session_id, lease=lease)
 
     async def sessions(self) -> list[SessionInfo]:
         """See `SessionStore`."""
@@ -97,6 +100,16 @@ class StoreWrapper(SessionStore):
     async def delete(self, session_id: str) -> bool:
         """See `SessionStore`."""
         return await self.inner.delete(session_id)
+
+    async def prune(
+        self,
+        *,
+        older_than: timedelta,
+        statuses: Collection[SessionStatus] = ("idle",),
+        keep: Collection[str] = (),
+    ) -> list[SessionInfo]:
+        """See `SessionStore`."""
+        return await self.inner.prune(older_than=older_than, statuses=statuses, keep=keep)
 
     async def export(self, session_id: str) -> dict[str, Any]:
         """See `SessionStore`."""
@@ -201,10 +214,12 @@ class _DyingStore(StoreWrapper):
         super().__init__(store)
         self._crash = crash
 
-    def append(self, session_id: str, facts: Sequence[Fact], *, expected: int | None = None) -> Awaitable[None] | None:
+    def append(
+        self, session_id: str, facts: Sequence[Fact], *, expected: int | None = None, claim: Claim | None = None
+    ) -> Awaitable[None] | None:
         what = ", ".join(type(fact).__name__ for fact in facts)
         self._crash.point(f"before commit {what}")
-        kept = self.inner.append(session_id, facts, expected=expected)
+        kept = self.inner.append(session_id, facts, expected=expected, claim=claim)
         if kept is not None:
             return self._committed(kept, what)
         self._crash.point(f"after commit {what}")
@@ -245,11 +260,13 @@ class _FailingStore(StoreWrapper):
         self._written = written
         self._appends = 0
 
-    def append(self, session_id: str, facts: Sequence[Fact], *, expected: int | None = None) -> Awaitable[None] | None:
+    def append(
+        self, session_id: str, facts: Sequence[Fact], *, expected: int | None = None, claim: Claim | None = None
+    ) -> Awaitable[None] | None:
         self._appends += 1
         if self._appends < self._first or (self._last is not None and self._appends > self._last):
-            return self.inner.append(session_id, facts, expected=expected)
-        kept = self.inner.append(session_id, facts, expected=expected) if self._written else None
+            return self.inner.append(session_id, facts, expected=expected, claim=claim)
+        kept = self.inner.append(session_id, facts, expected=expected, claim=claim) if self._written else None
         return self._failed(kept)
 
     async def _failed(self, kept: Awaitable[None] | None) -> None:
@@ -293,8 +310,12 @@ class _SlowStore(StoreWrapper):
         self._seconds = seconds
         self._clock = clock
 
-    def append(self, session_id: str, facts: Sequence[Fact], *, expected: int | None = None) -> Awaitable[None]:
-        kept = self.inner.append(session_id, facts, expected=expected)  # in the order in which it was asked for
+    def append(
+        self, session_id: str, facts: Sequence[Fact], *, expected: int | None = None, claim: Claim | None = None
+    ) -> Awaitable[None]:
+        kept = self.inner.append(
+            session_id, facts, expected=expected, claim=claim
+        )  # in the order in which it was asked for
         return self._late(kept)
 
     async def _late(self, kept: Awaitable[None] | None) -> None:
@@ -319,9 +340,11 @@ def slow(store: SessionStore, seconds: float, *, clock: Clock | None = None) -> 
 
 
 class _TwiceStore(StoreWrapper):
-    def append(self, session_id: str, facts: Sequence[Fact], *, expected: int | None = None) -> Awaitable[None] | None:
-        kept = self.inner.append(session_id, facts, expected=expected)
-        again = self.inner.append(session_id, facts, expected=expected)
+    def append(
+        self, session_id: str, facts: Sequence[Fact], *, expected: int | None = None, claim: Claim | None = None
+    ) -> Awaitable[None] | None:
+        kept = self.inner.append(session_id, facts, expected=expected, claim=claim)
+        again = self.inner.append(session_id, facts, expected=expected, claim=claim)
         return kept if again is None else self._both(kept, again)
 
     async def _both(self, kept: Awaitable[None] | None, again: Awaitable[None]) -> None:
@@ -381,15 +404,17 @@ class _MeetingStore(StoreWrapper):
         self._meeting = meeting
         self._arrived = False
 
-    def append(self, session_id: str, facts: Sequence[Fact], *, expected: int | None = None) -> Awaitable[None] | None:
+    def append(
+        self, session_id: str, facts: Sequence[Fact], *, expected: int | None = None, claim: Claim | None = None
+    ) -> Awaitable[None] | None:
         if self._arrived:
-            return self.inner.append(session_id, facts, expected=expected)
+            return self.inner.append(session_id, facts, expected=expected, claim=claim)
         self._arrived = True
-        return self._first(session_id, facts, expected)
+        return self._first(session_id, facts, expected, claim)
 
-    async def _first(self, session_id: str, facts: Sequence[Fact], expected: int | None) -> None:
+    async def _first(self, session_id: str, facts: Sequence[Fact], expected: int | None, claim: Claim | None) -> None:
         await self._meeting.arrive()
-        kept = self.inner.append(session_id, facts, expected=expected)
+        kept = self.inner.append(session_id, facts, expected=expected, claim=claim)
         if kept is not None:
             await kept
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequen
 from typing import Any, TypeAlias, cast
 
 from agentflow.chunks import ModelChunk, ToolUseDelta
-from agentflow.errors import ScriptError
+from agentflow.errors import ScriptError, UsageError
 from agentflow.messages import Msg, ToolUseBlock
 from agentflow.ports.model import ModelRequest
 
@@ -45,6 +45,23 @@ class ScriptedModel:
         self._lines: list[Line] = [] if callable(script) else list(script)
         self._next = 0
         self.open_streams = 0
+
+    def add(self, *lines: Line) -> None:
+        """Add replies to the end of the script, in the midst of a test too.
+
+        Raises:
+            UsageError: A function answers every request, so there is no end.
+
+        Example:
+            >>> model = ScriptedModel(["One."])
+            >>> model.add(ToolUseBlock("t1", "add", {"a": 1, "b": 2}), "It is 3.")
+        """
+        if self._brain is not None:
+            raise UsageError(
+                f"The model {self.name!r} is answered for by a function, which every request goes to; a script that can be "
+                "added to is a list: ScriptedModel([...])."
+            )
+        self._lines.extend(lines)
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[ModelChunk]:
         """Say the next line.

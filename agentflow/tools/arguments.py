@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from pydantic import ValidationError
-from pydantic_core import from_json, to_json
+from pydantic_core import ValidationError, from_json, to_json
+
+from agentflow.finite import NotFiniteError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -57,6 +58,8 @@ def explain(tool: str, raw: str, error: ValueError, arguments: Sequence[tuple[st
     if isinstance(error, ArgumentsMismatchError):
         about_keys = any(text in (IS_MISSING, IS_UNKNOWN) for texts in error.problems.values() for text in texts)
         return _told(start, error.problems, expected if about_keys else None)
+    if isinstance(error, NotFiniteError):
+        return f"{start} are not valid JSON ({error}). {expected}"
     if not isinstance(error, ValidationError):
         return f"{start} cannot be read ({error}). {expected}"
     details = error.errors(include_url=False)

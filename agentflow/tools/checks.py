@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from agentflow.errors import UsageError
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from types import FunctionType
 
     from agentflow.specs import Lane
+from agentflow.specs import is_seconds
 
 __all__ = [
     "OPTIONS",
@@ -24,6 +25,7 @@ __all__ = [
     "check_signature",
     "checked_name",
     "checked_type",
+    "strictest",
 ]
 
 OPTIONS: Final = (
@@ -43,6 +45,15 @@ OPTIONS: Final = (
 
 _NAME: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_-]{0,63}")
 _VARIADIC: Final = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
+
+
+class HasLane(Protocol):
+    """A tool."""
+
+    @property
+    def lane(self) -> Lane:
+        """How a round schedules it."""
+        ...
 
 
 class ToolType(StrEnum):
@@ -69,6 +80,14 @@ _LANES: Final[Mapping[ToolType, Lane]] = {
     ToolType.REASONING: "read",
     ToolType.MEMORY_READ: "read",
 }
+
+
+def strictest(tools: Iterable[HasLane]) -> ToolType:
+    """The type of what may use all of these tools: research only where all of them are."""
+    lanes = {tool.lane for tool in tools}
+    if "write" in lanes:
+        return ToolType.WRITE
+    return ToolType.READ if "read" in lanes else ToolType.RESEARCH
 
 
 def checked_name(name: str | None, function: object) -> str:
@@ -115,7 +134,7 @@ def check_kind(name: str, function: Callable[..., Any], in_thread: bool, flags: 
 
 
 def check_limits(name: str, timeout: float | None, retries: int) -> None:
-    if timeout is not None and not timeout > 0:
+    if timeout is not None and not is_seconds(timeout):
         raise UsageError(f"Tool {name!r} has timeout={timeout!r}; legal are seconds above 0, or None for no limit.")
     if retries != 0 and (type(retries) is not int or retries < 0):
         raise UsageError(

@@ -8,18 +8,20 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from functools import lru_cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from pydantic import PydanticUserError, TypeAdapter
+from pydantic.errors import PydanticUserError
 from pydantic_core import from_json, to_json
 
-from agentflow.errors import ToolArgumentError
+from agentflow.errors import Aside, ToolArgumentError
 from agentflow.messages import DataBlock, Msg, TextBlock, ToolResultBlock
+from agentflow.validation import adapter_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from pydantic import TypeAdapter
 
 __all__ = ["NO_OUTPUT", "failure_text", "read_back", "render"]
 
@@ -33,7 +35,8 @@ def render(value: object) -> str | tuple[TextBlock | DataBlock, ...]:
     """Return what a tool returned as the content of its result.
 
     Text stays as it is; nothing becomes `"(no output)"`; blocks, a sequence with blocks in it, a `ToolResultBlock` and
-    a `Msg` give their content; everything else becomes JSON (what JSON does not know, its `str`).
+    a `Msg` give their content; everything else becomes JSON (what JSON does not know, its `str`; NaN and the infinities
+    are such).
 
     Example:
         >>> render({"found": 2})
@@ -93,14 +96,9 @@ def _reads(read: Callable[[], object]) -> object:
 
 def _form(hint: Any) -> TypeAdapter[Any] | None:
     try:
-        return _adapter(hint) if isinstance(hint, Hashable) else TypeAdapter(hint)
+        return adapter_of(hint)
     except (PydanticUserError, TypeError):  # it is no data, as a turn is not
         return None
-
-
-@lru_cache(maxsize=256)
-def _adapter(hint: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(hint)
 
 
 def failure_text(error: BaseException) -> str:
@@ -122,7 +120,7 @@ def _failure(error: BaseException, indent: str = "") -> str:
     text = message if isinstance(error, ToolArgumentError) else type(error).__name__
     if message and text is not message:
         text = f"{text}: {message}"
-    lines = [text, *(str(note) for note in getattr(error, "__notes__", ()))]
+    lines = [text, *(str(note) for note in getattr(error, "__notes__", ()) if not isinstance(note, Aside))]
     if isinstance(error, BaseExceptionGroup):
         group = cast("BaseExceptionGroup[BaseException]", error)
         lines += [f"{indent}- {_failure(inner, indent + '  ')}" for inner in group.exceptions]
@@ -173,7 +171,7 @@ def _binary(value: bytes) -> str:
 def _json(value: object) -> str:
     for bytes_mode in ("utf8", "base64"):
         try:
-            text = to_json(value, fallback=_text_of, inf_nan_mode="constants", bytes_mode=bytes_mode).decode()
+            text = to_json(value, fallback=_text_of, inf_nan_mode="strings", bytes_mode=bytes_mode).decode()
         except (ValueError, RecursionError):
             continue
         # An enum, a date or a path is one JSON string: the quotes would say nothing.

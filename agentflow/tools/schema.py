@@ -15,13 +15,15 @@ import re
 from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
+from agentflow.finite import all_finite
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pydantic.json_schema import GenerateJsonSchema, JsonSchemaWarningKind
     from pydantic_core import CoreSchema
 
-__all__ = ["json_schema", "read_docstring"]
+__all__ = ["json_schema", "may_hold_floats", "read_docstring"]
 
 _DROPPED = frozenset({"title", "propertyNames", "discriminator", "$defs", "$ref", "const", "prefixItems", "oneOf"})
 _OF_SCHEMAS = frozenset({"properties", "patternProperties"})
@@ -87,7 +89,7 @@ class _Tidy:
                 tidy[key] = self._node(cast("dict[str, Any]", value), inside)
             elif key in _SCHEMAS:
                 tidy[key] = [self._node(inner, inside) for inner in value]
-            elif key not in _DROPPED:
+            elif key not in _DROPPED and all_finite(value):  # a default that JSON does not know is not shown
                 tidy[key] = value
         self._replace_dropped(schema, tidy, inside)
         if tidy.get("type") == "array":
@@ -118,6 +120,28 @@ class _Tidy:
             else:
                 for key, value in self._node(self._defs[name], (*inside, name)).items():
                     tidy.setdefault(key, value)
+
+
+def may_hold_floats(schema: Mapping[str, Any]) -> bool:
+    """Whether a value of this schema may hold a float: only where no keyword says that it cannot.
+
+    Example:
+        >>> may_hold_floats({"type": "array", "items": {"type": "string"}}), may_hold_floats({})
+        (False, True)
+    """
+    match schema:
+        case {"type": "string" | "integer" | "boolean" | "null"}:
+            return False
+        case {"type": "array", "items": inner}:
+            return may_hold_floats(inner)
+        case {"type": "object", "properties": properties, "additionalProperties": False}:
+            return any(map(may_hold_floats, properties.values()))
+        case {"type": "object", "additionalProperties": {**inner}, **rest} if "properties" not in rest:
+            return may_hold_floats(inner)
+        case {"anyOf": choices}:
+            return any(map(may_hold_floats, choices))
+        case _:
+            return True
 
 
 def read_docstring(doc: str | None) -> tuple[str, dict[str, str]]:

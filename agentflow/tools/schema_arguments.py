@@ -13,14 +13,15 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
 
-from pydantic import TypeAdapter
 from pydantic.errors import PydanticUserError
 from pydantic_core import SchemaValidator, core_schema, from_json, to_json
 
 from agentflow.errors import UsageError
+from agentflow.finite import check_numbers
 from agentflow.tools.arguments import IS_MISSING, IS_UNKNOWN, ArgumentsMismatchError, shown
 from agentflow.tools.schema import json_schema
 from agentflow.tools.signature import Plan
+from agentflow.validation import adapter_of
 
 if TYPE_CHECKING:
     from jsonschema import ValidationError
@@ -78,7 +79,7 @@ class SchemaArguments:
 
     def _of_class(self, given: type) -> dict[str, Any]:
         try:
-            adapter: TypeAdapter[object] = TypeAdapter(given)
+            adapter = adapter_of(given)
             schema = json_schema(adapter.core_schema, {})
         except PydanticUserError as error:
             raise UsageError(
@@ -93,7 +94,7 @@ class SchemaArguments:
         """Everything that the model fills, nothing else."""
         if self._class is None:
             self._checker = self._prepared()
-        return Plan(core=_ANY, validator=self, aliases={}, fills=(), dep_types=(), positional=())
+        return Plan(core=_ANY, validator=self, aliases={}, fills=(), dep_types={}, positional=())
 
     def validate_json(self, data: str, /) -> tuple[tuple[()], dict[str, Any]]:
         """Check arguments as the model wrote them.
@@ -165,7 +166,9 @@ class Outside:
 def _copied(tool: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """A copy that nobody else can change, of JSON only."""
     try:
-        return cast("dict[str, Any]", from_json(to_json(given, fallback=_plain)))
+        text = to_json(given, fallback=_plain)
+        check_numbers(text.decode())
+        return cast("dict[str, Any]", from_json(text))
     except ValueError as error:
         why = str(error).rpartition("ValueError: ")[2]
         raise UsageError(f"Tool {tool!r}: parameters= holds what is not JSON ({why}).") from error

@@ -22,7 +22,6 @@ from collections.abc import Callable, Iterator, Mapping
 from types import FrameType, FunctionType, UnionType
 from typing import Any, Final, Protocol, TypeAlias, cast
 
-from pydantic import TypeAdapter
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
 from pydantic.warnings import PydanticExperimentalWarning
 from pydantic_core import CoreSchema, SchemaValidator
@@ -31,10 +30,8 @@ from agentflow.context import RunContext
 from agentflow.errors import UsageError
 from agentflow.tools.context import DepMark, ToolContext, ToolEmitter
 from agentflow.tools.contracts import MISSING, return_annotation
-
-with warnings.catch_warnings():  # pydantic 2.11 warns of each use
-    warnings.simplefilter("ignore", PydanticExperimentalWarning)
-    from pydantic.experimental.arguments_schema import generate_arguments_schema
+from agentflow.validation import adapter_of
+from agentflow.values import frozen
 
 __all__ = ["Fill", "Plan", "local_names", "plain_function", "read_plan", "return_hint"]
 
@@ -62,7 +59,7 @@ class ArgumentsValidator(Protocol):
         ...
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@frozen
 class Plan:
     """A signature, read.
 
@@ -71,7 +68,7 @@ class Plan:
         validator: Checks them.
         aliases: Parameters that the model knows by another name.
         fills: How each injected parameter gets its value.
-        dep_types: The types that `deps=` must hold.
+        dep_types: The types that `deps=` must hold, by parameter.
         positional: Parameters that Python takes by position only.
     """
 
@@ -79,7 +76,7 @@ class Plan:
     validator: ArgumentsValidator
     aliases: Mapping[str, str]
     fills: tuple[tuple[str, Fill], ...]
-    dep_types: tuple[type, ...]
+    dep_types: Mapping[str, type]
     positional: tuple[str, ...]
 
 
@@ -152,7 +149,7 @@ def read_plan(
     hints = _hints(tool, function, parameters, names)
     shown: Parameters = {}
     fills: list[tuple[str, Fill]] = []
-    deps: list[type] = []
+    deps: dict[str, type] = {}
     for name, parameter in parameters.items():
         if name in fixed:
             continue
@@ -166,9 +163,9 @@ def read_plan(
             fills.append((name, _INJECTED[kind]))
         elif isinstance(kind, type) and (marked or _is_dep(cast("type[object]", kind))):
             _check_dep(tool, name, kind)
-            fills.append((name, functools.partial(_dep, kind, parameter.default)))
+            fills.append((name, functools.partial(_dep, name, kind, parameter.default)))
             if parameter.default is parameter.empty:
-                deps.append(kind)
+                deps[name] = kind
         else:
             shown[name] = parameter
     core = _core_schema(tool, shown, hints)
@@ -177,7 +174,7 @@ def read_plan(
         validator=SchemaValidator(core),
         aliases=_aliases(core),
         fills=tuple(fills),
-        dep_types=tuple(dict.fromkeys(deps)),
+        dep_types=deps,
         positional=tuple(name for name, p in parameters.items() if p.kind is p.POSITIONAL_ONLY),
     )
 
@@ -300,7 +297,7 @@ def _is_dep(kind: type[object]) -> bool:
 
 def _refusal(hint: Any) -> PydanticUserError | None:
     try:
-        TypeAdapter(hint)
+        adapter_of(hint)
     except PydanticUserError as error:
         return error
     return None
@@ -316,13 +313,10 @@ def _check_dep(tool: str, name: str, kind: type) -> None:
         ) from error
 
 
-def _dep(kind: type[object], default: object, context: ToolContext) -> object:
-    try:
-        return context.run.deps(kind)
-    except UsageError:
-        if default is inspect.Parameter.empty:
-            raise
+def _dep(name: str, kind: type[object], default: object, context: ToolContext) -> object:
+    if default is not inspect.Parameter.empty and not context.run.has_dep(kind, name):
         return default
+    return context.run.deps(kind, name)
 
 
 def _core_schema(tool: str, shown: Parameters, hints: dict[str, Any]) -> CoreSchema:
@@ -333,6 +327,9 @@ def _core_schema(tool: str, shown: Parameters, hints: dict[str, Any]) -> CoreSch
         for p in shown.values()
     ]
     setattr(stub, "__signature__", inspect.Signature(by_name))  # noqa: B010 - functions have no such declared attribute
+    with warnings.catch_warnings():  # pydantic 2.11 warns of each use
+        warnings.simplefilter("ignore", PydanticExperimentalWarning)
+        from pydantic.experimental.arguments_schema import generate_arguments_schema
     try:
         return generate_arguments_schema(stub)
     except PydanticUserError as error:

@@ -23,6 +23,7 @@ from typing_extensions import ParamSpec, TypeVar
 
 from agentflow.errors import ToolArgumentError, UsageError
 from agentflow.fair_lock import FairLock
+from agentflow.finite import check_numbers, scan_numbers
 from agentflow.specs import ToolSpec
 from agentflow.tools.blueprint import Blueprint, SchemaBlueprint
 from agentflow.tools.checks import (
@@ -37,6 +38,7 @@ from agentflow.tools.checks import (
 )
 from agentflow.tools.contracts import Contract, contract_of
 from agentflow.tools.hooked import HookedTool
+from agentflow.tools.schema import may_hold_floats
 from agentflow.tools.schema_arguments import Outside
 from agentflow.tools.signature import Plan, local_names, plain_function
 
@@ -55,7 +57,7 @@ R_co = TypeVar("R_co", bound=Work, default=Any, covariant=True)
 T = TypeVar("T")
 
 _DEFAULT_TIMEOUT: Final = 60.0
-_LAZY: Final = frozenset({"wants_context", "dep_types", "plan", "_check", "_adds"})
+_LAZY: Final = frozenset({"wants_context", "dep_types", "plan", "_check", "_adds", "_scans"})
 
 
 type_ = type  # `Tool` has an attribute of that name
@@ -82,7 +84,7 @@ class Tool(HookedTool, Generic[P, R_co]):
         streaming: It is an async generator; each value is a piece of its output.
         function: The function behind it.
         wants_context: Whether `start` needs a `ToolContext`.
-        dep_types: What the call's `deps=` must hold.
+        dep_types: What the call's `deps=` must hold, by parameter.
     """
 
     name: str
@@ -100,12 +102,13 @@ class Tool(HookedTool, Generic[P, R_co]):
     streaming: bool
     function: Callable[..., Any]
     wants_context: bool
-    dep_types: tuple[type, ...]
+    dep_types: Mapping[str, type]
     plan: Plan
     _blueprint: Blueprint  # pyright: ignore[reportIncompatibleVariableOverride] - set once
     _call: Callable[..., Any]
     _check: Callable[[str], tuple[Any, dict[str, Any] | None]]
     _adds: bool
+    _scans: bool
     _bound: bool
 
     def __init__(
@@ -202,12 +205,13 @@ class Tool(HookedTool, Generic[P, R_co]):
             )
         if "plan" not in self.__dict__:
             plan = blueprint.plan()
-            blueprint.parameters()
+            schema = {"additionalProperties": False, **blueprint.parameters()}  # an unknown key is refused
             self.__dict__.update(
                 plan=plan,
                 wants_context=bool(plan.fills),
                 dep_types=plan.dep_types,
                 _check=plan.validator.validate_json,
+                _scans=self.external or may_hold_floats(schema),
                 _adds=bool(plan.fills or plan.positional or blueprint.fixed),
             )
         return self
@@ -224,7 +228,10 @@ class Tool(HookedTool, Generic[P, R_co]):
             UsageError: The context is missing, `deps=` does not hold what the tool asks for, or the tool is external.
         """
         try:
-            arguments = self._check(tool_use.raw)[1] or {}
+            raw = tool_use.raw
+            arguments = self._check(raw)[1] or {}
+            if self._scans:
+                scan_numbers(raw, raw.find("{"))
         except ValueError:
             arguments = self._checked_again(tool_use)
         if self._adds:
@@ -238,7 +245,10 @@ class Tool(HookedTool, Generic[P, R_co]):
             ToolArgumentError: They do not fit.
         """
         try:
-            self._check(tool_use.raw)
+            raw = tool_use.raw
+            self._check(raw)
+            if self._scans:
+                scan_numbers(raw, raw.find("{"))
         except ValueError:
             self._checked_again(tool_use)
 
@@ -247,10 +257,12 @@ class Tool(HookedTool, Generic[P, R_co]):
         raw = ""
         try:
             raw = tool_use.raw
-            return self._check(raw if raw.strip() else "{}")[1] or {}
+            arguments = self._check(raw if raw.strip() else "{}")[1] or {}
+            check_numbers(raw if raw.strip() else "{}")
         except ValueError as error:
             text = self._blueprint.explain(self.name, raw if raw.strip() else "{}", error)
             raise ToolArgumentError(text) from error
+        return arguments
 
     def checked(self, value: object) -> object:
         """Return a value that the tool gave, held against its contract. Of a streaming tool, each value is one.

@@ -340,7 +340,7 @@ async def test_fold_of_events_equals_history(verdicts: float, injects: float) ->
         dice = random.Random(seed)
 
         def brain(request: Any, dice: random.Random = dice) -> Any:
-            if not request.tools or dice.random() < 0.3:
+            if request.options.tool_choice == "none" or dice.random() < 0.3:
                 return ["wor", "ds"]
             calls = [use("", "look", at=str(i)) for i in range(dice.randint(1, 3))]
             return [*dice.choice([["thinking aloud"], []]), *calls]

@@ -1,6 +1,7 @@
 """Calling an agent: input, options, dependencies, the system prompt, hooks of a call, timeouts, and the three ways to run."""
 
 import asyncio
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,7 @@ from agentflow import (
     RunContext,
     ToolUseBlock,
     UsageError,
+    on,
     tool,
 )
 from agentflow.testing import ScriptedModel
@@ -149,11 +151,61 @@ async def test_what_is_no_input(given: Any) -> None:
     assert (await agent.call("go")).text == "x"
 
 
-@pytest.mark.parametrize("timeout", [0, -1, float("nan")])
-async def test_what_is_no_timeout(timeout: float) -> None:
-    """timeout= is seconds above 0."""
-    with pytest.raises(UsageError, match="above 0"):
-        await Agent("a", ScriptedModel(["x"])).call("go", timeout=timeout)
+@pytest.mark.parametrize("timeout", [0, -1, float("nan"), "x", True, [2]])
+async def test_what_is_no_timeout(timeout: Any) -> None:
+    """timeout= is seconds above 0, for a call, a stream and a tool; else nothing has happened."""
+    recorder = Recorder()
+    agent = Agent("a", ScriptedModel(["x"]), hooks=[recorder])
+    for refused in (
+        lambda: agent.call("go", timeout=timeout),
+        lambda: agent.stream("go", timeout=timeout).to_list(),
+    ):
+        with pytest.raises(UsageError, match=r"timeout=.* seconds \(a number above 0\)"):
+            await refused()
+    with pytest.raises(UsageError, match=r"timeout=.*seconds above 0"):
+        tool(timeout=timeout)(_nothing)
+    assert recorder.seen == []
+    assert (await agent.call("go")).text == "x"
+
+
+async def _nothing() -> None:
+    """Do nothing."""
+
+
+@pytest.mark.parametrize(
+    ("given", "fix"),
+    [
+        ({"temperature": 0.3}, "ModelOptions(temperature=0.3)"),
+        ({"top_k": 5}, "ModelOptions(extra={'top_k': 5})"),
+        ("hot", "ModelOptions()"),
+        ([("seed", 1)], "ModelOptions()"),
+    ],
+)
+async def test_what_are_no_options(given: Any, fix: str) -> None:
+    """options= is ModelOptions, wherever it is given; the text says how to write it, and nothing has happened."""
+    recorder = Recorder()
+    model = ScriptedModel(["x"])
+    agent = Agent("a", model, hooks=[recorder])
+
+    async def complete(event: Any) -> None:
+        await event.context.complete("and?", options=given)
+
+    class Using(Hook):
+        def around(self, event: Any, source: Any) -> Any:
+            return source.using(options=given) if isinstance(event, PreReasoning) else source
+
+    text = re.escape(f"Write options={fix}.")
+    with pytest.raises(UsageError, match=text):
+        Agent("a", model, options=given)
+    with pytest.raises(UsageError, match=text):
+        await agent.call("go", options=given)
+    with pytest.raises(UsageError, match=text):
+        await agent.stream("go", options=given).to_list()
+    assert (recorder.seen, model.requests) == ([], [])
+    for hook in (on(PreReasoning)(complete), Using()):
+        with pytest.raises(UsageError, match=text):
+            await agent.call("go", hooks=[hook])
+    assert model.requests == []
 
 
 @pytest.mark.parametrize("limit", [0, -1, 1.5, True, None])

@@ -1,11 +1,12 @@
 """The hooks that an agent has unless told otherwise."""
 
+from itertools import count
 from typing import Any
 
 import pytest
 from eventlog import history, use
 
-from agentflow import Agent, Hook, ModelChunk, ModelError, PostReasoning, ThinkingBlock, tool
+from agentflow import Agent, Approve, Hook, ModelChunk, ModelError, PostReasoning, Session, ThinkingBlock, tool
 from agentflow.messages import Msg
 from agentflow.testing import ScriptedModel
 
@@ -69,6 +70,40 @@ async def test_the_counts_are_per_run() -> None:
     """Each run has its retries."""
     agent = Agent("a", ScriptedModel(["", "one", "", "two"]))
     assert [(await agent.call("1")).text, (await agent.call("2")).text] == ["one", "two"]
+
+
+async def test_ids_of_what_they_say_come_from_the_run() -> None:
+    """Whoever gives `new_id` chooses the ids of all messages that the run stores, those of the default hooks included."""
+    numbers = count(1)
+    script = ["", cut("a"), use("t1", "nope"), "end"]
+    agent = Agent("a", ScriptedModel(script), new_id=lambda kind: f"{kind}mine-{next(numbers)}")
+    await agent.call("go")
+    assert [msg.id for msg in agent.session().messages if "mine-" not in msg.id] == []
+    assert [msg.text[:12] for msg in agent.session().messages if msg.role == "user"] == [
+        "go",
+        "Your answer ",
+        "Your answer ",
+    ]
+
+
+@pytest.mark.parametrize("first", ["", cut("too lo")], ids=["empty", "cut off"])
+async def test_a_run_that_waits_is_saved_with_its_counts(first: Any) -> None:
+    """A session that waits for an approval after an answer was asked for again is saved, and goes on counting."""
+
+    @tool(requires_approval=True)
+    async def pay(cents: int) -> str:
+        """Pay."""
+        return "paid"
+
+    session = Session.fresh(id="s")
+    agent = Agent("a", ScriptedModel([first, use("t", "pay", cents=1)]), tools=[pay])
+    assert (await agent.call("pay", session=session)).outcome == "suspended"
+    restored = Session.from_json(session.to_json())
+    model = ScriptedModel([first, first, first])
+    other = Agent("a", model, tools=[pay])
+    with pytest.raises(ModelError):
+        await other.resume(restored, {"t": Approve()})
+    assert len(model.requests) == (1 if first == "" else 2)
 
 
 async def test_left_out() -> None:

@@ -5,9 +5,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from eventlog import history, use
+from eventlog import Recorder, history, use
 
-from agentflow import Agent, CallEnded, MemoryStore, Msg, ReasoningChunk, Session, UsageError, tool
+from agentflow import Agent, CallEnded, MemoryStore, Msg, ReasoningChunk, Session, StoreError, UsageError, tool
 from agentflow.testing import ScriptedModel
 
 
@@ -218,3 +218,59 @@ async def test_a_forgotten_session_begins_anew() -> None:
     kept.forget("s")
     await kept.session("s").acquire("a")
     assert [m.text for m in kept.session("s").messages] == ["hi", "one"]
+
+
+class SlowStore(MemoryStore):
+    """Loads when it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = asyncio.Event()
+        self.go = asyncio.Event()
+        self.broken = False
+
+    async def load(self, session_id: str) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        self.asked.set()
+        await self.go.wait()
+        if self.broken:
+            raise StoreError("the disk is gone")
+        return super().load(session_id)
+
+
+@pytest.mark.parametrize("read", [False, True], ids=["call", "stream"])
+async def test_an_interrupt_that_comes_before_the_call_has_begun_is_kept_for_it(read: bool) -> None:
+    """While its session is being loaded a call can be interrupted: it begins, tells its hooks, asks no model and ends; the
+    user's words are kept, and the next call is not interrupted."""
+    store, recorder, model = SlowStore(), Recorder(), ScriptedModel(["answer"])
+    agent = Agent("a", model, store=store, hooks=[recorder])
+    call = agent.stream("go", session="s").to_list() if read else agent.call("go", session="s")
+    task = asyncio.create_task(call)
+    await store.asked.wait()
+    assert agent.interrupt("s", "stop pressed")
+    assert recorder.seen == []
+    store.go.set()
+    await task
+    assert recorder.log == ["PreCall user: go", "CallEnded interrupted"]
+    assert model.requests == []
+    assert history(agent.session("s")) == ["user: go"]
+    assert (await agent.call("again", session="s")).outcome == "completed"
+
+
+async def test_an_interrupt_that_nobody_waits_for_is_not_kept() -> None:
+    """Where no call runs or comes, nothing is interrupted, now or later; nor is the next call when the one that waited has
+    failed to begin."""
+    store = SlowStore()
+    agent = Agent("a", ScriptedModel(["one", "two"]), store=store)
+    assert not agent.interrupt("s")
+    task = asyncio.create_task(_call(agent, "go", session="s"))
+    await store.asked.wait()
+    assert agent.interrupt("s")
+    store.broken = True
+    store.go.set()
+    with pytest.raises(StoreError, match="the disk is gone"):
+        await task
+    store.broken = False
+    assert not agent.interrupt("s")
+    assert (await agent.call("go", session="s")).text == "one"
+    assert not agent.interrupt("s")
+    assert (await agent.call("go", session="s")).text == "two"

@@ -15,6 +15,7 @@ from agentflow import (
     CallEnded,
     Deny,
     Error,
+    MessagesAdded,
     ModelChunk,
     Msg,
     PostActing,
@@ -148,6 +149,13 @@ def test_values_of_any_kind(value: Any, told: Any) -> None:
     assert event_to_dict(event)["chunk"] == told
     assert json.loads(event_line(event))["chunk"] == told
     assert event_line(event).isascii()
+
+
+def test_numbers_that_json_does_not_know() -> None:
+    """A line is JSON also where a message's metadata holds NaN."""
+    event = MessagesAdded(messages=(Msg.user("hi", metadata={"score": [float("nan"), 1.5]}),), origin="injected")
+    told = json.loads(event_line(event), parse_constant=pytest.fail)
+    assert told["messages"][0]["metadata"] == {"score": [None, 1.5]}
 
 
 @pytest.mark.parametrize("value", [Worse(), CIRCLE, {"deep": CIRCLE}])

@@ -82,11 +82,6 @@ def test_a_hooks_answer_is_named(shop: Any) -> None:
     assert "✓ add (answered by cached): 3\n" in shop("run", "shop:quick", "add").stdout
 
 
-def test_the_model_cannot_steer_the_terminal(shop: Any) -> None:
-    """Control characters in what a model says are not printed."""
-    assert "  red [31m alert\n" in shop("run", "shop:evil", "hi").stdout
-
-
 @pytest.mark.parametrize(
     ("agent", "prompt", "code", "said"),
     [

@@ -1,6 +1,8 @@
 """The worker process of the tests: `program.py URL LOG [LEASE]`. It works until it is stopped or killed.
 
-What its tools do is a line in LOG: the session, the run, the effect's key.
+What its tools do is a line in LOG: the session, the run, the effect's key, the process. While there is a file `hold` beside
+it, a tool that has written its line waits, and says so in a file `waiting`: what is in `hold`, and the process. With FREEZE in
+the environment the process stops itself at the first event of that name, as an operating system might.
 """
 
 from __future__ import annotations
@@ -10,12 +12,14 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
-from agentflow import Agent, ToolContext, ToolUseBlock, tool
+from agentflow import Agent, Hook, ToolContext, ToolUseBlock, events, on, tool
 from agentflow.context import RunContext
 from agentflow.durable.agent import DurableAgent
 from agentflow.durable.worker import Limits
+from agentflow.events import Event
 from agentflow.ports.model import ModelRequest
 from agentflow.state.sql import SqlStore
 from agentflow.testing import ScriptedModel
@@ -31,13 +35,15 @@ def rounds_of(request: ModelRequest) -> int:
 
 
 def answer(request: ModelRequest) -> list[ToolUseBlock] | str:
-    """Three rounds of the tool that the user names, then a word; told to wait, it waits."""
+    """Three rounds of tools, then a word; told "mixed", the second tool is one that must not run twice."""
     said = next(msg.text for msg in reversed(request.messages) if msg.role == "user")
     done, place = rounds_of(request), len(request.messages)
     name, rounds = {"pay": ("pay", 1), "wait": ("wait", 1), "ask": ("ask_other", 1)}.get(said, ("note", ROUNDS))
     if done >= rounds:
         last = request.messages[-1].tool_results
         return f"done: {last[0].text}" if name != "note" else f"done: {said}"
+    if said == "mixed" and done == 1:
+        name = "post"
     return [ToolUseBlock(f"t{place}", name, {})]
 
 
@@ -47,14 +53,31 @@ def make_agents(url: str, log: Path, name: str = "clerk") -> tuple[DurableAgent,
 
     def say(context: RunContext, key: str) -> None:
         with log.open("a") as file:
-            file.write(f"{context.session_id} {context.run_id} {key}\n")
+            file.write(f"{context.session_id} {context.run_id} {key} {os.getpid()}\n")
+
+    async def at_work() -> None:
+        await asyncio.sleep(0.02)  # so that a kill finds it at work
+        hold = log.with_name("hold")
+        with suppress(FileNotFoundError):
+            said = hold.read_text()
+            with log.with_name("waiting").open("a") as file:
+                file.write(f"{said} {os.getpid()}\n")
+        while hold.exists():  # noqa: ASYNC110 - another process removes it
+            await asyncio.sleep(0.02)
 
     @tool(idempotent=True)
     async def note(run: RunContext, context: ToolContext) -> str:
         """Write a line."""
         say(run, context.idempotency_key)
-        await asyncio.sleep(0.02)  # so that a kill finds it at work
+        await at_work()
         return "noted"
+
+    @tool
+    async def post(run: RunContext, context: ToolContext) -> str:
+        """Write a line, which must not be written twice."""
+        say(run, context.idempotency_key)
+        await at_work()
+        return "posted"
 
     @tool(requires_approval=True)
     async def pay(run: RunContext, context: ToolContext) -> str:
@@ -76,8 +99,22 @@ def make_agents(url: str, log: Path, name: str = "clerk") -> tuple[DurableAgent,
         """Ask the other agent."""
         return (await clerk.ask("expert", "What is it?", run_id=context.idempotency_key.replace("/", "-"))).text
 
+    hooks: list[Hook] = []
+    if "FREEZE" in os.environ:
+        kind: type[Event] = getattr(events, os.environ["FREEZE"])
+
+        @on(kind)
+        def freeze(event: Event) -> None:
+            if hooks:
+                hooks.clear()
+                os.kill(os.getpid(), signal.SIGSTOP)
+
+        hooks.append(freeze)
+
     model: Callable[[], ScriptedModel] = lambda: ScriptedModel(answer)  # noqa: E731
-    clerk = DurableAgent(Agent(name, model(), tools=[note, pay, wait, ask_other], store=store), url)
+    clerk = DurableAgent(
+        Agent(name, model(), tools=[note, post, pay, wait, ask_other], hooks=list(hooks), store=store), url
+    )
     expert = DurableAgent(Agent("expert", ScriptedModel(lambda request: "42"), store=store), url)
     return clerk, expert
 

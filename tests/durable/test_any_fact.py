@@ -8,7 +8,7 @@ from typing import Any
 from agentflow import Agent, Approve, MemoryStore, RunContext, ToolUseBlock, on, tool
 from agentflow.codec import msg_from_dict
 from agentflow.durable.running import Host
-from agentflow.durable.words import Request, decisions_out, reply_in
+from agentflow.durable.words import Request, decisions_out, result_in
 from agentflow.events import HookEvent, PostReasoning, PreActing, PreCall
 from agentflow.facts import Fact, ToolFinished
 from agentflow.messages import Msg, Reply
@@ -34,11 +34,27 @@ def answer(request: ModelRequest) -> Any:
     return rounds[done]
 
 
+class Overtaken(MemoryStore):
+    """A store into which another worker writes the rest of a call, between two looks at it."""
+
+    def __init__(self, rest: Sequence[Fact]) -> None:
+        super().__init__()
+        self.rest = rest
+        self.looks = 0
+
+    def load(self, session_id: str) -> Any:
+        """The second time there is more."""
+        self.looks += 1
+        if self.looks == 2:
+            self.append(session_id, self.rest)
+        return super().load(session_id)
+
+
 class World:
     """An agent, and what it did."""
 
-    def __init__(self, facts: Sequence[Fact] = ()) -> None:
-        self.store = MemoryStore()
+    def __init__(self, facts: Sequence[Fact] = (), store: MemoryStore | None = None) -> None:
+        self.store = MemoryStore() if store is None else store
         if facts:
             self.store.append("s", facts)
         self.did: list[str] = []
@@ -66,7 +82,9 @@ class World:
 
     async def run(self, workflow_id: str, request: Request) -> Reply:
         """Run a request."""
-        return reply_in(await self.host.run(workflow_id, request, 0.0, None, Untold()))
+        result = result_in(workflow_id, "a", await self.host.run(workflow_id, request, 0.0, None, Untold()))
+        assert isinstance(result, Reply)
+        return result
 
     @property
     def facts(self) -> Sequence[Fact]:
@@ -94,7 +112,7 @@ async def test_a_call_goes_on_after_any_of_its_facts() -> None:
     for cut in range(len(whole.facts) + 1):
         there = whole.facts[:cut]
         world = World(there)
-        again = await world.run("r", Request.from_dict(CALL.to_dict()))
+        again = await world.run("r", Request.from_data("r", CALL.to_dict()))
         assert said(again) == said(first), there
         kinds = [type(fact).__name__ for fact in there]
         assert len(world.did) == 2 - kinds.count("ToolFinished"), there
@@ -113,15 +131,34 @@ async def test_a_decision_is_carried_through_after_any_fact() -> None:
     for cut in range(before, len(whole.facts) + 1):
         there = whole.facts[:cut]
         world = World(there)
-        again = await world.run("r/2", Request.from_dict(approved.to_dict()))
+        again = await world.run("r/2", Request.from_data("r/2", approved.to_dict()))
         assert said(again) == said(last), there
         finished = {fact.tool_use_id for fact in there if isinstance(fact, ToolFinished)}
         assert world.did == [name for use, name in (("p1", "pay"), ("n3", "note")) if use not in finished], there
 
 
+async def test_a_lost_race_is_no_failure() -> None:
+    """Another worker ends the call after this one has read its facts: there is nothing left to do, and the reply is the
+    other one's, also where it waits for somebody. Here nothing is done."""
+    whole = World()
+    first = await whole.run("r", CALL)
+    half = whole.facts
+    approved = Request("r", "a", "s", (), decisions_out("r", {"p1": Approve()}, first.pending))
+    last = await whole.run("r/2", approved)
+    for request, workflow_id, start, end, reply in (
+        (CALL, "r", 1, len(half), first),
+        (approved, "r/2", len(half) + 1, len(whole.facts), last),
+    ):
+        for cut in range(start, end):
+            world = World(whole.facts[:cut], Overtaken(whole.facts[cut:end]))
+            assert said(await world.run(workflow_id, request)) == said(reply), cut
+            assert (world.did, world.decided) == ([], []), cut
+            assert world.facts == whole.facts[:end]
+
+
 async def test_messages_of_a_request_survive_the_way() -> None:
     """What the user says arrives as it was."""
     asked = Request("r", "a", "s", (Msg.user("hi", metadata={"from": "web"}),))
-    (msg,) = Request.from_dict(asked.to_dict()).messages
+    (msg,) = Request.from_data("r", asked.to_dict()).messages
     assert (msg.text, dict(msg.metadata)) == ("hi", {"from": "web"})
     assert msg_from_dict(asked.to_dict()["messages"][0]) == asked.messages[0]

@@ -16,13 +16,14 @@ from worker_processes import ROOT
 
 from agentflow.cli.main import main
 from agentflow.durable.client import DurableClient
+from agentflow.shown import CONTROLS
 
 SHOP = """
 from agentflow import Agent, ToolUseBlock, tool
 from agentflow.testing import ScriptedModel
 
 @tool(requires_approval=True)
-async def pay(cents: int) -> str:
+async def pay(cents: int, note: str = "") -> str:
     return f"paid {cents}"
 
 def answer(request):
@@ -30,6 +31,10 @@ def answer(request):
     return f"Done: {results[0].text}" if results else [ToolUseBlock("t1", "pay", {"cents": 5})]
 
 clerk = Agent("clerk", ScriptedModel(answer), tools=[pay])
+
+E = chr(27) + "[2J" + chr(0x9b) + chr(0x202e)
+
+evil = Agent("evil", ScriptedModel([["said " + E, ToolUseBlock("t1", "pay", {"cents": 5, "note": "x" + E})]]), tools=[pay])
 """
 
 
@@ -82,7 +87,7 @@ async def test_a_worker_and_what_one_sees_of_its_runs(folder: Path, ran: Ran) ->
             await client.call("clerk", "Pay", session="till", run_id="bill")
             await client.call("clerk", "Pay", session="other", run_id="never")
             code, lines, _ = await asyncio.to_thread(ran, "runs", "show", "bill", "--database", url)
-            assert (code, lines[-1]) == (1, "waits for t1: pay{'cents': 5}")
+            assert (code, lines[-1]) == (1, "waits for t1: pay(cents=5)")
             assert (await asyncio.to_thread(ran, "runs", "resume", "bill", "--approve", "t1", "--database", url))[
                 :2
             ] == (
@@ -112,6 +117,25 @@ async def test_a_worker_and_what_one_sees_of_its_runs(folder: Path, ran: Ran) ->
         worker.communicate()
 
 
+async def test_runs_print_no_control_characters(folder: Path, ran: Ran) -> None:
+    """What a model, a tool or a caller says reaches the terminal as escapes."""
+    url = f"sqlite:///{folder / 'runs.db'}"
+    worker = command(folder, "worker", "durable_shop:evil", "--database", url, "--poll", "0.05")
+    try:
+        async with DurableClient(url) as client, asyncio.timeout(60):
+            await client.call("evil", "Pay", session="till", run_id="bill")
+            for words in (("list",), ("list", "--json"), ("show", "bill", "--follow"), ("show", "bill", "--json")):
+                _, lines, said = await asyncio.to_thread(ran, "runs", *words, "--database", url)
+                assert CONTROLS.search("".join(lines) + said) is None
+                assert len(lines) > 0
+            _, lines, _ = await asyncio.to_thread(ran, "runs", "show", "bill", "--database", url)
+            assert lines[-1] == "waits for t1: pay(cents=5, note='x\\x1b[2J\\x9b\\u202e')"
+            assert any("said \\x1b[2J\\x9b" in line for line in lines)
+    finally:
+        worker.kill()
+        worker.communicate()
+
+
 def test_what_cannot_be_done_is_said_on_one_line(folder: Path, ran: Ran) -> None:
     """Wrong database, wrong run, wrong state, wrong agent, and the missing extra: code and a line, no traceback."""
     url = f"sqlite:///{folder / 'runs.db'}"
@@ -121,7 +145,7 @@ def test_what_cannot_be_done_is_said_on_one_line(folder: Path, ran: Ran) -> None
     code, _, said = ran("runs", "show", "nope", "--database", url)
     assert (code, said) == (2, "agentflow: There is no run 'nope' in this database; client.runs() lists them.\n")
     code, _, said = ran("worker", "durable_shop:nobody", "--database", url)
-    assert (code, said) == (2, "agentflow: The module 'durable_shop' has no 'nobody'. Agents there: clerk.\n")
+    assert (code, said) == (2, "agentflow: The module 'durable_shop' has no 'nobody'. Agents there: clerk, evil.\n")
     code, _, said = ran("worker", "durable_shop:clerk", "durable_shop:clerk", "--database", url)
     assert (code, said.startswith("agentflow: Two of the agents have one name (clerk, clerk)")) == (2, True)
     without = "import sys; sys.modules['dbos'] = None; from agentflow.cli.main import main; main(['runs', 'list'])"

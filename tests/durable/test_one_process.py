@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
 import pytest
+from loguru import logger
 from sqlalchemy import create_engine, text
 
 from agentflow import Agent, Deny, MemoryStore, Msg, StoreError, ToolUseBlock, UsageError, on, tool
@@ -139,7 +141,7 @@ async def test_what_cannot_be_is_refused_with_what_can(tmp_path: Path, file_url:
     for wrong in ("nonsense", "sqlite://", "mysql://h/d"):
         with pytest.raises(StoreError, match=r"Legal are 'sqlite:///agentflow\.db'"):
             await DurableClient(wrong).runs()
-    with pytest.raises(StoreError, match="Check that it can be reached"):
+    with pytest.raises(StoreError, match="The folder must exist"):
         await DurableClient(f"sqlite:///{tmp_path / 'no' / 'where.db'}").runs()
     async with DurableClient(file_url) as client:
         with pytest.raises(UsageError, match="There is no run 'x' in this database"):
@@ -185,6 +187,38 @@ async def test_a_call_whose_session_was_written_by_somebody_else_goes_on_from_th
         reply = await durable.call("Hi", session="s", run_id="r")
     assert (reply.outcome, runs) == ("completed", 1)
     assert "unknown" in reply.text.lower()
+
+
+async def test_a_store_that_is_busy_for_long_fails_no_run(
+    file_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store's file is locked by another process for longer than some attempts take: the run is tried until it is free."""
+    monkeypatch.setattr("agentflow.durable.worker.LONGEST_PAUSE", 0.01)
+    file = tmp_path / "store.db"
+    tries: list[str] = []
+    often = asyncio.Event()
+
+    def count(said: str) -> None:
+        tries.append(said)
+        if len([one for one in tries if "is tried again" in one]) == 6:
+            often.set()
+
+    handler = logger.add(count, filter="agentflow.durable.worker", format="{message}")
+    try:
+        async with SqlStore(f"sqlite:///{file}", timeout=0.05) as store:
+            await store.sessions()
+            agent = Agent("a", ScriptedModel(["fine"]), store=store)
+            with closing(sqlite3.connect(file, isolation_level=None)) as other:
+                other.execute("BEGIN EXCLUSIVE")
+                async with DurableAgent(agent, file_url, poll=0.02) as durable, durable.worker(poll=0.02):
+                    await durable.submit("Hi", session="s", run_id="r")
+                    await often.wait()
+                    assert (await durable.client.run("r")).status == "running"
+                    other.execute("ROLLBACK")
+                    assert (await durable.result("r")).text == "fine"
+    finally:
+        logger.remove(handler)
+    assert all("database is locked" in said for said in tries)
 
 
 async def test_a_run_that_was_given_up_can_be_put_back(file_url: str) -> None:

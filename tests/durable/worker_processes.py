@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -47,6 +48,17 @@ class Workers:
         assert worker.stdout.readline() == "ready\n"
         return worker
 
+    def is_frozen(self, worker: subprocess.Popen[str]) -> None:
+        """Wait until it has stopped itself."""
+        _, status = os.waitpid(worker.pid, os.WUNTRACED)
+        assert os.WIFSTOPPED(status)
+
+    def thaw_and_end(self, worker: subprocess.Popen[str]) -> None:
+        """Let a frozen worker go on, and end as it would at a deploy; wait until it has."""
+        worker.send_signal(signal.SIGTERM)
+        worker.send_signal(signal.SIGCONT)
+        assert worker.wait(60) == 0
+
     def kill(self, worker: subprocess.Popen[str]) -> None:
         """`kill -9`."""
         worker.kill()
@@ -54,6 +66,17 @@ class Workers:
         if worker.stdout is not None:
             worker.stdout.close()
         self._alive.remove(worker)
+
+    @property
+    def hold(self) -> Path:
+        """While this file exists, tools that have written their line wait."""
+        return self.log.with_name("hold")
+
+    def waiting(self, hold: str) -> set[int]:
+        """The processes that have a tool which waits, since this was written into `hold`."""
+        file = self.log.with_name("waiting")
+        lines = [line.split() for line in file.read_text().splitlines()] if file.exists() else []
+        return {int(line[1]) for line in lines if line[0] == hold}
 
     def lines(self) -> list[list[str]]:
         """What the tools have written."""

@@ -49,7 +49,9 @@ class Wired:
 
     def model(self, server: WireServer, *, retries: int = 2) -> LiteLLMModel:
         """A model on that server; it does not wait between attempts."""
-        return LiteLLMModel(_NAMES[self.name], api_base=server.base_url, api_key="k", retries=retries, sleep=_no_wait)
+        family = "openai" if self.name == "openai" else "anthropic"
+        base, name = server.base_url, _NAMES[self.name]
+        return LiteLLMModel(name, api_base=base, api_key="k", retries=retries, family=family, sleep=_no_wait)
 
 
 def normal(events: Iterable[Event]) -> list[str]:

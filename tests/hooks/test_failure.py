@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from eventlog import Recorder, history, log, streamed, use
 
-from agentflow import Agent, Deny, Hook, HookTimeoutError, Msg, ToolEmitter, UsageError, tool
+from agentflow import Agent, Deny, Hook, HookTimeoutError, Mono, Msg, ToolEmitter, UsageError, fold_events, on, tool
 from agentflow.errors import HookError
 from agentflow.events import (
     ActingChunk,
@@ -92,6 +92,60 @@ async def test_a_failing_hook_is_skipped_and_disabled_on_a_notification(kind: ty
     assert reported == ([] if kind is CallEnded else ["Error hook ValueError: hook broke"])
 
 
+@tool(type="read")
+async def secrets() -> Any:
+    """Yields twice."""
+    yield "one"
+    yield "two"
+
+
+@tool(type="read")
+async def deaf(emitter: ToolEmitter) -> str:
+    """Emits, and takes no notice of what that leads to."""
+    try:
+        await emitter.emit("one")
+    except ValueError:
+        return "all is well"
+    return "not reached"
+
+
+class Wraps(Hook):
+    """Tries tools again, keeps their failures to itself, and looks at their pieces."""
+
+    def around(self, event: Any, source: Any) -> Any:
+        if isinstance(event, PreActing):
+            return (
+                source.chunks(lambda pieces: pieces.map(str))
+                .retry(2)
+                .catch(lambda _error, _source: Mono.just("caught"))
+            )
+        return source
+
+
+@pytest.mark.parametrize("around", [(), (Wraps(),)], ids=["bare", "wrapped"])
+@pytest.mark.parametrize("calls", [["secrets"], ["deaf"], ["work", "deaf"]], ids="-".join)
+@pytest.mark.parametrize("on_failure", ["abort", "deny"])
+async def test_a_check_of_pieces_that_fails_ends_the_call(on_failure: str, calls: list[str], around: Any) -> None:
+    """With `on_failure="abort"`, or "deny" where nothing can be denied, a hook that fails on a tool's piece ends the call, as
+    on a model's: whatever the tool or a wrapping hook make of it, in a lone call and beside others. It is reported once, the
+    model is not asked again, and history says nothing of it."""
+    recorder = Recorder()
+    bad = Bad(ActingChunk, on_failure=on_failure)
+    model = ScriptedModel([[use(f"t{n}", name) for n, name in enumerate(calls)], "went on"])
+    agent = Agent("a", model, tools=[secrets, deaf, work], hooks=[bad, recorder, *around])
+    with pytest.raises(ValueError, match="hook broke") as caught:
+        await agent.call("go")
+    assert caught.value.__notes__ == ["raised by hook Bad (priority 100) on ActingChunk"]
+    assert len(model.requests) == 1
+    errors = [(event.phase, event.fatal, event.hook) for event in recorder.seen if isinstance(event, Error)]
+    assert errors == [("hook", True, "Bad")] * bad.calls
+    assert recorder.log[-1] == "CallEnded failed ValueError: hook broke"
+    assert {block.text for block in agent.session().messages[-1].tool_results} <= {
+        "Not finished: the call failed (ValueError).",
+        "Interrupted.",
+    }
+
+
 async def test_a_disabled_hook_is_back_in_the_next_call() -> None:
     """Being disabled lasts for one run."""
     bad = Bad(ReasoningChunk)
@@ -129,6 +183,49 @@ class HalfLater(Half):
     async def on_event(self, event: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         await asyncio.sleep(0)
         return super().on_event(event)
+
+
+class Alerts(Hook):
+    """Is told of errors, notes that on them, and then fails."""
+
+    def __init__(self, **options: Any) -> None:
+        for name, value in options.items():
+            setattr(self, name, value)
+
+    def on_event(self, event: Any) -> None:
+        if isinstance(event, Error):
+            event.error.add_note("seen by Alerts")
+            raise ConnectionError("cannot reach postgres://ops:hunter2@10.0.0.7/alerts")
+
+
+FAILS_WHEN_TOLD = [{}, {"observer": True}, {"on_failure": "abort"}, {"observer": True, "on_failure": "abort"}]
+
+
+@pytest.mark.parametrize("options", FAILS_WHEN_TOLD, ids=str)
+async def test_what_fails_while_a_tools_error_is_told_is_not_read_by_the_model(options: Any) -> None:
+    """The model reads the exception as the tool raised it, with the tool's own notes: nothing of a hook that failed when it
+    was told of it, nothing that a hook has added."""
+
+    @tool(type="read")
+    async def query() -> str:
+        """Fails."""
+        error = LookupError("no such row")
+        error.add_note("tables are: users, orders")
+        raise error
+
+    model = ScriptedModel([[use("t1", "query"), use("t2", "query")], use("t3", "query"), "end"])
+    await Agent("a", model, tools=[query], hooks=[Alerts(**options)]).call("go")
+    read = "LookupError: no such row\ntables are: users, orders"
+    assert [block.text for msg in model.requests[-1].messages for block in msg.tool_results] == [read, read, read]
+
+
+@pytest.mark.parametrize("options", FAILS_WHEN_TOLD, ids=str)
+async def test_what_fails_while_a_sub_agents_error_is_told_is_not_read_by_its_caller(options: Any) -> None:
+    """The sub-agent's own caller, a tool, gets the error with what failed beside it; the model that asked reads the error."""
+    inner = Agent("inner", ScriptedModel([RuntimeError("model down")]), hooks=[on(Error, **options)(lambda _: 1 / 0)])
+    model = ScriptedModel([use("t1", "inner", message="go"), "end"])
+    await Agent("outer", model, tools=[inner]).call("go")
+    assert model.requests[-1].messages[-1].tool_results[0].text == "RuntimeError: model down"
 
 
 @pytest.mark.parametrize("made", [Half, HalfLater])
@@ -268,7 +365,7 @@ def test_a_timeout_on_a_synchronous_hook_is_refused() -> None:
     ("options", "text"),
     [
         ({"guard": True, "observer": True}, "a guard may veto, an observer may not"),
-        ({"on_failure": "ignore"}, "legal are 'abort', 'skip', 'deny', None"),
+        ({"on_failure": "ignore"}, "it is 'abort', 'skip', 'deny' or None"),
         ({"timeout": 0, "in_thread": True}, "must be above 0"),
         ({"timeout": -1, "in_thread": True}, "must be above 0"),
         ({"events": []}, "events"),
@@ -444,5 +541,109 @@ async def test_an_illegal_answer_is_a_failure_like_any_other() -> None:
     refused = await Agent("b", ScriptedModel([]), hooks=[Nonsense("deny")]).call("go")
     assert (refused.outcome, refused.text) == (
         "denied",
-        "Nonsense failed (it answered with int), so this is refused",
+        "Nonsense failed (HookContractError), so this is refused",
     )
+
+
+@pytest.mark.parametrize("watched", [False, True])
+async def test_a_broken_observer_hides_nothing_when_the_call_is_interrupted(watched: bool) -> None:
+    """An observer fails on PostActing after a hook has interrupted the call: telling of it is cut by the interrupt, and the
+    observers behind it see each event all the same (law L2)."""
+
+    class Broken(Hook):
+        observer = True
+        priority = 1
+
+        def on_event(self, event: Any) -> None:
+            match event:
+                case PostActing():
+                    raise RuntimeError("broken")
+                case _:
+                    pass
+
+    @on(PreActing)
+    def stop(event: PreActing) -> None:
+        if event.tool_use.id == "t2":
+            event.context.interrupt("enough")
+
+    @tool(type="read")
+    async def look() -> str:
+        """Look."""
+        await asyncio.sleep(0)
+        return "seen"
+
+    recorder = Recorder()
+    script = [[use("t1", "look"), use("t2", "look")]]
+    agent = Agent("a", ScriptedModel(script), tools=[look], hooks=[Broken(), stop, recorder])
+    if watched:
+        await agent.stream("go").to_list()
+    else:
+        assert (await agent.call("go")).outcome == "interrupted"
+    names = [type(event).__name__ for event in recorder.seen]
+    assert (names.count("PreActing"), names.count("PostActing")) == (2, 2)
+    assert names[-2:] == ["PostToolRound", "CallEnded"]
+
+
+# ---- what fails while a call is being closed
+
+
+class Breaks(Hook):
+    """Raises on one event class, and on another that closes it."""
+
+    def __init__(self, *kinds: type) -> None:
+        self.kinds = kinds
+
+    def on_event(self, event: Any) -> Any:
+        if isinstance(event, self.kinds):
+            raise ValueError(f"at {type(event).__name__}")  # noqa: TRY004 - no type is wrong
+        return event
+
+
+@pytest.mark.parametrize("calls", [1, 3])
+@pytest.mark.parametrize(("first", "then"), [(PreActing, PostActing), (PreToolRound, PostToolRound)])
+async def test_the_first_failure_counts(first: type, then: type, calls: int) -> None:
+    """L8: a hook that fails while a call or a round is being closed does not take the place of what it is closed for."""
+
+    @tool(type="read")
+    async def look() -> str:
+        """Look."""
+        return "seen"
+
+    recorder = Recorder()
+    model = ScriptedModel([[use(f"t{n}", "look") for n in range(calls)]])
+    agent = Agent("a", model, tools=[look], hooks=[Breaks(first, then), recorder])
+    with pytest.raises(ValueError, match=f"at {first.__name__}") as caught:
+        await agent.call("go")
+    assert caught.value.__notes__[-1] == f"while the call was being closed: ValueError: at {then.__name__}"
+    assert recorder.log[-1] == f"CallEnded failed ValueError: at {first.__name__}"
+    assert fold_events(recorder.seen) == tuple(agent.session().messages)
+
+
+@pytest.mark.parametrize("calls", [1, 3])
+@pytest.mark.parametrize("then", [PostActing, PostToolRound])
+async def test_a_hook_that_fails_while_a_cancelled_call_is_closed(then: type, calls: int) -> None:
+    """The task is cancelled all the same: the hook's failure does not hide that."""
+    inside = asyncio.Event()
+
+    @tool(type="read")
+    async def hang() -> str:
+        """Hang."""
+        inside.set()
+        await asyncio.Event().wait()
+        return "never"
+
+    recorder = Recorder()
+    model = ScriptedModel([[use(f"t{n}", "hang") for n in range(calls)]])
+    agent = Agent("a", model, tools=[hang], hooks=[Breaks(then), recorder])
+
+    async def call() -> None:
+        await agent.call("go")
+
+    task = asyncio.create_task(call())
+    await inside.wait()
+    task.cancel()
+    await asyncio.wait([task])
+    assert task.cancelled()
+    assert recorder.log[-1] == "CallEnded interrupted CancelledError:"
+    opened = [event for event in recorder.seen if isinstance(event, PreActing)]
+    assert len(opened) == len([event for event in recorder.seen if isinstance(event, PostActing)])

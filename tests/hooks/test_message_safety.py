@@ -18,12 +18,14 @@ from agentflow import (
     Hook,
     Msg,
     Recover,
+    RunContext,
     Session,
     TextBlock,
     ThinkingBlock,
     ToolEmitter,
     ToolResultBlock,
     ToolUseBlock,
+    UsageError,
     on,
     tool,
 )
@@ -44,7 +46,9 @@ from agentflow.events import (
     ReasoningChunk,
 )
 from agentflow.models.litellm import close_clients
+from agentflow.testing import ScriptedModel
 from agentflow.testing.wire import Call, Fault, Reply, Say, ToolCall, WireServer
+from agentflow.transcript import legalise
 
 sys.path.append(str(Path(__file__).parents[1] / "end_to_end"))
 
@@ -440,3 +444,48 @@ def test_random_replies_results_and_inputs(wire_line: Line, replies: list[Msg], 
                     pass
 
     assert wire_line.call(Rewrites()) == "completed completed"
+
+
+async def test_a_compaction_never_cuts_a_round() -> None:
+    """`context.compact` in the middle of a round, open or closed, is refused: calls stay together with their results."""
+    said: list[str] = []
+
+    def cut(context: RunContext) -> None:
+        history = context.history
+        for until in range(len(history) + 2):
+            try:
+                context.compact(until, Msg.user("gist"))
+            except UsageError as error:
+                said.append(f"{until} of {len(history)}: {str(error).partition(' cuts ')[2] or error}")
+            else:
+                said.append(f"{until} of {len(history)}: taken")
+
+    @tool
+    async def look(context: RunContext) -> str:
+        """Compact in the middle of the round."""
+        cut(context)
+        return "seen"
+
+    @on(PreReasoning)
+    def behind(event: PreReasoning) -> None:
+        if event.iteration == 2:
+            cut(event.context)
+
+    model = ScriptedModel([ToolUseBlock("t1", "look", {}), "end"])
+    agent = Agent("a", model, tools=[look], hooks=[behind])
+    await agent.call("go")
+    between = "between tool calls and their results."
+    assert said == [
+        "0 of 2: taken",
+        "1 of 2: taken",
+        f"2 of 2: {between}",
+        "3 of 2: compact(until=3): the history has 2 messages.",
+        "0 of 3: taken",
+        "1 of 3: taken",
+        f"2 of 3: {between}",
+        "3 of 3: taken",
+        "4 of 3: compact(until=4): the history has 3 messages.",
+    ]
+    assert [msg.text for msg in agent.session().messages] == ["go", "", "seen", "end"]
+    request = model.requests[1].messages
+    assert legalise(request) == tuple(request)

@@ -485,7 +485,7 @@ def expected(name: str, expression: str) -> list[Any]:
     failed = name == "on_error"
     of_calls = calls[2:] if failed else calls
     trace = {"after_user_input": [0], "before_llm": [0, 3], "after_llm": [0, 3], "on_complete": [3], "on_error": [2]}
-    trace |= {"before_tool_round": [0], "before_each_tool": [0, 1, 2], "after_each_tool": [0, 1, 2]}
+    trace |= {"before_tool_round": [0], "before_each_tool": [0, 1, 2], "after_each_tool": [1, 2, 3]}
     table: dict[str, list[Any]] = {
         "event.input_messages": [["user"], ["user", "assistant", "tool"]] if name == "before_llm" else [["user"]],
         "event.history": [[]],

@@ -3,9 +3,9 @@
 from typing import Any
 
 import pytest
-from eventlog import use
+from eventlog import Recorder, use
 
-from agentflow import Agent, Deny, Hook, Recover, ToolEmitter, tool
+from agentflow import Again, Agent, Deny, Hook, Recover, Stop, Suspend, ToolEmitter, Verdict, tool
 from agentflow.events import (
     ActingChunk,
     CallEnded,
@@ -252,3 +252,60 @@ async def test_what_an_observer_answers_changes_nothing(answer: Any) -> None:
             return answer
 
     assert (await Agent("a", ScriptedModel(["ok"]), hooks=[Watch()]).call("go")).text == "ok"
+
+
+def says(kind: type, verdict: Verdict, name: str, **options: Any) -> Hook:
+    """A hook that answers each event of a class with a verdict."""
+
+    class Says(Hook):
+        events = (kind,)
+
+        @property
+        def name(self) -> str:
+            return name
+
+        def on_event(self, event: Any) -> Verdict | None:
+            return None if getattr(event, "purpose", "") == "summary" else verdict
+
+    made = Says()
+    for option, value in options.items():
+        setattr(made, option, value)
+    return made
+
+
+@pytest.mark.parametrize("second", [{}, {"guard": True}], ids=["editor", "guard"])
+@pytest.mark.parametrize("kind", [PostReasoning, PostActing, PostToolRound], ids=lambda kind: kind.__name__)
+async def test_of_two_equal_verdicts_the_first_counts(kind: type, second: Any) -> None:
+    """On a Post event all hooks run; of verdicts of one strength the one that was given first decides, and is told as its."""
+    recorder = Recorder()
+    hooks = [
+        says(kind, Stop("first"), "one", priority=1),
+        says(kind, Stop("second"), "two", priority=2, **second),
+        recorder,
+    ]
+    reply = await Agent("a", ScriptedModel([[use("t1", "work")], "end"]), tools=[work], hooks=hooks).call("go")
+    decisions = [event.decision for event in recorder.seen if isinstance(event, kind) and event.decision is not None]
+    assert (reply.text, reply.outcome) == ("first", "stopped")
+    assert [(decided.verdict, decided.hook) for decided in decisions] == [(Stop("first"), "one")]
+
+
+async def test_of_two_equal_verdicts_the_first_gives_its_messages() -> None:
+    """The same for Again: the model is told what the first hook says, not the second."""
+    first = says(PostReasoning, Again("shorter"), "one", priority=1)
+    second = says(PostReasoning, Again("longer"), "two", priority=2)
+    agent = Agent("a", ScriptedModel(["long", "short", "done"]), hooks=[first, second], max_iterations=2)
+    await agent.call("go")
+    assert [msg.text for msg in agent.session().messages if msg.role == "user"] == ["go", "shorter", "shorter"]
+
+
+async def test_the_strongest_verdict_counts_wherever_it_stands() -> None:
+    """Suspend, then Stop, then Again, whatever the order."""
+    again, stop, suspend = Again("once more"), Stop("enough"), Suspend({"why": "ask"})
+    for order, outcome in (
+        ([again, stop], "stopped"),
+        ([stop, again], "stopped"),
+        ([stop, suspend], "suspended"),
+        ([suspend, again], "suspended"),
+    ):
+        hooks = [says(PostReasoning, verdict, str(n), priority=n) for n, verdict in enumerate(order)]
+        assert (await Agent("a", ScriptedModel(["hi"]), hooks=hooks).call("go")).outcome == outcome

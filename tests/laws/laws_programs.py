@@ -216,13 +216,15 @@ def hook_plans(draw: st.DrawFn, acts: tuple[str, ...] = ACTS) -> HookPlan:
     if event in EDITS:
         choices.append(st.sampled_from(EDITS[event]))
     action = draw(st.one_of(choices))
+    role = draw(st.sampled_from(["edit", "edit", "edit", "guard", "observer"]))
+    policies = [None, None, "abort", "skip"] if role == "observer" else [None, None, "abort", "skip", "deny"]
     return HookPlan(
         event,
         action,
         draw(st.sampled_from([1, 1, 1, 2, 3, 0])),
-        draw(st.sampled_from(["edit", "edit", "edit", "guard", "observer"])),
+        role,
         draw(st.sampled_from(["sync", "async", "mono"])),
-        draw(st.sampled_from([None, None, "abort", "skip", "deny"])),
+        draw(st.sampled_from(policies)),
         draw(st.sampled_from([10, 100, 200])),
         draw(st.sampled_from([False, False, False, True])),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 from typing import Any
 
@@ -15,11 +16,14 @@ from agentflow import Agent, Deny, Hook, Msg, ToolUseBlock, on, tool
 from agentflow.errors import Veto
 from agentflow.events import (
     CallEnded,
+    CallEvent,
+    Error,
     Event,
     HookEvent,
     PostActing,
     PostCall,
     PostReasoning,
+    PostToolRound,
     PreActing,
     PreCall,
     PreReasoning,
@@ -34,7 +38,7 @@ from agentflow.ports.store import MemoryStore
 from agentflow.reactive import Mono
 from agentflow.specs import Usage
 from agentflow.testing import ScriptedModel
-from agentflow.verdicts import Again
+from agentflow.verdicts import Again, Recover
 
 
 @tool(type="write")
@@ -68,7 +72,7 @@ def test_the_model_answers_after_any_tool(names: list[str]) -> None:
 
 @given(st.integers(1, 6), st.lists(st.sampled_from(["tool", "again", "suspend"]), min_size=20, max_size=20))
 def test_n_rounds_of_reasoning_then_one_summary(limit: int, plan: list[str]) -> None:
-    """L7: rejected replies and resumes spend the same budget; the summary has no tools."""
+    """L7: rejected replies and resumes spend the same budget; the summary may call none."""
     events: list[Any] = []
     steps = iter(plan)
 
@@ -82,7 +86,7 @@ def test_n_rounds_of_reasoning_then_one_summary(limit: int, plan: list[str]) -> 
 
     def say(request: Any) -> Any:
         nonlocal now
-        if not request.tools:
+        if request.options.tool_choice == "none":
             return "summary"
         now = next(steps)
         name = "risky" if now == "suspend" else "submit"
@@ -437,3 +441,107 @@ def test_a_wrapper_s_own_cancelled_error_fails_alike_with_and_without_a_reader(s
     run(lambda: main(False))
     run(lambda: main(True))
     assert outcomes[0] == outcomes[1]
+
+
+# ---- L4 in the corners
+
+
+def injecting(event: PostReasoning) -> None:
+    """Say something before the answer is stored."""
+    event.context.inject("injected")
+
+
+def interrupting(event: Any) -> None:
+    """Interrupt the call."""
+    event.context.interrupt("enough")
+
+
+def failing(event: Any) -> None:
+    """Fail."""
+    raise RuntimeError("broken")
+
+
+async def told(agent: Agent, words: str = "q") -> tuple[list[Event], list[str]]:
+    """The events of a call that may fail, and the texts of what it left; events and history agree."""
+    events: list[Event] = []
+    with contextlib.suppress(RuntimeError):
+        await agent.stream(words).tap(events.append).to_list()
+    stored = tuple(agent.session().messages)
+    assert fold_events(events) == stored
+    return events, [msg.text or msg.tool_results[0].text for msg in stored if msg.text or msg.tool_results]
+
+
+@pytest.mark.parametrize(
+    "end",
+    [on(PostCall)(failing), on(PostCall)(interrupting), on(PostReasoning, priority=200)(interrupting)],
+    ids=["PostCall fails", "PostCall interrupts", "PostReasoning interrupts"],
+)
+def test_what_was_injected_before_a_call_that_is_cut_lands_where_events_say(end: Any) -> None:
+    """L4: it waits for the answer, which is accepted, and lands behind it."""
+
+    async def main() -> None:
+        agent = Agent("a", ScriptedModel(["answer", "next"]), hooks=[on(PostReasoning)(injecting), end])
+        events, texts = await told(agent)
+        assert texts == ["q", "answer", "injected"]
+        assert [type(event).__name__ for event in events][-2:] == ["MessagesAdded", "CallEnded"]
+
+    run(main)
+
+
+@pytest.mark.parametrize("how", [failing, interrupting])
+def test_results_of_a_suspended_round_whose_post_hook_ends_the_call_are_told(how: Any) -> None:
+    """L4: its event said that they wait; what is stored in their place is told behind it."""
+
+    @tool(requires_approval=True)
+    async def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    async def main() -> None:
+        agent = Agent(
+            "a", ScriptedModel([ToolUseBlock("t1", "pay", {}), "next"]), tools=[pay], hooks=[on(PostToolRound)(how)]
+        )
+        events, texts = await told(agent)
+        assert texts == ["q", "Interrupted."]
+        assert [type(event).__name__ for event in events][-2:] == ["MessagesAdded", "CallEnded"]
+
+    run(main)
+
+
+class BehindTheAnswer(Hook):
+    """Fails when the rest of the call is done, and makes it good."""
+
+    def on_event(self, event: Any) -> Any:
+        return Recover("rescued") if isinstance(event, Error) and event.fatal else event
+
+    def around(self, event: Any, source: Any) -> Any:
+        if not isinstance(event, PreCall):
+            return source
+        failure = Mono.error(RuntimeError("behind the answer"))
+        return failure if event.input_messages[0].text == "instead" else source.then(failure)
+
+
+@pytest.mark.parametrize(("words", "models"), [("q", 1), ("instead", 0)])
+def test_a_call_that_a_hook_recovers_has_its_post_call(words: str, models: int) -> None:
+    """L4: the message that ends it is told there, and hooks may edit it, whether the model had answered or not."""
+
+    @on(PostCall)
+    def edit(event: PostCall) -> None:
+        event.final_message = Msg.assistant(event.final_message.text.upper())
+
+    async def main() -> None:
+        model = ScriptedModel(["answer"])
+        agent = Agent("a", model, hooks=[BehindTheAnswer(), edit, on(PostReasoning)(injecting)])
+        events, texts = await told(agent, words)
+        assert texts == [words, "RESCUED", *["injected"] * models]
+        assert [type(event).__name__ for event in events if isinstance(event, CallEvent)] == [
+            "PreCall",
+            "Error",
+            "PostCall",
+            *["MessagesAdded"] * models,
+            "CallEnded",
+        ]
+        assert getattr(events[-1], "outcome", "") == "completed"
+        assert len(model.requests) == models
+
+    run(main)

@@ -3,30 +3,37 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from hypothesis import given, note
+from hypothesis import strategies as st
 from laws_checks import check_history, check_request, check_wires
 from laws_harness import World, run
 from laws_programs import Path, Program, journals
 
+from agentflow.errors import UsageError
 from agentflow.events import PreActing
 from agentflow.facts import (
+    CallClosed,
     CallOpened,
     Fact,
+    Injected,
     Reasoned,
     RoundClosed,
     RoundSuspended,
+    SessionBegan,
     ToolDecided,
     ToolFinished,
     ToolStarted,
 )
 from agentflow.loop.history import fold_facts
 from agentflow.loop.machine import Machine
-from agentflow.messages import ToolUseBlock
+from agentflow.loop.session import Session
+from agentflow.messages import Msg, ToolUseBlock
 from agentflow.ports.store import MemoryStore
+from agentflow.specs import Usage
 
 CALL = Path("call")
 
@@ -54,7 +61,9 @@ class Crash:
                     self.finished[fact.tool_use_id] = fact.result
                 case RoundClosed():
                     self.decided, self.started, self.finished = {}, set(), {}
-                case RoundSuspended() | _:
+                case RoundSuspended():
+                    self.decided = {}  # whoever has no result then is vetted again
+                case _:
                     pass
 
     @property
@@ -136,3 +145,64 @@ def test_facts_cut_at_every_prefix_are_resumed(program: Program) -> None:
     for cut in range(len(facts) + 1):
         note(f"cut at {cut}: {[type(f).__name__ for f in facts[:cut]]}")
         run(lambda cut=cut: _resumed(program, facts[:cut]))
+
+
+def _state(machine: Machine) -> list[Any]:
+    """All that a machine knows."""
+    transcript = machine.transcript
+    known = [getattr(machine, name) for name in Machine.__slots__ if name not in ("new_id", "transcript")]
+    copied = [
+        dict(value) if isinstance(value, dict) else list(value) if isinstance(value, list) else value for value in known
+    ]
+    return [*copied, tuple(transcript.messages), transcript.open_round, transcript.waiting, set(transcript.used_ids)]
+
+
+def _refused(act: Callable[..., object], *facts: Fact) -> bool:
+    try:
+        act(*facts)
+    except UsageError:
+        return True
+    return False
+
+
+STRANGE: list[Fact] = [
+    CallOpened("other", "call_x", (Msg.assistant([ToolUseBlock("t1", "look", {})]),), 3),
+    CallOpened("other", "call_x", (Msg.user("hi"),), 3, Msg.assistant([ToolUseBlock("t9", "look", {})])),
+    SessionBegan((Msg.user("hi"), Msg.assistant([ToolUseBlock("t9", "look", {})]))),
+    Injected("run_1", (Msg.assistant([ToolUseBlock("t9", "look", {})]),)),
+    Reasoned("run_1", 1, Msg.assistant([ToolUseBlock("t9", "look", {})]), Usage(), 0.0, summary=True),
+    CallClosed("run_1", "call_1", "completed", Msg.assistant([ToolUseBlock("t9", "look", {})])),
+]
+
+
+@given(journals(), st.data())
+def test_what_the_machine_refuses_changes_nothing_and_is_not_stored(program: Program, data: st.DataObject) -> None:
+    """Any fact in any state: `check` says what `apply` does, a refused one changes nothing, and a session's store holds what
+    its machine has taken, and folds."""
+    note(repr(program))
+    facts = run(lambda: _recorded(program))
+    renamed = [fact._replace(run_id="other") if hasattr(fact, "run_id") else fact for fact in facts]
+    pool = [*facts, *renamed, *STRANGE]
+    cut = data.draw(st.integers(0, len(facts)))
+    machine = Machine.from_facts(facts[:cut])
+    for strange in pool:
+        before = _state(machine)
+        refused = _refused(machine.check, strange)
+        assert _state(machine) == before, f"check({strange}) changed something"
+        trial = Machine.from_facts(facts[:cut])
+        assert _refused(trial.apply, strange) == refused, strange
+        if refused:
+            assert _state(trial) == before, f"{strange} was refused and changed something"
+    store = MemoryStore()
+    store.append("s", facts[:cut])
+    session = Session("s", store=store)
+
+    async def recorded() -> None:
+        await session.acquire("test")
+        for strange in data.draw(st.lists(st.lists(st.sampled_from(pool), min_size=1, max_size=3), max_size=6)):
+            stored = len(store.load("s"))
+            if _refused(session.record, *strange):
+                assert len(store.load("s")) == stored, f"{strange} was refused and stored"
+            assert fold_facts(store.load("s")) == tuple(session.messages)
+
+    run(recorded)

@@ -57,7 +57,7 @@ async def check_program(program: Program) -> None:
     """Call in the program's way, look, resume what is suspended, call again."""
     world = World(program)
     session = world.session
-    start = world.history
+    start = await world.agent.history(world.session_key)
     path = program.path
     seen = await world.call("hi")
     if path.kind == "break":

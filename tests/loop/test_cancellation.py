@@ -1,27 +1,48 @@
 """A rich call, cut at every one of its steps in every way there is: one CallEnded, nothing left over, session usable."""
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
+from itertools import product
 from typing import Any
 
 import pytest
-from eventlog import history, use
+from eventlog import Recorder, history, log, use
 
-from agentflow import Agent, CallTimeoutError, Hook, Reply, Session, ToolEmitter, Transcript, fold_events, on, tool
+from agentflow import (
+    Agent,
+    CallTimeoutError,
+    Flux,
+    Hook,
+    ModelChunk,
+    Mono,
+    Reply,
+    Session,
+    ToolEmitter,
+    ToolSchedule,
+    Transcript,
+    Turn,
+    fold_events,
+    on,
+    tool,
+)
+from agentflow.errors import HookError
 from agentflow.events import (
     CallEnded,
     Event,
     PostActing,
     PostCall,
+    PostReasoning,
     PostToolRound,
     PreActing,
     PreCall,
     PreReasoning,
     PreToolRound,
+    ReasoningChunk,
 )
 from agentflow.testing import ScriptedModel
-from agentflow.testing.clock import VirtualClockLoop
+from agentflow.testing.clock import VirtualClockLoop, run_virtual
 
 VISITOR: ContextVar[str] = ContextVar("visitor", default="nobody")
 
@@ -468,3 +489,408 @@ async def test_a_cancellation_at_the_end_of_a_call_cuts_the_next_one() -> None:
         await asyncio.create_task(both())
     assert [event.outcome for event in seen] == ["completed"]
     assert not agent.session().busy
+
+
+# ---- hooks that hold up the end
+
+
+class Exports(Hook):
+    """Hangs when it is told that the call is over; says when it does, and whether it was let go."""
+
+    def __init__(self, priority: int = 100, observer: bool = False, stubborn: bool = False) -> None:
+        self.priority = priority
+        self.observer = observer
+        self.stubborn = stubborn
+        self.inside = asyncio.Event()
+        self.cut = 0
+
+    async def on_event(self, event: Any) -> None:
+        if isinstance(event, CallEnded):
+            self.inside.set()
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                self.cut += 1
+                if not self.stubborn:
+                    raise
+
+
+ENDINGS = [[Exports], [Exports, Exports], [lambda: Exports(observer=True)], [lambda: Exports(stubborn=True)]]
+ENDING_NAMES = ["one", "two", "observer", "swallows"]
+
+
+@pytest.mark.parametrize("make", ENDINGS, ids=ENDING_NAMES)
+@pytest.mark.parametrize("read", ["call", "stream"])
+def test_a_hook_that_hangs_in_callended_is_cut_off_by_the_timeout(make: list[Any], read: str) -> None:
+    """Hooks of `CallEnded` have the call's timeout once more, each; the reply stands, the other hooks and the reader are told,
+    and no cancellation is left behind."""
+
+    async def main() -> None:
+        hooks, recorder = [one() for one in make], Recorder()
+        agent = Agent("a", ScriptedModel(["answer", "again"]), hooks=[*hooks, recorder])
+        if read == "call":
+            reply = await agent.call("go", timeout=5)
+            assert (reply.text, reply.outcome) == ("answer", "completed")
+        else:
+            events = [event async for event in agent.stream("go", timeout=5)]
+            assert log(events)[-1] == "CallEnded completed"
+        assert recorder.log[-1] == "CallEnded completed"
+        assert [hook.cut for hook in hooks] == [1] * len(hooks)
+        task = asyncio.current_task()
+        assert task is not None
+        assert task.cancelling() == 0
+        assert asyncio.get_running_loop().time() == 5 * len(hooks)
+
+    run_virtual(main())
+
+
+@pytest.mark.parametrize("make", ENDINGS, ids=ENDING_NAMES)
+async def test_a_hook_that_hangs_in_callended_is_cut_off_by_an_interrupt(make: list[Any]) -> None:
+    """`agent.interrupt()` lets go of the hook that holds up the end, and then of the next; the call had ended well."""
+    hooks, recorder = [one() for one in make], Recorder()
+    agent = Agent("a", ScriptedModel(["answer"]), hooks=[*hooks, recorder])
+    task = asyncio.create_task(agent.call("go"))
+    for hook in hooks:
+        await hook.inside.wait()
+        assert agent.interrupt()
+    assert (await task).outcome == "completed"
+    assert recorder.log[-1] == "CallEnded completed"
+    assert [hook.cut for hook in hooks] == [1] * len(hooks)
+    assert task.cancelling() == 0
+
+
+def test_a_call_past_its_timeout_does_not_wait_for_its_exporter_for_ever() -> None:
+    """The limit has passed while a tool ran; the hook of `CallEnded` that hangs then is cut off after as long again."""
+
+    async def main() -> None:
+        @tool
+        async def slow() -> None:
+            """Take for ever."""
+            await asyncio.Event().wait()
+
+        exports = Exports()
+        agent = Agent("a", ScriptedModel([use("t1", "slow")]), tools=[slow], hooks=[exports])
+        with pytest.raises(CallTimeoutError):
+            await agent.call("go", timeout=5)
+        assert exports.cut == 1
+        assert asyncio.get_running_loop().time() == 10
+
+    run_virtual(main())
+
+
+async def test_a_task_that_is_cancelled_while_a_hook_holds_up_the_end_is_cancelled() -> None:
+    """A cancellation from outside is no cut: it ends the wait and is raised."""
+    exports = Exports()
+    task = asyncio.create_task(Agent("a", ScriptedModel(["answer"]), hooks=[exports]).call("go", timeout=60))
+    await exports.inside.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert exports.cut == 1
+
+
+@pytest.mark.parametrize("watched", [False, True])
+async def test_a_task_that_has_outlived_a_cancellation_can_call(watched: bool) -> None:
+    """A cancellation that a task has swallowed long ago is none of its later calls: an interrupt of one is an interrupt, and a
+    hook that raises CancelledError itself is a failing hook."""
+    interrupts = on(PreReasoning)(lambda event: event.context.interrupt("enough"))
+
+    async def outlives() -> tuple[Reply, BaseException]:
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        task = asyncio.current_task()
+        assert task is not None
+        assert task.cancelling() == 1
+        agent = Agent("a", ScriptedModel(["end", "end"]), hooks=[interrupts])
+        events = [event async for event in agent.stream("go")] if watched else []
+        assert not watched or (type(events[-1]), getattr(events[-1], "outcome", "")) == (CallEnded, "interrupted")
+        reply = await agent.call("go")
+        assert task.cancelling() == 1
+        stray = Agent("a", ScriptedModel(["end"]), hooks=[on(PreReasoning)(_stray)])
+        with pytest.raises(HookError) as caught:
+            await (stray.stream("go").to_list() if watched else stray.call("go"))
+        return reply, caught.value
+
+    task = asyncio.ensure_future(outlives())
+    await asyncio.sleep(0)
+    task.cancel()
+    reply, error = await task
+    assert (reply.outcome, reply.text) == ("interrupted", "(interrupted: enough)")
+    assert "although nobody cancelled the run" in str(error)
+
+
+def _stray(_: PreReasoning) -> None:
+    raise asyncio.CancelledError("mine")
+
+
+# ---- an interrupt that nothing waits for
+
+
+@tool(type="read")
+async def step() -> str:
+    """Never waits."""
+    return "stepped"
+
+
+@pytest.mark.parametrize("read", [False, True], ids=["call", "stream"])
+@pytest.mark.parametrize(
+    "kind", [PreCall, PreReasoning, ReasoningChunk, PreToolRound, PreActing, PostActing, PostToolRound]
+)
+async def test_an_interrupt_in_a_hook_is_noticed_before_anything_else_begins(kind: type, read: bool) -> None:
+    """A plain hook interrupts its call, in which nothing ever waits: what stands behind the event does not begin. The next
+    events are those that close what is open."""
+    recorder = Recorder()
+
+    @on(kind)
+    def interrupts(event: Any) -> None:
+        event.context.interrupt("enough")
+
+    model = ScriptedModel([[use("t1", "step"), use("t2", "step")], "never asked"])
+    agent = Agent("a", model, tools=[step], hooks=[interrupts, recorder], schedule=ToolSchedule.SEQUENTIAL)
+    if read:
+        async with agent.stream("go") as events:
+            assert log([event async for event in events])[-1] == "CallEnded interrupted"
+    else:
+        assert (await agent.call("go")).outcome == "interrupted"
+    at = next(n for n, event in enumerate(recorder.seen) if isinstance(event, kind))
+    assert [type(event) for event in recorder.seen[at + 1 :]] == {
+        PreCall: [CallEnded],
+        PreReasoning: [CallEnded],
+        ReasoningChunk: [CallEnded],
+        PreToolRound: [PostToolRound, CallEnded],
+        PreActing: [PostActing, PostToolRound, CallEnded],
+        PostActing: [PostToolRound, CallEnded],
+        PostToolRound: [CallEnded],
+    }[kind]
+    assert len(model.requests) == (0 if kind in (PreCall, PreReasoning) else 1)
+    ran = [block.text for msg in agent.session().messages for block in msg.tool_results if block.state == "success"]
+    assert len(ran) == {PostActing: 1, PostToolRound: 2}.get(kind, 0)
+
+
+# ---- tasks that were cancelled before
+
+
+async def take_in() -> None:
+    """Cancel the running task, and go on as a supervisor would that takes no notice."""
+    task = asyncio.current_task()
+    assert task is not None
+    task.cancel()
+    try:
+        await asyncio.sleep(0)
+    except asyncio.CancelledError:
+        assert task.cancelling()
+
+
+async def by_call(agent: Agent, timeout: float | None = None) -> None:
+    """agent.call()"""
+    await take_in()
+    await agent.call("go", timeout=timeout)
+
+
+async def by_stream(agent: Agent, timeout: float | None = None) -> None:
+    """agent.stream()"""
+    await take_in()
+    await agent.stream("go", timeout=timeout).to_list()
+
+
+async def by_turns(agent: Agent, timeout: float | None = None) -> None:
+    """A stream whose reader is cancelled between two events, and reads on."""
+    async with agent.stream("go", timeout=timeout) as events:
+        async for event in events:
+            if isinstance(event, PreCall):
+                await take_in()
+
+
+EARLIER = pytest.mark.parametrize("by", [by_call, by_stream, by_turns], ids=lambda by: by.__doc__)
+
+
+@EARLIER
+@pytest.mark.parametrize("waits", [0, 1])
+async def test_an_earlier_cancellation_makes_no_stray_one_count(by: Callable[..., Awaitable[None]], waits: int) -> None:
+    """A tool that raises `CancelledError` itself is a failing tool, also in a task that was cancelled once before."""
+
+    @tool
+    async def stray() -> str:
+        """Raise it."""
+        await pause(waits)
+        raise asyncio.CancelledError("mine")
+
+    recorder = Recorder()
+    agent = Agent("a", ScriptedModel([[pause, use("t1", "stray")], [pause, "end"]]), tools=[stray], hooks=[recorder])
+    await asyncio.create_task(by(agent))
+    assert recorder.log[-1] == "CallEnded completed"
+    assert [text[:19] for text in recorder.log if text.startswith("PostActing")] == ["PostActing t1 error"]
+
+
+@EARLIER
+@pytest.mark.parametrize("waits", [0, 1])
+@pytest.mark.parametrize("how", ["interrupt", "timeout"])
+def test_an_earlier_cancellation_makes_no_interrupt_a_real_one(
+    by: Callable[..., Awaitable[None]], waits: int, how: str
+) -> None:
+    """An interrupt and a deadline end the call with its last events, and leave the task's own count as it was."""
+    recorder = Recorder()
+
+    async def hang() -> None:
+        await pause(waits)
+        if how == "interrupt":
+            agent.interrupt()
+        await asyncio.Event().wait()
+
+    agent = Agent("a", ScriptedModel([["It ", hang]]), hooks=[recorder])
+
+    async def main() -> int:
+        try:
+            await by(agent, timeout=5 if how == "timeout" else None)
+        except CallTimeoutError:
+            assert how == "timeout"
+        task = asyncio.current_task()
+        assert task is not None
+        return task.cancelling()
+
+    with asyncio.Runner(loop_factory=VirtualClockLoop) as runner:
+        assert runner.run(main()) == 1
+    assert recorder.log[-1].startswith("CallEnded interrupted")
+    assert history(agent.session()) == ["user: go", "assistant: It "]
+
+
+@EARLIER
+async def test_a_second_cancellation_is_a_real_one(by: Callable[..., Awaitable[None]]) -> None:
+    """A task that was cancelled before is cancelled by the next one."""
+    inside = asyncio.Event()
+
+    async def hang() -> None:
+        inside.set()
+        await asyncio.Event().wait()
+
+    recorder = Recorder()
+    agent = Agent("a", ScriptedModel([[hang, "never"]]), hooks=[recorder])
+    task = asyncio.create_task(by(agent))
+    await inside.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert task.cancelled()
+    assert recorder.log[-1] == "CallEnded interrupted CancelledError:"
+
+
+@pytest.mark.parametrize("how", ["call", "stream", "turn"])
+async def test_a_cancellation_on_its_way_is_not_lost(how: str) -> None:
+    """What was asked for before the task has waited again cancels it, whatever it begins next."""
+
+    @tool
+    async def waits() -> str:
+        """Wait."""
+        await pause(3)
+        return "done"
+
+    agent = Agent("a", ScriptedModel([[pause, "end"]]), tools=[waits])
+
+    async def work() -> object:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        if how == "call":
+            return await agent.call("go")
+        if how == "stream":
+            return await agent.stream("go").to_list()
+        return await Turn(waits, {}).returning()
+
+    task = asyncio.create_task(work())
+    await asyncio.wait([task])
+    assert task.cancelled()
+    assert not agent.session().busy
+
+
+@pytest.mark.parametrize("kind", [PreCall, PreReasoning, PreToolRound, PreActing])
+async def test_what_a_readers_interrupt_comes_before_does_not_begin(kind: type) -> None:
+    """A reader that interrupts at a Pre event is heard at once: the work behind it never begins."""
+    model = ScriptedModel([use("t1", "step"), "end"])
+    agent = Agent("a", model, tools=[step])
+    seen: list[Event] = []
+    async for event in agent.stream("go"):
+        seen.append(event)
+        if isinstance(event, kind):
+            agent.interrupt()
+    assert not [block for msg in agent.session().messages for block in msg.tool_results if block.state == "success"]
+    assert len(model.requests) == (0 if kind in (PreCall, PreReasoning) else 1)
+    assert log(seen)[-1] == "CallEnded interrupted"
+    assert fold_events(seen) == tuple(agent.session().messages)
+
+
+# ---- hooks that swallow a cancellation
+
+
+class Rude(Hook):
+    """Swallows what cancels it, in `on_event` or around the work."""
+
+    def __init__(self, kind: type, form: str) -> None:
+        self.kind = kind
+        self.form = form
+        self.guard = form == "guard"
+        self.observer = form == "observer"
+        self.inside = asyncio.Event()
+
+    def on_event(self, event: Any) -> Any:
+        if not isinstance(event, self.kind) or self.form == "around":
+            return event
+        return Mono(self._swallow) if self.form == "mono" else self._swallow()
+
+    def around(self, event: Any, source: Any) -> Any:
+        if not isinstance(event, self.kind) or self.form != "around":
+            return source
+        return Flux(self._chunks) if isinstance(event, PreReasoning) else Mono(self._swallow).then(source)
+
+    async def _swallow(self) -> None:
+        self.inside.set()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+
+    async def _chunks(self) -> Any:
+        await self._swallow()
+        yield ModelChunk("made up")
+
+
+@pytest.mark.parametrize(
+    ("kind", "form"),
+    [
+        *product(
+            (PreCall, PreReasoning, PostReasoning, PreToolRound, PreActing, PostActing),
+            ("editor", "mono", "guard", "observer"),
+        ),
+        *product((PreCall, PreReasoning, PreToolRound, PreActing), ("around",)),
+    ],
+)
+@pytest.mark.parametrize("how", ["cancel", "interrupt", "timeout"])
+@pytest.mark.parametrize("watched", [False, True])
+async def test_a_cancellation_that_a_hook_swallows_is_noticed(kind: type, form: str, how: str, watched: bool) -> None:
+    """The call ends as if the hook had let it pass: cancelled, interrupted or past its limit, before the next reply of the
+    model, with every bracket closed."""
+    rude, recorder = Rude(kind, form), Recorder()
+    model = ScriptedModel([[use("t1", "noop"), use("t2", "noop")], "end"])
+    agent = Agent("a", model, tools=[noop], hooks=[rude, recorder])
+    timeout = 0.01 if how == "timeout" else None
+    call = agent.stream("go", timeout=timeout).to_list() if watched else agent.call("go", timeout=timeout)
+    task = asyncio.ensure_future(call)
+    await rude.inside.wait()
+    if how == "cancel":
+        task.cancel()
+    elif how == "interrupt":
+        agent.interrupt()
+    await asyncio.wait([task])
+    if how == "cancel":
+        assert task.cancelled()
+    elif how == "timeout":
+        assert isinstance(task.exception(), CallTimeoutError)
+    assert len(model.requests) <= 1
+    names = [type(event).__name__ for event in recorder.seen]
+    assert names.count("PreActing") == names.count("PostActing")
+    assert names.count("PreToolRound") == names.count("PostToolRound")
+    assert recorder.log[-1].startswith("CallEnded interrupted")
+    assert not agent.session().busy
+
+
+@tool(type="read")
+async def noop() -> str:
+    """Do nothing."""
+    return ""

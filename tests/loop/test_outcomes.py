@@ -19,7 +19,9 @@ from agentflow import (
     Stop,
     Suspend,
     ToolResultBlock,
+    UsageError,
     Veto,
+    on,
     tool,
 )
 from agentflow.events import (
@@ -34,6 +36,7 @@ from agentflow.events import (
     PreReasoning,
     PreToolRound,
 )
+from agentflow.specs import ModelOptions
 from agentflow.testing import ScriptedModel
 
 
@@ -501,8 +504,8 @@ async def test_a_failed_call_raises_after_callended() -> None:
     assert history(agent.session()) == ["user: go"]
 
 
-async def test_the_limit_gives_one_summary_without_tools() -> None:
-    """max_iterations=N: N rounds of reasoning, then one tool-less summary; the outcome is `limited`."""
+async def test_the_limit_gives_one_summary_without_calls() -> None:
+    """max_iterations=N: N rounds of reasoning, then one summary that may call none of the tools; the outcome is `limited`."""
     model = ScriptedModel([[use("t1", "add", a=1, b=1)], [use("t2", "add", a=1, b=1)], "so far"])
     agent = Agent("a", model, tools=TOOLS, max_iterations=2)
     lines = await streamed(agent)
@@ -512,7 +515,22 @@ async def test_the_limit_gives_one_summary_without_tools() -> None:
         "PreReasoning 3 summary",
     ]
     assert lines[-2:] == ["PostCall limited 'so far'", "CallEnded limited"]
-    assert [len(request.tools) for request in model.requests] == [3, 3, 0]
+    assert [len(request.tools) for request in model.requests] == [3, 3, 3]
+    assert [request.options.tool_choice for request in model.requests] == [None, None, "none"]
+
+
+async def test_no_hook_lets_the_summary_call() -> None:
+    """A hook that forces tools on every request does not force them on the summary, which keeps what it filtered."""
+
+    def force(event: PreReasoning) -> None:
+        event.options = ModelOptions(tool_choice="required")
+        event.tools = event.tools[:1]
+
+    model = ScriptedModel([[use("t1", "add", a=1, b=1)], "so far"])
+    agent = Agent("a", model, tools=TOOLS, hooks=[on(PreReasoning)(force)], max_iterations=1)
+    assert (await agent.call("go")).outcome == "limited"
+    assert [request.options.tool_choice for request in model.requests] == ["required", "none"]
+    assert [len(request.tools) for request in model.requests] == [1, 1]
 
 
 async def test_tool_uses_of_the_summary_are_dropped() -> None:
@@ -548,6 +566,34 @@ async def test_again_on_the_summary_is_illegal() -> None:
         "a changed PostReasoning, None, or a verdict: Stop, Suspend (this is the summary)."
     )
     assert history(agent.session())[:3] == ["user: go", "assistant: [t1:add(a=1, b=2)]", "tool: t1 success '3'"]
+
+
+@pytest.mark.parametrize("heard", [False, True])
+async def test_a_verdict_on_the_summary_beats_the_limit(heard: bool) -> None:
+    """A call that a verdict ends at its summary was stopped (denied, suspended) by that, and not by the limit."""
+
+    class AtSummary(Hook):
+        def __init__(self, kind: type, verdict: Any) -> None:
+            self.kind, self.verdict = kind, verdict
+
+        def on_event(self, event: Any) -> Any:
+            return self.verdict if isinstance(event, self.kind) and event.purpose == "summary" else event
+
+    cases: list[tuple[type, Any, str, str]] = [
+        (PostReasoning, Stop("enough"), "stopped", "so far"),
+        (PreReasoning, Stop("enough"), "stopped", "enough"),
+        (PreReasoning, Deny("no"), "denied", "no"),
+        (PostReasoning, Suspend(1), "suspended", "so far"),
+        (PostReasoning, None, "limited", "so far"),
+    ]
+    for kind, verdict, outcome, text in cases:
+        agent = agent_of([ONE, "so far"], AtSummary(kind, verdict), max_iterations=1)
+        if heard:
+            lines = await streamed(agent)
+            assert lines[-2:] == [f"PostCall {outcome} {text!r}", f"CallEnded {outcome}"]
+        else:
+            reply = await agent.call("go")
+            assert (reply.outcome, reply.text) == (outcome, text)
 
 
 async def test_again_spends_the_budget() -> None:
@@ -661,3 +707,37 @@ async def test_again_takes_messages() -> None:
     await agent.call("go", session=session)
     assert history(session) == ["user: go", "assistant: a", "user: one", "user: two", "assistant: b"]
     assert [msg.metadata.get("synthetic") for msg in session.messages] == [None, None, "again", "again", None]
+
+
+async def test_a_stop_on_the_summary_is_told_as_stopped() -> None:
+    """The limit was reached, and then a hook has stopped the call: what decided last is the outcome."""
+
+    @on(PostReasoning)
+    def stop(event: PostReasoning) -> Stop | None:
+        return Stop("enough") if event.purpose == "summary" else None
+
+    agent = Agent("a", ScriptedModel([use("t1", "add", a=1, b=2), "sum"]), tools=[add], hooks=[stop], max_iterations=1)
+    assert (await streamed(agent))[-1] == "CallEnded stopped"
+
+
+@pytest.mark.parametrize(("kind", "until"), [(PostActing, 2), (PreActing, 2), (PostToolRound, 2), (PreReasoning, 2)])
+async def test_a_compaction_never_cuts_between_calls_and_their_results(kind: type, until: int) -> None:
+    """`context.compact` behind a message that asks for tools is refused, its round open or closed; what was said before it
+    can go."""
+    refused: list[str] = []
+
+    @on(kind)
+    def compact(event: Any) -> None:
+        if len(event.context.history) < until:
+            return
+        try:
+            event.context.compact(until, "what was")
+        except UsageError as error:
+            refused.append(str(error))
+        event.context.compact(until - 1, "what was")
+
+    model = ScriptedModel([use("t1", "add", a=1, b=2), "end"])
+    agent = Agent("a", model, tools=[add], hooks=[compact])
+    assert (await agent.call("go")).text == "end"
+    assert refused == ["compact(until=2) cuts between tool calls and their results."]
+    assert history(model.requests[1].messages)[-2:] == ["assistant: [t1:add(a=1, b=2)]", "tool: t1 success '3'"]

@@ -4,9 +4,10 @@ import asyncio
 from typing import Any
 
 import pytest
-from eventlog import history, streamed, use
+from eventlog import Recorder, history, log, streamed, use
 
-from agentflow import Agent, Hook, PostActing, PreActing, Tool, ToolSchedule, UsageError, tool
+from agentflow import Agent, Approve, Hook, PostActing, PreActing, Stop, Tool, ToolSchedule, UsageError, tool
+from agentflow.events import Event
 from agentflow.testing import ScriptedModel
 from agentflow.testing.clock import VirtualClockLoop
 
@@ -171,6 +172,122 @@ def test_a_renamed_call_takes_its_new_lane() -> None:
     assert sum(text.startswith("PostActing") for text in lines) == 4
 
 
+class After(Hook):
+    """Answers the end of one call."""
+
+    def __init__(self, id: str, verdict: Any) -> None:  # noqa: A002
+        self.id, self.verdict = id, verdict
+
+    def on_event(self, event: Any) -> Any:
+        return self.verdict if isinstance(event, PostActing) and event.tool_use.id == self.id else event
+
+
+def test_a_renamed_call_that_a_stop_overtakes_is_closed() -> None:
+    """L2: a read that a hook made a write has shown its PreActing; stopped before its lane comes, it has its PostActing."""
+    calls = [use("t1", "read", at="t1"), use("t2", "read", at="t2"), use("t3", "write", at="t3")]
+    lab, lines, agent = run(calls, hooks=[Rename(t1="write"), After("t2", Stop("enough"))])
+    assert list(lab.intervals) == ["t2"]
+    not_run = "denied 'Not run: the call was stopped.'"
+    assert lines[5:] == [
+        "PreActing t1:write(at='t1')",
+        "PreActing t2:read(at='t2')",
+        "PostActing t2 success 't2' -> Stop(After)",
+        f"PostActing t1 {not_run}",
+        f"PostToolRound t1 {not_run}; t2 success 't2'; t3 {not_run}",
+        "PostCall stopped 'enough'",
+        "CallEnded stopped",
+    ]
+    assert history(agent.session())[2:] == [
+        f"tool: t1 {not_run}; t2 success 't2'; t3 {not_run}",
+        "assistant: enough",
+    ]
+
+
+def test_renamed_calls_that_a_failure_overtakes_are_closed() -> None:
+    """L2 again: a hook that fails ends the call, and the reader is shown the end of all that waited, however many they are."""
+
+    class Fails(Hook):
+        def on_event(self, event: Any) -> Any:
+            if isinstance(event, PostActing) and event.tool_use.id == "t0":
+                raise ValueError("broken")
+            return event
+
+    waiting = [f"t{number}" for number in range(1, 13)]
+    calls = [use(name, "read", at=name) for name in ["t0", *waiting]]
+    agent = Agent(
+        "a", ScriptedModel([calls]), tools=Lab().tools(), hooks=[Rename(**dict.fromkeys(waiting, "write")), Fails()]
+    )
+    seen: list[Event] = []
+
+    async def main() -> None:
+        with pytest.raises(ValueError, match="broken"):
+            await agent.stream("go").tap(seen.append).to_list()
+
+    with asyncio.Runner(loop_factory=VirtualClockLoop) as runner:
+        runner.run(main())
+    ends = [event.original_tool_use.id for event in seen if isinstance(event, PostActing)]
+    assert sorted(ends) == sorted(event.tool_use.id for event in seen if isinstance(event, PreActing))
+    assert ends == ["t0", *waiting]
+    assert log(seen)[-1] == "CallEnded failed ValueError: broken"
+
+
+def test_each_call_that_waits_is_closed_although_a_hook_breaks_on_all() -> None:
+    """L2: a hook that raises at the end of each call does not keep the next ones from their PostActing."""
+
+    class Fails(Hook):
+        def on_event(self, event: Any) -> Any:
+            if isinstance(event, PostActing):
+                if event.tool_use.id == "t0":
+                    return Stop("enough")
+                raise ValueError(event.tool_use.id)
+            return event
+
+    waiting = ["t1", "t2", "t3"]
+    calls = [use(name, "read", at=name) for name in ["t0", *waiting]]
+    rename = Rename(**dict.fromkeys(waiting, "write"))
+    recorder = Recorder()
+    agent = Agent("a", ScriptedModel([calls]), tools=Lab().tools(), hooks=[rename, Fails(), recorder])
+
+    async def main() -> None:
+        with pytest.raises(ValueError, match="t1"):
+            await agent.call("go")
+
+    with asyncio.Runner(loop_factory=VirtualClockLoop) as runner:
+        runner.run(main())
+    ends = [event.original_tool_use.id for event in recorder.seen if isinstance(event, PostActing)]
+    assert ends == ["t0", *waiting]
+    results = agent.session().messages[2].tool_results
+    assert [block.state for block in results] == ["success", "denied", "interrupted", "interrupted"]
+
+
+def test_a_renamed_call_that_a_suspend_overtakes_is_closed_and_runs_later() -> None:
+    """L2 too: overtaken by a call that waits for a person, its PostActing says so, and the resume runs it, once."""
+    lab = Lab()
+    asks = tool(name="asks", type="read", requires_approval=True)(lab.tools()[0].function)
+    calls = [use("t1", "read", at="t1"), use("t2", "asks", at="t2")]
+    agent = Agent("a", ScriptedModel([calls, "end"]), tools=[*lab.tools(), asks], hooks=[Rename(t1="write")])
+
+    async def main() -> None:
+        lines = await streamed(agent)
+        waits = "suspended 'Suspended: waits for a decision.'"
+        assert lines[5:] == [
+            "PreActing t1:write(at='t1')",
+            "PreActing t2:asks(at='t2')",
+            f"PostActing t2 {waits}",
+            f"PostActing t1 {waits}",
+            f"PostToolRound t1 {waits}; t2 {waits}",
+            "PostCall suspended ''",
+            "CallEnded suspended",
+        ]
+        reply = await agent.resume(agent.session(), {"t2": Approve()})
+        assert reply.text == "end"
+
+    with asyncio.Runner(loop_factory=VirtualClockLoop) as runner:
+        runner.run(main())
+    assert sorted(lab.intervals) == ["t1", "t2"]
+    assert history(agent.session())[2] == "tool: t1 success 't1'; t2 success 't2'"
+
+
 def test_an_unknown_tool_counts_as_a_write() -> None:
     """A call of an unknown tool is vetted in the write lane, behind the reads."""
     _, lines, _ = run([use("t1", "nothing"), use("t2", "read", at="t2")])
@@ -178,6 +295,22 @@ def test_an_unknown_tool_counts_as_a_write() -> None:
         "PreActing t2:read",
         "PreActing t1:nothing",
     ]
+
+
+@pytest.mark.parametrize("calls", [2, 6, 40])
+async def test_a_reader_gets_the_events_of_a_parallel_round_in_their_order(calls: int) -> None:
+    """Where no hook and no store waits, `seq` rises by one from event to event, however many tools wait to hand one over: who
+    waits is not overtaken by who comes later."""
+
+    @tool(type="read")
+    async def add(a: int) -> int:
+        """Add."""
+        await asyncio.sleep(0)
+        return a + 1
+
+    agent = Agent("a", ScriptedModel([[use(str(n), "add", a=n) for n in range(calls)], "x"]), tools=[add])
+    order = [event.seq async for event in agent.stream("go")]
+    assert order == list(range(1, len(order) + 1))
 
 
 def test_a_slow_reader_slows_parallel_tools() -> None:
@@ -206,3 +339,27 @@ def test_a_slow_reader_slows_parallel_tools() -> None:
 
     with asyncio.Runner() as runner:
         assert runner.run(read()) <= 16
+
+
+@pytest.mark.parametrize("watched", [False, True])
+def test_a_moved_call_that_a_stop_overtakes_is_closed(watched: bool) -> None:
+    """A call that hooks have moved to a later lane was shown by its PreActing. A Stop comes before its lane does: it does not
+    run, and has its PostActing (law L2)."""
+
+    class Stops(Hook):
+        def on_event(self, event: Any) -> Any:
+            return Stop("enough") if isinstance(event, PostActing) and event.tool_use.id == "t2" else event
+
+    lab, recorder = Lab(), Recorder()
+    calls = [use("t1", "read", at="t1"), use("t2", "read", at="t2")]
+    agent = Agent("a", ScriptedModel([calls]), tools=lab.tools(), hooks=[Rename(t1="write"), Stops(), recorder])
+    with asyncio.Runner(loop_factory=VirtualClockLoop) as runner:
+        runner.run(streamed(agent) if watched else agent.call("go").resolve())
+    assert list(lab.intervals) == ["t2"]
+    assert [text for text in log(recorder.seen) if "Acting" in text] == [
+        "PreActing t1:write(at='t1')",
+        "PreActing t2:read(at='t2')",
+        "PostActing t2 success 't2' -> Stop(Stops)",
+        "PostActing t1 denied 'Not run: the call was stopped.'",
+    ]
+    assert history(agent.session())[2] == "tool: t1 denied 'Not run: the call was stopped.'; t2 success 't2'"

@@ -11,6 +11,7 @@ from agentflow import (
     Approve,
     Deny,
     Hook,
+    MemoryStore,
     PostCall,
     PostReasoning,
     PostToolRound,
@@ -73,6 +74,7 @@ def lab_agent(script: list[Any], *hooks: Any, **options: Any) -> tuple[Lab, Agen
     return lab, Agent("a", ScriptedModel(script), tools=lab.tools, hooks=list(hooks), **options)
 
 
+WAITS = "Suspended: waits for a decision."
 ROUND = [
     use("t1", "look", at="x"),
     use("t2", "delete", path="/tmp/x"),
@@ -355,3 +357,60 @@ async def test_state_trace_and_seq_go_on_over_a_resume() -> None:
         ("PreActing", 3, 1),
         ("PostCall", 4, 2),
     ]
+
+
+@pytest.mark.parametrize("stored", [False, True], ids=["in memory", "loaded anew"])
+async def test_a_renamed_call_that_waited_is_vetted_again(stored: bool) -> None:
+    """A hook has moved a call to the write lane, where it waits behind one that is suspended: on resume its whole chain runs
+    again, under its new name, and what has been forbidden meanwhile does not run."""
+    allowed = True
+
+    @on(PreActing)
+    def rename(event: PreActing) -> None:
+        if event.tool_use.name == "look":
+            event.tool_use = event.tool_use.replace(name="write", input={"text": "y"})
+
+    @on(PreActing, guard=True)
+    def guard(event: PreActing) -> Deny | None:
+        return Deny("not today") if event.tool_use.name == "write" and not allowed else None
+
+    @tool(type="read", requires_approval=True)
+    async def ask() -> str:
+        """Ask."""
+        return "asked"
+
+    lab, store, recorder = Lab(), MemoryStore(), Recorder()
+
+    def agent_of(script: list[Any]) -> Agent:
+        tools = [*lab.tools, ask]
+        return Agent("a", ScriptedModel(script), tools=tools, hooks=[rename, guard, recorder], store=store)
+
+    agent = agent_of([[use("t1", "look", at="x"), use("t2", "ask")], "end"])
+    reply = await agent.call("go", session="s")
+    assert [waits.id for waits in reply.pending] == ["t2"]
+    assert (lab.ran, log(recorder.seen)[-8:]) == (
+        [],
+        [
+            "PreToolRound t1:look(at='x'), t2:ask()",
+            "PreActing t1:write(text='y')",
+            "PreActing t2:ask()",
+            f"PostActing t2 suspended {WAITS!r}",
+            f"PostActing t1 suspended {WAITS!r}",
+            f"PostToolRound t1 suspended {WAITS!r}; t2 suspended {WAITS!r}",
+            "PostCall suspended ''",
+            "CallEnded suspended",
+        ],
+    )
+    allowed = False
+    recorder.seen.clear()
+    if stored:
+        agent = agent_of(["end"])
+    assert (await agent.resume("s", {"t2": Approve()})).text == "end"
+    assert lab.ran == []
+    assert [line for line in log(recorder.seen) if "Acting" in line] == [
+        "PreActing t1:write(text='y') -> Deny(guard)",
+        "PostActing t1 denied 'Denied: not today'",
+        "PreActing t2:ask() Approve",
+        "PostActing t2 success 'asked'",
+    ]
+    assert history(agent.session("s"))[2] == "tool: t1 denied 'Denied: not today'; t2 success 'asked'"

@@ -272,6 +272,7 @@ def request(options: ModelOptions, tools: tuple[ToolSpec, ...] = (), messages: t
         (None, "openai", {}),
         (True, "openai", {"reasoning_effort": "medium"}),
         (True, "anthropic", {"reasoning_effort": "medium"}),
+        (True, "bedrock", {"reasoning_effort": "medium"}),
         ("high", "gemini", {"reasoning_effort": "high"}),
         (500, "openai", {"reasoning_effort": "low"}),
         (2000, "openai", {"reasoning_effort": "medium"}),
@@ -285,8 +286,29 @@ def request(options: ModelOptions, tools: tuple[ToolSpec, ...] = (), messages: t
 )
 def test_thinking_is_asked_for_in_the_familys_words(thinking: object, family: str, expected: dict) -> None:
     """A switch, an effort and a budget are translated where a family knows another one."""
+    options = ModelOptions(thinking=thinking)  # pyright: ignore[reportArgumentType]
+    asked = thinking_out(request(options), PROFILES[family], MODEL, {"reasoning_effort", "thinking"})
+    assert asked.arguments == expected
+
+
+@pytest.mark.parametrize(
+    ("thinking", "family", "expected"),
+    [
+        ("low", "openai", {"reasoning_effort": "low", "allowed_openai_params": ["reasoning_effort"]}),
+        ("low", "compatible", {"reasoning_effort": "low", "allowed_openai_params": ["reasoning_effort"]}),
+        ("low", "mistral", {"reasoning_effort": "low"}),
+        ("low", "bedrock", {"reasoning_effort": "low"}),
+        (
+            "medium",
+            "anthropic",
+            {"thinking": {"type": "enabled", "budget_tokens": 2048}, "allowed_openai_params": ["thinking"]},
+        ),
+    ],
+)
+def test_only_the_wires_own_words_pass_litellm_by(thinking: str, family: str, expected: dict) -> None:
+    """What LiteLLM does not translate for a model is sent as it is only where the wire has that very field."""
     asked = thinking_out(request(ModelOptions(thinking=thinking)), PROFILES[family], MODEL)  # pyright: ignore[reportArgumentType]
-    assert {k: v for k, v in asked.arguments.items() if k != "allowed_openai_params"} == expected
+    assert asked.arguments == expected
 
 
 def test_a_seed_is_left_out_where_there_is_none() -> None:

@@ -57,9 +57,22 @@ def test_the_message_is_one_clear_line() -> None:
     assert str(error) == "openai/gpt-5 could not be reached or broke off: Too busy."
 
 
+def test_what_a_proxy_wraps_is_unwrapped() -> None:
+    """LiteLLM's proxy answers with an error around the provider's; the provider's words are what is told."""
+    inner = '{"type":"error","error":{"type":"invalid_request_error","message":"messages.1: no thinking block."}}'
+    wrapped = f"litellm.BadRequestError: AnthropicException - b'{inner}'. Received Model Group=claude\nAvailable: None"
+    printed = f"litellm.BadRequestError: OpenAIException - Error code: 400 - {{'error': {{'message': {wrapped!r}}}}}"
+    cause = ValueError("Error code: 400")
+    cause.body = {"message": wrapped}  # pyright: ignore[reportAttributeAccessIssue]
+    error = model_error(caused(ValueError(printed), cause), MODEL)
+    assert str(error) == "openai/gpt-5 could not be asked: messages.1: no thinking block."
+
+
 def test_a_long_message_is_cut() -> None:
-    """A page of text does not become an error message."""
-    assert len(str(model_error(ValueError("x" * 10_000), MODEL))) < 700
+    """A page of text does not become an error message; its end, where reasons stand, is kept."""
+    told = str(model_error(ValueError("x" * 10_000 + "the reason"), MODEL))
+    assert len(told) < 700
+    assert told.endswith("the reason.")
 
 
 def test_an_endless_chain_of_causes_ends() -> None:

@@ -3,14 +3,18 @@
 import asyncio
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from agentflow.chunks import ModelChunk, fold
 from agentflow.errors import ModelError, UsageError
 from agentflow.messages import DataBlock, Msg, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
+from agentflow.models.conversion import wire_id
 from agentflow.models.litellm import LiteLLMModel
+from agentflow.models.profiles import PROFILES
+from agentflow.ports import model as model_port
 from agentflow.ports.model import Model, ModelRequest, resolve_model
 from agentflow.specs import ModelOptions, ToolSpec, Usage
 from agentflow.testing.wire import Call, Dialect, Fault, Reply, Say, Script, ToolCall, WireServer, WireUsage
@@ -22,6 +26,7 @@ TWO_CALLS = Reply(
 )
 wires = pytest.mark.parametrize("wire", ["openai", "anthropic"])
 OFFLINE = LiteLLMModel("openai/gpt-5")
+PROFILE = {"openai": PROFILES["compatible"], "anthropic": PROFILES["anthropic"]}
 
 
 def serve(wire: str, script: Script, dialect: Dialect | None = None) -> WireServer:
@@ -59,7 +64,8 @@ async def test_parallel_calls_are_put_together_by_index(wire: str, asker: Callab
         second = await model.ask([Msg.user("add"), first, answered(first)], [ADD])
     assert [(use.name, dict(use.input)) for use in first.tool_uses] == [("add", {"a": 1}), ("add", {"a": 22})]
     assert (first.text, first.finish_reason, second.text) == ("Let me see.", "tool_calls", "It is 3.")
-    assert [answer.id for answer in server.requests[1].results] == [use.id for use in first.tool_uses]
+    sent = server.requests[1]
+    assert [answer.id for answer in sent.results] == [wire_id(use.id, PROFILE[wire]) for use in first.tool_uses]
 
 
 async def test_cached_and_reasoning_tokens_are_counted(asker: Callable) -> None:
@@ -223,7 +229,7 @@ CRUEL = [
 )
 async def test_whatever_a_conversation_holds_is_accepted(wire: str, dialect: Dialect, asker: Callable) -> None:
     """Blank texts, neighbours of one role, odd ids and names, broken arguments and a trailing reply are made legal."""
-    names = {"mistral": "mistral/mistral-large-latest", "deepseek": "deepseek/deepseek-reasoner"}
+    names = {"deepseek": "deepseek/deepseek-reasoner"}
     async with serve(wire, ["ok"], dialect) as server:
         model = asker(server, names.get(dialect.family or "", ""), retries=0)
         assert (await model.ask(CRUEL, [ADD])).text == "ok"
@@ -267,6 +273,44 @@ async def test_every_refusal_is_a_model_error(
     first = str(error).splitlines()[0]
     assert first.startswith(model.model.name)
     assert not any(trash in first for trash in ("litellm", "Exception", "{", "<", "b'"))
+
+
+TEMPLATES = [
+    (
+        400,
+        (
+            "Unable to generate parser for this template. Automatic parser generation failed: \n------------\nWhile executing "
+            "CallExpression at line 62\n ^\nError: Jinja Exception: Tool call IDs should be alphanumeric strings with length 9!"
+        ),
+        "Error: Jinja Exception: Tool call IDs should be alphanumeric strings with length 9!",
+    ),
+    (
+        500,
+        (
+            "\n------------\nWhile executing FilterExpression at line 120, column 73 in source:\n...\n   ^\nError: Unknown "
+            "(built-in) filter 'items' for type String"
+        ),
+        (
+            "failed (500): While executing FilterExpression at line 120, column 73 in source: Error: Unknown (built-in) filter "
+            "'items' for type String."
+        ),
+    ),
+    (500, "image input is not supported - hint: you may need to provide the mmproj", "image input is not supported"),
+]
+
+
+@pytest.mark.parametrize(("status", "said", "words"), TEMPLATES)
+async def test_what_a_local_server_will_never_take_is_told_whole(
+    status: int, said: str, words: str, asker: Callable
+) -> None:
+    """A template's reason stands behind its first line: it reaches the reader, and nothing is tried again."""
+    async with serve("openai", [Fault.status(status, message=said)]) as server:
+        with pytest.raises(ModelError) as caught:
+            await asker(server, "openai/local").ask()
+        assert len(server.requests) == 1
+    assert words in str(caught.value)
+    assert len(str(caught.value).splitlines()) == 1
+    assert not caught.value.retryable
 
 
 @wires
@@ -322,6 +366,29 @@ async def test_the_last_error_is_raised_when_the_attempts_are_used_up(asker: Cal
         with pytest.raises(ModelError):
             await asker(server).ask()
     assert len(server.requests) == 1
+
+
+@wires
+@pytest.mark.parametrize("status", [401, 400, 500])
+async def test_a_key_that_the_provider_echoes_is_not_shown(
+    wire: str, status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Keys that were passed, in headers or in the environment are hidden in the error's text."""
+    monkeypatch.setenv("SOME_API_KEY", "env-0123456789")
+    said = "I got key-0123456789, env-0123456789 and Bearer hdr-0123456789, at postgres://ann:pw@x."
+    async with serve(wire, [Fault.status(status, message=said)] * 2) as server:
+        model = LiteLLMModel(
+            {"openai": "openai/gpt-5", "anthropic": "anthropic/claude-sonnet-4-5"}[wire],
+            api_base=server.base_url,
+            api_key="key-0123456789",
+            headers={"X-Proxy-Token": "hdr-0123456789", "X-Tier": "standard"},
+            retries=0,
+        )
+        with pytest.raises(ModelError) as caught:
+            [_ async for _ in model.stream(ModelRequest([Msg.user("hi")], (), ModelOptions(), model.name))]
+    assert "I got ***, *** and " in str(caught.value)
+    assert "0123456789" not in str(caught.value)
+    assert "pw@" not in str(caught.value)
 
 
 @wires
@@ -531,3 +598,34 @@ async def test_a_call_without_arguments_is_an_empty_object(asker: Callable) -> N
     async with serve("openai", [Call("add", "")]) as server:
         (use,) = (await asker(server).ask("hi", [ADD])).tool_uses
     assert (dict(use.input), use.input_error, use.arguments) == ({}, None, "{}")
+
+
+def test_an_installed_package_is_reached_by_its_scheme_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, new_schemes: None
+) -> None:
+    """An entry point named like a provider gets `openai://` and nothing of `openai/`; `litellm` is not to be had."""
+    (tmp_path / "acme-1.0.dist-info").mkdir()
+    (tmp_path / "acme-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: acme\nVersion: 1.0\n")
+    (tmp_path / "acme-1.0.dist-info" / "entry_points.txt").write_text(
+        "[agentflow.models]\nopenai = acme_models:Taken\nlitellm = acme_models:Taken\n"
+    )
+    (tmp_path / "acme_models.py").write_text(
+        "class Taken:\n    def __init__(self, rest):\n        self.name = f'taken {rest}'\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    names = ["openai/gpt-5", "openai://gpt-5", "litellm/openai/gpt-5", "litellm://openai/gpt-5", "gpt-5"]
+    assert [resolve_model(name).name for name in names] == [
+        "openai/gpt-5",
+        "taken gpt-5",
+        "openai/gpt-5",
+        "openai/gpt-5",
+        "gpt-5",
+    ]
+
+
+@pytest.fixture
+def new_schemes() -> Iterator[None]:
+    """The schemes as they are installed now, before the test and after it."""
+    model_port._schemes.cache_clear()
+    yield
+    model_port._schemes.cache_clear()

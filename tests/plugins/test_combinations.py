@@ -151,6 +151,13 @@ async def test_the_whole_shelf_works_for_thirty_rounds_over_the_wire(wired: Wire
     assert recorder.explain(agent.session("s").messages[-1]).hooks == ("Redaction", "GoalJudge")
 
 
+class Passes(Hook):
+    """Stands in for a plugin."""
+
+    def on_event(self, event: Any) -> Any:
+        return event
+
+
 async def test_fifty_runs_of_three_agents_share_one_shelf() -> None:
     """One instance of each plugin: nobody reads another's secrets, answers or results."""
 
@@ -159,7 +166,7 @@ async def test_fifty_runs_of_three_agents_share_one_shelf() -> None:
         mine = next(msg.text for msg in request.messages if msg.role == "user" and "synthetic" not in msg.metadata)
         return f"{mine} <email-1>" if answered else [use("t1", "look", place=1), use("t2", "note", text="<email-1>")]
 
-    hooks = shelf(log=Hook(), context=Hook())
+    hooks = shelf(log=Passes(), context=Passes())
     agents = [Agent(name, ScriptedModel(brain), tools=[look, note], hooks=hooks) for name in ("ann", "bob", "cid")]
     calls = [agents[i % 3].call(f"{i}: u{i}@example.org", session=f"s{i}") for i in range(50)]
     replies = await asyncio.gather(*calls)

@@ -27,6 +27,7 @@ from agentflow import (
 )
 from agentflow.events import Event
 from agentflow.plugins.logging import EventLog
+from agentflow.shown import CONTROLS
 from agentflow.testing.check_hook import check_hook
 from agentflow.testing.scripted import ScriptedModel
 from agentflow.testing.wire import Call, Say, WireUsage
@@ -145,6 +146,33 @@ async def test_nothing_that_is_said_can_forge_a_line(sink: Sink) -> None:
         + '… (338 characters)" history=0'
     )
     assert all(len(str(message).rstrip("\n").splitlines()) == 1 for message in sink)
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+async def test_no_line_holds_a_control_character(sink: Sink, as_json: bool) -> None:
+    """Neither readable lines nor JSON hold any, whoever wrote them: a model, a tool, a hook, or who named the agent."""
+    steer = "a\x1b]52;c;eA==\x07\x9b2J\r\x7f\u202e\U000e0041"
+
+    @tool
+    async def look(x: str) -> str:
+        """Look."""
+        raise ValueError(steer)
+
+    @on("before_each_tool", tools=["other*"])
+    def veto(event: Any) -> Deny:
+        return Deny(steer)
+
+    model = ScriptedModel([[steer, use("t1", "look", x=steer), use("t2", "other" + steer)], ModelError(steer)])
+    agent = Agent(
+        steer, model, tools=[look], hooks=[veto, EventLog(only=[Event], json=as_json, chunks=True, clip=9_999)]
+    )
+    with pytest.raises(ModelError):
+        await agent.call(steer, session="s")
+    lines = [message.record["message"] for message in sink]
+    assert [line for line in lines if CONTROLS.search(line)] == []
+    assert "".join(lines).count("]52;c;eA==") > 20
+    if as_json:
+        assert [json.loads(line)["agent"] for line in lines] == [steer] * len(lines)
 
 
 async def test_sub_agents_are_shown_with_their_path(sink: Sink) -> None:

@@ -17,6 +17,7 @@ from agentflow import Agent, Answer, Hook, Suspend, tool
 from agentflow.chunks import ModelChunk, ToolUseDelta, fold
 from agentflow.errors import ModelError, UsageError
 from agentflow.events import ActingChunk, PostReasoning, PreActing, PreReasoning, ReasoningChunk
+from agentflow.facts import Reasoned
 from agentflow.loop.session import Session
 from agentflow.messages import Msg, ThinkingBlock
 from agentflow.plugins.cache import ModelCache
@@ -32,6 +33,7 @@ KEY = "sk-live-Abcdef1234567890"
 KEY2 = "ghp_abcdefghijklmnopqrstuvwxyz0123456789"
 MAIL = "ada@example.com"
 CARD = "4111 1111 1111 1111"
+AWS = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"
 
 
 @tool
@@ -153,6 +155,20 @@ async def test_text_is_not_held_longer_than_needed() -> None:
     assert words(events)[:4] == ["Hello ", "world, ", "how are ", "you"]
     first_call = next(i for i, e in enumerate(chunk_events(events)) if e.incremental_chunk.tool_uses)
     assert "".join(words(chunk_events(events)[: first_call + 1])) == "Hello world, how are you"
+
+
+def test_code_and_addresses_are_not_held() -> None:
+    """Blanks, colons and URLs do not look like the beginning of a secret: a word is held, and never the rest of a reply."""
+    text = (
+        "def key(a: int):\n        x = {'b': 1}\n\n        return a    # one, two   or  three\n"
+        "See https://example.com:8080/a?b=c#d, http://x.example/a:b and  mailto:nobody.\n\tAsk: why?   Your key:   none.\n"
+        "| token | pass |\n|---|---|\nAKIA  basic   bearer    secret:  \n\n\n    password  \n    and so on and so on.\n"
+    )
+    scanner, shown = Scanner(DETECTORS), 0
+    stream = Streaming(lambda: scanner, masked)
+    for at, letter in enumerate(text, 1):
+        shown += len(stream.feed(letter))
+        assert at - shown <= 25, text[shown:at]
 
 
 async def test_what_is_held_is_let_go_when_the_model_fails() -> None:
@@ -352,6 +368,55 @@ async def test_a_store_gets_placeholders_whatever_happens() -> None:
     assert "<email-1>" in facts
 
 
+async def test_names_are_redacted_too() -> None:
+    """Keys of arguments, names of tools that do not exist, a message's name and metadata: the model and the store get none."""
+
+    @tool
+    async def note(entries: dict[str, str]) -> str:
+        """Take a note."""
+        return f"{len(entries)} noted"
+
+    kept, redaction = MemoryStore(), Redaction(values=["note"])
+    script = [[use("t1", "note", entries={KEY: "1", MAIL: "2"}), use("t2", KEY2)], "Done."]
+    model = ScriptedModel(script)
+    agent = Agent("a", model, tools=[note], hooks=[redaction], store=redaction.store(kept))
+    metadata = {"of": KEY, KEY: [1, {"by": MAIL}], "n": 7}
+    await agent.call(Msg.user("hi", name=MAIL, metadata=metadata), session="s")
+    for secret in (KEY, KEY2, MAIL):
+        assert secret not in repr([request.messages for request in model.requests])
+        assert secret not in repr(kept.load("s"))
+    first = model.requests[0].messages[-1]
+    assert (first.name, dict(first.metadata)) == (
+        "<email-1>",
+        {"of": "<secret-1>", "<secret-1>": [1, {"by": "<email-1>"}], "n": 7},
+    )
+    assert [result.text for result in agent.session("s").messages[2].tool_results] == [
+        "2 <secret-3>d",  # `note` is a name that may be called, and a value that is hidden
+        "There is no tool named '<secret-2>'. Known tools: <secret-3>.",
+    ]
+
+
+async def test_a_sealed_thought_with_a_secret_is_stored_without_both() -> None:
+    """The provider gets its thought back as it was; the store gets it redacted, without the seal that would not fit."""
+    secret = [ModelChunk(thinking="key " + KEY), ModelChunk(signature="seal-1")]
+    plain = [ModelChunk(thinking="to <email-1>"), ModelChunk(signature="seal-2")]
+    model = ScriptedModel([[*secret, "One."], [*plain, "Two."], "Three."])
+    kept, redaction = MemoryStore(), Redaction()
+    agent = Agent("a", model, hooks=[redaction], store=redaction.store(kept))
+    for text in (f"I am {MAIL}", "And?", "So?"):
+        await agent.call(text, session="s")
+
+    def thoughts(messages: Any) -> list[Any]:
+        return [(b.text, b.signature) for m in messages for b in m.content if isinstance(b, ThinkingBlock)]
+
+    assert thoughts(model.requests[2].messages) == [(f"key {KEY}", "seal-1"), ("to <email-1>", "seal-2")]
+    assert thoughts(fact.message for fact in kept.load("s") if isinstance(fact, Reasoned)) == [
+        ("key <secret-1>", None),
+        ("to <email-1>", "seal-2"),
+    ]
+    assert KEY not in repr(kept.load("s"))
+
+
 async def test_placeholders_of_an_earlier_life_are_nobodys() -> None:
     """A session that is loaded with placeholders does not give their names to new values."""
     model = ScriptedModel(["Hello <email-7> and <email-8>."])
@@ -406,6 +471,22 @@ def masked(kind: str, text: str) -> str:
         ('{"api_key": "abc123def"}', '{"api_key": "<secret>"}'),
         ("Authorization: Bearer abcdefghijklmnop.qrs", "Authorization: Bearer <secret>"),
         ("password: required", "password: required"),
+        (f"aws_secret_access_key={AWS}", "aws_secret_access_key=<secret>"),
+        (f'"SecretAccessKey": "{AWS}"', '"SecretAccessKey": "<secret>"'),
+        (f"AWS Secret Access Key: {AWS}", "AWS Secret Access Key: <secret>"),
+        (f"AKIAIOSFODNN7EXAMPLE, {AWS}", "<secret>, <secret>"),
+        (AWS, AWS),  # by itself it has no form
+        ("postgresql://u:S3cretPw99@h/db", "postgresql://u:<secret>@h/db"),
+        ("redis://:p@ss@cache.example.com:6379 ok", "redis://:<secret>@cache.example.com:6379 ok"),
+        ("http://localhost:8080/a@b", "http://localhost:8080/a@b"),
+        ("https://example.com/a:b, c@d", "https://example.com/a:b, c@d"),
+        ("Authorization: Basic dXNlcjpTM2NyZXRQdzk5", "Authorization: Basic <secret>"),
+        ("authorization: basic YTpi", "authorization: basic <secret>"),
+        ("basic questions about Basic language", "basic questions about Basic language"),
+        ("pass: hunter2hunter2, DB_PASS=hunter22", "pass: <secret>, DB_PASS=<secret>"),
+        ("pwd=hunter22 PWD: hunter23", "pwd=<secret> PWD: <secret>"),
+        ("compass: north1234", "compass: north1234"),
+        ("password\u200b=hunter22", "password\u200b=<secret>"),
         ("-----BEGIN RSA PRIVATE KEY-----\nMII\n-----END RSA PRIVATE KEY----- ok", "<secret> ok"),
         ("-----BEGIN PRIVATE KEY-----\nMII", "<secret>"),
         (f"card {CARD} 12/27", "card <card> 12/27"),
@@ -454,6 +535,12 @@ SECRETS_TOO = (
     "AKIAIOSFODNN7EXAMPLE",
     "password=hunter22",
     "hunter22",
+    "hunter22@",
+    "ftp://u:",
+    "://a:b@c@d",
+    "Basic dXNlcjpTM2NyZXRQdzk5",
+    "DB_PASS: ",
+    AWS,
     "<secret-1>",
     "<email-1>",
     "<secre",

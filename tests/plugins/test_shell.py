@@ -9,64 +9,82 @@ from agentflow import Agent, tool
 from agentflow.errors import UsageError
 from agentflow.messages import ToolUseBlock
 from agentflow.plugins.shell import ShellApproval
-from agentflow.plugins.shell_parts import parts_of
+from agentflow.plugins.shell_parts import Part, Script, Some, read_script
 from agentflow.testing import ScriptedModel
 from agentflow.testing.wire import Reply, Say, ToolCall
 
 ALLOW = [
     "git status",
     "git log *",
-    "ls *",
+    "git log -[0-9]*",
+    "git log -- *",
+    "ls **",
     "head *",
-    "echo *",
+    "head -[0-9]*",
+    "echo **",
     "cat",
     "find *",
+    "find . -name *",
     "sudo ls *",
     "true",
     "read *",
-    "LANG=* sort *",
+    "test -f *",
+    "printf **",
+    "bash run.sh",
+    "pytest tests/*",
+    "LANG=* sort **",
+    "x=*",
     "> /tmp/*",
+    "< /tmp/*",
 ]
 DENY = ["rm", "git push", "curl * --data *", "> /etc/*"]
 GUARD = ShellApproval(allow=ALLOW, deny=DENY)
+POSIX = ShellApproval(shell="sh", allow=ALLOW, deny=DENY)
 
 
-def verdict(command: Any) -> str:
+def verdict(command: Any, guard: ShellApproval = GUARD) -> str:
     """What becomes of a command."""
     use = ToolUseBlock("t1", "bash", {"command": command})
-    if GUARD.refused(use) is not None:
+    if guard.refused(use) is not None:
         return "deny"
-    return "allow" if GUARD.allowed(use) else "ask"
+    return "allow" if guard.allowed(use) else "ask"
 
 
 ALLOWED = [
     "git status",
-    "git log -3 | head -1",
-    "ls > /tmp/a 2>&1",
+    "git log",
+    "git log main HEAD~2 'a b'",
+    "git log -- -x $x",
+    "git log | head -1",
+    "git log |\n head -1",
+    "git log\n\nhead -1\n",
+    "git status;",
+    "ls -l && true || echo no; ls",
+    "ls -l > /tmp/a 2>&1",
     "ls 2>/dev/null",
-    "{ ls; }",
-    "(ls; git status) && true || echo no",
-    "for i in a b; do ls $i; done",
-    "x=1; ls $x",
-    "find . -name x -exec ls {} +",
+    "head < /tmp/a",
+    "> /tmp/a",
+    "> /tmp/a ls",
+    'x=1; ls $x ${x} "$x" "${x}"',
+    "LANG='a b' sort y=1",
     "timeout 5 ls",
-    "nice -5 ls",
+    "timeout 1.5m nice env ls",
+    "time ls",
     "sudo ls /root",
-    "bash -lc 'ls | head'",
-    "eval ls",
-    "env ls",
-    "/usr/bin/env ls",
-    "echo $((1+2))",
-    "[ -f x ] && ls",
-    "if true; then ls; else echo; fi",
+    "ls | xargs ls",
+    "bash run.sh",
     "LANG=C sort -n x",
     "LANG=C env sort -n x",
-    "ls # rm x",
     "echo rm x",
-    "echo 'a; rm x' \"$HOME\"",
-    "cat <<E\nrm x\nE",
-    "xargs",
-    "ls *",
+    "echo 'a; rm x' \"; rm x\" 'it''s'",
+    'echo "a \\"b\\" \\$x \\. c"',
+    "echo 'a\nrm x'",
+    "echo 'Grüße'",
+    "echo a=b --c=d @e %f +g h:i,j /k/l ^m 12 -3 _",
+    "find . -name x",
+    "test -f x",
+    "printf '%s\\n' x",
+    "pytest tests/a.py",
 ]
 
 DENIED = [
@@ -87,19 +105,24 @@ DENIED = [
     "rm<x",
     "ls | xargs rm",
     "ls | xargs -n 1 -P 4 rm -f",
+    "ls | xargs -Z rm",
     "bash -c 'rm x'",
     "sh -xc 'ls; bash -c \"rm x\"'",
+    "bash <(echo rm)",
     "env FOO=1 rm x",
+    "env -S 'rm x'",
     "FOO=1 rm x",
     "sudo rm x",
     "sudo -u bob rm x",
     "eval 'rm x'",
     "eval rm x",
     "cat <<E\n$(rm x)\nE",
+    "cat <<E\nrm x\nE",
     "cat <<E | rm\nE",
     "cat <<< $(rm x)",
     "f() { rm x; }; f",
     "function ls { rm x; }",
+    "alias ls=rm",
     "(ls; rm x)",
     "for i in a b; do rm $i; done",
     "for i in $(rm x); do ls; done",
@@ -107,75 +130,155 @@ DENIED = [
     "case a in a) rm x;; esac",
     "if [[ $(rm x) ]]; then ls; fi",
     "find . -exec rm {} \\;",
+    "find . -exec rm x ';'",
     "git 'push' origin",
     "git pu\\sh",
+    "git pu\\\nsh",
     "git\tpush",
     "timeout 5 rm x",
     "nice -n 5 rm",
+    "x='5 rm VICTIM'; nice -n $x git status",
     "nohup setsid command rm x",
+    "/usr/bin/env rm x",
     "time rm x",
     "! rm x",
     "coproc rm x",
     "trap 'rm x' EXIT",
     "ls <(rm x)",
     "ls \\\n; rm x",
+    "ls # rm x",
+    "$'rm' x",
     "curl a --data b",
+    "curl a --data b $(x)",
     "ls > /etc/passwd",
+    "ls > /tmp/../etc/passwd",
+    "ls > //etc/passwd",
     "ls &>> /etc/passwd",
+    "ls >&2 & ls >/etc/passwd",
 ]
 
 ASKED = [
+    # options, where the rule has no place for them
+    "git log --output=x",
+    "git log -p",
+    "git log '-p'",
+    "git log main --output=x",
+    "git log $x",
+    'git log "$x"',
+    "head -c1",
+    "x='--output=y'; git log $x",
+    "ls | xargs git log",
+    # places that the rule does not mean
+    "pytest tests/../evil.py",
+    "ls > /tmp/../home/x",
+    "ls > $x",
+    "x=/tmp/a; ls > $x",
+    "ls > /home/x",
+    "ls > ~/x",
+    "head < /etc/shadow",
+    "echo a > /dev/tcp/x/1",
+    # other commands
     "git statusx",
     "git status -v",
     "gitstatus",
     "./git status",
-    "/tmp/env ls",
-    "/tmp/bash -c ls",
-    'bash -c "$X"',
-    "bash --init-file=evil -ic ls",
-    "bash --rcfile evil -ic ls",
-    "bash -o x -c ls",
-    "BASH_ENV=evil bash -c ls",
-    "sh script.sh",
-    "bash <(echo rm)",
-    "cat <<E | sh\nls\nE",
+    "sh run.sh",
+    "bash -c ls",
     "LD_PRELOAD=x ls",
     "env LD_PRELOAD=x ls",
+    "LANG=C ls",
     "PATH=/evil; ls",
     "export PATH=/evil; ls",
-    "for PATH in /x; do ls; done",
-    "sudo -u bob ls",
-    "eval $X",
-    "$X y",
-    "/bin/r?",
-    "$'rm' x",
-    "git $SUB",
-    "git {push,x}",
-    "curl $A x",
-    "ls > ~/x",
-    "ls > $X",
-    "ls > /tmp/a -la",
-    "ls > /home/x",
-    "ls >| /home/x",
-    "cat <<E -n\nE",
-    "cat < /etc/shadow",
-    "echo a > /dev/tcp/x/1",
-    "ls | xargs -Z rm",
+    "y=1",
+    "x+=1; ls",
+    "x+=1 ls",
+    "nohup",
     "ls | xargs git",
-    "env -S 'rm x'",
-    "x='a[$(rm y)]'; echo $((x))",
+    # not known before it runs
+    "$X y",
+    '"$X" y',
+    "git $SUB",
+    "curl $A x",
+    "timeout $x ls",
+    "nice -n $x ls",
+    "env -u $x ls",
+    "ls | xargs -n $x ls",
+    "find . -name $x",
+    "test -f $x",
+    # what bash runs inside of a variable's name
+    "read 'a[$(zap)]'",
+    "printf -v 'a[$(zap)]' x",
+    # more than the positive list
+    "{ ls; }",
+    "(ls)",
+    "! ls",
+    "ls &",
+    "ls & ls",
+    "ls |& head",
+    "ls;; ls",
+    "for i in a b; do ls $i; done",
+    "while true; do ls; done",
+    "if true; then ls; fi",
+    "case a in a) ls;; esac",
+    "f() { ls; }",
+    "[ -f x ] && ls",
     "[[ x -eq 1 ]] && ls",
-    "echo ${x@P}",
-    "echo ${!x}",
+    "for PATH in /x; do ls; done",
+    "ls # comment",
+    "ls *",
+    "ls a?",
+    "ls ~",
+    "ls a:~ b=~",
+    "ls {a,b}",
+    "ls a\\ b",
+    "ls \\\n-l",
+    "ls $1 $@ $? $$",
+    "ls a$x",
+    'ls "a$x"',
+    "ls $x$x",
+    "ls ${x:-y}",
+    "ls ${x[0]}",
+    "ls ${!x} ${x@P}",
+    "ls $(ls)",
+    "ls `ls`",
+    "ls <(ls)",
+    "ls $((1+2))",
+    "ls $[1+2]",
+    "ls $'a'",
+    'ls $"a"',
+    "cat <<E\nls\nE",
+    "cat <<< ls",
+    "ls >| /tmp/a",
+    "ls <> /tmp/a",
+    "ls >& /tmp/a",
+    "ls {x}> /tmp/a",
+    "ls 12> /tmp/a",
+    "ls>/tmp/a",
+    "ls 2 >&1x",
+    "ls > /tmp/a /tmp/b &",
+    "ls >\n/tmp/a",
+    "eval ls",
+    "alias x=ls",
+    "nice -n 5 ls",
+    "timeout -s KILL 5 ls",
+    "xargs -0 ls",
+    "find . -exec ls x ';'",
+    "/usr/bin/env ls",
     "source x",
     ". x",
-    "alias ls=rm",
+    # no script
     "echo hi)",
     "ls '",
+    "ls && && ls",
+    "; ls",
     "",
     " ",
     "ls\x00",
     "ls\x1b[2K",
+    "ls\r",
+    "ls 'a\u202eb'",
+    "ls\u00a0-l",
+    "ls \ud800",
     7,
     None,
 ]
@@ -213,35 +316,81 @@ def test_asked(command: Any) -> None:
         "({}; zap)",
     ],
 )
-@pytest.mark.parametrize("command", [command for command in ALLOWED if "<<" not in command and "#" not in command])
+@pytest.mark.parametrize("command", ALLOWED)
 def test_what_is_allowed_takes_nothing_along(command: str, frame: str) -> None:
     """An allowed command with anything else beside it is not allowed."""
-    assert verdict(frame.replace("{}", command)) == "ask"
+    assert verdict(frame.replace("{}", command)) != "allow"
 
 
 def test_the_parts_of_a_script() -> None:
-    """A script is every command in it, from outside to inside."""
-    script = "a 1 | b $(c 2) > out && bash -c 'd; e'"
-    assert [(part.words, part.doubt) for part in parts_of(script)] == [
-        (("a", "1"), None),
-        (("b", parts_of("b $(c 2)")[0].words[1]), None),
-        (("c", "2"), None),
-        ((">", "out"), None),
-        (("d",), None),
-        (("e",), None),
-    ]
+    """A script is every command in it and every file that it opens, in order."""
+    assert read_script("x=1 a '2 3'|b $x >> out 2>&1 && timeout 5 xargs c\ny=") == Script(
+        "x=1 a '2 3'|b $x >> out 2>&1 && timeout 5 xargs c\ny=",
+        (
+            Part(("x=1", "a", "2 3"), "x=1 a '2 3'"),
+            Part(("b", Some("$x")), "b $x"),
+            Part((">", "out"), ">> out"),
+            Part(("c", Some("...")), "timeout 5 xargs c"),
+            Part(("y=",), "y="),
+        ),
+    )
 
 
-def test_nested_shells_have_an_end() -> None:
-    """A script that is a tower of shells is asked about, not followed for ever."""
-    assert verdict("eval " * 3 + "ls") == "allow"
-    assert verdict("eval " * 40 + "ls") == "ask"
-    assert verdict("nohup " * 40 + "ls") == "ask"
+def test_the_doubt_says_what_is_not_judged() -> None:
+    """Who is asked reads what stands in the way."""
+    for script, doubt in [
+        ("ls $(x)", "'$(x)': a command substitution is not judged"),
+        ("ls; for i in a; do x; done", "'for i in a; do x; done': a for statement is not judged"),
+        ("ls & x", "'&': it is not judged"),
+        ("ls a*", "'a*': a word is judged if it is plain, quoted, or one variable and nothing else"),
+    ]:
+        assert read_script(script).doubt == doubt
+
+
+def test_each_shell_for_itself() -> None:
+    """bash redirects with `&>`; in a POSIX shell the same text is two commands."""
+    for command in ("ls &> /tmp/a", "ls &>> /tmp/a"):
+        assert verdict(command) == "allow"
+        assert verdict(command, POSIX) == "ask"
+    for shell in ("zsh", "", None):
+        with pytest.raises(UsageError, match="legal are 'bash' and 'sh'"):
+            ShellApproval(shell=shell)  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize("command", ALLOWED)
+def test_what_bash_may_run_a_posix_shell_may_run(command: str) -> None:
+    """Apart from `&>`, what is understood is what all shells read alike."""
+    assert verdict(command, POSIX) == "allow"
+
+
+def test_a_star_of_a_rule_is_no_option() -> None:
+    """`*` is any words but options, `**` any words, `*` behind `--` too; a deny rule covers options as well."""
+    commands = ["a", "a b", "a -b", "a b -- -c", "a -- -c", "a $x", "a -- $x", "a 'b c' d"]
+    for rule, expected in [
+        ("a *", ["a", "a b", "a 'b c' d"]),
+        ("a **", commands),
+        ("a -- *", ["a -- -c", "a -- $x"]),
+        ("a * -- *", ["a b -- -c", "a -- -c", "a -- $x"]),
+        ("a -*", ["a -b"]),
+        ("a ?*", ["a b"]),
+    ]:
+        guard = ShellApproval(allow=[rule])
+        assert [command for command in commands if verdict(command, guard) == "allow"] == expected, rule
+    denied = [command for command in commands if verdict(command, ShellApproval(deny=["a * -b *"])) == "deny"]
+    assert denied == ["a -b"]
+
+
+def test_nested_commands_have_an_end() -> None:
+    """A tower of commands that run commands is followed to its top, or asked about."""
+    assert verdict("nohup " * 40 + "ls") == "allow"
+    assert verdict("nohup " * 40 + "rm") == "deny"
+    assert verdict("nohup " * 5000 + "ls") == "allow"
+    assert verdict("(" * 20_000 + "ls" + ")" * 20_000) == "ask"
 
 
 def test_rules_that_cannot_be_meant() -> None:
     """A rule without a command, with an open quote, or a text where a list belongs, is refused when the hook is made."""
-    for allow in (["*"], [""], ["ls '"], "ls"):
+    for allow in (["*"], ["** x"], [""], ["ls '"], "ls"):
         with pytest.raises(UsageError):
             ShellApproval(allow=allow)
 
@@ -291,7 +440,7 @@ async def test_over_the_wire(wired: Wired, how: str) -> None:
     calls = (*uses, ToolCall("other", {"command": "rm"}, "t9"))
     async with wired.serve([Reply("", calls=calls), Say("Done.")]) as server:
         agent = Agent(
-            "a", wired.model(server), tools=[bash, other], hooks=[ShellApproval(allow=["ls *", "head *"], deny=["rm"])]
+            "a", wired.model(server), tools=[bash, other], hooks=[ShellApproval(allow=["ls *", "head -1"], deny=["rm"])]
         )
         if how == "stream":
             async with agent.stream("go") as events:

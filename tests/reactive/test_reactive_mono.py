@@ -281,6 +281,31 @@ def unused(make: Callable[[CallMono[int]], object]) -> list[str]:
     return [str(warning.message) for warning in caught if warning.category is RuntimeWarning]
 
 
+def test_a_call_that_is_cancelled_before_its_first_step_does_not_warn() -> None:
+    """A coroutine does not either: it was handed to a task, and the task was told not to run it."""
+
+    async def failing() -> None:
+        raise KeyError("fails at once")
+
+    async def cancelled(call: Mono[Any]) -> None:
+        task = asyncio.create_task(call)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    async def in_a_group(call: Mono[Any]) -> None:
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(failing())
+                group.create_task(call)
+                raise ValueError("the body fails too")
+        except* (KeyError, ValueError):
+            pass
+
+    assert unused(lambda call: asyncio.run(cancelled(call))) == []
+    assert unused(lambda call: asyncio.run(in_a_group(call))) == []
+
+
 def test_a_dropped_call_warns() -> None:
     """A call nobody awaits says so, also behind operators; a used one and other Monos do not."""
     expected = ["agent.call('Hi') was never awaited, so it did nothing; await it, or .subscribe() or .block()"]
@@ -289,3 +314,4 @@ def test_a_dropped_call_warns() -> None:
     assert unused(lambda call: call.block()) == []
     assert unused(lambda call: call.map(str).block()) == []
     assert unused(lambda call: call.subscribe().wait()) == []
+    assert unused(lambda call: call.close()) == []

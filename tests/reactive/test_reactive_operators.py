@@ -81,7 +81,7 @@ async def test_down_to_one_value() -> None:
     assert await numbers.then(Mono.just("after")) == "after"
     with pytest.raises(UsageError, match="second item"):
         await numbers.single()
-    with pytest.raises(rx.internal.SequenceContainsNoElementsError):
+    with pytest.raises(rx.internal.SequenceContainsNoElementsError, match=r"gave no item.*await flux\.to_list\(\)"):
         await Flux.empty()
 
 
@@ -105,6 +105,19 @@ def test_flat_map_concat_map_switch_map() -> None:
     verify(Flux.of(3, 1, 2).concat_map(later)).expect(3, 1, 2).expect_complete().run_virtual()
     verify(Flux.of(3, 1, 2).switch_map(later)).expect(2).expect_complete().run_virtual()
     verify(slow(5, 1).switch_map(later)).expect(1).expect_complete().run_virtual()
+
+
+def test_switch_map_withdraws_what_waits_for_a_busy_reader() -> None:
+    """An item that was overtaken before the reader came for it is not read any more."""
+
+    async def read() -> list[int]:
+        got: list[int] = []
+        async for value in slow(1, 2, 3).switch_map(lambda value: Flux.of(10 * value)):
+            got.append(value)
+            await asyncio.sleep(2.5)  # meanwhile 20 is offered, and overtaken
+        return got
+
+    assert run_virtual(read()) == [10, 30]
 
 
 def test_flat_map_keeps_its_bound() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import threading
 from typing import Any
@@ -92,6 +93,30 @@ async def test_dispose_inside_the_callback_stops_there() -> None:
     subscription = probe.flux.finally_action(clean_up).subscribe(stop, on_completed=lambda: log.append("done"))
     await subscription.closed()
     assert log == [1, "cleaned up"]
+
+
+@pytest.mark.parametrize("by", ["the source itself", "another, while the source waits"])
+async def test_nothing_is_delivered_after_dispose(by: str) -> None:
+    """What a source still gives once it is disposed goes nowhere, not even one that takes no notice of its cancellation."""
+    seen: list[int] = []
+    waits = asyncio.Event()
+
+    async def source() -> Any:
+        yield 1
+        if by == "the source itself":
+            subscription.dispose()
+        else:
+            waits.set()
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+        yield 2
+
+    subscription = Flux(source).subscribe(seen.append)
+    if by != "the source itself":
+        await waits.wait()
+        subscription.dispose()
+    await subscription.closed()
+    assert seen == [1]
 
 
 async def test_dispose_before_the_first_turn_runs_nothing() -> None:

@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from agentflow.errors import UsageError
+from agentflow import Agent
+from agentflow.errors import NotIterableError, UsageError
 from agentflow.reactive import Flux, Mono, StreamIterator
+from agentflow.testing import ScriptedModel
 from agentflow.testing.clock import run_virtual
 from agentflow.testing.verify import Probe, verify
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
 
 async def test_long_chains_do_not_exhaust_the_stack() -> None:
@@ -30,6 +32,28 @@ async def test_long_chains_do_not_exhaust_the_stack() -> None:
     for _ in range(5_000):
         mono = mono.flat_map(lambda x: Mono.just(x + 1))
     assert await mono == 5_000
+
+
+@pytest.mark.parametrize("make", [lambda: Flux.of(1, 2), lambda: Mono.just(1), lambda: Flux.of(1).map(str)])
+@pytest.mark.parametrize("read", [iter, list, enumerate, lambda source: [*source]])
+def test_a_plain_for_is_refused(read: Callable[[object], object], make: Callable[[], object]) -> None:
+    """Read without `async`, a stream would give itself for ever (Observable has `__getitem__`); it is refused, with the
+    forms that work, and as Python itself refuses what cannot be iterated."""
+    with pytest.raises(NotIterableError) as caught:
+        read(make())
+    assert isinstance(caught.value, TypeError)
+    text = str(caught.value)
+    assert [form for form in ("async for", "await", "mono.block()", ".to_list().block()") if form not in text] == []
+
+
+def test_what_is_read_later_is_no_list_of_messages_hooks_or_tools() -> None:
+    """A call that was not awaited is no input of another one, and says so; nor are sources hooks or tools."""
+    with pytest.raises(UsageError, match=r"not Just\. Await it first"):
+        Agent("a", ScriptedModel(["x"])).call(Mono.just("hi")).block()  # pyright: ignore[reportArgumentType]
+    with pytest.raises(UsageError, match="not Flux"):
+        Agent("a", ScriptedModel([]), hooks=Flux.of(1))  # pyright: ignore[reportArgumentType]
+    with pytest.raises(UsageError, match="not Just"):
+        Agent("a", ScriptedModel([]), tools=[Mono.just(1)])  # pyright: ignore[reportArgumentType]
 
 
 async def test_recursion_through_flat_map_has_no_depth_limit() -> None:

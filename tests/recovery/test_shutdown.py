@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
 from typing import Any
 
@@ -112,7 +113,7 @@ async def test_a_reply_that_is_being_said_is_finished() -> None:
         stops = await stopping(agent)
         go.set()
         (reply,) = await task
-        assert await stops == ShutdownReport(("s",), ())
+        assert await stops == (ShutdownReport(finished=("s",)) if ended else ShutdownReport(stopped=("s",)))
         assert isinstance(reply, ShutdownError) is not ended
         if ended:
             assert reply.text == "All done."
@@ -259,6 +260,83 @@ async def test_a_block_that_ends_changes_nothing() -> None:
         assert (await agent.call("hello")).text == "one"
     assert listening.report is None
     assert (await agent.call("hello")).text == "two"
+
+
+async def test_the_report_says_what_is_true(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of calls that ran side by side: one ends by itself, one stops, one is cancelled, one does not let itself be cancelled."""
+    monkeypatch.setattr("agentflow.agent.shutdown.GRACE", 0.05)
+    steps = {name: asyncio.Event() for name in ("finished", "stopped", "cut", "running")}
+    begun: dict[str, asyncio.Event] = {name: asyncio.Event() for name in steps}
+    released = asyncio.Event()
+
+    @tool(type="read", timeout=None)
+    async def work(name: str) -> str:
+        """Work."""
+        begun[name].set()
+        if name != "running":
+            await steps[name].wait()
+        while not released.is_set() and name == "running":
+            with contextlib.suppress(asyncio.CancelledError):
+                await released.wait()
+        return "worked"
+
+    async def say(name: str) -> None:
+        begun[name].set()
+        await steps[name].wait()
+
+    def brain(request: Any) -> Any:
+        name = request.messages[-1].text
+        return [lambda: say(name), "said"] if name == "finished" else use("t1", "work", name=name)
+
+    agent = Agent("a", ScriptedModel(brain), tools=[work], store=MemoryStore())
+    calls = {name: asyncio.ensure_future(agent.call(name, session=name)) for name in steps}
+    for one in begun.values():
+        await one.wait()
+    ending = GracefulShutdown(agent, limit=60, signals=(), in_server=True)
+    async with ending:
+        ending.begin()
+        for name in ("finished", "stopped"):
+            steps[name].set()
+        await asyncio.wait([calls["finished"], calls["stopped"]])
+        ending.begin()
+    assert ending.report == ShutdownReport(("stopped",), ("cut",), ("finished",), ("running",))
+    released.set()
+    replies = await asyncio.gather(*calls.values(), return_exceptions=True)
+    assert [type(reply).__name__ for reply in replies] == ["Reply", *["ShutdownError"] * 3]
+
+
+async def test_in_a_server_the_block_is_left_alone() -> None:
+    """A handler that was there is called too, the block goes on, and where no signal came its end stops the agents."""
+    said: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, frame: said.append(number))
+    mine = signal.getsignal(signal.SIGTERM)
+    try:
+        agent = Agent("a", ScriptedModel(["hi"]), store=MemoryStore())
+        async with GracefulShutdown(agent, in_server=True) as ending:
+            signal.raise_signal(signal.SIGTERM)
+            await ending.wait()
+            await shutdown(agent)  # nothing is cancelled meanwhile
+        assert (said, ending.report) == ([signal.SIGTERM], ShutdownReport())
+        assert signal.getsignal(signal.SIGTERM) is mine
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    other = Agent("b", ScriptedModel(["hi"]))
+    async with GracefulShutdown(other, in_server=True) as ending:
+        assert (await other.call("hello")).text == "hi"
+    assert ending.report == ShutdownReport()
+    with pytest.raises(ShutdownError):
+        await other.call("hello")
+
+
+async def test_in_a_server_that_runs_in_a_thread() -> None:
+    """A test client's lifespan runs beside the main thread: no signal comes there, the block's end stops the agents."""
+
+    async def lifespan() -> ShutdownReport | None:
+        async with GracefulShutdown(Agent("a", ScriptedModel([])), in_server=True) as ending:
+            pass
+        return ending.report
+
+    assert await asyncio.to_thread(lambda: asyncio.run(lifespan())) == ShutdownReport()
 
 
 async def test_wrong_use() -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import sys
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +18,7 @@ from loguru import logger
 from pydantic import BaseModel
 
 from agentflow import Agent, Approve, MemoryStore, Msg, RunContext, Session, on, tool
+from agentflow.agent.sessions import HELD
 from agentflow.codec import fact_to_json
 from agentflow.errors import SessionConflictError, StoreError, UsageError
 from agentflow.events import PostCall, PreActing, PreReasoning
@@ -449,7 +452,9 @@ async def test_stored_facts_that_do_not_fit_together(store: SessionStore) -> Non
     if kept is not None:
         await kept
     agent = echo(store)
-    with pytest.raises(StoreError, match=r"facts of session 's' do not fit together .*store\.fork\('s', 'new-id', at="):
+    with pytest.raises(
+        StoreError, match=r"facts of session 's' do not fit together: .*store\.fork\('s', 'new-id', at="
+    ):
         await agent.call("1", session="s")
     assert (await agent.call("1", session="t")).text == "1"
 
@@ -477,3 +482,134 @@ async def test_a_sub_agent_that_waits_comes_along(store: SessionStore) -> None:
     for session in ("fork", "copy", "s"):
         assert (await agents(begun=True).resume(session, {"t1/i1": Approve()})).text == "All done."
     assert paid == [5, 5, 5]
+
+
+# ---- what is held in memory
+
+
+async def test_a_stored_history_is_read(store: SessionStore) -> None:
+    """`history` gives what is stored, also what others wrote since; a session that is not loaded does not seem empty."""
+    first, second = echo(store), echo(store)
+    await first.call("a", session="s")
+    for read in (lambda: second.session("s").messages, lambda: second.session("s").pending):
+        with pytest.raises(
+            UsageError, match=r"'s' has not been loaded from its store yet.*await agent\.history\('s'\)"
+        ):
+            read()
+    assert [msg.text for msg in await second.history("s")] == ["a", "1"]
+    assert [msg.text for msg in second.session("s").messages] == ["a", "1"]
+    await first.call("b", session="s")
+    assert [msg.text for msg in await second.history(second.session("s"))] == ["a", "1", "b", "3"]
+    assert (await second.call("c", session="s")).text == "5"
+    assert await second.history("nobody") == ()
+    assert len(second.session("nobody").messages) == 0
+    assert await echo(None).history() == ()
+
+
+async def test_a_history_while_a_call_runs(store: SessionStore) -> None:
+    """It is what the call knows of; and a call that comes while the implicit conversation is read waits for that."""
+    seen: list[list[str]] = []
+
+    @tool
+    async def look() -> str:
+        """Look."""
+        seen.append([msg.text for msg in await agent.history()])
+        return "seen"
+
+    agent = Agent("a", ScriptedModel([use("t1", "look"), "over", "again"]), tools=[look], store=store)
+    await agent.call("go")
+    assert seen == [["go", ""]]
+    other = Agent("a", ScriptedModel(["more"]), store=store)
+    found, reply = await asyncio.gather(other.history(), other.call("and?"))
+    assert ([msg.text for msg in found], reply.text) == (["go", "", "seen", "over"], "more")
+
+
+async def test_what_a_stored_session_waits_for(store: SessionStore) -> None:
+    """In the next process `history` makes it known, and it can be answered."""
+
+    @tool(requires_approval=True)
+    async def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    await Agent("a", ScriptedModel([use("t1", "pay")]), tools=[pay], store=store).call("go", session="s")
+    agent = Agent("a", ScriptedModel(["over"]), tools=[pay], store=store)
+    await agent.history("s")
+    assert [waits.id for waits in agent.session("s").pending] == ["t1"]
+    assert (await agent.resume("s", {"t1": Approve()})).text == "over"
+
+
+async def test_state_of_a_waiting_run_outlives_reading(store: SessionStore) -> None:
+    """What no store keeps (the run's own state) is still there when the history of a waiting session was read."""
+
+    @dataclass
+    class Seen:
+        words: list[str] = field(default_factory=list)
+
+    @on("before_each_tool")
+    def note(event: PreActing) -> None:
+        event.context.state[Seen].words.append("tool")
+
+    @tool(requires_approval=True)
+    async def pay(context: RunContext) -> str:
+        """Pay."""
+        return str(context.state[Seen].words)
+
+    agent = Agent("a", ScriptedModel([use("t1", "pay"), "over"]), tools=[pay], hooks=[note], store=store)
+    await agent.call("go", session="s")
+    await agent.history("s")
+    await agent.resume("s", {"t1": Approve()})
+    assert agent.session("s").messages[2].text == "['tool', 'tool']"
+
+
+async def test_idle_sessions_are_let_go(store: SessionStore) -> None:
+    """An agent with a store holds the sessions that were used last; others go on from the store; without one none is lost."""
+    agent, alone = echo(store), echo(None)
+    for n in range(HELD + 20):
+        await agent.call("hi", session=f"s{n}")
+        await alone.call("hi", session=f"s{n}")
+    await agent.call("hi", session="s25")
+    for n in range(10):
+        await agent.call("hi", session=f"more{n}")
+    gc.collect()
+    held = [n for n in range(HELD + 20) if agent.forget(f"s{n}")]
+    assert held == [25, *range(31, HELD + 20)]
+    assert (await agent.call("hi", session="s0")).text == "3"
+    assert all(len(alone.session(f"s{n}").messages) == 2 for n in range(HELD + 20))
+
+
+async def test_sessions_that_somebody_needs_are_not_let_go(store: SessionStore) -> None:
+    """One that runs a call, one that waits for a decision, and one that somebody holds stay the same object."""
+    begun, go = asyncio.Event(), asyncio.Event()
+
+    @tool(requires_approval=True)
+    async def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    @tool
+    async def rest() -> str:
+        """Rest."""
+        begun.set()
+        await go.wait()
+        return "rested"
+
+    def brain(request: Any) -> Any:
+        text = request.messages[-1].text
+        return {"pay": use("t1", "pay"), "rest": use("t2", "rest")}.get(text, "over")
+
+    agent = Agent("a", ScriptedModel(brain), tools=[pay, rest], store=store)
+    held = agent.session("held")
+    waits = weakref.ref(agent.session("waits"))
+    await agent.call("pay", session="waits")
+    running = asyncio.create_task(agent.call("rest", session="runs"))
+    await begun.wait()
+    for n in range(HELD + 1):
+        await agent.call("hi", session=f"s{n}")
+    gc.collect()
+    assert agent.session("held") is held
+    assert agent.session("waits") is waits()
+    assert agent.session("runs").busy
+    assert agent.interrupt("runs")
+    assert (await running).outcome == "interrupted"
+    assert (await agent.resume("waits", {"t1": Approve()})).text == "over"

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
+import subprocess
+import sys
+import tempfile
 import time
+import traceback
 from collections.abc import Awaitable, Callable
 from contextlib import closing
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -16,11 +22,14 @@ from hypothesis import strategies as st
 from postgres import Postgres
 from sqlalchemy import Engine, create_engine, event, text
 
+from agentflow import Agent, ToolUseBlock, tool
+from agentflow.codec import CODEC_VERSION
 from agentflow.errors import SessionConflictError, StoreError, UsageError
-from agentflow.facts import CallOpened, CallResumed, Fact, ToolStarted
+from agentflow.facts import CallClosed, CallOpened, CallResumed, Fact, ToolStarted
 from agentflow.messages import Msg
 from agentflow.state.migrations import SCHEMA_VERSION, migrate
 from agentflow.state.sql import SqlStore
+from agentflow.testing import ScriptedModel
 
 OpenStore: TypeAlias = Callable[..., SqlStore]
 
@@ -253,6 +262,86 @@ async def test_closing_gives_leases_back(open_store: OpenStore) -> None:
     assert await open_store().lease("s", "next", 60)
 
 
+async def test_who_has_lost_the_lease_writes_nothing(open_store: OpenStore, url: str) -> None:
+    """A process that was frozen for longer than its lease finds that the session is another one's: it writes nothing, at
+    whatever version, there and in sessions inside; the owner writes, and so does who comes after it."""
+    frozen, other = open_store(on_conflict="wait"), open_store(on_conflict="wait")
+    old = await _claimed(frozen)
+    await frozen.append("s", facts(1), expected=0, claim=old)
+    run_sql(url, "UPDATE agentflow_leases SET expires = 1")  # its time is over
+    new = await _claimed(other)
+    assert (old.epoch, new.epoch, new.version, old.lost) == (1, 2, 1, False)
+    for session_id, version in (("s", 1), ("s", None), ("s/t1", 0)):
+        with pytest.raises(
+            SessionConflictError, match=r"the right to write 's' \(epoch 1\) has passed to another process"
+        ):
+            await frozen.append(session_id, facts(1), expected=version, claim=old)
+    assert old.lost
+    old.release()
+    await frozen.sessions()
+    await other.append("s", facts(2)[1:], expected=1, claim=new)
+    new.release()
+    last = await _claimed(frozen)
+    await frozen.append("s", facts(3)[2:], expected=2, claim=last)
+    assert (last.epoch, await frozen.load("s"), await frozen.load("s/t1")) == (3, tuple(facts(3)), ())
+    with pytest.raises(SessionConflictError):
+        await other.append("s", facts(1), expected=3, claim=new)
+
+
+async def test_an_expired_lease_that_nobody_took_is_still_good(open_store: OpenStore, url: str) -> None:
+    """Who was frozen, and finds that nobody has missed it, goes on."""
+    store = open_store(on_conflict="wait")
+    held = await _claimed(store)
+    run_sql(url, "UPDATE agentflow_leases SET expires = 1")
+    await store.append("s", facts(1), expected=0, claim=held)
+    assert await count_of(store) == 1
+
+
+async def test_a_lost_lease_is_noticed(open_store: OpenStore, url: str) -> None:
+    """A holder learns that its lease has passed on when it renews it, without having to write."""
+    store = open_store()
+    claim = store.claim("s", lease=0.3)  # also where the store does not make calls wait
+    assert claim is not None
+    held = await claim
+    run_sql(url, "UPDATE agentflow_leases SET owner = 'thief', epoch = epoch + 1")
+
+    async def noticed() -> bool:
+        await store.sessions()
+        return held.lost
+
+    assert await _until(noticed)
+
+
+async def test_a_frozen_call_does_not_write_into_another_ones_session(open_store: OpenStore, url: str) -> None:
+    """A call whose session another process has taken meanwhile, and not yet written to, fails with a conflict when it goes
+    on: the store holds nothing of it from then on."""
+
+    @tool
+    async def freeze() -> str:
+        """Be away for so long that another process takes the session."""
+        run_sql(url, "UPDATE agentflow_leases SET expires = 1")
+        await _claimed(open_store(on_conflict="wait"))
+        return "back"
+
+    store = open_store(on_conflict="wait")
+    agent = Agent("a", ScriptedModel([ToolUseBlock("t", "freeze"), "never"]), tools=[freeze], store=store)
+    with pytest.raises(SessionConflictError, match="has passed to another process"):
+        await agent.call("Hi", session="s")
+    kinds = [type(fact).__name__ for fact in await store.load("s")]
+    assert kinds == ["CallOpened", "Reasoned", "ToolDecided", "ToolStarted"]
+
+
+async def test_pruning_leaves_what_somebody_holds(open_store: OpenStore) -> None:
+    """A session whose lease is held is not pruned, however long ago it was written to."""
+    store = open_store()
+    for session_id in ("held", "free"):
+        await store.append(session_id, [CallClosed("r", "c", "completed", None)])
+    assert await store.lease("held", "somebody", 60)
+    assert [info.id for info in await store.prune(older_than=timedelta(0))] == ["free"]
+    assert await store.release("held", "somebody")
+    assert [info.id for info in await store.prune(older_than=timedelta(0))] == ["held"]
+
+
 # ---- schema
 
 
@@ -324,6 +413,17 @@ async def test_a_migration_that_dies_leaves_nothing(url: str, open_store: OpenSt
 # ---- what cannot be
 
 
+async def test_text_that_sqlite_cannot_read_is_not_shown(tmp_path: Path) -> None:
+    """SQLite's own error quotes what is stored; ours says what to do."""
+    path = tmp_path / "a.db"
+    async with SqlStore(f"sqlite:///{path}") as store:
+        await store.append("s", [CallOpened("r", "c", (Msg.user("a secret"),), 10)])
+        run_sql(f"sqlite:///{path}", "UPDATE agentflow_facts SET body = CAST(X'ff' || body AS TEXT)")
+        with pytest.raises(StoreError, match=r"Could not decode to UTF-8 column 'body'.*REINDEX") as caught:
+            await store.load("s")
+    assert "secret" not in str(caught.value)
+
+
 async def test_a_damaged_fact_names_itself(open_store: OpenStore, url: str) -> None:
     """A row that is no fact makes its session unreadable, and says up to where it is fine; the others are as they were."""
     store = open_store()
@@ -353,8 +453,8 @@ async def test_a_fact_of_a_newer_agentflow(open_store: OpenStore, url: str) -> N
     """A fact in a form that this code does not know is refused with the reason."""
     store = open_store()
     await store.append("s", facts(1))
-    run_sql(url, "UPDATE agentflow_facts SET body = replace(body, '\"version\":1', '\"version\":2')")
-    with pytest.raises(StoreError, match=r"version 2; this agentflow reads versions up to 1\. .*upgrade agentflow"):
+    run_sql(url, f"UPDATE agentflow_facts SET body = replace(body, '\"version\":{CODEC_VERSION}', '\"version\":99')")
+    with pytest.raises(StoreError, match=r"version 99; this agentflow reads versions up to \d+\. .*upgrade agentflow"):
         await store.load("s")
 
 
@@ -365,6 +465,14 @@ async def test_a_fact_of_a_newer_agentflow(open_store: OpenStore, url: str) -> N
         ("mysql://user:secret@host/db", "does not know the database 'mysql' of 'mysql://user:***@host/db'"),
         ("sqlite+aiosqlite:///x.db", "does not know the database 'sqlite+aiosqlite'"),
         ("postgresql+psycopg://host:port/db", "is no database URL"),
+        (
+            "postgresql+psycopg://ann:secret@db.internal:54x32/prod",
+            "'postgresql+psycopg://ann:***@db.internal:54x32/prod' is",
+        ),
+        ("postgresql+psycopg://ann:se/secret@cret@host/db", "psycopg://ann:***@host/db' has an @ too many"),
+        ("ann:secret@host/db?password=secret", "password=***' is no database URL"),
+        ("mysql://host/db?password=secret", "of 'mysql://host/db?password=***'"),
+        ("postgresql://ann:secret", "is no database URL"),
     ],
 )
 def test_wrong_urls(url: str, says: str) -> None:
@@ -372,7 +480,18 @@ def test_wrong_urls(url: str, says: str) -> None:
     with pytest.raises(StoreError) as caught:
         SqlStore(url)
     assert says in str(caught.value)
-    assert "secret" not in str(caught.value)
+    assert "secret" not in "".join(traceback.format_exception(caught.value))
+
+
+async def test_a_password_is_shown_nowhere() -> None:
+    """A store that cannot be reached says where it looked, without the password, wherever in the URL that stands."""
+    for url in ("postgresql://ann:secret@127.0.0.1:1/db", "postgresql://ann@127.0.0.1:1/db?password=secret"):
+        store = SqlStore(url)
+        assert "secret" not in f"{store!r} {store.url}"
+        with pytest.raises(StoreError, match=r"on postgresql\+psycopg://ann(:\*\*\*)?@127.0.0.1:1/db") as caught:
+            await store.load("s")
+        assert "secret" not in "".join(traceback.format_exception(caught.value))
+        await store.close()
 
 
 def test_wrong_options() -> None:
@@ -420,6 +539,57 @@ async def test_a_database_that_may_only_be_read(tmp_path: Path) -> None:
     assert "The database can only be read. Give the file and its folder write permission" in said
     async with SqlStore(read_only) as store:
         assert await count_of(store) == 2
+
+
+READER = """
+import asyncio, os, sys
+from agentflow import Agent, StoreError
+from agentflow.state.sql import SqlStore
+from agentflow.testing import ScriptedModel
+
+folder = sys.argv[1]
+
+async def load():  # all modules, while they can be read
+    async with SqlStore("sqlite://") as store:
+        await Agent("a", ScriptedModel(["x"]), store=store).call("x")
+        await store.load("a")
+
+asyncio.run(load())
+if os.getuid() == 0:  # whom no permission stops
+    os.setgid(65534)
+    os.setuid(65534)
+
+async def read():
+    async with SqlStore(f"sqlite:///{folder}/a b.db") as store:
+        print([info.id for info in await store.sessions()])
+        for session in ("s", "s"):
+            print([msg.text for msg in await Agent("a", ScriptedModel([]), store=store).history(session)])
+        try:
+            await Agent("a", ScriptedModel(["x"]), store=store).call("x", session="s")
+        except StoreError as error:
+            print("The database can only be read." in str(error))
+
+asyncio.run(read())
+"""
+
+
+@pytest.mark.parametrize("mode", [0o555, 0o755])
+def test_a_file_in_a_folder_that_may_only_be_read(mode: int) -> None:
+    """A backup, or somebody else's database: a process that may write neither file nor folder reads it."""
+    with tempfile.TemporaryDirectory() as folder:
+
+        async def write() -> None:
+            async with SqlStore(f"sqlite:///{folder}/a b.db") as store:
+                await Agent("a", ScriptedModel(["Hello."]), store=store).call("Hi", session="s")
+
+        asyncio.run(write())
+        (Path(folder) / "a b.db").chmod(0o444)
+        Path(folder).chmod(mode if os.getuid() == 0 else 0o555)
+        found = subprocess.run(
+            [sys.executable, "-c", READER, folder], capture_output=True, text=True, env={**os.environ}, check=False
+        )
+        Path(folder).chmod(0o755)
+    assert (found.stdout, found.stderr[-500:]) == ("['s']\n['Hi', 'Hello.']\n['Hi', 'Hello.']\nTrue\n", "")
 
 
 async def test_a_disk_that_is_full(tmp_path: Path, request: pytest.FixtureRequest) -> None:

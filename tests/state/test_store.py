@@ -3,18 +3,39 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Awaitable, Sequence
-from typing import Any
+from datetime import timedelta
+from typing import Any, get_args
 
 import pytest
 
+from agentflow.agent.agent import Agent
 from agentflow.codec import SavedSession, session_to_dict
-from agentflow.errors import SessionConflictError, StoreError
-from agentflow.facts import CallClosed, CallOpened, Fact, Reasoned, RoundSuspended, SessionBegan, ToolStarted
+from agentflow.errors import SessionConflictError, StoreError, UsageError
+from agentflow.facts import (
+    CallClosed,
+    CallOpened,
+    CallResumed,
+    Compacted,
+    Fact,
+    Injected,
+    Reasoned,
+    RoundClosed,
+    RoundSuspended,
+    SessionBegan,
+    StateKept,
+    ToolDecided,
+    ToolFinished,
+    ToolStarted,
+)
+from agentflow.ids import inner_session_id
 from agentflow.loop.history import fold_facts
-from agentflow.messages import Msg
+from agentflow.loop.session import Session
+from agentflow.messages import Msg, Pending, ToolResultBlock, ToolUseBlock
 from agentflow.ports.store import SessionInfo, SessionStore, Store
 from agentflow.specs import Usage
+from agentflow.testing import ScriptedModel
 
 SAVED = session_to_dict(SavedSession("s"))
 
@@ -105,6 +126,35 @@ async def test_without_a_version_known_facts_are_left_out(store: SessionStore) -
     assert await load(store, "s") == [*call(1), *call(2)]
 
 
+KEYED = [
+    ToolDecided("run_1", "t", ToolUseBlock("t", "n", {}), None, "call_1"),
+    ToolStarted("run_1", "t", 1, "call_1"),
+    ToolStarted("run_1", "t", 2, "call_1"),
+    ToolFinished("run_1", "t", ToolUseBlock("t", "n", {}), ToolResultBlock("t", "n", "r"), 1.0),
+    RoundClosed("run_1", "m_round", (ToolResultBlock("t", "n", "r"),)),
+    Injected("run_1", (Msg.user("psst", id="i"),), None, None, "call_1", 1),
+    Injected("run_1", (Msg.user("psst", id="i"),), None, None, "call_1", 2),
+    Compacted("run_1", 1, (), "call_1", 3),
+    RoundSuspended("run_1", (), "call_1"),
+    CallResumed("run_1", "call_1b"),
+    ToolDecided("run_1", "t", ToolUseBlock("t", "n", {}), None, "call_1b"),
+    ToolStarted("run_1", "t", 1, "call_1b"),
+    RoundSuspended("run_1", (), "call_1b"),
+]
+
+
+async def test_every_fact_has_a_natural_key(store: SessionStore) -> None:
+    """Each kind is known when it is delivered again; what rightly happens again (another attempt, another call of the run, the
+    same words once more) is another fact."""
+    facts = [*call(1)[:1], *KEYED]
+    assert {type(fact) for fact in [*facts, *call(1), SessionBegan(())]} == set(get_args(Fact)) - {StateKept}
+    await append(store, "s", facts)
+    for fact in facts:
+        await append(store, "s", [fact])
+    await append(store, "s", facts)
+    assert await load(store, "s") == facts
+
+
 async def test_one_key_with_two_contents_is_a_conflict(store: SessionStore) -> None:
     """A fact whose natural key is taken by another content is refused, with all that came with it."""
     await append(store, "s", call(1))
@@ -156,6 +206,33 @@ async def test_fork_where_there_is_nothing(store: SessionStore, at: int | str) -
     with pytest.raises(StoreError, match=r"a number of facts from 1 to 3, or the run_id of one of its calls"):
         await store.fork("s", "new", at=at)
     assert await listed(store) == [("s", 3, "idle")]
+
+
+async def test_a_stored_session_is_checked_without_loading_it(store: SessionStore) -> None:
+    """`Session.check` says what a stored session holds, and where its facts stop fitting together; what stands before
+    that place is saved by a fork, and nothing is written."""
+    waits = ToolUseBlock("t1", "pay", {})
+    asks = Reasoned("run_2", 1, Msg.assistant([waits], id="m2"), Usage(), 1.0)
+    opened = CallOpened("run_2", "call_2", (Msg.user("q2", id="u2"),), 5)
+    await append(store, "s", [*call(1), opened])
+    found = await Session.check(store, "s")
+    assert (found.ok, found.id, found.facts, found.status, found.pending) == (True, "s", 4, "unfinished", ())
+    assert [msg.text for msg in found.messages] == ["q1", "a1", "q2"]
+    pending = Pending("t1", "approval", None, waits, "hook")
+    await append(store, "s", [asks, RoundSuspended("run_2", (pending,)), CallClosed("run_2", "call_2", "suspended")])
+    found = await Session.check(store, "s")
+    assert (found.ok, found.status, found.pending) == (True, "suspended", (pending,))
+    await append(store, "s", [CallOpened("run_3", "call_3", (), 5), *call(4)])
+    found = await Session.check(store, "s")
+    assert (found.ok, found.facts, found.broken_at, found.status) == (False, 11, 7, "suspended")
+    assert "CallOpened" in found.problem
+    with pytest.raises(StoreError, match=r"number 8 is refused .*await store\.fork\('s', 'new-id', at=7\)"):
+        await Agent("a", ScriptedModel(["x"]), store=store).call("go", session="s")
+    await store.fork("s", "saved", at=7)
+    assert (await Session.check(store, "saved")).ok
+    assert (await Session.check(store, "s")).facts == 11
+    with pytest.raises(StoreError, match="There is no session 'nobody'"):
+        await Session.check(store, "nobody")
 
 
 async def test_rename(store: SessionStore) -> None:
@@ -218,3 +295,73 @@ async def test_foreign_json(store: SessionStore, data: Any, says: str) -> None:
     with pytest.raises(StoreError, match=says):
         await store.import_(data)
     assert await store.sessions() == []
+
+
+def on_day(monkeypatch: pytest.MonkeyPatch, day: float) -> None:
+    """Set this process's clock."""
+    monkeypatch.setattr(time, "time", lambda: 1e9 + day * 86_400)
+
+
+async def test_prune(store: SessionStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was not written to for that long is deleted; an open call and what is inside it stays, unless asked for."""
+    begun, waits = call(1)[:1], [*call(2)[:1], RoundSuspended("run_2", ())]
+    old = {"old": call(4), "old/t1": call(7), "old/t2": begun, "cut": begun, "cut/t1": call(6), "waits": waits}
+    on_day(monkeypatch, 1)
+    for name, facts in old.items():
+        await append(store, name, facts)
+    on_day(monkeypatch, 8)
+    for name in ("new", "new/t1"):
+        await append(store, name, call(3))
+    on_day(monkeypatch, 10)
+    assert await store.prune(older_than=timedelta(days=20)) == []
+    gone = await store.prune(older_than=timedelta(days=5))
+    assert sorted((info.id, info.version, info.status) for info in gone) == [("old", 3, "idle"), ("old/t1", 3, "idle")]
+    assert [name for name, _, _ in await listed(store)] == ["cut", "cut/t1", "new", "new/t1", "old/t2", "waits"]
+    assert (await load(store, "old"), await load(store, "cut/t1")) == ([], call(6))
+    gone = await store.prune(older_than=timedelta(days=5), statuses=("idle", "unfinished"))
+    assert sorted(info.id for info in gone) == ["cut", "cut/t1", "old/t2"]
+    assert [name for name, _, _ in await listed(store)] == ["new", "new/t1", "waits"]
+
+
+async def test_prune_beside_a_long_id(store: SessionStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sub-agent's session stays with its caller also where the caller's id is too long to stand in its own."""
+    caller = "c" * 250
+    on_day(monkeypatch, 1)
+    await append(store, caller, call(1)[:1])
+    await append(store, inner_session_id(caller, "t1"), call(2))
+    await append(store, inner_session_id("another" * 30, "t1"), call(3))
+    on_day(monkeypatch, 10)
+    assert [info.id for info in await store.prune(older_than=timedelta(days=5))] == [
+        inner_session_id("another" * 30, "t1")
+    ]
+    assert await load(store, inner_session_id(caller, "t1")) == call(2)
+
+
+async def test_a_writer_whose_session_was_pruned(store: SessionStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who still knows a session that was pruned is refused once, and then begins anew."""
+    agent = Agent("a", ScriptedModel(["1", "2", "3"]), store=store)
+    on_day(monkeypatch, 1)
+    await agent.call("x", session="s")
+    on_day(monkeypatch, 3)
+    assert [info.id for info in await store.prune(older_than=timedelta(days=1))] == ["s"]
+    with pytest.raises(SessionConflictError, match="it is not there any more"):
+        await agent.call("y", session="s")
+    assert (await agent.call("z", session="s")).outcome == "completed"
+    assert await texts(store, "s") == ["z", "2"]
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"older_than": 30}, r"prune\(older_than=30\): it is a timedelta, such as timedelta\(days=30\)"),
+        ({"older_than": timedelta(-1)}, "it is a timedelta"),
+        ({"older_than": timedelta(1), "statuses": "idle"}, "it is a tuple of 'idle', 'unfinished', 'suspended'"),
+        ({"older_than": timedelta(1), "statuses": ("done",)}, "it is a tuple of"),
+    ],
+)
+async def test_what_prune_does_not_take(store: SessionStore, given: Any, says: str) -> None:
+    """A length of time without a unit, or a status that does not exist, deletes nothing."""
+    await append(store, "s", call(1))
+    with pytest.raises(UsageError, match=says):
+        await store.prune(**given)
+    assert await load(store, "s") == call(1)

@@ -6,10 +6,12 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from agentflow import (
     Again,
+    Deny,
     Hook,
     ModelOptions,
     Msg,
@@ -268,6 +270,57 @@ class ReadsHalf(Hook):
         return event
 
 
+class Keeps(Hook):
+    """Counts in an object that nobody can write down: a session that waits could not be saved."""
+
+    class Counts:
+        """Of one run."""
+
+        def __init__(self) -> None:
+            self.tools = 0
+
+    def on_event(self, event: Any) -> Any:
+        if isinstance(event, PostActing):
+            event.context.state[self.Counts].tools += 1
+        return event
+
+
+@dataclass
+class Window:
+    """Written as data, it is not read again: its fields are not what it is made of."""
+
+    size: Literal[1, 2] = 1
+
+
+class KeepsWhatDoesNotFit(Hook):
+    """Puts into its state what the state's own type does not allow."""
+
+    def on_event(self, event: Any) -> Any:
+        if isinstance(event, PreCall):
+            window = event.context.session_state[Window]
+            window.size = 3  # pyright: ignore[reportAttributeAccessIssue]
+        return event
+
+
+class ForgetsReturn(Hook):
+    """Wraps the model's work, and forgets to return it."""
+
+    def around(self, event: Any, source: Any) -> Any:
+        if isinstance(event, PreReasoning):
+            source.timeout(5)
+            return None
+        return source
+
+
+class Vetoes(Hook):
+    """An observer that thinks it can veto."""
+
+    observer = True
+
+    def on_event(self, event: Any) -> Any:
+        return Deny("no") if isinstance(event, PreActing) else event
+
+
 DEFECTS: list[tuple[str, Any, dict[str, Any]]] = [
     ("blocking", Sleeps, {}),
     ("blocking", Computes, {}),
@@ -276,6 +329,8 @@ DEFECTS: list[tuple[str, Any, dict[str, Any]]] = [
     ("contract", SaysTrue, {}),
     ("contract", WritesAnywhere, {}),
     ("contract", WritesLate, {}),
+    ("contract", Vetoes, {}),
+    ("contract", ForgetsReturn, {}),
     ("crash", TakesEveryEventForATool, {}),
     ("crash", NeedsASideAnswer, {}),
     ("crash", KnowsOneLoop, {}),
@@ -291,5 +346,7 @@ DEFECTS: list[tuple[str, Any, dict[str, Any]]] = [
     ("shared_state", Counts, {}),
     ("streaming", Unconcerned, {}),
     ("unclosed_generator", ReadsHalf, {}),
+    ("unsavable_state", Keeps, {}),
+    ("unsavable_state", KeepsWhatDoesNotFit, {}),
 ]
 """The kind of finding, the hook that has it, and options of the check."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from random import Random
 from typing import Any, get_args
 
@@ -80,12 +81,12 @@ class Wraps(Hook):
 class Works(Hook):
     """Does what hooks may do: edits, injects, asks on the side, keeps its state in the run."""
 
+    @dataclass
     class Seen:
         """What belongs to one run."""
 
-        def __init__(self) -> None:
-            self.asked = ""
-            self.again = 0
+        asked: str = ""
+        again: int = 0
 
     async def on_event(self, event: Any) -> Any:
         match event:
@@ -126,7 +127,7 @@ def threaded(event: PostActing) -> None:
     """A blocking handler where it may block."""
 
 
-CLEAN: list[Any] = [Hook, Sees, Wraps, Works, RetryEmptyAnswers, RetryTruncatedAnswers, refuses, later, threaded]
+CLEAN: list[Any] = [Sees, Wraps, Works, RetryEmptyAnswers, RetryTruncatedAnswers, refuses, later, threaded]
 
 
 @pytest.mark.parametrize("hook", CLEAN, ids=lambda hook: getattr(hook, "__name__", None) or hook.name)
@@ -254,7 +255,8 @@ async def test_the_asynchronous_form_leaves_the_loop_free() -> None:
         (lambda: 42, "gives int, not a Hook"),
         (int, "not int"),
         (42, "not 42"),
-        (type("Odd", (Hook,), {"priority": "high"}), "priority='high'"),
+        (type("Odd", (Hook,), {"priority": "high", "on_event": lambda self, event: event}), "priority='high'"),
+        (type("Odd", (Hook,), {"onEvent": lambda self, event: event}), "the name is 'on_event'"),
         (type("Needy", (Hook,), {"__init__": lambda self, key: None}), r"check_hook\(lambda: Needy\(\.\.\.\)\)"),
     ],
 )

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
-from agentflow.errors import ToolArgumentError
+from agentflow.errors import ToolArgumentError, UsageError
 from agentflow.messages import ToolUseBlock
 from agentflow.tools import Tool, tool
+from agentflow.tools.external import external_tool
 
 
 class Item(BaseModel):
@@ -53,6 +54,74 @@ def test_malformed_json_says_where_and_what_is_expected() -> None:
         "Tool 'ping' was not run: its arguments are not valid JSON (EOF while parsing an object at line 1 column 1). "
         "The arguments must be a JSON object without keys: the tool takes no arguments."
     )
+
+
+@tool
+async def scale(by: float, what: Any = None, most: float = float("inf")) -> str:
+    return f"{by} {what} {most}"
+
+
+@pytest.mark.parametrize(
+    ("raw", "number"),
+    [('{"by": NaN}', "NaN"), (' {"by": -1e999}', "-1e999"), ('{"by": 1, "what": [{"x": Infinity}]}', "Infinity")],
+)
+def test_numbers_that_json_does_not_know(raw: str, number: str) -> None:
+    """They are malformed JSON wherever they stand, also where any value is legal."""
+    assert refusal(scale, raw) == (
+        f"Tool 'scale' was not run: its arguments are not valid JSON ({number} is no number that JSON knows, or none that "
+        "fits a float). The arguments must be a JSON object with the keys by, what (optional), most (optional)."
+    )
+
+
+class Extra(BaseModel):
+    title: str
+
+
+@tool
+async def shelve(item: Extra, tags: list[str], count: int = 1, by: dict[str, bool] | None = None) -> str:
+    return item.title
+
+
+@tool
+async def label(text: str, size: Literal[1, 2] = 1, flags: dict[str, list[bool]] | None = None) -> str:
+    return text
+
+
+NESTED = ['{{"item": {{"title": "x", "more": {0}}}, "tags": []}}', '{{"item": {{"title": "x"}}, "tags": [{0}]}}']
+
+
+@pytest.mark.parametrize("number", ["NaN", "1e999"])
+@pytest.mark.parametrize(
+    ("made", "raw"),
+    [
+        *[(shelve, raw) for raw in NESTED],
+        (shelve, '{{"item": {{"title": "x"}}, "tags": [], "count": {0}}}'),
+        (shelve, '{{"item": {{"title": "x"}}, "tags": [], "by": {{"a": {0}}}}}'),
+        (label, '{{"text": {0}}}'),
+        (label, '{{"text": "x", "size": {0}}}'),
+        (label, '{{"text": "x", "flags": {{"a": [{0}]}}}}'),
+        (label, '{{"text": "x", "other": {0}}}'),
+        (ping, '{{"other": {0}}}'),
+    ],
+)
+def test_no_tool_runs_with_one(made: Tool, raw: str, number: str) -> None:
+    """Whatever the types are, a call that holds such a number does not run."""
+    assert refusal(made, raw.format(number)).startswith(f"Tool {made.name!r} was not run: its arguments ")
+
+
+async def test_what_is_refused_as_a_number_is_fine_as_text() -> None:
+    """Words in strings are words; a default that JSON does not know is the tool's own, and is not told to the model."""
+    text = '  {"by": 1e308, "what": ["NaN", {"Infinity": 12345678901234567890123}]}'
+    assert await scale.start(ToolUseBlock.from_json("t1", "scale", text), None) == (
+        "1e+308 ['NaN', {'Infinity': 12345678901234567890123}] inf"
+    )
+    assert scale.spec.parameters["properties"]["most"] == {"type": "number"}
+
+
+def test_a_schema_that_is_not_json() -> None:
+    """A schema goes to the provider as it is, so it must be JSON."""
+    with pytest.raises(UsageError, match=r"parameters= holds what is not JSON \(Infinity is no number"):
+        external_tool("x", "", parameters={"properties": {"a": {"default": float("inf")}}})
 
 
 @pytest.mark.parametrize(
@@ -206,7 +275,7 @@ async def echo(
 
 
 texts = st.text(st.characters(exclude_categories=["Cs"]))
-floats = st.floats(allow_nan=False)
+floats = st.floats(allow_nan=False, allow_infinity=False)
 
 
 @given(

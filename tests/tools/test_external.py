@@ -175,7 +175,7 @@ def test_a_json_schema_is_shown_as_it_is_and_cannot_be_changed_afterwards() -> N
     assert (made.external, made.prepare().wants_context, made.dep_types, made.contract is None) == (
         True,
         False,
-        (),
+        {},
         False,
     )
     assert external_tool("now", "The time.", {}).spec.parameters == {"type": "object", "properties": {}}

@@ -73,6 +73,7 @@ LOOP.append(LOOP)
         (Broken(), "(Broken without a readable text)"),
         (LOOP, "[[...]]"),
         (float("nan"), "NaN"),
+        ({"a": [float("nan"), float("-inf")]}, '{"a":["NaN","-Infinity"]}'),
         (b"text", "text"),
         (b"", "(no output)"),
         (b"\xff\x00", "(2 bytes of binary data; a tool shows them to the model by returning a DataBlock)"),

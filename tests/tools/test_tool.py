@@ -280,10 +280,10 @@ async def test_injected_parameters_are_filled() -> None:
     """By type, wherever they stand, and told apart from the model's."""
     pieces: list[object] = []
     assert lookup.wants_context
-    assert lookup.dep_types == (Database,)
+    assert lookup.dep_types == {"db": Database}
     assert await run(lookup, context(Database(), pieces=pieces), key="7") == "row 7 (run:t1)"
     assert pieces == ["looking for 7"]
-    assert (add.wants_context, add.dep_types) == (False, ())
+    assert (add.wants_context, add.dep_types) == (False, {})
 
 
 async def test_a_missing_context_or_dependency_is_the_callers_mistake() -> None:
@@ -318,7 +318,7 @@ async def test_dep_marks_what_json_could_describe() -> None:
         return [f"{n} {settings.unit}", finder, cache]
 
     database, cache = Database(), Cache()
-    assert measure.dep_types == (Settings, Finder)
+    assert measure.dep_types == {"settings": Settings, "finder": Finder}
     assert list(measure.spec.parameters["properties"]) == ["n"]
     assert await run(measure, context(Settings("km"), database), n=5) == ["5 km", database, fallback]
     assert await run(measure, context(Settings("km"), database, cache), n=5) == ["5 km", database, cache]

@@ -247,6 +247,53 @@ async def test_a_call_that_a_hook_renames_takes_its_new_lane(streamed: bool) -> 
     assert [result.text for result in agent.session().messages[2].tool_results] == ["x", "r1", "w1"]
 
 
+async def run_agents(floor: Floor, streamed: bool, *tools: Tool[..., Any], **options: Any) -> None:
+    """Two agents with these tools of their own are asked for in one reply; each notes when it begins and ends."""
+
+    def sub(name: str) -> Agent:
+        async def think() -> None:
+            await floor.work(name)
+
+        return Agent(name, ScriptedModel([[think, "done"]]), tools=tools)
+
+    calls = [use(name, name, message="go") for name in "ab"]
+    await run_round(floor, calls, streamed, tools=[sub(name).as_tool(**options) for name in "ab"])
+
+
+@pytest.mark.parametrize(
+    ("kinds", "options", "together"),
+    [
+        ([], {}, True),
+        (["research"], {}, True),
+        (["read", "research"], {}, True),
+        (["read", "write"], {}, False),
+        (["write"], {"type": "read"}, True),
+        ([], {"type": "write"}, False),
+    ],
+    ids=str,
+)
+async def test_agents_as_tools_are_as_strict_as_their_tools(
+    kinds: list[str], options: dict[str, Any], together: bool, streamed: bool
+) -> None:
+    """Those that only look things up run side by side; `as_tool(type=...)` says otherwise."""
+    floor = Floor()
+    await run_agents(floor, streamed, *(floor.tool(kind, type=kind) for kind in kinds), **options)
+    assert floor.overlap("a", "b") is together
+
+
+async def test_an_agent_of_agents_is_as_strict_as_they_are(streamed: bool) -> None:
+    """However deep the one that writes is."""
+
+    def over(*tools: Any) -> Agent:
+        return Agent("over", ScriptedModel([]), tools=tools)
+
+    floor = Floor()
+    lanes = [over(over(floor.tool("own", type=kind))).as_tool().lane for kind in ("research", "read", "action")]
+    assert lanes == ["research", "read", "write"]
+    with pytest.raises(UsageError, match="Tool 'over' has type='fast'; legal are"):
+        over().as_tool(type="fast")
+
+
 @pytest.mark.parametrize("cap", [0, -1])
 def test_a_cap_below_one_is_refused(cap: int, streamed: bool) -> None:
     """At least one tool has to run."""

@@ -18,6 +18,7 @@ from agentflow import (
     DuplicateNameError,
     Msg,
     NotRegisteredError,
+    PreActing,
     PrePut,
     PreTurn,
     QueueFullError,
@@ -237,7 +238,9 @@ async def test_sent_errors_that_nobody_awaits_are_logged_once(agents: AgentRegis
         gc.collect()
     finally:
         logger.remove(sink)
-    assert [line.split("\n")[0] for line in lines] == ["a turn that was sent to worker failed, and nobody asked"]
+    assert [line.rstrip() for line in lines] == [
+        "a turn that was sent to worker failed, and nobody asked: LookupError: lost"
+    ]
 
 
 async def test_the_woken_task_carries_nothing_of_its_first_sender(agents: AgentRegistry) -> None:
@@ -254,6 +257,30 @@ async def test_the_woken_task_carries_nothing_of_its_first_sender(agents: AgentR
     boss = talker(agents, "boss")
     assert await Turn(shared, {"deep": True}).returning() == "ran"
     assert await asyncio.wait_for(receipts[0], 5) == "ran"
+
+
+async def test_the_woken_task_waits_for_a_lock_that_its_sender_holds() -> None:
+    """It is not the sender that runs there, so the lock is not its own: the turn waits, and is not refused."""
+    agents, begun = AgentRegistry(), asyncio.Event()
+
+    @on(PreActing)
+    def tell(event: PreActing) -> None:
+        begun.set()
+
+    @tool(lock=True)
+    async def shared(deep: bool) -> str:
+        if deep:
+            receipts.append(await boss.send("worker", Turn(shared, {"deep": False}, hooks=[tell])))
+            await begun.wait()
+            await settle()
+            assert not receipts[0].done
+        return "deep" if deep else "sent"
+
+    receipts: list[Any] = []
+    talker(agents, "worker", tools=[shared])
+    boss = talker(agents, "boss")
+    assert await Turn(shared, {"deep": True}).returning() == "deep"
+    assert await asyncio.wait_for(receipts[0], 5) == "sent"
 
 
 # ---- asking

@@ -599,13 +599,11 @@ async def test_cancelling_a_receipt() -> None:
     reading = asyncio.create_task(values(agent))
     await begun.wait()
     running.cancel()
-    with pytest.raises(TurnDeniedError, match="took it back"):
-        await reading
+    assert await reading == ["next"]  # whoever runs the queue has nothing to do with it
     with pytest.raises(TurnDeniedError, match="took it back"):
         await running
     running.cancel()
     assert (turn.stop_reason, cleaned) == (StopReason.CANCELLED, [True])
-    assert await values(agent) == ["next"]
 
 
 async def test_awaiting_a_receipt_within_the_same_queue_is_refused() -> None:

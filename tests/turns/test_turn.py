@@ -242,29 +242,69 @@ def test_a_tool_that_turns_its_cancellation_into_an_error() -> None:
     assert run_virtual(main()) == (StopReason.TIMEOUT, 0)
 
 
-def test_a_tool_that_finishes_against_its_cancellation() -> None:
-    """What it returns after its limit counts: the work was done."""
+LATE = (
+    "Tool 'finishes' did not finish within 1 s and was cancelled. It finished all the same, later: that came too late and was "
+    "dropped."
+)
 
-    @tool(timeout=1)
-    async def finishes() -> str:
-        try:
+
+@tool(timeout=1)
+async def finishes(values: int) -> AsyncIterator[str]:
+    """Go on as if nothing had happened."""
+    for number in range(values):
+        yield str(number)
+    with suppress(asyncio.CancelledError):
+        await asyncio.sleep(100)
+
+
+def test_a_tool_that_finishes_against_its_cancellation() -> None:
+    """It has timed out: what it returns then is dropped, and the error says so."""
+
+    @tool(timeout=1, name="finishes")
+    async def returns() -> str:
+        with suppress(asyncio.CancelledError):
             await asyncio.sleep(100)
-        except asyncio.CancelledError:
-            return "all the same"
-        return ""
+        return "all the same"
 
     async def main() -> Any:
-        turn = Turn(finishes)
-        value = await turn.returning()
+        turn = Turn(returns)
+        with pytest.raises(TurnTimeoutError) as caught:
+            await turn.returning()
         task = asyncio.current_task()
         assert task is not None
-        return value, turn.stop_reason, task.cancelling()
+        assert caught.value.late
+        return str(caught.value), turn.stop_reason, turn.output, task.cancelling()
 
-    assert run_virtual(main()) == ("all the same", StopReason.COMPLETED, 0)
+    assert run_virtual(main()) == (LATE, StopReason.TIMEOUT, None, 0)
+
+
+@pytest.mark.parametrize("values", [0, 2])
+def test_a_stream_that_ends_against_its_cancellation(values: int) -> None:
+    """It has timed out too; the values that came in time are the reader's."""
+
+    async def main() -> Any:
+        turn, got = Turn(finishes, {"values": values}), list[str]()
+        with pytest.raises(TurnTimeoutError) as caught:
+            await read(turn, got)
+        return str(caught.value), got, turn.stop_reason
+
+    assert run_virtual(main()) == (LATE, ["0", "1"][:values], StopReason.TIMEOUT)
+
+
+def test_a_models_tool_that_finishes_against_its_cancellation() -> None:
+    """In a call it is the same: the model reads that it came too late."""
+
+    async def main() -> Any:
+        agent = Agent("a", ScriptedModel([ToolUseBlock("t", "finishes", {"values": 1}), "end"]), tools=[finishes])
+        await agent.call("go")
+        [result] = agent.session().messages[2].tool_results
+        return result.text, result.state
+
+    assert run_virtual(main()) == (LATE, "timeout")
 
 
 def test_a_stream_that_ignores_its_cancellation() -> None:
-    """It is closed at its next value: no tool can work on past its limit."""
+    """It is closed at its next value, which is dropped: no tool can work on past its limit."""
 
     @tool(timeout=5)
     async def deaf() -> AsyncIterator[int]:
@@ -281,7 +321,7 @@ def test_a_stream_that_ignores_its_cancellation() -> None:
         assert task is not None
         return got, turn.stop_reason, task.cancelling()
 
-    assert run_virtual(main()) == ([0, 1, 2], StopReason.TIMEOUT, 0)
+    assert run_virtual(main()) == ([0, 1], StopReason.TIMEOUT, 0)
 
 
 @pytest.mark.parametrize("retries", [0, 3])
@@ -1169,6 +1209,7 @@ async def test_what_a_turn_says_after_each_end() -> None:
         (lambda: Turn(len), "takes a tool"),
         (lambda: Turn(add, [1, 2]), "mapping by name"),
         (lambda: Turn(add, {"a": object()}), "deps"),
+        (lambda: Turn(add, {"a": [float("inf")]}), r"argument .a. is \[inf\]; JSON, .* knows finite numbers only"),
         (lambda: Turn(add, {}, timeout=0), "timeout=0"),
         (lambda: Turn(add, {}, timeout=-1), "timeout=-1"),
         (lambda: Turn(add, {}, timeout=float("nan")), "timeout=nan"),

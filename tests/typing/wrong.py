@@ -166,3 +166,9 @@ async def locked(a: int) -> int:
 async def registered_tools() -> None:
     """A registered tool is called like its function."""
     await registry.register(add)("1", 2)  # pyright: ignore[reportArgumentType]
+
+
+async def plain_for(agent: Agent) -> None:
+    """What comes later is read with `async for`."""
+    for event in agent.stream("hi"):  # pyright: ignore[reportGeneralTypeIssues, reportUnknownVariableType]
+        print(event)  # pyright: ignore[reportUnknownArgumentType]

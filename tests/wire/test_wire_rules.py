@@ -16,6 +16,7 @@ from wire_examples import (
     SIGNER,
     USER,
     Broken,
+    answer_form,
     answers,
     asks,
     call,
@@ -141,6 +142,20 @@ LEGAL_OPENAI: Mapping[str, JsonObject] = {
             )
         ],
     ),
+    "audio that was heard before": chat(
+        USER,
+        {"role": "assistant", "audio": {"id": "audio_1"}},
+        USER,
+        {"role": "assistant", "content": None, "audio": {"id": "a"}},
+    ),
+    "a name in any script": chat({"role": "user", "content": "x", "name": "jörg.müller"}),
+    "parameters that are null": chat(USER, tools=None, tool_choice=None, parallel_tool_calls=None),
+    "a strict form of the answer that is closed": chat(
+        USER,
+        response_format=answer_form(
+            {"type": "object", "properties": {}, "required": [], "additionalProperties": False}
+        ),
+    ),
     "a forced tool": chat(USER, tools=[tool()], tool_choice={"type": "function", "function": {"name": "add"}}),
 }
 
@@ -151,6 +166,8 @@ def test_openai_takes_what_is_legal_and_often_broken(name: str) -> None:
     subject = Subject(wire="openai", body=LEGAL_OPENAI[name], headers=AUTH)
     assert first_refusal(OPENAI_WIRE.rules, subject) is None
 
+
+SERVER_CALL: JsonObject = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {}}
 
 LEGAL_ANTHROPIC: Mapping[str, JsonObject] = {
     "128 parallel calls": tooled(
@@ -176,7 +193,9 @@ LEGAL_ANTHROPIC: Mapping[str, JsonObject] = {
     "adaptive thinking with a forced tool": tooled(USER, thinking={"type": "adaptive"}, tool_choice={"type": "any"}),
     "a budget above max_tokens when interleaved": message(USER, thinking={"type": "enabled", "budget_tokens": 9000}),
     "the same role twice": message(USER, USER),
-    "unknown fields": message({**USER, "x": 1}, y=2),
+    "unknown fields of a message": message({**USER, "x": 1}),
+    "newer fields": message(USER, output_config={"effort": "low"}, service_tier="auto", inference_geo="us"),
+    "interleaved thinking and the field of a beta": message(USER, context_management={"edits": []}),
     "a tool of the vendor": message(USER, tools=[{"type": "web_search_20250305", "name": "web_search"}]),
     "four marks, long ones first": message(
         tells(text(cache_control=MARK)),
@@ -191,6 +210,37 @@ LEGAL_ANTHROPIC: Mapping[str, JsonObject] = {
             text(),
         ),
         USER,
+    ),
+    **{
+        f"a result of {kind}": message(
+            USER, says(SERVER_CALL, {"type": kind, "tool_use_id": "srvtoolu_1", "content": {}}, text()), USER
+        )
+        for kind in (
+            "code_execution_tool_result",
+            "bash_code_execution_tool_result",
+            "text_editor_code_execution_tool_result",
+            "tool_search_tool_result",
+            "web_fetch_tool_result",
+        )
+    },
+    **{
+        f"a block of a beta, {kind}": message(USER, says({"type": kind}, text()), USER)
+        for kind in ("compaction", "fallback", "mcp_tool_listing")
+    },
+    "a pause with an open server tool": message(USER, says(text(), SERVER_CALL)),
+    "a pause behind a server tool's result": message(
+        USER, says(SERVER_CALL, {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []})
+    ),
+    "a warm-up of the cache": {**message(USER), "max_tokens": 0},
+    "thinking between tools": tooled(USER, thinking={"type": "between_tools"}),
+    "top_p of 0.95 under thinking": message(USER, thinking=ON, top_p=0.95),
+    "two toolsets": message(
+        USER,
+        tools=[{"type": "mcp_toolset", "mcp_server_name": "a"}, {"type": "mcp_toolset", "mcp_server_name": "b"}],
+    ),
+    "an answer's form that is closed": message(
+        USER,
+        output_config={"format": {"type": "json_schema", "schema": {"type": "object", "additionalProperties": False}}},
     ),
     "tools that may not be called": tooled(USER, says(use()), tells(result()), tool_choice={"type": "none"}),
 }

@@ -57,6 +57,13 @@ def round_of(*calls: JsonObject) -> list[JsonObject]:
 
 STRICT_OPEN: JsonObject = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
 STRICT_LOOSE: JsonObject = {**STRICT_OPEN, "required": [], "additionalProperties": False}
+
+
+def answer_form(schema: JsonObject) -> JsonObject:
+    """A strict `response_format` of this schema."""
+    return {"type": "json_schema", "json_schema": {"name": "x", "strict": True, "schema": schema}}
+
+
 EMPTY = "empty array. Expected an array with minimum length 1, but got an empty array instead."
 NO_NAME = "empty string. Expected a string with minimum length 1, but got an empty string instead."
 PATTERN = "string does not match pattern. Expected a string that matches the pattern '^[a-zA-Z0-9_-]+$'."
@@ -116,7 +123,8 @@ OPENAI: Sequence[Broken] = (
     ),
     Broken(
         "openai.message-name",
-        f"Invalid 'messages[0].name': {PATTERN}",
+        "Invalid 'messages[0].name': string does not match pattern. Expected a string that matches the pattern "
+        r"'^[^\s<|\\/>]+$'.",
         chat({"role": "user", "content": "x", "name": "a b"}),
     ),
     Broken("openai.calls-empty", f"Invalid 'messages[1].tool_calls': {EMPTY}", chat(USER, asks())),
@@ -250,6 +258,28 @@ OPENAI: Sequence[Broken] = (
         chat(
             USER, tools=[{"type": "function", "function": {"name": "add", "strict": True, "parameters": STRICT_LOOSE}}]
         ),
+    ),
+    Broken(
+        "openai.format-closed",
+        "Invalid schema for response_format 'x': In context=('properties', 'a'), 'additionalProperties' is required to be "
+        "supplied and to be false.",
+        chat(
+            USER,
+            response_format=answer_form(
+                {
+                    "type": "object",
+                    "properties": {"a": {"type": ["object", "null"]}},
+                    "required": ["a"],
+                    "additionalProperties": False,
+                }
+            ),
+        ),
+    ),
+    Broken(
+        "openai.format-required",
+        "Invalid schema for response_format 'x': In context=(), 'required' is required to be supplied and to be an array "
+        "including every key in properties.",
+        chat(USER, response_format=answer_form(STRICT_LOOSE)),
     ),
     Broken(
         "openai.choice-alone",
@@ -456,6 +486,12 @@ def message(*messages: JsonValue, **more: JsonValue) -> JsonObject:
     return {"model": "claude-test", "max_tokens": 4096, "messages": [*messages], **more}
 
 
+def bound(value: str) -> JsonObject:
+    """A thought that was made behind `message(USER)`."""
+    signer = SIGNER.bound_to(message(USER))
+    return {"type": "thinking", "thinking": value, "signature": signer.sign(value, 0, 1)}
+
+
 def tooled(*messages: JsonValue, **more: JsonValue) -> JsonObject:
     return message(*messages, tools=[spec()], **more)
 
@@ -480,14 +516,19 @@ ANTHROPIC: Sequence[Broken] = (
     Broken("anthropic.max-tokens-missing", "max_tokens: Field required", {"model": "m", "messages": [USER]}),
     Broken(
         "anthropic.max-tokens-small",
-        "max_tokens: Input should be greater than or equal to 1",
-        {"model": "m", "messages": [USER], "max_tokens": 0},
+        "max_tokens: Input should be greater than or equal to 0",
+        {"model": "m", "messages": [USER], "max_tokens": -1},
     ),
     Broken(
         "anthropic.max-tokens-large",
         "max_tokens: 64001 > 64000, which is the maximum allowed number of output tokens for claude-test",
         {**message(USER), "max_tokens": 64_001},
         Dialect.claude_4_5(),
+    ),
+    Broken(
+        "anthropic.extra-field",
+        "reasoning_effort: Extra inputs are not permitted",
+        message(USER, reasoning_effort="low"),
     ),
     Broken("anthropic.messages-missing", "messages: Field required", {"model": "m", "max_tokens": 5}),
     Broken("anthropic.messages-empty", "messages: at least one message is required", message()),
@@ -694,8 +735,8 @@ ANTHROPIC: Sequence[Broken] = (
     ),
     Broken(
         "anthropic.thinking-setting",
-        "thinking: Input tag 'on' found using 'type' does not match any of the expected tags: 'adaptive', 'disabled', "
-        "'enabled'",
+        "thinking: Input tag 'on' found using 'type' does not match any of the expected tags: 'adaptive', "
+        "'between_tools', 'disabled', 'enabled'",
         message(USER, thinking={"type": "on"}),
     ),
     Broken(
@@ -736,6 +777,16 @@ ANTHROPIC: Sequence[Broken] = (
         "`temperature` may only be set to 1 when thinking is enabled.",
         message(USER, temperature=0.5, thinking=ON),
     ),
+    Broken(
+        "anthropic.top-p",
+        "`top_p` must be greater than or equal to 0.95 or unset when thinking is enabled.",
+        message(USER, top_p=0.9, thinking=ON),
+    ),
+    Broken(
+        "anthropic.format-open",
+        "output_config.format.schema: For 'object' type, 'additionalProperties' must be explicitly set to false",
+        message(USER, output_config={"format": {"type": "json_schema", "schema": STRICT_OPEN}}),
+    ),
     Broken("anthropic.top-k", "`top_k` must be unset when thinking is enabled.", message(USER, top_k=3, thinking=ON)),
     Broken(
         "anthropic.thinking-off",
@@ -769,6 +820,14 @@ ANTHROPIC: Sequence[Broken] = (
         "anthropic.redacted",
         "messages.1.content.0: Invalid `data` in `redacted_thinking` block",
         message(USER, says({"type": "redacted_thinking", "data": "Zm9yZWlnbg=="}, text()), USER, thinking=ON),
+    ),
+    Broken(
+        "anthropic.thinking-bound",
+        "messages.1.content.0: Invalid `signature` in `thinking` block. The block is bound to a different conversation. "
+        'Remove the block, or set `thinking.block_binding.prefix_mismatch_behavior` to "drop_block". That setting '
+        "requires the `thinking-binding-controls-2026-08-01` value in the `anthropic-beta` header.",
+        message(USER, says(bound("I think"), text()), USER, system="changed", thinking={"type": "adaptive"}),
+        Dialect.claude_5_5(),
     ),
     Broken(
         "anthropic.prefill",

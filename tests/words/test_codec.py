@@ -61,7 +61,7 @@ from agentflow.verdicts import Again, Answer, Approve, Deny, Recover, Stop, Susp
 
 ids = st.text(min_size=1, max_size=8)
 words = st.text(max_size=20)
-numbers = st.floats(allow_nan=False) | st.integers(-(2**70), 2**70)
+numbers = st.floats(allow_nan=False, allow_infinity=False) | st.integers(-(2**70), 2**70)
 json_data = st.recursive(
     st.none() | st.booleans() | numbers | words,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(words, inner, max_size=3),
@@ -122,13 +122,15 @@ FACTS: dict[type, st.SearchStrategy[Any]] = {
     Reasoned: st.builds(
         Reasoned, ids, st.integers(1), messages, usages, durations, st.booleans(), several, reasons, st.booleans()
     ),
-    ToolDecided: st.builds(ToolDecided, ids, ids, uses, verdicts),
-    ToolStarted: st.builds(ToolStarted, ids, ids, st.integers(1)),
+    ToolDecided: st.builds(ToolDecided, ids, ids, uses, verdicts, ids),
+    ToolStarted: st.builds(ToolStarted, ids, ids, st.integers(1), ids),
     ToolFinished: st.builds(ToolFinished, ids, ids, uses, results, durations, reasons),
     RoundClosed: st.builds(RoundClosed, ids, ids, st.lists(results, max_size=2).map(tuple), reasons),
-    RoundSuspended: st.builds(RoundSuspended, ids, st.lists(pendings, max_size=2).map(tuple)),
-    Injected: st.builds(Injected, ids, several, st.none() | st.integers(0), st.none() | words),
-    Compacted: st.builds(Compacted, ids, st.integers(0), several),
+    RoundSuspended: st.builds(RoundSuspended, ids, st.lists(pendings, max_size=2).map(tuple), ids),
+    Injected: st.builds(
+        Injected, ids, several, st.none() | st.integers(0), st.none() | words, st.just("") | ids, st.integers(0)
+    ),
+    Compacted: st.builds(Compacted, ids, st.integers(0), several, st.just("") | ids, st.integers(0)),
     StateKept: st.builds(StateKept, objects),
     CallClosed: st.builds(CallClosed, ids, ids, st.sampled_from(get_args(Outcome)), st.none() | messages),
 }
@@ -205,6 +207,44 @@ def test_what_json_does_not_know(given: object, stored: object) -> None:
     fact = ToolDecided("r", "t", ToolUseBlock("t", "n", {"in": given}), Answer(given))
     again = fact_from_json(fact_to_json(fact))
     assert again == ToolDecided("r", "t", ToolUseBlock("t", "n", {"in": stored}), Answer(stored))
+
+
+@pytest.mark.parametrize(
+    ("given", "stored"),
+    [
+        (float("-inf"), "-Infinity"),
+        ([{"x": float("nan")}], [{"x": "NaN"}]),
+        ([float("inf"), "\ud800"], ["Infinity", "\ufffd"]),
+    ],
+    ids=repr,
+)
+def test_numbers_that_json_does_not_know(given: object, stored: object) -> None:
+    """NaN and the infinities are stored as their text: what is written is JSON."""
+    text = fact_to_json(RoundSuspended("r", (Pending("t", request=given),)))
+    json.loads(text, parse_constant=pytest.fail)
+    assert fact_from_json(text) == RoundSuspended("r", (Pending("t", request=stored),))
+
+
+def test_a_number_that_json_does_not_know_in_a_stored_fact() -> None:
+    """A fact of a version that wrote NaN as it came is read: the call is malformed, and what is written again is JSON."""
+    text = fact_to_json(ToolDecided("r", "t", ToolUseBlock("t", "n", {"in": 1.5}), Approve({"in": 1.5})))
+    fact = fact_from_json(text.replace("1.5", "NaN"))
+    assert isinstance(fact, ToolDecided)
+    assert (dict(fact.tool_use.input), fact.tool_use.arguments) == ({}, "{}")
+    json.loads(fact_to_json(fact), parse_constant=pytest.fail)
+
+
+def test_a_number_that_json_does_not_know_in_a_session() -> None:
+    """A session's data is JSON, its state and the metadata of its messages included."""
+    msg = Msg.user("q", metadata={"score": float("nan")})
+    saved = SavedSession("s", (msg,), (), {"m:S": {"x": float("inf")}}, 0, {"m:R": [float("nan")]})
+    data = json.loads(json.dumps(session_to_dict(saved), allow_nan=False))
+    again = session_from_dict(data)
+    assert (again.messages[0].metadata, again.state, again.run_state) == (
+        {"score": "NaN"},
+        {"m:S": {"x": "Infinity"}},
+        {"m:R": ["NaN"]},
+    )
 
 
 def test_a_value_that_holds_itself() -> None:

@@ -1,5 +1,7 @@
 """Messages and blocks: frozen, JSON in and out, and calls whose arguments cannot be read."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -64,6 +66,13 @@ def test_readers() -> None:
         ("[1]", {}, "a JSON list, and must be an object"),
         ("null", {}, "a JSON NoneType, and must be an object"),
         ("\ud800", {}, "not valid JSON"),
+        ('{"a": NaN}', {}, "not valid JSON: NaN is no number that JSON knows"),
+        ('{"a": [-Infinity]}', {}, "not valid JSON: -Infinity is no number"),
+        ('  {"a": {"b": 1e999}} ', {}, "not valid JSON: 1e999 is no number"),
+        ('{"a": -1E+400}', {}, "not valid JSON: -1E+400 is no number"),
+        (f'{{"a": {"9" * 400}.5}}', {}, "is no number that JSON knows, or none that fits a float"),
+        (f'{{"a": {"9" * 400}}}', {"a": int("9" * 400)}, None),
+        ('{"NaN": "Infinity"}', {"NaN": "Infinity"}, None),
     ],
 )
 def test_arguments_never_raise_on_reading(raw: str, value: Any, error: str | None) -> None:
@@ -72,6 +81,30 @@ def test_arguments_never_raise_on_reading(raw: str, value: Any, error: str | Non
     assert dict(block.input) == value
     assert block.raw == raw
     assert (block.input_error is None) if error is None else (error in str(block.input_error))
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")])
+@pytest.mark.parametrize(
+    "wrap", [lambda x: x, lambda x: [x, 1], lambda x: {"b": ({"c": x},)}], ids=["flat", "list", "deep"]
+)
+def test_numbers_that_json_does_not_know(number: float, wrap: Callable[[float], Any]) -> None:
+    """Put into a call by a program, they are what they are in a model's text: malformed, and nothing of them is sent."""
+    block = use("t1", "add", a=wrap(number), half="\ud800", other=object())
+    assert (dict(block.input), block.arguments) == ({}, "{}")
+    assert "not valid JSON" in str(block.input_error)
+    again = Msg.from_json(Msg.assistant(block).to_json()).tool_uses[0]
+    assert (again, again.input_error) == (block, block.input_error)
+
+
+@dataclass
+class Reading:
+    value: float
+
+
+def test_an_object_that_holds_such_a_number() -> None:
+    """What is sent is JSON also where an object inside the input holds what JSON does not know."""
+    assert use("t1", "add", a=Reading(0.5)).arguments == '{"a":{"value":0.5}}'
+    assert use("t1", "add", a=Reading(float("nan"))).arguments == "{}"
 
 
 def test_blocks_are_frozen() -> None:

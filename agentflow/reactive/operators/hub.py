@@ -18,11 +18,30 @@ from agentflow.reactive.iterators import close
 from agentflow.reactive.signals import EMPTY, Empty
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Coroutine
+    from collections.abc import AsyncIterator, Coroutine, Iterable
 
-__all__ = ["Hub"]
+__all__ = ["Hub", "cancelled"]
 
 T = TypeVar("T")
+
+
+async def cancelled(tasks: Iterable[asyncio.Task[None]]) -> None:
+    """Cancel tasks and return when all are over; a cancellation that comes meanwhile is passed on to them, and raised then.
+
+    So nobody who runs tasks ends before they do, however often it is cancelled.
+    """
+    cut: asyncio.CancelledError | None = None
+    left = [task for task in tasks if not task.done()]
+    while left:
+        for task in left:
+            task.cancel()
+        try:
+            await asyncio.wait(left)
+        except asyncio.CancelledError as error:
+            cut = error
+        left = [task for task in left if not task.done()]
+    if cut is not None:
+        raise cut
 
 
 class Hub(Generic[T]):
@@ -114,11 +133,7 @@ class Hub(Generic[T]):
         """Cancel what still runs and wait for its cleanup."""
         self._closing = True
         self._error = None
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        await cancelled(self._tasks)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

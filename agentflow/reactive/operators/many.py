@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import TypeVar, cast
 
 from agentflow.reactive.iterators import close
-from agentflow.reactive.operators.hub import Hub
+from agentflow.reactive.operators.hub import Hub, cancelled
 from agentflow.reactive.publisher import Publisher, open_source
 from agentflow.reactive.signals import EMPTY
 
@@ -112,9 +112,8 @@ async def switch_map(outer: AsyncIterator[object], mapper: Mapper, operator: str
         current: asyncio.Task[None] | None = None
         try:
             async for value in outer:
-                if current is not None and not current.done():
-                    current.cancel()
-                    await asyncio.wait([current])
+                if current is not None:
+                    await cancelled([current])
                 current = hub.spawn(hub.feed(open_source(operator, mapper(value))))
         finally:
             await close(outer)
@@ -205,11 +204,7 @@ async def amb(sources: Sequence[object]) -> AsyncIterator[object]:
             index, value = item
             if winner is None:
                 winner = index
-                losers = [task for number, task in enumerate(tasks) if number != index and not task.done()]
-                for task in losers:
-                    task.cancel()
-                if losers:
-                    await asyncio.wait(losers)
+                await cancelled([task for number, task in enumerate(tasks) if number != index])
             if index == winner:
                 if value is EMPTY:
                     return

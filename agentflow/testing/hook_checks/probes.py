@@ -7,12 +7,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields
 from typing import Any
 
-from agentflow.events import EVENT_TYPES, Event, PostReasoning, PreCall, PreReasoning, TurnEvent, TurnView
+from agentflow.context import state_name
+from agentflow.events import EVENT_TYPES, CallEnded, Event, PostReasoning, PreCall, PreReasoning, TurnEvent, TurnView
 from agentflow.hooks.chain import HookSet, run_chain
 from agentflow.hooks.hook import Hook
 from agentflow.messages import Msg, ToolUseBlock
+from agentflow.validation import adapter_of
 
-__all__ = ["After", "Before", "Canceller", "Witness", "illegal"]
+__all__ = ["After", "Before", "Canceller", "Offered", "Saves", "Witness", "illegal"]
 
 _FIRST = float("-inf")
 _LAST = float("inf")
@@ -59,8 +61,7 @@ class Before(Hook):
                 continue
             own = [f.name for f in fields(kind)][len(fields(Event)) :]
             values = [view if name == "turn" else None for name in own]
-            made = kind.draft(event.frame, 1, 0, event.time, None, *values)
-            made.__class__ = kind.open_form
+            made = kind.make_open(event.frame, 1, 0, event.time, *values)
             try:
                 await run_chain(chain, made, _Faults(self.failed))
             except Exception as error:
@@ -80,6 +81,9 @@ class _Faults:
 
     def passes_suspend(self, event: Event) -> bool:
         return False
+
+    def cut_off(self) -> str:
+        return ""
 
     def is_cancelled(self) -> bool:
         task = asyncio.current_task()
@@ -130,6 +134,37 @@ class Offered(Hook):
     def on_event(self, event: PostReasoning) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Note them."""
         self.after.offered |= {use.id for use in event.reasoning_result.tool_uses}
+
+
+class Saves(Hook):
+    """The last observer of a call: judges whether what hooks keep in the state of the run and of the session can be saved.
+
+    Args:
+        found: Told of a class whose objects cannot: what is wrong, and the evidence.
+    """
+
+    observer = True
+    priority = _LAST  # pyright: ignore[reportAssignmentType]
+    events = (CallEnded,)
+
+    def __init__(self, found: Callable[[str, str], None]) -> None:
+        self.found = found
+
+    def on_event(self, event: CallEnded) -> None:  # pyright: ignore[reportIncompatibleMethodOverride] - it listens to one event
+        """Save it, and load it again."""
+        context = event.context
+        for where, state in (("state", context.state), ("session_state", context.session_state)):
+            values, refused = state.saved()
+            for name in refused:
+                self.found(
+                    "keeps state that cannot be saved", f"{where}[{name}]: make it a dataclass or a pydantic model"
+                )
+            for kind in state:
+                if (name := state_name(kind)) in values:
+                    try:
+                        adapter_of(kind).validate_python(values[name])
+                    except ValueError as error:
+                        self.found("keeps state that cannot be loaded again", f"{where}[{name}]: {error}")
 
 
 def illegal(messages: Sequence[Msg]) -> list[tuple[str, str]]:

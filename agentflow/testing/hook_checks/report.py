@@ -19,6 +19,7 @@ FindingKind: TypeAlias = Literal[
     "shared_state",
     "streaming",
     "unclosed_generator",
+    "unsavable_state",
 ]
 """What can be wrong with a hook; `docs/testing-hooks.md` says what each means and how to mend it."""
 

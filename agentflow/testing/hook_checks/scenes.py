@@ -210,7 +210,8 @@ class Stage:
         caller = inspect.currentframe()
         caller = None if caller is None else caller.f_back
         # `fold` asks for the id of a call only where the call's own cannot be kept.
-        if prefix == "call_" and self._repaired is not None and caller is not None and caller.f_code is fold.__code__:
+        folds = caller is not None and caller.f_code.co_filename == fold.__code__.co_filename
+        if prefix == "call_" and self._repaired is not None and folds:
             self._repaired.add(made)
         return made
 
@@ -228,7 +229,8 @@ class Stage:
         return messages
 
     def _say(self, request: ModelRequest) -> Any:
-        if not request.tools and self._lines:  # a side call of a hook, or the summary at the limit
+        calls_none = not request.tools or request.options.tool_choice == "none"
+        if calls_none and self._lines:  # a side call of a hook, or the summary at the limit
             if self.scene.side_fails:
                 return ModelError("planted: the side model is down", retryable=True)
             return f"yes, {self.job}"

@@ -6,6 +6,8 @@ Rules:
 2. Time in which the thread was ready to run and the machine gave it no processor is not the hook's; where the system
    tells (`/proc/.../schedstat`) it is subtracted, elsewhere the limit is five times as high.
 3. One sample proves nothing: a place is blamed when it held up the loop in three turns.
+4. So too with a run that hangs: patience ends when the thread has been idle for so long in one turn of the loop, not when
+   it computes, or waits for a processor. A run that turns for ever ends by the time that it has used, idle or not.
 """
 
 from __future__ import annotations
@@ -39,9 +41,21 @@ class _Stand(NamedTuple):
 
 
 class _Times(NamedTuple):
+    """Of a thread: the wall clock, its processor time, and how long it was ready and had none; -1 where nobody tells."""
+
     wall: float
     busy: float
     waiting: float
+
+    @property
+    def used(self) -> float:
+        """The time that is the thread's own: it ran, or waited for something else than a processor."""
+        return self.wall - max(self.waiting, 0.0)
+
+    @property
+    def idle(self) -> float:
+        """How much of it the thread waited."""
+        return self.used - max(self.busy, 0.0)
 
 
 class Watchdog:
@@ -61,7 +75,7 @@ class Watchdog:
         self._watched = 0
         self._since: tuple[_Stand, _Times, int] | None = None
         self._turn: tuple[int, float, str] | None = None
-        self._still = (0, 0.0, 0)
+        self._still = (-1, 0.0, 0)
         self._began = 0.0
         self._thread = threading.Thread(target=self._run, name="agentflow: watchdog", daemon=True)
 
@@ -81,8 +95,9 @@ class Watchdog:
             self._watched += 1
             self._target = ident, native, turns, hangs, patience
             self._since = self._turn = None
-            self._began = time.monotonic()
-            self._still = (-1, self._began, 0)
+            times = _times(native)
+            self._began = times.used
+            self._still = (-1, times.idle, 0)
 
     def release(self) -> None:
         """The loop has ended."""
@@ -105,13 +120,7 @@ class Watchdog:
     def _sample(self, target: tuple[int, int, Callable[[], int], Callable[[bool], None], float]) -> None:
         ident, native, turns, hangs, patience = target
         turn = turns()
-        now = time.monotonic()
-        still, since, told = self._still
-        if turn != still and not told and now - self._began < _LONG * patience:
-            self._still = turn, now, 0
-        elif told < 2 and now - since > patience * (told + 1):
-            self._still = turn, since, told + 1
-            hangs(told == 1)
+        self._count_patience(turn, _times(native), hangs, patience)
         frame = sys._current_frames().get(ident)  # pyright: ignore[reportPrivateUsage] - documented, for this
         stand = None if frame is None else self._stand(turn, frame)
         del frame
@@ -122,6 +131,17 @@ class Watchdog:
             self._judge(native)
             self._since = None if stand is None else (stand, _times(native), 1)
         self._count_work(turn, stand, native)
+
+    def _count_patience(self, turn: int, times: _Times, hangs: Callable[[bool], None], patience: float) -> None:
+        still, since, told = self._still
+        if turn != still and not told:
+            still, since = turn, times.idle
+        stands = times.idle - since > patience * (told + 1)
+        ends_never = times.used - self._began > patience * (_LONG + told)
+        if told < 2 and (stands or ends_never):
+            told += 1
+            hangs(told == 2)
+        self._still = still, since, told
 
     def _stand(self, turn: int, frame: FrameType) -> _Stand | None:
         inner = frame.f_code.co_qualname, frame.f_lasti
@@ -162,7 +182,6 @@ class Watchdog:
 
 
 def _times(native: int) -> _Times:
-    """Wall clock, processor time, and time spent ready to run without a processor; -1 where the system does not tell."""
     now = time.monotonic()
     try:
         busy, waiting, _ = Path(f"/proc/self/task/{native}/schedstat").read_text("ascii").split()

@@ -79,6 +79,19 @@ def frames(plan: Plan, request: WireRequest, signer: Signer) -> list[Frame]:
     return events
 
 
+def models_body(request: WireRequest, tokens: int) -> JsonObject:
+    """The list of models: one, that plays them all."""
+    del request, tokens
+    model: JsonObject = {"type": "model", "id": "wire", "display_name": "Wire", "created_at": "2026-01-01T00:00:00Z"}
+    return {"data": [model], "has_more": False, "first_id": "wire", "last_id": "wire"}
+
+
+def tokens_body(request: WireRequest, tokens: int) -> JsonObject:
+    """The estimated size of a request."""
+    del request
+    return {"input_tokens": tokens}
+
+
 def error_frame(type: str | None, message: str | None) -> Frame:  # noqa: A002 - the wire's own word
     """An error inside the stream."""
     kind, text = ERRORS[529]

@@ -1,11 +1,11 @@
-"""What the rows of `rules_anthropic` look at. Each check gives the blanks of its row's text, or None."""
+"""What the rows of `rules_anthropic.tsv` look at. Each check gives the blanks of its row's text, or None."""
 
 import re
 from collections.abc import Callable, Iterator
 from itertools import chain
 
 from agentflow.testing.wire.jsonish import JsonObject, JsonValue, as_list, as_object, as_text, objects
-from agentflow.testing.wire.rules import Subject, Violation, repeated, texts
+from agentflow.testing.wire.rules import Subject, Violation, repeated, strict_objects, texts
 
 ID = re.compile(r"[a-zA-Z0-9_-]+")
 SERVER_ID = re.compile(r"srvtoolu_[a-zA-Z0-9_]+")
@@ -13,10 +13,25 @@ TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 BLOCKS = (
     *("text", "image", "document", "search_result", "tool_use", "tool_result", "thinking", "redacted_thinking"),
     *("server_tool_use", "web_search_tool_result", "web_fetch_tool_result", "code_execution_tool_result"),
+    *("bash_code_execution_tool_result", "text_editor_code_execution_tool_result", "tool_search_tool_result"),
     *("container_upload", "mcp_tool_use", "mcp_tool_result", "advisor_tool_result", "tool_reference"),
+    *("compaction", "fallback", "mcp_tool_listing", "tool_addition", "tool_removal"),
 )
 IMAGES = ("image/jpeg", "image/png", "image/gif", "image/webp")
 MAX_MARKS, MAX_IMAGE = 4, 5 * (1 << 20)
+FIELDS = frozenset(
+    (
+        *("model", "messages", "max_tokens", "system", "stream", "stop_sequences", "temperature", "top_p", "top_k"),
+        *("metadata", "tools", "tool_choice", "thinking", "cache_control", "container", "diagnostics"),
+        *("inference_geo", "output_config", "service_tier", "speed", "user_profile_id", "workspace_id"),
+    )
+)
+BETA_FIELDS = frozenset(  # only for a client that asks for a beta
+    (
+        *("billing_policy", "compaction", "context_management", "fallback_credit_token", "fallbacks"),
+        *("mcp_servers", "output_format", "thread"),
+    )
+)
 THOUGHTS = ("thinking", "redacted_thinking")
 
 
@@ -43,9 +58,19 @@ def field_missing(name: str) -> Callable[[Subject], Violation | None]:
     return check
 
 
+model_missing = field_missing("model")
+max_tokens_missing = field_missing("max_tokens")
+messages_missing = field_missing("messages")
+
+
+def extra_field(s: Subject) -> Violation | None:
+    known = FIELDS | BETA_FIELDS if s.headers.get("anthropic-beta") else FIELDS
+    return next((Violation(x=name) for name in s.body if name not in known), None)
+
+
 def max_tokens_small(s: Subject) -> Violation | None:
-    value = s.body.get("max_tokens")
-    return Violation() if not isinstance(value, int) or value < 1 else None
+    value = s.body.get("max_tokens")  # 0 warms the cache and says nothing
+    return Violation() if not isinstance(value, int) or value < 0 else None
 
 
 def max_tokens_large(s: Subject) -> Violation | None:
@@ -139,8 +164,20 @@ def system_text_empty(s: Subject) -> Violation | None:
     return next((Violation() for text in texts(system) if not text), None) if isinstance(system, list) else None
 
 
+def _paused(message: JsonObject) -> bool:
+    """Whether an assistant message ends in the work of a server tool: a client sends it back as it is (`pause_turn`)."""
+    kinds = [as_text(block.get("type")) for block in objects(message.get("content"))]
+    if not kinds:
+        return False
+    return kinds[-1] in ("server_tool_use", "mcp_tool_use") or (
+        kinds[-1] != "tool_result" and kinds[-1].endswith("_tool_result")
+    )
+
+
 def prefill(s: Subject) -> Violation | None:
-    return Violation() if s.role(len(s.messages) - 1) == "assistant" and not s.dialect.prefill else None
+    if s.dialect.prefill or s.role(len(s.messages) - 1) != "assistant" or _paused(s.messages[-1]):
+        return None
+    return Violation()
 
 
 def trailing_space(s: Subject) -> Violation | None:
@@ -164,6 +201,11 @@ def misplaced(role: str, *types: str) -> Callable[[Subject], Violation | None]:
         return next((Violation(n=n, x=as_text(b["type"])) for n, _, b in s.blocks(*types) if s.role(n) != role), None)
 
     return check
+
+
+call_misplaced = misplaced("assistant", "tool_use")
+thinking_misplaced = misplaced("assistant", *THOUGHTS)
+result_misplaced = misplaced("user", "tool_result")
 
 
 def call_id_pattern(s: Subject) -> Violation | None:
@@ -297,7 +339,8 @@ def tool_name(s: Subject) -> Violation | None:
 
 
 def tool_name_twice(s: Subject) -> Violation | None:
-    return Violation() if repeated([as_text(tool.get("name")) for tool in s.tools]) is not None else None
+    named = [as_text(tool.get("name")) for tool in s.tools if "name" in tool]  # a toolset has none
+    return Violation() if repeated(named) is not None else None
 
 
 def tool_schema(s: Subject) -> Violation | None:
@@ -309,6 +352,12 @@ def tool_schema_type(s: Subject) -> Violation | None:
         if as_object(tool.get("input_schema")).get("type") != "object":
             return Violation(n=n)
     return None
+
+
+def format_open(s: Subject) -> Violation | None:
+    wanted = as_object(as_object(s.body.get("output_config")).get("format"))
+    schemas = strict_objects(wanted.get("schema")) if wanted.get("type") == "json_schema" else ()
+    return next((Violation() for _, schema in schemas if schema.get("additionalProperties") is not False), None)
 
 
 def choice_alone(s: Subject) -> Violation | None:

@@ -1,19 +1,21 @@
-"""What the rows of `rules_openai` look at. Each check gives the blanks of its row's text, or None."""
+"""What the rows of `rules_openai.tsv` look at. Each check gives the blanks of its row's text, or None."""
 
 import re
 from collections.abc import Callable, Iterator
 
-from agentflow.testing.wire.jsonish import JsonObject, JsonValue, as_list, as_object, as_text, kind_of
-from agentflow.testing.wire.rules import Subject, Violation, repeated
+from agentflow.testing.wire.jsonish import JsonObject, as_list, as_object, as_text, kind_of
+from agentflow.testing.wire.rules import Subject, Violation, repeated, strict_objects
 
 ROLES = ("system", "assistant", "user", "function", "tool", "developer")
 PARTS = ("text", "image_url", "input_audio", "refusal", "audio", "file")
 NAME = re.compile(r"[a-zA-Z0-9_-]+")
+AUTHOR = re.compile(r"[^\s<|\\/>]+")
 MAX_NAME, MAX_ID, MAX_CALLS, MAX_TOOLS = 64, 40, 128, 128
 
 
 def key_missing(s: Subject) -> Violation | None:
-    return None if s.headers.get("authorization", "").strip() not in ("", "Bearer") else Violation()
+    key = s.headers.get("api-key", "") or s.headers.get("authorization", "").strip()  # the first is Azure's
+    return Violation() if key in ("", "Bearer") else None
 
 
 def not_json(s: Subject) -> Violation | None:
@@ -62,7 +64,7 @@ def content_missing(s: Subject) -> Violation | None:
 def content_null(s: Subject) -> Violation | None:
     for n, message in enumerate(s.messages):
         calls = message.get("role") == "assistant" and ("tool_calls" in message or "function_call" in message)
-        refused = message.get("role") == "assistant" and message.get("refusal") is not None
+        refused = message.get("role") == "assistant" and any(message.get(kind) for kind in ("refusal", "audio"))
         if message.get("content") is None and not calls and not refused and message.get("role") != "function":
             return Violation(n=n)
     return None
@@ -90,7 +92,7 @@ def part_type(s: Subject) -> Violation | None:
 def message_name(s: Subject) -> Violation | None:
     for n, message in enumerate(s.messages):
         name = message.get("name")
-        if isinstance(name, str) and not NAME.fullmatch(name):
+        if isinstance(name, str) and not AUTHOR.fullmatch(name):
             return Violation(n=n)
     return None
 
@@ -165,6 +167,15 @@ def is_bad_name(name: str) -> bool:
 
 def is_long_name(name: str) -> bool:
     return len(name) > MAX_NAME
+
+
+def is_empty(name: str) -> bool:
+    return not name
+
+
+call_name_empty, tool_name_empty = call_name(is_empty), tool_name(is_empty)
+call_name_pattern, tool_name_pattern = call_name(is_bad_name), tool_name(is_bad_name)
+call_name_long, tool_name_long = call_name(is_long_name), tool_name(is_long_name)
 
 
 def arguments_missing(s: Subject) -> Violation | None:
@@ -255,20 +266,6 @@ def parameters(s: Subject) -> Violation | None:
     return None
 
 
-def strict_objects(value: JsonValue, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], JsonObject]]:
-    schema = as_object(value)
-    if "properties" in schema or schema.get("type") == "object":
-        yield path, schema
-    for key, inner in as_object(schema.get("properties")).items():
-        yield from strict_objects(inner, (*path, "properties", key))
-    if "items" in schema:
-        yield from strict_objects(schema["items"], (*path, "items"))
-    for place, inner in enumerate(as_list(schema.get("anyOf"))):
-        yield from strict_objects(inner, (*path, "anyOf", str(place)))
-    for key, inner in as_object(schema.get("$defs")).items():
-        yield from strict_objects(inner, (*path, "$defs", key))
-
-
 def strict(broken: Callable[[JsonObject], bool]) -> Callable[[Subject], Violation | None]:
     def check(s: Subject) -> Violation | None:
         for _, function in s.functions():
@@ -282,6 +279,19 @@ def strict(broken: Callable[[JsonObject], bool]) -> Callable[[Subject], Violatio
     return check
 
 
+def format_strict(broken: Callable[[JsonObject], bool]) -> Callable[[Subject], Violation | None]:
+    def check(s: Subject) -> Violation | None:
+        wanted = as_object(as_object(s.body.get("response_format")).get("json_schema"))
+        if wanted.get("strict") is not True:
+            return None
+        for path, schema in strict_objects(wanted.get("schema")):
+            if broken(schema):
+                return Violation(x=as_text(wanted.get("name")), path=repr(path))
+        return None
+
+    return check
+
+
 def is_open(schema: JsonObject) -> bool:
     return schema.get("additionalProperties") is not False
 
@@ -290,12 +300,16 @@ def is_optional(schema: JsonObject) -> bool:
     return set(as_object(schema.get("properties"))) - {as_text(key) for key in as_list(schema.get("required"))} != set()
 
 
+strict_open, strict_optional = strict(is_open), strict(is_optional)
+format_open, format_optional = format_strict(is_open), format_strict(is_optional)
+
+
 def choice_alone(s: Subject) -> Violation | None:
     return Violation() if s.body.get("tool_choice") not in (None, "none") and "tools" not in s.body else None
 
 
 def parallel_alone(s: Subject) -> Violation | None:
-    return Violation() if "parallel_tool_calls" in s.body and "tools" not in s.body else None
+    return Violation() if s.body.get("parallel_tool_calls") is not None and "tools" not in s.body else None
 
 
 def choice_unknown(s: Subject) -> Violation | None:

@@ -6,7 +6,7 @@ message that holds no result; the vendor counts everything from there on as one 
 
 from agentflow.testing.wire.jsonish import JsonObject, JsonValue, as_object, as_text, objects
 from agentflow.testing.wire.rules import Subject, Violation
-from agentflow.testing.wire.signing import Seal
+from agentflow.testing.wire.signing import Seal, prefix_of
 
 THOUGHTS = ("thinking", "redacted_thinking")
 MIN_BUDGET = 1024
@@ -20,7 +20,7 @@ def setting(s: Subject) -> str:
 
 def is_on(s: Subject) -> bool:
     """Whether thinking is on in any form."""
-    return setting(s) in ("enabled", "adaptive")
+    return setting(s) in ("enabled", "adaptive", "between_tools")
 
 
 def _has_result(message: JsonObject) -> bool:
@@ -44,7 +44,7 @@ def latest(s: Subject) -> int | None:
 
 
 def setting_unknown(s: Subject) -> Violation | None:
-    if s.body.get("thinking") is None or setting(s) in ("enabled", "disabled", "adaptive"):
+    if s.body.get("thinking") is None or is_on(s) or setting(s) == "disabled":
         return None
     return Violation(x=setting(s))
 
@@ -93,6 +93,11 @@ def temperature(s: Subject) -> Violation | None:
 
 def top_k(s: Subject) -> Violation | None:
     return Violation() if is_on(s) and s.body.get("top_k") is not None else None
+
+
+def top_p(s: Subject) -> Violation | None:
+    value = s.body.get("top_p")
+    return Violation() if is_on(s) and isinstance(value, (int, float)) and value < 0.95 else None
 
 
 def off_in_final(s: Subject) -> Violation | None:
@@ -147,6 +152,18 @@ def signature(s: Subject) -> Violation | None:
     for n, m, block in s.blocks("thinking"):
         seal = _seal(s, block)
         if seal is None or not seal.covers(as_text(block.get("thinking"))):
+            return Violation(n=n, m=m)
+    return None
+
+
+def bound_elsewhere(s: Subject) -> Violation | None:
+    """A thought whose prefix has changed, in a request that does not want such thoughts to be dropped."""
+    binding = as_object(as_object(s.body.get("thinking")).get("block_binding"))
+    if not s.dialect.binds or binding.get("prefix_mismatch_behavior") == "drop_block":
+        return None
+    for n, m, block in s.blocks(*THOUGHTS):
+        seal = _seal(s, block)
+        if seal is not None and seal.prefix and seal.prefix != prefix_of(s.body, n):
             return Violation(n=n, m=m)
     return None
 

@@ -5,7 +5,7 @@ that a rule can look at its own place without first proving every other place so
 """
 
 import json
-from typing import TypeAlias, cast
+from typing import NoReturn, TypeAlias, cast
 
 JsonValue: TypeAlias = dict[str, "JsonValue"] | list["JsonValue"] | str | int | float | bool | None
 JsonObject: TypeAlias = dict[str, JsonValue]
@@ -15,9 +15,13 @@ def parse(text: str | bytes) -> JsonValue:
     """Parse JSON text.
 
     Raises:
-        ValueError: The text is not JSON or not UTF-8.
+        ValueError: The text is not JSON (NaN and Infinity are not) or not UTF-8.
     """
-    return cast("JsonValue", json.loads(text))
+    return cast("JsonValue", json.loads(text, parse_constant=_refused))
+
+
+def _refused(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not JSON")
 
 
 def dump(value: object) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import zip_longest
 
-from agentflow.testing.wire.jsonish import JsonObject, JsonValue, as_object, merged
+from agentflow.testing.wire.jsonish import JsonObject, JsonValue, as_list, as_object, merged
 from agentflow.testing.wire.reply import Plan, ToolCall, WireUsage
 from agentflow.testing.wire.request import WireRequest
 from agentflow.testing.wire.signing import Signer
@@ -65,8 +65,12 @@ def body(plan: Plan, request: WireRequest, signer: Signer) -> JsonObject:
     if plan.refusal is not None:
         message = {"role": "assistant", "content": None, "refusal": plan.refusal}
         finish = "stop"
-    choice: JsonObject = {"index": 0, "message": message, "logprobs": None, "finish_reason": finish}
-    answer = merged(_envelope(request, "chat.completion"), {"choices": [choice]})
+    logprobs = _logprobs(request, [*reply.pieces(reply.text)])
+    choices: list[JsonValue] = [
+        {"index": n, "message": message, "logprobs": logprobs, "finish_reason": finish}
+        for n in range(_choices(request))
+    ]
+    answer = merged(_envelope(request, "chat.completion"), {"choices": choices})
     if plan.usage != "none":
         answer["usage"] = usage_body(reply.usage_for(request.body))
     return answer
@@ -78,7 +82,7 @@ def frames(plan: Plan, request: WireRequest, signer: Signer) -> list[Frame]:
     options = as_object(request.body.get("stream_options"))
     asked = options.get("include_usage") is True and plan.usage != "none"
     usage = usage_body(plan.reply.usage_for(request.body))
-    chunks = [*_content(plan, request)]
+    chunks = [*_each_choice([*_content(plan, request)], _choices(request))]
     if asked:
         twice = usage if plan.usage == "twice" else None
         chunks = [*(_counted(chunk, None) for chunk in chunks[:-1]), _counted(chunks[-1], twice)]
@@ -107,7 +111,7 @@ def _content(plan: Plan, request: WireRequest) -> Iterator[Frame]:
     for piece in reply.pieces("".join(reply.thoughts)):
         yield _chunk(request, "thinking", {"reasoning_content": piece})
     for piece in reply.pieces(reply.text):
-        yield _chunk(request, "text", {"content": piece})
+        yield _chunk(request, "text", {"content": piece}, logprobs=_logprobs(request, [piece]))
     for delta in _calls(plan, request):
         yield _chunk(request, "call", {"tool_calls": [delta]})
     yield _chunk(request, "stop", {}, FINISH.get(reply.stop, reply.stop))
@@ -152,8 +156,44 @@ def _whole_call(plan: Plan, request: WireRequest, place: int, call: ToolCall) ->
     return merged(ident, {"type": "function", "function": {"name": call.name, "arguments": call.raw}})
 
 
-def _chunk(request: WireRequest, kind: FrameKind, delta: JsonObject, finish: str | None = None) -> Frame:
-    choice: JsonObject = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
+def _choices(request: WireRequest) -> int:
+    asked = request.body.get("n")
+    return asked if isinstance(asked, int) and asked > 1 else 1
+
+
+def _each_choice(chunks: list[Frame], count: int) -> Iterator[Frame]:
+    """The chunks of one choice, then the same for each further one that the request asks for (`n`)."""
+    yield from chunks
+    for n in range(1, count):
+        for chunk in chunks:
+            data: JsonObject = chunk.data if isinstance(chunk.data, dict) else {}
+            choice = as_object(as_list(data.get("choices"))[0])
+            yield replace(chunk, data=merged(data, {"choices": [merged(choice, {"index": n})]}))
+
+
+def _logprobs(request: WireRequest, pieces: list[str]) -> JsonValue:
+    """Made-up probabilities, a token a piece, where the request asks for some."""
+    if request.body.get("logprobs") is not True:
+        return None
+    top = request.body.get("top_logprobs")
+    content: list[JsonValue] = []
+    for piece in pieces:
+        token: JsonObject = {"token": piece, "logprob": -0.1, "bytes": [*piece.encode()]}
+        likely: list[JsonValue] = [token] * top if isinstance(top, int) else []
+        content.append(merged(token, {"top_logprobs": likely}))
+    return {"content": content, "refusal": None}
+
+
+def models_body(request: WireRequest, tokens: int) -> JsonObject:
+    """The list of models: one, that plays them all."""
+    del request, tokens
+    return {"object": "list", "data": [{"id": "wire", "object": "model", "created": CREATED, "owned_by": "agentflow"}]}
+
+
+def _chunk(
+    request: WireRequest, kind: FrameKind, delta: JsonObject, finish: str | None = None, logprobs: JsonValue = None
+) -> Frame:
+    choice: JsonObject = {"index": 0, "delta": delta, "logprobs": logprobs, "finish_reason": finish}
     return Frame(kind, merged(_envelope(request, "chat.completion.chunk"), {"choices": [choice]}))
 
 

@@ -7,12 +7,17 @@ Rules:
 2. `mark` says where the text comes from: `D` documented by the vendor, `I` seen in a public issue or pull request with
    that text, `B` believed (the rule is known, the wording is not proven).
 3. A dialect switches rows on and off; a row asks its dialect itself.
+
+The rows are data: `rules_*.tsv`, a line each, whose columns are the fields of `Rule`; `check` names a function of the
+`checks_*` module beside it.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal, TypeAlias
+from importlib.resources import files
+from types import ModuleType
+from typing import Literal, TypeAlias, cast
 
 from agentflow.testing.wire.jsonish import JsonObject, JsonValue, as_list, as_object, as_text, dump, objects
 from agentflow.testing.wire.request import WireName
@@ -38,6 +43,7 @@ class Dialect:
         alternate: Roles must alternate (Anthropic's older endpoint).
         late_system: Anthropic from 4.8: a `system` message may follow a user turn.
         system_role: OpenAI: the role `system` is accepted.
+        binds: Anthropic from 5.1: a thought is bound to the system prompt, tools and messages before it.
         manual_thinking: `thinking: enabled` with a budget is accepted (Anthropic below 4.7).
         sampling: `temperature` is accepted.
         max_tokens: OpenAI: the parameter `max_tokens` is accepted.
@@ -57,6 +63,7 @@ class Dialect:
     alternate: bool = False
     late_system: bool = False
     system_role: bool = True
+    binds: bool = False
     manual_thinking: bool = True
     sampling: bool = True
     max_tokens: bool = True
@@ -74,6 +81,11 @@ class Dialect:
     def claude_4_8(cls) -> "Dialect":
         """Claude 4.8 and later: no prefill, no sampling parameters, no thinking budget; a late `system` is fine."""
         return cls(name="claude-4.8", late_system=True, manual_thinking=False, sampling=False)
+
+    @classmethod
+    def claude_5_5(cls) -> "Dialect":
+        """Claude 5.5, and Fable and Mythos from 5.1: as 4.8, and thoughts are bound to what stood before them."""
+        return cls(name="claude-5.5", late_system=True, manual_thinking=False, sampling=False, binds=True)
 
     @classmethod
     def reasoning(cls) -> "Dialect":
@@ -232,6 +244,39 @@ class Rule:
         )
 
 
+def read_rules(table: str, wire: WireName, *checks: ModuleType) -> tuple[Rule, ...]:
+    """Read a table of rules.
+
+    Args:
+        table: The file, in this folder.
+        wire: Whose rules they are.
+        checks: Where the checks that it names are found.
+    """
+    known: dict[str, Callable[[Subject], Violation | None]] = {}
+    for module in reversed(checks):
+        known |= vars(module)
+    text = files("agentflow.testing.wire").joinpath(table).read_text(encoding="utf-8")
+    head, *rows = [line.split("\t") for line in text.splitlines()]
+    return tuple(_rule(dict(zip(head, row, strict=True)), wire, known) for row in rows)
+
+
+def _rule(row: Mapping[str, str], wire: WireName, known: Mapping[str, Callable[[Subject], Violation | None]]) -> Rule:
+    return Rule(
+        id=row["rule"],
+        wire=wire,
+        about=row["about"],
+        check=known[row["check"]],
+        text=row["text"],
+        source=row["source"],
+        mark=cast("Mark", row["mark"]),
+        status=int(row["status"]),
+        type=row["type"],
+        param=row["param"] or None,
+        code=row["code"] or None,
+        family=cast("Family", row["family"]) if row["family"] else None,
+    )
+
+
 def first_refusal(rules: Sequence[Rule], subject: Subject) -> Refusal | None:
     """The refusal by the first rule, in table order, that the request breaks."""
     return next((refusal for rule in rules if (refusal := rule.refuse(subject)) is not None), None)
@@ -255,6 +300,22 @@ def texts(value: JsonValue) -> Iterator[str]:
         inner = as_object(block)
         if inner.get("type") == "text":
             yield as_text(inner.get("text"))
+
+
+def strict_objects(value: JsonValue, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], JsonObject]]:
+    """The objects that a JSON schema describes, each with its path."""
+    schema = as_object(value)
+    kind = schema.get("type")
+    if "properties" in schema or kind == "object" or "object" in as_list(kind):
+        yield path, schema
+    for key, inner in as_object(schema.get("properties")).items():
+        yield from strict_objects(inner, (*path, "properties", key))
+    if "items" in schema:
+        yield from strict_objects(schema["items"], (*path, "items"))
+    for place, inner in enumerate(as_list(schema.get("anyOf"))):
+        yield from strict_objects(inner, (*path, "anyOf", str(place)))
+    for key, inner in as_object(schema.get("$defs")).items():
+        yield from strict_objects(inner, (*path, "$defs", key))
 
 
 def describe_rules(rules: Sequence[Rule]) -> str:

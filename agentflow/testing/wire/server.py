@@ -17,7 +17,7 @@ from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
 from agentflow.errors import UsageError
-from agentflow.testing.wire.delivery import Answer, error_answer, refusal_answer, reply_answer, send
+from agentflow.testing.wire.delivery import Answer, error_answer, json_answer, refusal_answer, reply_answer, send
 from agentflow.testing.wire.jsonish import JsonObject, parse
 from agentflow.testing.wire.reply import HttpAnswer, Reply, plan_for
 from agentflow.testing.wire.request import WireRequest
@@ -200,9 +200,9 @@ class WireServer:
             body={},
             headers={name.lower(): value for name, value in raw.headers.items()},
         )
-        if raw.method != "POST" or not raw.path.endswith(self._wire.path):
-            return await send(self._lost(raw, request), raw, request)
         subject = self._subject(request, data)
+        if raw.method != "POST" or not raw.path.endswith(self._wire.path):
+            return await send(self._beside(raw, request, subject), raw, request)
         self.requests.append(request)
         self._traffic.count()
         try:
@@ -210,6 +210,13 @@ class WireServer:
         except (asyncio.CancelledError, ConnectionError):
             request.ending = "server stopped" if self._runner is None else "client left"
             raise
+
+    def _beside(self, raw: web.BaseRequest, request: WireRequest, subject: Subject) -> Answer:
+        """The answer to a request for something else than a reply; it is not recorded, and uses up none."""
+        for (method, path), body in self._wire.beside.items():
+            if raw.method == method and raw.path.endswith(path):
+                return json_answer(200, body(request, subject.tokens))
+        return self._lost(raw, request)
 
     def _lost(self, raw: web.BaseRequest, request: WireRequest) -> Answer:
         message = f"Invalid URL ({raw.method} {raw.path}); this server takes POST {self._wire.prefix}{self._wire.path}"
@@ -227,7 +234,8 @@ class WireServer:
             if plan.http is not None:
                 return error_answer(self._wire, plan.http, request, self.dialect, subject.tokens)
             self._remember(request, plan.reply)
-            return reply_answer(self._wire, plan, request, self._signer, self.dialect)
+            signer = self._signer.bound_to(request.body) if self.dialect.binds else self._signer
+            return reply_answer(self._wire, plan, request, signer, self.dialect)
         except Exception as error:
             self._player.problems.append(f"{type(error).__name__}: {error}")
             failed = HttpAnswer(status=500, message=f"wire script: {type(error).__name__}: {error}")

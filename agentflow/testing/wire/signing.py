@@ -1,6 +1,7 @@
 """Signatures of thinking blocks: the server signs what it hands out, so that it can tell what came back.
 
-A signature seals the block's place among its siblings and a digest of its text. The same key gives the same signatures
+A signature seals the block's place among its siblings and a digest of its text; a bound one also a digest of what stood
+before the block when it was made: system prompt, tools and earlier messages. The same key gives the same signatures
 in every process, so a stored conversation can be resumed against a new server.
 """
 
@@ -9,18 +10,22 @@ import binascii
 import hashlib
 import hmac
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from agentflow.testing.wire.jsonish import JsonObject, JsonValue, as_list, dump
 
 _HEAD = struct.Struct(">HH12s")
+_MAC = hashlib.sha256().digest_size
 
 
 @dataclass(frozen=True, slots=True)
 class Seal:
-    """What a valid signature says: the block's place, how many siblings it had, and the digest of its text."""
+    """What a valid signature says: the block's place, its number of siblings, and digests of its text and its prefix."""
 
     place: int
     total: int
     digest: bytes
+    prefix: bytes = b""
 
     def covers(self, text: str) -> bool:
         """Whether the text is the one that was signed."""
@@ -39,10 +44,15 @@ class Signer:
     """
 
     key: bytes = b"agentflow wire server"
+    prefix: bytes = b""
+
+    def bound_to(self, body: JsonObject) -> "Signer":
+        """A signer whose signatures are bound to all of this request."""
+        return replace(self, prefix=prefix_of(body, len(as_list(body.get("messages")))))
 
     def sign(self, text: str, place: int, total: int) -> str:
         """The signature of one thinking block."""
-        head = _HEAD.pack(place, total, _digest(text))
+        head = _HEAD.pack(place, total, _digest(text)) + self.prefix
         return base64.b64encode(head + self._mac(head)).decode()
 
     def check(self, signature: str) -> Seal | None:
@@ -51,14 +61,29 @@ class Signer:
             data = base64.b64decode(signature, validate=True)
         except (binascii.Error, ValueError):
             return None
-        head, mac = data[: _HEAD.size], data[_HEAD.size :]
+        head, mac = data[:-_MAC], data[-_MAC:]
         if len(head) < _HEAD.size or not hmac.compare_digest(mac, self._mac(head)):
             return None
-        place, total, digest = _HEAD.unpack(head)
-        return Seal(place, total, digest)
+        return Seal(*_HEAD.unpack(head[: _HEAD.size]), prefix=head[_HEAD.size :])
 
     def _mac(self, head: bytes) -> bytes:
         return hmac.digest(self.key, head, hashlib.sha256)
+
+
+def prefix_of(body: JsonObject, place: int) -> bytes:
+    """The digest of what stands before the message at a place; marks for caches do not count."""
+    before: JsonObject = {
+        "system": body.get("system"),
+        "tools": body.get("tools") or [],
+        "messages": as_list(body.get("messages"))[:place],
+    }
+    return _digest(dump(_unmarked(before)))[:8]
+
+
+def _unmarked(value: JsonValue) -> JsonValue:
+    if isinstance(value, dict):
+        return {key: _unmarked(inner) for key, inner in sorted(value.items()) if key != "cache_control"}
+    return [_unmarked(inner) for inner in value] if isinstance(value, list) else value
 
 
 def _digest(text: str) -> bytes:

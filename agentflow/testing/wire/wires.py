@@ -1,16 +1,20 @@
 """The two wires behind one face, so that the server knows neither."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from agentflow.testing.wire import anthropic, openai
+from agentflow.testing.wire import (
+    anthropic,
+    checks_anthropic,
+    checks_compatible,
+    checks_openai,
+    checks_thinking,
+    openai,
+)
 from agentflow.testing.wire.jsonish import JsonObject
 from agentflow.testing.wire.reply import HttpAnswer, Plan, ToolCall
 from agentflow.testing.wire.request import WireName, WireRequest
-from agentflow.testing.wire.rules import Dialect, Refusal, Rule
-from agentflow.testing.wire.rules_anthropic import ANTHROPIC_RULES
-from agentflow.testing.wire.rules_compatible import COMPATIBLE_RULES
-from agentflow.testing.wire.rules_openai import OPENAI_RULES
+from agentflow.testing.wire.rules import Dialect, Refusal, Rule, read_rules
 from agentflow.testing.wire.signing import Signer
 from agentflow.testing.wire.stream import Frame
 
@@ -30,6 +34,8 @@ class Wire:
     refusal_of: Callable[[HttpAnswer, Dialect, int], Refusal]
     unknown: Frame
     call_id: Callable[[WireRequest, int, ToolCall], str]
+    beside: Mapping[tuple[str, str], Callable[[WireRequest, int], JsonObject]]
+    """What else the vendor answers, by method and path, of a request and its estimated size."""
     ping: Frame | None = None
 
 
@@ -79,7 +85,8 @@ OPENAI = Wire(
     name="openai",
     prefix="/v1",
     path="/chat/completions",
-    rules=COMPATIBLE_RULES + OPENAI_RULES,
+    rules=read_rules("rules_compatible.tsv", "openai", checks_compatible)
+    + read_rules("rules_openai.tsv", "openai", checks_openai),
     body=openai.body,
     frames=openai.frames,
     error_frame=openai.error_frame,
@@ -87,12 +94,13 @@ OPENAI = Wire(
     refusal_of=_openai_error,
     unknown=openai.UNKNOWN,
     call_id=openai.call_id,
+    beside={("GET", "/models"): openai.models_body},
 )
 ANTHROPIC = Wire(
     name="anthropic",
     prefix="",
     path="/v1/messages",
-    rules=ANTHROPIC_RULES,
+    rules=read_rules("rules_anthropic.tsv", "anthropic", checks_anthropic, checks_thinking),
     body=anthropic.body,
     frames=anthropic.frames,
     error_frame=anthropic.error_frame,
@@ -100,5 +108,9 @@ ANTHROPIC = Wire(
     refusal_of=_anthropic_error,
     unknown=anthropic.UNKNOWN,
     call_id=anthropic.call_id,
+    beside={
+        ("GET", "/v1/models"): anthropic.models_body,
+        ("POST", "/v1/messages/count_tokens"): anthropic.tokens_body,
+    },
     ping=anthropic.PING,
 )

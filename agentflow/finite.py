@@ -1,0 +1,68 @@
+"""Numbers that JSON knows: NaN and the infinities are Python's, and a request that holds one is refused by every provider.
+
+Python's parsers take them in (`NaN`, `-Infinity`, and `1e999`, which no float holds), so they are looked for here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from math import isfinite
+from typing import Any, NoReturn, cast
+
+__all__ = ["NotFiniteError", "all_finite", "check_numbers", "scan_numbers"]
+
+
+class NotFiniteError(ValueError):
+    """JSON text holds a number that JSON, or a float, does not know."""
+
+    def __init__(self, number: str) -> None:
+        super().__init__(f"{number:.40} is no number that JSON knows, or none that fits a float")
+
+
+def _constant(name: str) -> NoReturn:
+    raise NotFiniteError(name)
+
+
+def _number(text: str) -> float:
+    number = float(text)
+    if isfinite(number):
+        return number
+    raise NotFiniteError(text)
+
+
+_decoder = json.JSONDecoder(parse_constant=_constant, parse_float=_number, strict=False)
+
+scan_numbers: Callable[[str, int], object] = vars(_decoder)["scan_once"]
+"""`check_numbers` without a frame of Python, for the loop: the text, and where its value begins."""
+
+
+def check_numbers(text: str) -> None:
+    """Refuse JSON text with a number that is not finite; the text was parsed already.
+
+    Raises:
+        NotFiniteError: It holds one.
+
+    Example:
+        >>> check_numbers('{"a": 1e308}')
+        >>> check_numbers('{"a": [1e309]}')
+        Traceback (most recent call last):
+        agentflow.finite.NotFiniteError: 1e309 is no number that JSON knows, or none that fits a float
+    """
+    scan_numbers(text, len(text) - len(text.lstrip()))
+
+
+def all_finite(value: object) -> bool:
+    """Whether JSON-like data holds finite numbers only.
+
+    Example:
+        >>> all_finite({"a": [1.5, "NaN"]}), all_finite({"a": [float("inf")]})
+        (True, False)
+    """
+    if isinstance(value, float):
+        return isfinite(value)
+    if isinstance(value, Mapping):
+        return all(map(all_finite, cast("Mapping[Any, Any]", value).values()))
+    if isinstance(value, list | tuple):
+        return all(map(all_finite, cast("list[Any]", value)))
+    return True

@@ -1,0 +1,208 @@
+"""What a hook has answered: waited for, judged, and, where it failed, turned into what its policy says.
+
+The chain, the options around a hook's call and the recording all go through here, so an answer means the same to each.
+
+Rules:
+
+1. An answer is the event, a changed one, None, a verdict, or any of these later, in as many steps as it takes. An
+   awaitable or observable that gives nothing stands for None.
+2. `Veto`, raised or signalled, is `Deny`.
+3. What is legal depends on the event and on the hook's role: guards deny, stop, suspend and ask again, observers decide
+   nothing, and neither edits.
+4. With `on_failure="deny"` a failure is `Deny` wherever the hook may deny; an illegal answer is a failure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from types import CoroutineType
+from typing import Any, cast
+
+from reactivex import Observable
+
+from agentflow.errors import HookContractError, Veto
+from agentflow.events import Error, ErrorPhase, Event, PostActing, PostReasoning, PreCall, PreReasoning
+from agentflow.hooks.hook import Hook
+from agentflow.messages import Msg, ToolResultBlock
+from agentflow.reactive import EMPTY, Flux, Mono, first_value
+from agentflow.verdicts import Again, Answer, Deny, Recover, Stop, Suspend, Verdict
+
+__all__ = [
+    "check_final",
+    "comes_to",
+    "failure_of",
+    "is_later",
+    "judge",
+    "label_of",
+    "settle",
+    "verdicts_of",
+    "withheld",
+]
+
+_GUARD_MAY: tuple[type[Verdict], ...] = (Deny, Stop, Suspend, Again)
+
+
+def is_later(answer: object) -> bool:
+    """Whether an answer has to be waited for; what a synchronous hook gives at once costs no coroutine."""
+    if answer is None or isinstance(answer, Event):
+        return False
+    return type(answer) is CoroutineType or isinstance(answer, Awaitable | Observable)
+
+
+async def settle(answer: Any) -> Any:
+    """Wait until an answer is a value: the event, None, a verdict, or something illegal."""
+    while True:
+        if (
+            type(answer) is CoroutineType
+        ):  # nearly all that has to be waited for, told without the checks of abstract classes
+            answer = await cast("Awaitable[Any]", answer)
+        elif isinstance(answer, Mono):
+            answer = await cast("Mono[Any]", answer).resolve()
+        elif isinstance(answer, Flux):
+            answer = await cast("Flux[Any]", answer).first().resolve()
+        elif isinstance(answer, Observable):
+            answer = await first_value(cast("Observable[Any]", answer))
+        elif is_later(answer):
+            answer = await cast("Awaitable[Any]", answer)
+        else:
+            return None if answer is EMPTY else answer
+
+
+def verdicts_of(hook: Hook, kind: type[Event]) -> tuple[type[Any], ...]:
+    """The verdicts that a hook may give on an event class."""
+    if hook.observer:
+        return ()
+    if hook.guard:
+        return tuple([verdict for verdict in kind.verdicts if verdict in _GUARD_MAY])
+    return kind.verdicts
+
+
+def judge(hook: Hook, kind: type[Event], event: Event, answer: object) -> Verdict | Event | None:
+    """What a settled answer means.
+
+    Returns:
+        None: the event goes on as it is; an event: it goes on with that one's values; or the verdict.
+
+    Raises:
+        HookContractError: The answer is not legal there.
+    """
+    if answer is event or answer is None:
+        return None
+    if isinstance(answer, kind):
+        if not (hook.guard or hook.observer):
+            return answer
+        raise _contract(hook, kind, event, f"a changed {kind.__name__} although it is {_role(hook)}")
+    if isinstance(answer, kind.verdicts):
+        verdict = cast("Verdict", answer)
+        if not isinstance(verdict, verdicts_of(hook, kind)):
+            raise _contract(hook, kind, event, f"{type(verdict).__name__} although it is {_role(hook)}")
+        if _fits(verdict, event):
+            if isinstance(verdict, Answer | Recover):
+                _check_reply(hook, event, verdict.value)
+            return verdict
+    raise _contract(hook, kind, event, f"{type(answer).__name__} ({answer!r:.60})")
+
+
+def failure_of(hook: Hook, kind: type[Event], event: Event, error: Exception) -> Verdict | Exception:
+    """What it means that a hook has raised: a verdict, or a failure (the exception; a `Veto` that is illegal becomes a
+    contract error)."""
+    denies = Deny in verdicts_of(hook, kind)
+    if isinstance(error, Veto):
+        if denies:
+            return Deny(error.reason)
+        role = f" although it is {_role(hook)}" if Deny in kind.verdicts else ""
+        contract = _contract(hook, kind, event, f"Veto({error.reason!r}){role}")
+        contract.__cause__ = error
+        error = contract
+    if denies and hook.on_failure == "deny":
+        return Deny(f"{hook.name} failed ({type(error).__name__}), so this is refused")
+    return error
+
+
+def withheld(hook: Hook, event: PostActing, error: Exception) -> ToolResultBlock:
+    """What stands for a tool's result where a hook with `on_failure="deny"` could not judge it."""
+    result = event.tool_result
+    text = f"(withheld: {hook.name} failed with {type(error).__name__})"
+    return ToolResultBlock(result.tool_use_id, result.name, text, "denied")
+
+
+def comes_to(
+    hook: Hook, kind: type[Event], event: Event, answer: object, error: BaseException | None
+) -> tuple[Event, Verdict | None, BaseException | None]:
+    """What a call of a hook amounts to, for those who write it down: the event that goes on, the verdict, the failure."""
+    if error is None:
+        try:
+            judged = judge(hook, kind, event, answer)
+        except HookContractError as problem:
+            error = problem
+        else:
+            return (judged, None, None) if isinstance(judged, Event) else (event, judged, None)
+    if not isinstance(error, Exception):
+        return event, None, error
+    found = failure_of(hook, kind, event, error)
+    if not isinstance(found, Exception):
+        return event, found, None if isinstance(error, Veto) else error
+    if hook.on_failure == "deny" and isinstance(event, PostActing):
+        event = event.replace(tool_result=withheld(hook, event, found))
+    return event, None, found
+
+
+def label_of(hook: Hook) -> str:
+    """How errors name a hook."""
+    return f"{hook.name} (priority {hook.priority})"
+
+
+def check_final(msg: Msg, hook: str, event: str) -> None:
+    """Refuse what a hook gives as the last message of a call, if it asks for tools or answers them: nobody would run them.
+
+    Raises:
+        HookContractError: It does.
+    """
+    if msg.tool_uses or msg.tool_results:
+        raise HookContractError(
+            hook,
+            event,
+            "a message with tool calls or results",
+            "a message without them, since it ends the call (an Answer on PreReasoning may ask for tools)",
+        )
+
+
+def _check_reply(hook: Hook, event: Event, value: object) -> None:
+    """Refuse a verdict whose value takes the place of a reply, and cannot be one."""
+    phase = event.phase if isinstance(event, Error) else None
+    ends = isinstance(event, PreCall) or phase is ErrorPhase.CALL
+    if not ends and not isinstance(event, PreReasoning) and phase is not ErrorPhase.REASONING:
+        return
+    kind = type(event).__name__
+    if not isinstance(value, str | Msg):
+        raise HookContractError(
+            label_of(hook), kind, f"a verdict with {type(value).__name__}", "a verdict with a Msg or a str"
+        )
+    if ends and isinstance(value, Msg):
+        check_final(value, label_of(hook), kind)
+
+
+def _fits(verdict: Verdict, event: Event) -> bool:
+    """Whether a verdict that is legal for the event's class is legal for this one."""
+    if isinstance(event, Error):
+        return event.fatal
+    return not (isinstance(verdict, Again) and _is_summary(event))
+
+
+def _is_summary(event: Event) -> bool:
+    return isinstance(event, PostReasoning) and event.purpose == "summary"
+
+
+def _role(hook: Hook) -> str:
+    return "an observer" if hook.observer else "a guard"
+
+
+def _contract(hook: Hook, kind: type[Event], event: Event, got: str) -> HookContractError:
+    summary = _is_summary(event)
+    verdicts = ", ".join(v.__name__ for v in verdicts_of(hook, kind) if not (summary and v is Again))
+    edits = kind.writable and not (hook.guard or hook.observer)
+    legal = f"the event, a changed {kind.__name__}, None" if edits else "the event, None"
+    if verdicts:
+        only = " (only while event.fatal)" if kind is Error else ""
+        legal += f", or a verdict: {verdicts}{only}" + (" (this is the summary)" if summary else "")
+    return HookContractError(label_of(hook), kind.__name__, got, legal)

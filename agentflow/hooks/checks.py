@@ -1,0 +1,330 @@
+"""What is refused when a hook is registered: options of the wrong type, methods that could not be called, a hook that would
+never run.
+
+Rules:
+
+1. An option is judged by its type, never by its truth: a method or an object that happens to have an option's name would
+   disarm the hook in silence.
+2. Methods are judged once per class, by their signature.
+3. Each error says what to write instead.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple, cast
+from weakref import WeakSet
+
+from agentflow.errors import UsageError, close_to
+from agentflow.events import Event, PreActing, PreCall, PreReasoning, PreToolRound
+from agentflow.hooks.hook import Hook
+from agentflow.hooks.options import handler_of
+from agentflow.hooks.recording import ChangeListener
+
+__all__ = ["check", "takes"]
+
+
+class _Method(NamedTuple):
+    """A method that the library calls."""
+
+    base: Any
+    arguments: tuple[str, ...]
+    runs: bool
+    """Whether a hook that has it does something."""
+
+
+_METHODS: dict[str, _Method] = {
+    "on_event": _Method(Hook.on_event, ("event",), True),
+    "around": _Method(Hook.around, ("event", "source"), True),
+    "tools": _Method(Hook.tools, (), True),
+    "concerns": _Method(Hook.concerns, ("reply",), False),
+    "on_call": _Method(ChangeListener.on_call, ("call",), True),
+    "on_layer": _Method(ChangeListener.on_layer, ("layer",), True),
+}
+_OF_HOOK = {name: method for name, method in _METHODS.items() if hasattr(Hook, name)}
+_STAGES: frozenset[object] = frozenset((PreCall, PreReasoning, PreToolRound, PreActing))
+_KNOWN = {name.replace("_", ""): name for name in (*Hook.__annotations__, *_METHODS)}
+_OURS = (Hook, ChangeListener)
+
+_checked: WeakSet[type[Hook]] = WeakSet()
+"""Classes that have been found good."""
+_harmless: set[str] = set()
+"""Attributes of objects that have been found to be neither an option nor a misspelt one."""
+
+
+def check(hook: Hook) -> None:
+    """Refuse a hook that cannot do what it was written for.
+
+    What its class says is looked at once; of an object what it has of its own.
+
+    Raises:
+        UsageError: The text names the hook, what is wrong, and what to write.
+    """
+    kind, own = type(hook), vars(hook)
+    if kind in _checked:
+        if own.keys() <= _harmless:
+            return
+        options = own.keys() & _CHECKS.keys()
+    else:
+        _check_methods(hook)
+        options = _CHECKS.keys()
+    others = own.keys() - _CHECKS.keys() - _harmless
+    if others:
+        _check_instance(hook)
+    for option in options:
+        _CHECKS[option](hook, option)
+    _check_roles(hook)
+    _check_time(hook)
+    _harmless.update(others - _METHODS.keys())
+    if kind not in _checked and not any(isinstance(getattr(kind, name), property) for name in Hook.__annotations__):
+        _checked.add(kind)
+
+
+def takes(function: Callable[..., Any], count: int) -> bool:
+    """Whether a function can be called with so many arguments by position, and none by name; True if nobody can tell."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # a built-in without one
+        return True
+    try:
+        signature.bind(*range(count))
+    except TypeError:
+        return False
+    return True
+
+
+# ---- methods
+
+
+def _check_methods(hook: Hook) -> None:
+    kind = type(hook)
+    _check_spelling(hook, [name for owner in _owners(kind) for name in _named(vars(owner))])
+    defined = {name: m for name, m in _methods_of(kind).items() if getattr(kind, name) is not m.base}
+    if not any(method.runs for method in defined.values()):
+        raise _does_nothing(hook)
+    for name, method in defined.items():
+        _check_method(hook, name, method)
+
+
+def _owners(kind: type[Hook]) -> list[type]:
+    """The classes that somebody has written as a hook."""
+    return [owner for owner in kind.__mro__ if issubclass(owner, Hook) and owner not in _OURS]
+
+
+def _methods_of(kind: type[Hook]) -> Mapping[str, _Method]:
+    return _METHODS if issubclass(kind, ChangeListener) else _OF_HOOK
+
+
+def _check_method(hook: Hook, name: str, method: _Method) -> None:
+    found = getattr(hook, name)
+    written = f"def {name}({', '.join(('self', *method.arguments))})"
+    if not callable(found):
+        raise UsageError(f"Hook {_name(hook)!r}: {name}={found!r:.60}, and must be a method: {written}.")
+    if not takes(found, len(method.arguments)):
+        raise UsageError(
+            f"Hook {_name(hook)!r}: {name}{inspect.signature(found)} is called with {_words(method.arguments)}; write "
+            f"{written}."
+            + (" What else it may need is on the event: event.agent, event.context." if name == "on_event" else "")
+        )
+    if inspect.isasyncgenfunction(found) or inspect.isgeneratorfunction(found):
+        if name == "tools":
+            return
+        fix = {
+            "on_event": "Return the event or a verdict; what wraps a stream is `around`",
+            "around": "Put the loop into a method of its own, and `return Flux(lambda: self.that_method(source))`",
+        }
+        raise UsageError(
+            f"Hook {_name(hook)!r}: {name} has a `yield`, so calling it would run none of it. {fix.get(name, 'Return')}."
+        )
+    if name != "on_event" and inspect.iscoroutinefunction(found):
+        fix = ": return a Mono or Flux that does what has to be awaited" if name == "around" else ""
+        raise UsageError(f"Hook {_name(hook)!r}: {name} is `async def`, and is not awaited. Write {written}{fix}.")
+
+
+def _words(arguments: tuple[str, ...]) -> str:
+    return " and ".join(arguments) or "no arguments"
+
+
+def _named(names: Mapping[str, Any]) -> Iterable[str]:
+    """What somebody has written and meant for others: not private, no constant, no class."""
+    return [n for n, value in names.items() if n[0] != "_" and not n.isupper() and not isinstance(value, type)]
+
+
+def _check_spelling(hook: Hook, names: Iterable[str]) -> None:
+    for name in names:
+        meant = _KNOWN.get(name.replace("_", "").lower(), name)
+        if meant != name:
+            raise UsageError(
+                f"Hook {_name(hook)!r} has {name!r}, which nothing looks at: the name is {meant!r}. If it is meant for "
+                "yourself, call it something else."
+            )
+
+
+def _does_nothing(hook: Hook) -> UsageError:
+    kind = type(hook)
+    if kind in _OURS:
+        return UsageError(f"A bare {kind.__name__} does nothing: subclass it and define on_event(self, event).")
+    own = [n for owner in _owners(kind) for n in _named(vars(owner))]
+    functions = [name for name in own if callable(getattr(kind, name, None))]
+    close = [(name, *close_to(name.lower(), _OF_HOOK, 1)) for name in functions]
+    meant = next((f" Did you mean {pair[1]!r} by {pair[0]!r}?" for pair in close if len(pair) > 1), "")
+    return UsageError(
+        f"Hook {_name(hook)!r} defines none of on_event(self, event), around(self, event, source) and tools(self), so nothing "
+        f"would ever call it.{meant}"
+    )
+
+
+def _check_instance(hook: Hook) -> None:
+    own = vars(hook)
+    for name, method in _methods_of(type(hook)).items():
+        if name in own and getattr(type(hook), name) is method.base:
+            raise UsageError(
+                f"Hook {_name(hook)!r}: {name} was assigned to the object; only what its class defines is called. Define it in "
+                "the class, or make a hook of a function with @on."
+            )
+    _check_spelling(hook, _named(own))
+
+
+# ---- options
+
+
+def _check_name(hook: Hook, option: str) -> None:
+    if not isinstance(hook.name, str):  # pyright: ignore[reportUnnecessaryIsInstance] - a class may define what it likes
+        raise _wrong(hook, option, "a text")
+
+
+def _check_flag(hook: Hook, option: str) -> None:
+    flag: object = getattr(hook, option)
+    if flag is not True and flag is not False:
+        raise _wrong(hook, option, "True or False")
+
+
+def _check_priority(hook: Hook, option: str) -> None:
+    priority: object = hook.priority
+    if not _is_number(priority) or priority != priority:
+        raise _wrong(hook, option, "a number, lower runs earlier", "priority = 10")
+
+
+def _check_scope(hook: Hook, option: str) -> None:
+    if hook.scope not in ("own", "tree"):
+        raise _wrong(hook, option, "'own' or 'tree'")
+
+
+def _check_on_failure(hook: Hook, option: str) -> None:
+    if hook.on_failure not in (None, "abort", "skip", "deny"):
+        raise _wrong(hook, option, "'abort', 'skip', 'deny' or None")
+
+
+def _check_tags(hook: Hook, option: str) -> None:
+    tags: object = hook.tags
+    if type(tags) not in (frozenset, set) or not _all(tags, str):
+        raise _wrong(hook, option, "a frozenset of texts", "tags = frozenset({'money'})")
+
+
+def _check_tools(hook: Hook, option: str) -> None:
+    patterns: object = hook.only_tools
+    if type(patterns) not in (tuple, list, frozenset, set) or not _all(patterns, str):
+        raise _wrong(hook, option, "a tuple of patterns", "only_tools = ('delete_*',)")
+
+
+def _check_events(hook: Hook, option: str) -> None:
+    kinds: object = hook.events
+    if kinds is not None and not (
+        type(kinds) is tuple
+        and all(isinstance(kind, type) and issubclass(kind, Event) for kind in cast("tuple[object, ...]", kinds))
+    ):
+        raise _wrong(
+            hook, option, "the event classes that it listens to (a tuple), or None for all", "events = (PreActing,)"
+        )
+
+
+def _check_wraps(hook: Hook, option: str) -> None:
+    stages: object = hook.wraps
+    if stages is not None and not (
+        type(stages) is tuple and all(stage in _STAGES for stage in cast("tuple[object, ...]", stages))
+    ):
+        what = "the events whose work around() wraps (of PreCall, PreReasoning, PreToolRound, PreActing), or None for all four"
+        raise _wrong(hook, option, what, "wraps = (PreReasoning,)")
+
+
+def _check_timeout(hook: Hook, option: str) -> None:
+    limit: object = hook.timeout
+    if limit is not None and not _is_number(limit):
+        raise _wrong(hook, option, "seconds, or None", "timeout = 2.5")
+
+
+_CHECKS: dict[str, Callable[[Hook, str], None]] = {
+    "name": _check_name,
+    "priority": _check_priority,
+    "on_failure": _check_on_failure,
+    "timeout": _check_timeout,
+    "scope": _check_scope,
+    "tags": _check_tags,
+    "only_tools": _check_tools,
+    "events": _check_events,
+    "wraps": _check_wraps,
+    **dict.fromkeys(("guard", "observer", "serial", "shadow", "in_thread"), _check_flag),
+}
+"""Each option of a hook, and what refuses a wrong value of it."""
+
+
+def _check_roles(hook: Hook) -> None:
+    if hook.guard and hook.observer:
+        raise UsageError(f"Hook {hook.name!r} is guard=True and observer=True; a guard may veto, an observer may not.")
+    if hook.observer and hook.on_failure == "deny":
+        raise UsageError(
+            f"Hook {hook.name!r} is observer=True and on_failure='deny'; an observer refuses nothing. What has to be able to "
+            "refuse is a guard: guard=True."
+        )
+
+
+def _check_time(hook: Hook) -> None:
+    limit = hook.timeout
+    if limit is None and not hook.in_thread:
+        return
+    handler = handler_of(hook)
+    if limit is not None:
+        if not limit > 0:
+            raise UsageError(f"Hook {hook.name!r}: timeout={limit}; it is seconds and must be above 0.")
+        if not hook.in_thread and not _may_suspend(handler):
+            raise UsageError(
+                f"Hook {hook.name!r} has a timeout and is synchronous, so nothing can interrupt it: make it `async def`, "
+                "or set in_thread=True."
+            )
+    if hook.in_thread and inspect.iscoroutinefunction(handler):
+        raise UsageError(
+            f"Hook {hook.name!r} is `async def` and in_thread=True: a thread runs a plain `def`. Leave out in_thread, or "
+            "`async`."
+        )
+
+
+def _may_suspend(function: Callable[..., Any]) -> bool:
+    if inspect.iscoroutinefunction(function):
+        return True
+    annotation = str(getattr(function, "__annotations__", {}).get("return", ""))
+    return any(word in annotation for word in ("Mono", "Flux", "Observable", "Awaitable", "HookResult"))
+
+
+def _is_number(value: object) -> bool:
+    return type(value) is int or type(value) is float
+
+
+def _all(values: object, kind: type) -> bool:
+    return all(isinstance(value, kind) for value in cast("Iterable[object]", values))
+
+
+def _wrong(hook: Hook, option: str, what: str, example: str = "") -> UsageError:
+    value: object = getattr(hook, option)
+    write = f", such as {example}" if example else ""
+    kind = "a method" if inspect.ismethod(value) else "a function" if inspect.isroutine(value) else ""
+    given = f"{option} is {kind}" if kind else f"{option}={value!r:.60}"
+    text = f"Hook {_name(hook)!r}: {given}; it is {what}{write}."
+    if callable(value) or not isinstance(value, str | int | float | tuple | list | set | frozenset | None):
+        text += f" Every hook has this option: call what you keep under the name {option!r} something else."
+    return UsageError(text)
+
+
+def _name(hook: Hook) -> str:
+    name = hook.name
+    return name if isinstance(name, str) else type(hook).__name__  # pyright: ignore[reportUnnecessaryIsInstance]

@@ -1,0 +1,126 @@
+"""Text that others wrote, made fit to be shown: one filter for terminals and logs, one for secrets in addresses.
+
+Rules:
+
+1. What a model, a tool, a provider or a database says is text: shown, it moves no cursor, and hides or forges nothing.
+2. What is taken out stays visible as an escape; nothing is dropped in silence.
+3. A database URL is shown without its password also where nobody can parse it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from typing import Final
+
+__all__ = ["CONTROLS", "described", "one_line", "printable", "printable_json", "without_password", "without_secrets"]
+
+CONTROLS: Final = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff"
+    "\ufff9-\ufffb\U000e0000-\U000e007f]"
+)
+"""What steers a terminal, breaks a line, turns text round or is unseen; not line feed, tab and the joiners of scripts."""
+
+_LONGEST_FAILURE = 1_000
+_HIDDEN = "***"
+# Greedy up to the last @ of the word: whoever does not escape the @ or / of a password writes a URL that nobody can parse.
+# `user:password@host` is what our own texts show as an example.
+_IN_URL = re.compile(
+    r"(?P<start>\b(?!https?:|wss?:)[a-z][\w+.\-]*://[^\s:/@]*):(?!password@host)[^\s'\"]*@", re.IGNORECASE
+)
+_IN_WEB_URL = re.compile(r"(?P<start>\b(?:https?|wss?)://[^\s:/@]*):[^\s'\"/@]*@", re.IGNORECASE)
+_IN_QUERY = re.compile(r"(?P<start>\b(?:ssl)?(?:passw(?:or)?d|pwd)\s*=\s*)(?:'[^']*'|[^\s&'\"]+)", re.IGNORECASE)
+_BEARER = re.compile(r"(?P<start>\b(?:Bearer|Basic)\s+)[\w+/=.~\-]{8,}", re.IGNORECASE)
+_SHORTEST_SECRET = 8
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return found[0].encode("unicode_escape").decode()
+
+
+def printable(text: str, *, exact: bool = False) -> str:
+    """The text with control characters as escapes; line feeds and tabs stay.
+
+    Args:
+        text: Anybody's.
+        exact: Escape all that is not printed as itself (odd spaces, joiners), where each character counts.
+
+    Example:
+        >>> printable("a\\x1b[31mb\\r\\n\\u202e")
+        'a\\\\x1b[31mb\\\\r\\n\\\\u202e'
+    """
+    if text.isprintable():
+        return text
+    if exact:
+        return "".join(c if c == "\n" or c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return CONTROLS.sub(_escaped, text)
+
+
+def printable_json(text: str) -> str:
+    """JSON text with the control characters that JSON lets through as JSON's escapes.
+
+    Example:
+        >>> printable_json('{"a":"\\x9b\\x7f"}')
+        '{"a":"\\\\u009b\\\\u007f"}'
+    """
+    return text if text.isprintable() else CONTROLS.sub(_escaped_in_json, text)
+
+
+def _escaped_in_json(found: re.Match[str]) -> str:
+    return json.dumps(found[0])[1:-1].replace("\x7f", "\\u007f")
+
+
+def one_line(text: str) -> str:
+    """The same on one line, with single spaces.
+
+    Example:
+        >>> one_line("first\\n  second\\x1b[31m")
+        'first second\\\\x1b[31m'
+    """
+    return printable(" ".join(text.split()))
+
+
+def described(error: BaseException) -> str:
+    """An error on one line: its type and what it says, without passwords.
+
+    Example:
+        >>> described(ValueError("no such\\n thing"))
+        'ValueError: no such thing'
+    """
+    try:
+        said = without_password(one_line(str(error)))
+    except Exception:  # noqa: BLE001, RUF100 - a broken __str__ must not hide the failure
+        said = "(without a readable text)"
+    said = said if len(said) <= _LONGEST_FAILURE else f"{said[:_LONGEST_FAILURE]}…"
+    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+
+
+def without_password(text: str) -> str:
+    """The text with the passwords of the addresses in it hidden, whether or not anybody can parse them.
+
+    Example:
+        >>> without_password("postgresql://ann:s3:cr@t@db:54x32/prod?sslpassword=abc")
+        'postgresql://ann:***@db:54x32/prod?sslpassword=***'
+    """
+    if "://" in text:
+        for pattern in (_IN_URL, _IN_WEB_URL):
+            text = pattern.sub(rf"\g<start>:{_HIDDEN}@", text)
+    return _IN_QUERY.sub(rf"\g<start>{_HIDDEN}", text)
+
+
+def without_secrets(text: str, secrets: Iterable[str]) -> str:
+    """The text with the passwords of addresses, credentials of HTTP, and the given secrets hidden.
+
+    Args:
+        text: Such as what a provider answered.
+        secrets: What must not be shown; what is shorter than eight characters is no secret.
+
+    Example:
+        >>> without_secrets("Incorrect API key: sk-12345678.", ["sk-12345678"])
+        'Incorrect API key: ***.'
+    """
+    for secret in sorted(set(secrets), key=len, reverse=True):
+        if len(secret) >= _SHORTEST_SECRET:
+            text = text.replace(secret, _HIDDEN)
+    return _BEARER.sub(rf"\g<start>{_HIDDEN}", without_password(text))

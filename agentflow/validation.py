@@ -1,0 +1,81 @@
+"""Pydantic's validators, loaded with the first one that is needed: what is behind `TypeAdapter` takes 25 ms to import."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pydantic_core import core_schema
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
+__all__ = ["Above", "Checked", "TaggedBy", "adapter_of", "closed"]
+
+T = TypeVar("T")
+
+
+def adapter_of(form: Any) -> TypeAdapter[Any]:
+    """Return the validator and serializer of a type; made once where the type can be a key.
+
+    Raises:
+        PydanticUserError: The type describes no data.
+
+    Example:
+        >>> adapter_of(list[int]).validate_json("[1]")
+        [1]
+    """
+    return _kept(form) if isinstance(form, Hashable) else _made(form)
+
+
+def _made(form: Any) -> TypeAdapter[Any]:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(form)
+
+
+_kept = lru_cache(maxsize=512)(_made)
+
+
+class Above:
+    """A bound for `Annotated` numbers: `Annotated[float, Above(0)]`."""
+
+    def __init__(self, bound: float) -> None:
+        self.bound = bound
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Callable[[Any], Any]) -> Any:
+        return {**handler(source), "gt": self.bound}
+
+
+class Checked:
+    """A check for `Annotated`: a function that returns the value, changed or not, or raises `ValueError`."""
+
+    def __init__(self, check: Callable[[Any], Any]) -> None:
+        self._check = check
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Callable[[Any], Any]) -> Any:
+        return core_schema.no_info_after_validator_function(self._check, handler(source))
+
+
+class TaggedBy:
+    """Tells the members of an `Annotated` union apart by a tag.
+
+    Args:
+        tag: Returns the tag of data or of an object; None where it has none.
+        members: The types by tag.
+    """
+
+    def __init__(self, tag: Callable[[object], str | None], members: Mapping[str, type]) -> None:
+        self._tag = tag
+        self._members = members
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        choices = {tag: handler.generate_schema(kind) for tag, kind in self._members.items()}
+        return core_schema.tagged_union_schema(choices, self._tag)
+
+
+def closed(form: type[T]) -> type[T]:
+    """Let no key through that a `TypedDict` does not name (what `pydantic.with_config` does, without loading its models)."""
+    setattr(form, "__pydantic_config__", {"extra": "forbid"})  # noqa: B010 - no declared attribute
+    return form

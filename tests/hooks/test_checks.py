@@ -1,0 +1,444 @@
+"""No hook vanishes: what could not do what it was written for is refused when it is registered, with what to write."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+from eventlog import streamed, use
+
+from agentflow import (
+    Agent,
+    Deny,
+    Hook,
+    HookContractError,
+    Mono,
+    PostActing,
+    PostReasoning,
+    PreActing,
+    PreReasoning,
+    ProcessHooks,
+    Turn,
+    TurnDeniedError,
+    UsageError,
+    after_llm,
+    before_each_tool,
+    before_llm,
+    on,
+    tool,
+)
+from agentflow.hooks.recording import ChangeListener
+from agentflow.testing import ScriptedModel, check_hook
+
+
+@tool
+async def delete(path: str) -> str:
+    """Delete."""
+    return f"{path} is gone"
+
+
+def _model() -> ScriptedModel:
+    return ScriptedModel([use("t1", "delete", path="/etc"), "end"])
+
+
+async def _result(agent: Agent) -> str:
+    lines = await streamed(agent)
+    return next(line for line in lines if line.startswith("PostActing")).removeprefix("PostActing t1 ")
+
+
+def guard(event: PreActing) -> Deny:
+    """What must not be lost."""
+    return Deny("no")
+
+
+# ---- `on` as a call
+
+
+async def test_on_with_a_function_registers_it() -> None:
+    """`x.on(event, f)` registers f on an agent, a turn and the process, and returns a disposable that takes it off."""
+    process = ProcessHooks()
+    agent = Agent("a", _model(), tools=[delete])
+    agents = [(agent.on(PreActing, guard), agent), (process.on(PreActing, guard), None)]
+    for registered, one in agents:
+        there = one or Agent("a", _model(), tools=[delete], process_hooks=process)
+        assert await _result(there) == "denied 'Denied: no'"
+        registered.dispose()
+    for one in (Agent("a", _model(), tools=[delete], process_hooks=process), agent.branch("b")):
+        one.on("before_llm", lambda event: None)
+        assert not [hook for hook in one.hooks if hook.name == "guard"]
+
+    turn = Turn(delete, {"path": "/etc"})
+    registered = turn.on(PreActing, guard)
+    with pytest.raises(TurnDeniedError):
+        await turn.returning()
+    registered.dispose()
+    assert (turn.hooks, await turn.returning()) == ((), "/etc is gone")
+
+
+def test_on_takes_options_and_several_events_with_a_function() -> None:
+    """The call takes what the decorator takes."""
+    process = ProcessHooks()
+    process.on(PreActing, "after_llm", guard_of_any, priority=3, guard=True)
+    process.on(noted, priority=4)
+    assert [(h.name, h.events, h.priority, h.guard) for h in process] == [
+        ("guard_of_any", (PreActing, PostReasoning), 3, True),
+        ("noted", (PreReasoning,), 4, False),
+    ]
+
+
+def guard_of_any(event: Any) -> None:
+    """A function of any event."""
+
+
+def noted(event: PreReasoning) -> None:
+    """Annotated."""
+
+
+@pytest.mark.parametrize(
+    "register",
+    [
+        lambda: ProcessHooks().on(PreActing, None),
+        lambda: ProcessHooks().on(PreActing, Hook()),
+        lambda: ProcessHooks().on(before_llm(noted), priority=3),
+        lambda: ProcessHooks().on(PreActing, noted),
+        lambda: Agent("a", "m/x").on(PreActing, noted),
+        lambda: Agent("a", "m/x", default_hooks=noted),  # type: ignore[arg-type]
+    ],
+)
+def test_what_cannot_be_registered_is_refused(register: Callable[[], Any]) -> None:
+    """Nothing is dropped in silence: what is no function of the event, and options for what has its own."""
+    with pytest.raises(UsageError):
+        register()
+
+
+async def test_off_finds_what_a_decorator_made() -> None:
+    """`agent.off` takes the function or the hook made of it, by name or class; of one hook for several events it says so."""
+    seen: list[str] = []
+
+    @after_llm
+    def made(event: PostReasoning) -> None:
+        seen.append("made")
+
+    @before_llm
+    @after_llm
+    def twice(event: Any) -> None:
+        seen.append(type(event).__name__)
+
+    @on(PreReasoning, PostReasoning)
+    def one(event: Any) -> None:
+        seen.append("one")
+
+    agent = Agent("a", ScriptedModel(lambda request: "ok"), hooks=[made, twice])
+    assert agent.off("after_llm", made)
+    assert not agent.off("after_llm", made)
+    assert agent.off(PostReasoning, twice)
+    await agent.call("go")
+    assert seen == ["PreReasoning"]
+    agent = Agent("a", ScriptedModel([]), hooks=[one])
+    with pytest.raises(UsageError, match=r"one hook for PreReasoning and PostReasoning.*agent\.remove_hook"):
+        agent.off("after_llm", one)
+    assert not agent.off("on_complete", one)
+    assert agent.remove_hook(one)
+    assert not agent.remove_hook(one)
+
+
+# ---- options by their type
+
+
+class Named(Hook):
+    """A hook that answers everything with the event."""
+
+    def __init__(self, **options: Any) -> None:
+        for name, value in options.items():
+            setattr(self, name, value)
+
+    def on_event(self, event: Any) -> Any:
+        return event
+
+
+OPTIONS = (
+    *("priority", "on_failure", "timeout", "guard", "observer", "scope", "serial", "shadow", "in_thread", "tags"),
+    *("only_tools", "events", "wraps", "name"),
+)
+
+
+def test_every_option_is_checked() -> None:
+    """No option of `Hook` is left out of these tests."""
+    assert {*OPTIONS} == {*Hook.__annotations__, "name"}
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_a_method_is_no_option(option: str) -> None:
+    """A method that has an option's name would be taken for its value: refused, and the name is given back."""
+    hook = type("Named", (Hook,), {option: lambda self: None, "on_event": lambda self, event: event})()
+    with pytest.raises(UsageError) as caught:
+        Agent("a", _model(), hooks=[hook])
+    assert str(caught.value).startswith(f"Hook 'Named': {option} is a method; it is ")
+    assert str(caught.value).endswith(f"call what you keep under the name {option!r} something else.")
+    with pytest.raises(UsageError):
+        check_hook(lambda: hook)
+
+
+@pytest.mark.parametrize("flag", ["guard", "observer", "serial", "shadow", "in_thread"])
+@pytest.mark.parametrize("value", ["no", 1, None, print, object()], ids=repr)
+def test_a_flag_is_true_or_false(flag: str, value: Any) -> None:
+    """A flag is never taken by its truth: a callback kept under the name `observer` must not disarm a guard."""
+    with pytest.raises(UsageError, match=rf"'Named': {flag}.*it is True or False"):
+        Agent("a", _model(), hooks=[Named(**{flag: value})])
+    if value is not None:  # (an option that is not given)
+        with pytest.raises(UsageError, match=rf"'guard': {flag}.*it is True or False"):
+            before_each_tool(guard, **{flag: value})
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"priority": float("nan")}, "priority=nan; it is a number, lower runs earlier, such as priority = 10."),
+        ({"priority": True}, "priority=True; it is a number"),
+        ({"priority": "10"}, "priority='10'; it is a number"),
+        ({"timeout": "2", "in_thread": True}, "timeout='2'; it is seconds, or None, such as timeout = 2.5."),
+        ({"timeout": float("nan"), "in_thread": True}, "timeout=nan; it is seconds and must be above 0"),
+        ({"tags": "money"}, "tags='money'; it is a frozenset of texts, such as tags = frozenset({'money'})."),
+        ({"tags": {1}}, "tags={1}; it is a frozenset of texts"),
+        (
+            {"only_tools": "delete_*"},
+            "only_tools='delete_*'; it is a tuple of patterns, such as only_tools = ('delete_*',).",
+        ),
+        ({"events": PreActing}, "such as events = (PreActing,)."),
+        ({"wraps": (PostActing,)}, "such as wraps = (PreReasoning,)."),
+        ({"name": 5}, "name=5; it is a text."),
+        ({"observer": True, "on_failure": "deny"}, "an observer refuses nothing"),
+    ],
+    ids=repr,
+)
+def test_an_option_of_the_wrong_type_is_refused(options: dict[str, Any], says: str) -> None:
+    """The error names the hook, the option, what it is and what to write; for a class as for an object."""
+    for hook in (_class(options)(), *([Named(**options)] if "name" not in options else [])):
+        with pytest.raises(UsageError, match="Named") as caught:
+            Agent("a", _model(), hooks=[hook])
+        assert says in str(caught.value)
+
+
+def _class(options: dict[str, Any]) -> type[Hook]:
+    return type("Named", (Hook,), {**options, "on_event": lambda self, event: event})
+
+
+@pytest.mark.parametrize(
+    "options", [{"tags": 5}, {"tools": 5}, {"tags": [1]}, {"priority": "x"}, {"timeout": "x"}], ids=repr
+)
+def test_options_of_a_function_are_checked_alike(options: dict[str, Any]) -> None:
+    """A decorator's options are the same options."""
+    with pytest.raises(UsageError, match="guard"):
+        before_each_tool(guard, **options)
+
+
+async def test_a_property_and_an_assignment_are_options_too() -> None:
+    """What is asked for is the value: a property, a class attribute and an assignment are alike, each object on its own."""
+
+    class Chosen(Named):
+        def __init__(self, chosen: Any, **options: Any) -> None:
+            super().__init__(**options)
+            self.chosen = chosen
+
+        @property
+        def priority(self) -> Any:  # type: ignore[override]
+            return self.chosen
+
+    agent = Agent("a", _model(), hooks=[Chosen(30), Chosen(20, tags={"a"}), Named(priority=25)], default_hooks=())
+    assert [hook.priority for hook in agent.hooks] == [20, 25, 30]
+    with pytest.raises(UsageError, match="priority='high'"):
+        await agent.call("go", hooks=[Chosen("high")])
+    with pytest.raises(UsageError, match="priority='low'"):
+        await agent.call("go", hooks=[Named(priority="low")])
+
+
+async def test_what_a_hook_keeps_for_itself_is_its_own() -> None:
+    """Only options have meaning: `handler`, `also`, `spec` or `scope_of` are attributes like any other."""
+
+    class Keeps(Hook):
+        def __init__(self) -> None:
+            self.handler = print
+            self.also = ("x",)
+            self.event = None
+
+        def on_event(self, event: Any) -> Any:
+            return Deny("no") if isinstance(event, PreActing) else event
+
+    hook = Keeps()
+    agent = Agent("a", _model(), tools=[delete], hooks=[hook])
+    assert await _result(agent) == "denied 'Denied: no'"
+    assert Turn(delete, {"path": "x"}, hooks=[hook]).to_dict()["hooks"] == ["Keeps"]
+    assert agent.remove_hook(hook)
+
+
+# ---- methods by their signature
+
+
+def _hook(**body: Any) -> Hook:
+    return type("Made", (Hook,), body)()
+
+
+async def _async_generator(self: Any, event: Any) -> AsyncIterator[Any]:
+    yield event
+
+
+def _generator(self: Any, event: Any) -> Any:
+    yield event
+
+
+async def _async_around(self: Any, event: Any, source: Any) -> Any:
+    return source
+
+
+async def _chunks(self: Any, event: Any, source: Any) -> AsyncIterator[Any]:
+    async for chunk in source:
+        yield chunk
+
+
+async def _concerned(self: Any, reply: Any) -> bool:
+    return False
+
+
+PASSES = {"on_event": lambda self, event: event}
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        (
+            {"on_event": lambda self, e, agent: e},
+            "on_event(e, agent) is called with event; write def on_event(self, event).",
+        ),
+        ({"on_event": lambda self: None}, "on_event() is called with event; write def on_event(self, event)."),
+        ({"on_event": lambda self, e, *, agent: e}, "on_event(e, *, agent) is called with event"),
+        ({"on_event": 5}, "on_event=5, and must be a method: def on_event(self, event)."),
+        ({"on_event": _generator}, "on_event has a `yield`, so calling it would run none of it."),
+        ({"on_event": _async_generator}, "on_event has a `yield`"),
+        (
+            {"around": lambda self, source: source},
+            "around(source) is called with event and source; write def around(self, event",
+        ),
+        (
+            {"around": _async_around},
+            "around is `async def`, and is not awaited. Write def around(self, event, source): return",
+        ),
+        (
+            {"around": _chunks},
+            "around has a `yield`, so calling it would run none of it. Put the loop into a method of its",
+        ),
+        (
+            {**PASSES, "concerns": lambda self: True},
+            "concerns() is called with reply; write def concerns(self, reply).",
+        ),
+        ({**PASSES, "concerns": _concerned}, "concerns is `async def`, and is not awaited."),
+        ({"tools": lambda self, agent: ()}, "tools(agent) is called with no arguments; write def tools(self)."),
+        ({"onEvent": lambda self, event: event}, "has 'onEvent', which nothing looks at: the name is 'on_event'."),
+        ({**PASSES, "onFailure": "deny"}, "has 'onFailure', which nothing looks at: the name is 'on_failure'."),
+        (
+            {"on_evnet": lambda self, event: event},
+            "so nothing would ever call it. Did you mean 'on_event' by 'on_evnet'?",
+        ),
+        (
+            {"handle": lambda self, event: event},
+            "defines none of on_event(self, event), around(self, event, source) and tools",
+        ),
+        ({"on_call": lambda self, call: None}, "so nothing would ever call it."),
+        ({"concerns": lambda self, reply: True}, "so nothing would ever call it."),
+        ({}, "so nothing would ever call it."),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, dict) else "",
+)
+def test_methods_are_checked_at_registration(body: dict[str, Any], says: str) -> None:
+    """A method that could not be called, and a hook that nobody would call, are refused; `check_hook` refuses them too."""
+    for register in (
+        lambda hook: Agent("a", _model(), hooks=[hook]),
+        delete.hook,
+        lambda hook: check_hook(lambda: hook),
+    ):
+        with pytest.raises(UsageError, match="Made") as caught:
+            register(_hook(**body))
+        assert says in str(caught.value)
+
+
+def test_a_bare_hook_is_refused() -> None:
+    """`Hook()` itself does nothing, and neither does a bare listener."""
+    for bare in (Hook(), ChangeListener()):
+        with pytest.raises(UsageError, match=r"A bare \w+ does nothing: subclass it"):
+            Agent("a", _model(), hooks=[bare])
+
+
+def test_a_method_assigned_to_the_object_is_refused() -> None:
+    """Only what a class defines is called: an `on_event` assigned to an object beside an `around` would be lost."""
+    hook = _hook(around=lambda self, event, source: source)
+    cast_: Any = hook
+    cast_.on_event = guard
+    with pytest.raises(UsageError, match="on_event was assigned to the object"):
+        Agent("a", _model(), hooks=[hook])
+    cast_ = _hook(**PASSES)
+    cast_.inThread = True
+    with pytest.raises(UsageError, match="has 'inThread', which nothing looks at: the name is 'in_thread'"):
+        Agent("a", _model(), hooks=[cast_])
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"on_event": lambda self, event, *more: event},
+        {"on_event": lambda self, event, limit=3: event},
+        {"on_event": lambda *arguments: arguments[1]},
+        {"on_event": staticmethod(lambda event: event)},
+        {"on_event": classmethod(lambda cls, event: event)},
+        {"around": lambda self, event, source, **more: source},
+        {"tools": lambda self: ()},
+        {**PASSES, "TIMEOUT": 3, "_onEvent": 1, "Events": int, "events_seen": 2},
+    ],
+    ids=" ".join,
+)
+async def test_whatever_can_be_called_is_legal(body: dict[str, Any]) -> None:
+    """How a method takes its arguments is its own affair, and so are names that only resemble ours."""
+    assert await _result(Agent("a", _model(), tools=[delete], hooks=[_hook(**body)])) == "success '/etc is gone'"
+
+
+# ---- a forgotten return
+
+
+async def test_a_forgotten_return_in_around_is_an_error() -> None:
+    """`around` that returns nothing is a contract error that asks for the `return`; with a listener too."""
+
+    class Patience(Hook):
+        def around(self, event: Any, source: Any) -> Any:
+            if isinstance(event, PreReasoning):
+                source.timeout(0.05)
+                return None
+            return source
+
+    class Listens(ChangeListener):
+        events = ()
+
+        def on_call(self, call: Any) -> None: ...
+
+    for hooks in ([Patience()], [Patience(), Listens()]):
+        with pytest.raises(HookContractError) as caught:
+            await Agent("a", ScriptedModel(["x"]), hooks=hooks).call("go")
+        assert str(caught.value) == (
+            "Hook 'Patience.around' answered PreReasoning with None (is a `return` missing? what stays as it is is returned "
+            "too: `return source`). Legal here: the source, or any Mono, Flux or Observable."
+        )
+
+
+async def test_a_hook_made_by_a_decorator_calls_the_function_itself() -> None:
+    """What a chain calls is the function, so its own form decides: async, in a thread, a Mono."""
+    seen: list[str] = []
+
+    async def later(event: PreActing) -> None:
+        await asyncio.sleep(0)
+        seen.append("async")
+
+    def reactive(event: PreActing) -> Mono[Any]:
+        return Mono.from_callable(lambda: seen.append("mono"))
+
+    hooks = [before_each_tool(later, timeout=5), before_each_tool(reactive, timeout=5)]
+    await _result(Agent("a", _model(), tools=[delete], hooks=hooks))
+    assert seen == ["async", "mono"]

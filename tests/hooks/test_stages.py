@@ -1,0 +1,440 @@
+"""A source belongs to its stage: late, twice or on another loop it raises, and what runs of it is over when its stage is."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from eventlog import Recorder, history, log, streamed, use
+
+from agentflow import (
+    Agent,
+    Hook,
+    HookContractError,
+    MemoryStore,
+    Mono,
+    Msg,
+    Recover,
+    Session,
+    UsageError,
+    fold_facts,
+    tool,
+)
+from agentflow.codec import msg_to_dict
+from agentflow.errors import HookError, ModelError, StoreError, TranscriptError
+from agentflow.events import ErrorPhase, PreActing, PreCall, PreReasoning, PreToolRound
+from agentflow.messages import ToolResultBlock
+from agentflow.testing import ScriptedModel
+from agentflow.testing.clock import run_virtual
+from agentflow.verdicts import Answer
+
+STAGES = (PreCall, PreReasoning, PreToolRound, PreActing)
+ONE = use("t1", "add", a=1, b=2)
+
+
+class Around(Hook):
+    """Wraps the work behind one event class, the first time."""
+
+    def __init__(self, kind: type, wrap: Callable[[Any, Any], Any]) -> None:
+        self.kind = kind
+        self.wrap = wrap
+
+    def around(self, event: Any, source: Any) -> Any:
+        if not isinstance(event, self.kind):
+            return source
+        self.kind = type(None)
+        return self.wrap(event, source)
+
+
+@tool(type="read")
+async def add(a: int, b: int) -> int:
+    """Add."""
+    return a + b
+
+
+def stored(store: MemoryStore) -> list[str]:
+    """The kinds of the facts, which fit together."""
+    facts = store.load("s")
+    assert isinstance(facts, Sequence)
+    fold_facts(facts)
+    return [type(fact).__name__ for fact in facts]
+
+
+def value_of(source: Any) -> Any:
+    return source.to_list() if hasattr(source, "to_list") else source
+
+
+async def usable(store: MemoryStore) -> None:
+    """Another process loads the session, and goes on with it."""
+    other = Agent("b", ScriptedModel(["fine"]), tools=[add], store=store)
+    assert (await other.call("and now?", session="s")).text == "fine"
+
+
+PLAIN = [
+    "CallOpened",
+    "Reasoned",
+    "ToolDecided",
+    "ToolStarted",
+    "ToolFinished",
+    "RoundClosed",
+    "Reasoned",
+    "CallClosed",
+]
+
+
+@pytest.mark.parametrize("kind", STAGES)
+async def test_a_source_that_is_kept_for_later_raises(kind: type) -> None:
+    """Subscribed when the call is over it runs nothing, and nothing is added to the session or the events."""
+    kept: list[Any] = []
+
+    def keep(_: Any, source: Any) -> Any:
+        kept.append(source)
+        return source
+
+    store, recorder = MemoryStore(), Recorder()
+    model = ScriptedModel([ONE, "end"])
+    await Agent("a", model, tools=[add], hooks=[Around(kind, keep), recorder], store=store).call("go", session="s")
+    seen = len(recorder.seen)
+    with pytest.raises(UsageError, match=f"behind {kind.__name__} was subscribed when its stage was over"):
+        await value_of(kept[0])
+    assert (len(model.requests), len(recorder.seen), stored(store)) == (2, seen, PLAIN)
+    await usable(store)
+
+
+async def test_a_refresh_in_the_background_is_refused() -> None:
+    """`around` answers a tool from a cache, and leaves the source to a task: the task is told, wherever the call is then."""
+    for moment in ("next reply", "call over"):
+        go_on = asyncio.Event()
+        tasks: list[asyncio.Task[Any]] = []
+
+        def cached(event: Any, source: Any, go_on: asyncio.Event = go_on, tasks: list[Any] = tasks) -> Any:
+            async def refresh() -> Any:
+                await go_on.wait()
+                return await source
+
+            tasks.append(asyncio.ensure_future(refresh()))
+            return Mono.just("cached")
+
+        async def meanwhile(go_on: asyncio.Event = go_on, tasks: list[Any] = tasks) -> None:
+            go_on.set()
+            await asyncio.wait(tasks)
+
+        store = MemoryStore()
+        script = [[meanwhile, "end"] if moment == "next reply" else "end"]
+        agent = Agent("a", ScriptedModel([ONE, *script]), tools=[add], hooks=[Around(PreActing, cached)], store=store)
+        assert (await agent.call("go", session="s")).text == "end"
+        go_on.set()
+        with pytest.raises(UsageError, match="stage was over"):
+            await tasks[0]
+        assert stored(store) == [name for name in PLAIN if name != "ToolStarted"]
+        await usable(store)
+
+
+@pytest.mark.parametrize("how", ["amb", "zip", "then", "task", "handed back"])
+async def test_the_rest_of_a_call_runs_once(how: str) -> None:
+    """A second subscription to the source of PreCall raises, also while the first one runs; the session stays whole."""
+    tasks: list[asyncio.Task[Any]] = []
+
+    def twice(_: Any, source: Any) -> Any:
+        if how == "amb":
+            return source.amb(source.delay_subscription(0.005))
+        if how == "zip":
+            return Mono.zip(source, source).map(lambda both: both[0])
+        if how == "then":
+            return source.then(source)
+        tasks.append(asyncio.ensure_future(source.resolve()))
+        return source if how == "handed back" else source.map(lambda msg: msg)
+
+    store = MemoryStore()
+
+    async def slow() -> None:
+        await asyncio.sleep(0.02)
+
+    agent = Agent("a", ScriptedModel(lambda _: [slow, "answer"]), hooks=[Around(PreCall, twice)], store=store)
+    if how in ("task", "handed back"):
+        assert (await agent.call("go", session="s")).text == "answer"
+        with pytest.raises(UsageError, match=r"can be subscribed once|stage was over"):
+            await tasks[0]
+        assert stored(store) == ["CallOpened", "Reasoned", "CallClosed"]
+    else:
+        with pytest.raises(UsageError, match="can be subscribed once"):
+            await agent.call("go", session="s")
+        assert stored(store)[-1] == "CallClosed"
+    await usable(store)
+
+
+def test_a_round_runs_once_at_a_time() -> None:
+    """A second subscription to the source of PreToolRound raises while the first one runs; no tool runs twice."""
+    runs: list[int] = []
+
+    @tool(type="read")
+    async def slow(n: int) -> int:
+        """Take a moment."""
+        runs.append(n)
+        await asyncio.sleep(1)
+        return n
+
+    async def main() -> None:
+        store = MemoryStore()
+        both = Around(PreToolRound, lambda _, source: Mono.zip(source, source).map(lambda rows: rows[0]))
+        agent = Agent("a", ScriptedModel([use("t1", "slow", n=1)]), tools=[slow], hooks=[both], store=store)
+        with pytest.raises(UsageError, match="behind PreToolRound was subscribed while it runs"):
+            await agent.call("go", session="s")
+        assert len(runs) <= 1
+        await usable(store)
+
+    run_virtual(main())
+
+
+@pytest.mark.parametrize("watched", [False, True])
+async def test_a_round_that_waits_for_a_person_is_not_run_again(watched: bool) -> None:
+    """Subscribing again runs only calls without an outcome: one that is suspended has its one PostActing."""
+
+    @tool(requires_approval=True)
+    async def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    recorder = Recorder()
+    twice = Around(PreToolRound, lambda _, source: source.then(source))
+    agent = Agent("a", ScriptedModel([use("t1", "pay")]), tools=[pay], hooks=[twice, recorder])
+    if watched:
+        await streamed(agent)
+    else:
+        await agent.call("go")
+    assert [line for line in log(recorder.seen) if "Acting" in line] == [
+        "PreActing t1:pay()",
+        "PostActing t1 suspended 'Suspended: waits for a decision.'",
+    ]
+
+
+def test_what_a_task_runs_of_a_source_ends_with_its_stage() -> None:
+    """A hook's own task may run the source; when the stage ends it is cancelled, and its cleanup is waited for."""
+    trail: list[str] = []
+    tasks: list[asyncio.Task[Any]] = []
+
+    @tool(type="read")
+    async def slow() -> str:
+        """Work for long."""
+        try:
+            await asyncio.sleep(100)
+        finally:
+            await asyncio.sleep(1)
+            trail.append("cleaned up")
+        return "never"
+
+    def impatient(_: Any, source: Any) -> Any:
+        async def first() -> str:
+            tasks.append(asyncio.ensure_future(source.resolve()))
+            await asyncio.sleep(5)
+            return "gave up"
+
+        return Mono(first)
+
+    async def main() -> None:
+        store, recorder = MemoryStore(), Recorder()
+        hooks = [Around(PreActing, impatient), recorder]
+        agent = Agent("a", ScriptedModel([use("t1", "slow"), "end"]), tools=[slow], hooks=hooks, store=store)
+        assert (await agent.call("go", session="s")).text == "end"
+        assert trail == ["cleaned up"]
+        assert tasks[0].cancelled()
+        assert history(agent.session("s"))[2] == "tool: t1 success 'gave up'"
+        assert stored(store) == PLAIN
+
+    run_virtual(main())
+
+
+@pytest.mark.parametrize("second", ["cancel", "interrupt"])
+@pytest.mark.parametrize("how", ["plain", "timeout", "amb", "zip", "own task"])
+@pytest.mark.parametrize("kind", [PreCall, PreToolRound, PreActing])
+def test_cut_once_more_while_it_cleans_up(kind: type, how: str, second: str) -> None:
+    """A second cancellation that comes during the cleanup of the first, behind an operator that runs the source in a task
+    of its own: the call ends when its inside has, CallEnded is last, and the session can be loaded."""
+    ways: dict[str, Callable[[Any], Any]] = {
+        "plain": lambda source: source.map(lambda value: value),
+        "timeout": lambda source: source.timeout(60),
+        "amb": lambda source: source.amb(Mono.never()),
+        "zip": lambda source: Mono.zip(source, Mono.just(1)).map(lambda both: both[0]),
+        "own task": lambda source: Mono(lambda: asyncio.shield(asyncio.ensure_future(source.resolve()))),
+    }
+    open_tools = 0
+
+    @tool(type="read")
+    async def slow() -> str:
+        """Work for long, and take a moment to end."""
+        nonlocal open_tools
+        open_tools += 1
+        begun.set()
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            try:
+                await asyncio.sleep(2)
+            finally:
+                open_tools -= 1
+        return "never"
+
+    begun = asyncio.Event()
+
+    async def main() -> None:
+        store, recorder = MemoryStore(), Recorder()
+        hooks = [Around(kind, lambda _, source: ways[how](source)), recorder]
+        agent = Agent("a", ScriptedModel([use("t1", "slow"), "next"]), tools=[slow], hooks=hooks, store=store)
+        task = asyncio.ensure_future(agent.call("go", session="s"))
+        await begun.wait()
+        task.cancel()
+        await asyncio.sleep(1)
+        if second == "cancel":
+            task.cancel()
+        else:
+            agent.interrupt("s")
+        await asyncio.wait([task])
+        assert task.cancelled()
+        assert open_tools == 0
+        seen = len(recorder.seen)
+        *_, tool_end, round_end, end = log(recorder.seen)
+        assert tool_end == "PostActing t1 interrupted 'Interrupted.'"
+        assert round_end == "PostToolRound t1 interrupted 'Interrupted.'"
+        assert end.startswith("CallEnded interrupted CancelledError")
+        await asyncio.sleep(10)
+        assert len(recorder.seen) == seen
+        assert stored(store)[-3:] == ["ToolFinished", "RoundClosed", "CallClosed"]
+        await usable(store)
+
+    run_virtual(main())
+
+
+async def test_a_source_runs_on_its_calls_own_loop() -> None:
+    """On another thread's loop it raises, and does not run there."""
+    found: list[BaseException] = []
+
+    def elsewhere(_: Any, source: Any) -> Any:
+        def thread() -> None:
+            try:
+                asyncio.run(source)
+            except UsageError as error:
+                found.append(error)
+
+        async def joined() -> str:
+            other = threading.Thread(target=thread)
+            other.start()
+            await asyncio.get_running_loop().run_in_executor(None, other.join)
+            return "here"
+
+        return Mono(joined)
+
+    agent = Agent("a", ScriptedModel([ONE, "end"]), tools=[add], hooks=[Around(PreActing, elsewhere)])
+    assert (await agent.call("go")).text == "end"
+    assert "another event loop" in str(found[0])
+
+
+# ---- a call's last message asks for no tools
+
+
+CALLS = Msg.assistant(["c ", ONE])
+
+
+class Rescue(Hook):
+    """Recovers what it is told of with a message that asks for tools."""
+
+    def on_event(self, event: Any) -> Any:
+        return Recover(CALLS) if getattr(event, "fatal", False) and event.phase is ErrorPhase.CALL else event
+
+
+@pytest.mark.parametrize(
+    ("hooks", "error", "text"),
+    [
+        ([Around(PreCall, lambda _, source: Mono.just(CALLS))], HookContractError, "around"),
+        ([Around(PreCall, lambda _, source: source.map(lambda _: CALLS))], HookContractError, "around"),
+        ([Rescue(), Around(PreCall, lambda _, source: Mono.error(RuntimeError("first")))], RuntimeError, "first"),
+    ],
+    ids=["around instead", "around map", "recover"],
+)
+async def test_a_reply_that_ends_a_call_asks_for_no_tools(hooks: list[Hook], error: Any, text: str) -> None:
+    """Nobody would run them: what gives it is refused, and the session goes on."""
+    store = MemoryStore()
+    agent = Agent("a", ScriptedModel(lambda _: "real"), tools=[add], hooks=hooks, store=store)
+    with pytest.raises(error, match=text):
+        await agent.call("go", session="s")
+    assert (await agent.call("again", session="s")).text == "real"
+    await usable(store)
+
+
+@pytest.mark.parametrize("value", [CALLS, None, 42], ids=["calls", "None", "number"])
+async def test_an_answer_on_precall_is_a_reply(value: Any) -> None:
+    """Else the chain refuses it as it does any other illegal answer: nothing is stored, and reader and observer agree."""
+
+    class Canned(Hook):
+        def on_event(self, event: Any) -> Any:
+            return Answer(value) if isinstance(event, PreCall) else event
+
+    recorder = Recorder()
+    agent = Agent("a", ScriptedModel(["real"]), tools=[add], hooks=[Canned(), recorder])
+    read: list[Any] = []
+    with pytest.raises(HookContractError, match="Canned"):
+        await agent.stream("go").tap(read.append).to_list()
+    assert [type(event).__name__ for event in read] == ["Error", "PreCall", "CallEnded"]
+    assert log(read) == log(recorder.seen)
+    assert history(agent.session()) == []
+
+
+# ---- sessions that begin
+
+
+async def test_a_session_does_not_begin_with_open_calls() -> None:
+    """Nobody would answer them: it is refused where it is made, and so is a stored beginning."""
+    with pytest.raises(TranscriptError, match=r"cannot start with open calls: \['t1'\] have no results"):
+        Session.fresh(messages=[Msg.user("go"), CALLS])
+    data = Session.fresh(messages=[Msg.user("go"), Msg.assistant("c")], id="s").to_dict()
+    data["messages"][1] = msg_to_dict(CALLS)
+    with pytest.raises(StoreError, match="cannot start with open calls"):
+        Session.from_dict(data)
+    with pytest.raises(StoreError, match="open calls"):
+        await MemoryStore().import_(data)
+    answered = [Msg.user("go"), CALLS, Msg("tool", (ToolResultBlock("t1", "add", "3"),)), Msg.assistant("three")]
+    assert history(Session.fresh(messages=answered))[2] == "tool: t1 success '3'"
+
+
+# ---- strays
+
+
+@pytest.mark.parametrize("kind", STAGES)
+async def test_a_hook_around_that_raises_cancelled_error_itself_fails(kind: type) -> None:
+    """It is a failing hook, as in a chain: nobody was cancelled, so nobody is told so."""
+
+    async def stray() -> Any:
+        raise asyncio.CancelledError("mine")
+
+    agent = Agent("a", ScriptedModel([ONE, "end"]), tools=[add], hooks=[Around(kind, lambda _, __: Mono(stray))])
+    if kind is PreActing:  # as a tool that does so
+        await agent.call("go")
+        assert history(agent.session())[2].startswith("tool: t1 error")
+        return
+    with pytest.raises(HookError, match=f"behind {kind.__name__} raised CancelledError itself") as caught:
+        await agent.call("go")
+    assert isinstance(caught.value.__cause__, asyncio.CancelledError)
+    hook = Around(kind, lambda _, __: Mono(stray))
+    other = Agent("a", ScriptedModel([ONE, "end"]), tools=[add], hooks=[hook])
+
+    async def in_a_group() -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(other.call("go"))
+
+    with pytest.raises(ExceptionGroup) as group:
+        await in_a_group()
+    assert [type(error) for error in group.value.exceptions] == [HookError]
+
+
+async def test_a_model_that_raises_cancelled_error_itself_fails() -> None:
+    """It is a failing model: the error is reported, and a hook may recover."""
+
+    class Stray:
+        name = "stray"
+
+        async def stream(self, request: Any) -> Any:
+            raise asyncio.CancelledError("mine")
+            yield
+
+    with pytest.raises(ModelError, match="'stray' raised CancelledError itself"):
+        await Agent("a", Stray()).call("go")

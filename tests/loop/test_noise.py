@@ -1,0 +1,70 @@
+"""What is logged of a failure that ends nothing: one line that says what to do; a traceback for who asks for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from loguru import logger
+
+from agentflow import Agent, CallEnded, Hook, HookContractError, on
+from agentflow.testing import ScriptedModel
+
+
+class Sink(list[str]):
+    """What stands on standard error of a program that has configured nothing: everything from DEBUG on."""
+
+    def write(self, text: str) -> None:
+        self.append(text)
+
+
+@pytest.fixture
+def shown() -> Iterator[Any]:
+    """Begins to listen at a level; loguru's own by default."""
+    handlers: list[int] = []
+
+    def listen(level: str = "DEBUG") -> Sink:
+        sink = Sink()
+        handlers.append(logger.add(sink.write, level=level, format="{level} {message}", diagnose=True, backtrace=True))
+        return sink
+
+    yield listen
+    for handler in handlers:
+        logger.remove(handler)
+
+
+async def test_a_hook_that_returns_true(shown: Any) -> None:
+    """The caller gets the error; that the hook fails on the events that tell of it is a line each."""
+
+    class Yes(Hook):
+        def on_event(self, event: Any) -> Any:
+            return True
+
+    said = shown()
+    with pytest.raises(HookContractError, match="answered PreCall with bool"):
+        await Agent("a", ScriptedModel(["x"]), hooks=[Yes()]).call("x")
+    assert [line.count("\n") for line in said] == [1, 1]
+    assert (
+        "hook Yes failed while a failure was reported: HookContractError: Hook 'Yes (priority 100)' answered" in said[0]
+    )
+    assert "Legal here: the event, None" in said[0]
+    assert "hook Yes (priority 100) failed on CallEnded and was skipped: HookContractError" in said[1]
+
+
+@pytest.mark.parametrize(("level", "lines"), [("DEBUG", 1), ("TRACE", 2)])
+async def test_the_traceback_is_there_for_who_asks(shown: Any, level: str, lines: int) -> None:
+    """What a hook says is on the line, fit to be shown; the traceback is at TRACE."""
+
+    @on(CallEnded)
+    def careless(event: CallEnded) -> None:
+        raise ValueError("bad\n\x1b[2J luck at postgresql://ann:secret@db/x")
+
+    said = shown(level)
+    await Agent("a", ScriptedModel(["x"]), hooks=[careless]).call("x")
+    assert len(said) == lines
+    assert said[0].endswith(
+        "careless (priority 100) failed on CallEnded and was skipped: ValueError: bad \\x1b[2J luck at "
+        "postgresql://ann:***@db/x\n"
+    )
+    assert ["Traceback" in text for text in said] == [False, True][:lines]

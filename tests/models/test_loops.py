@@ -1,0 +1,151 @@
+"""Whose connections are whose: several event loops, in threads and one after the other, and what is left behind."""
+
+import asyncio
+import gc
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncGenerator
+
+import pytest
+
+from agentflow.chunks import ModelChunk
+from agentflow.messages import Msg
+from agentflow.models.litellm import LiteLLMModel, close_clients
+from agentflow.ports.model import ModelRequest
+from agentflow.specs import ModelOptions
+
+from .catcher import WORDS, KeepAlive
+
+NAMES = {"openai": "openai/gpt-4o", "anthropic": "anthropic/claude-sonnet-4-5"}
+wires = pytest.mark.parametrize("wire", NAMES)
+
+
+def model_of(wire: str, port: int) -> LiteLLMModel:
+    base = f"http://127.0.0.1:{port}" + ("/v1" if wire == "openai" else "")
+    return LiteLLMModel(NAMES[wire], api_base=base, api_key="k", retries=0, timeout=20)
+
+
+def pieces(model: LiteLLMModel) -> AsyncGenerator[ModelChunk, None]:
+    return model.stream(ModelRequest([Msg.user("hi")], (), ModelOptions(), model.name))
+
+
+async def ask(model: LiteLLMModel) -> str:
+    return "".join([chunk.text async for chunk in pieces(model)])
+
+
+@wires
+def test_eight_threads_with_a_loop_each(wire: str) -> None:
+    """One model answers in eight loops at once; two of them close their clients in between and harm nobody."""
+    with KeepAlive(together=8) as server:
+        model = model_of(wire, server.port)
+        told: list[str | BaseException] = []
+
+        async def thrice(closing: bool) -> str:
+            for _ in range(3):
+                said = await ask(model)
+                if closing:
+                    await close_clients()
+            return said
+
+        def work(number: int) -> None:
+            try:
+                told.append(asyncio.run(thrice(number < 2)))
+            except BaseException as error:  # any: told by the assertion
+                told.append(error)
+
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert told == ["".join(WORDS)] * 8
+
+
+@wires
+async def test_closing_is_of_this_loop_and_not_for_good(wire: str) -> None:
+    """Another loop's reply, half read, is read to its end; the model that was closed asks again on the same loop."""
+    with KeepAlive() as server:
+        model = model_of(wire, server.port)
+        half = pieces(model)
+        text = (await anext(half)).text
+
+        async def elsewhere() -> None:
+            await ask(model)
+            await close_clients()
+
+        await asyncio.to_thread(lambda: asyncio.run(elsewhere()))
+        text += "".join([chunk.text async for chunk in half])
+        await close_clients()
+        assert text == await ask(model)
+        assert server.answered == 3
+
+
+def connections(port: int) -> list[socket.socket]:
+    """The sockets of this process that are connected to a port."""
+    gc.collect()
+    found = [o for o in gc.get_objects() if isinstance(o, socket.socket) and o.family == socket.AF_INET]
+    return [one for one in found if _peer(one) == port]
+
+
+def _peer(one: socket.socket) -> int | None:
+    try:
+        return one.getpeername()[1]
+    except OSError:
+        return None
+
+
+@wires
+def test_loops_one_after_the_other_leave_nothing_open(wire: str) -> None:
+    """Each loop closes its own connections when it ends, without being told to, and the next one begins anew."""
+    with KeepAlive() as server:
+        model = model_of(wire, server.port)
+        open_during: list[int] = []
+
+        async def asked() -> str:
+            said = await ask(model)
+            open_during.append(len(connections(server.port)))
+            return said
+
+        first = asyncio.run(asked())
+        assert connections(server.port) == []
+        assert asyncio.run(asked()) == first
+        assert connections(server.port) == []
+    assert open_during == [1, 1]
+
+
+def test_no_connection_but_the_models() -> None:
+    """Loading and calling opens the model's connection only, be it a name whose tokenizer LiteLLM would look up."""
+    code = """
+import asyncio, sys
+seen = set()
+def hook(event, args):
+    if event in ("socket.connect", "socket.getaddrinfo"):
+        seen.add((event, str(args[1][:2] if event == "socket.connect" else args[:2])))
+sys.addaudithook(hook)
+from agentflow.messages import Msg
+from agentflow.models.litellm import LiteLLMModel
+from agentflow.ports.model import ModelRequest
+from agentflow.specs import ModelOptions
+from agentflow.testing.wire import Fault, Say, WireServer
+
+NAMES = ("openai/meta-llama/Llama-3.1-8B-Instruct", "hosted_vllm/llama-3.3-70b", "openai/llama-2", "openai/command-r")
+
+async def main():
+    for name in NAMES:
+        async with WireServer.openai([Say("hello", faults=Fault.no_usage())]) as server:
+            model = LiteLLMModel(name, api_base=server.base_url, api_key="k", retries=0)
+            request = ModelRequest([Msg.user("hi")], (), ModelOptions(), name)
+            assert "".join([chunk.text async for chunk in model.stream(request)]) == "hello"
+            port = server.base_url.split(":")[2].split("/")[0]
+            own = {str(("127.0.0.1", int(port))), str(("127.0.0.1", port)), str((b"127.0.0.1", port))}
+            own |= {str(("127.0.0.1", None)), str((b"127.0.0.1", int(port)))}
+            strange = {one for one in seen if one[1] not in own}
+            assert not strange, strange
+            seen.clear()
+
+asyncio.run(main())
+"""
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")

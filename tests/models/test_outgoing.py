@@ -1,0 +1,129 @@
+"""What leaves the machine for providers that have no wire server here, seen by a server that catches it."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from agentflow.errors import ModelError, UsageError
+from agentflow.messages import Msg, ThinkingBlock, ToolResultBlock, ToolUseBlock
+from agentflow.models.conversion import wire_id
+from agentflow.models.litellm import LiteLLMModel
+from agentflow.models.litellm_library import cost_of, library
+from agentflow.models.profiles import PROFILES, Family
+from agentflow.ports.model import ModelRequest
+from agentflow.specs import ModelOptions, ToolSpec
+
+from .catcher import Catcher
+
+NO_OPTIONS = ModelOptions()
+KEYS = {"AWS_ACCESS_KEY_ID": "AK", "AWS_SECRET_ACCESS_KEY": "SK", "AWS_REGION_NAME": "us-east-1"}
+
+
+@pytest.mark.parametrize("thinking", ["low", 2000], ids=str)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "anthropic/claude-sonnet-4-5",
+        "anthropic/claude-opus-4-8",
+        "bedrock/us.anthropic.claude-sonnet-4-5-20250929-v1:0",
+        "bedrock/us.anthropic.claude-opus-4-8",
+        "gemini/gemini-2.5-pro",
+        "mistral/magistral-medium-latest",
+        "ollama_chat/qwen3",
+        "hosted_vllm/qwen3",
+        "openai/gpt-5",
+    ],
+)
+async def test_asking_for_thinking_adds_no_field_of_our_own(
+    name: str, thinking: str | int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The request is the one that LiteLLM makes of an effort or a budget, and holds nothing beside it."""
+    for key, value in KEYS.items():
+        monkeypatch.setenv(key, value)
+    options = ModelOptions(thinking=thinking, max_tokens=4000)  # pyright: ignore[reportArgumentType]
+    asked: dict[str, object] = {"reasoning_effort": thinking if isinstance(thinking, str) else "medium"}
+    if isinstance(thinking, int) and ("claude" in name or "gemini" in name):
+        asked = {"thinking": {"type": "enabled", "budget_tokens": thinking}}
+    async with Catcher() as ours, Catcher() as plain:
+        model = LiteLLMModel(name, api_base=ours.url, api_key="k", retries=0)
+        with pytest.raises(ModelError):
+            await anext(model.stream(ModelRequest([Msg.user("hi")], (), options, name)))
+        with pytest.raises(Exception, match="caught"):
+            await plainly(model=name, api_base=plain.url, max_tokens=4000, **asked)
+    assert ours.bodies == plain.bodies != []
+
+
+CALLED = ToolUseBlock("toolu_1", "add", {"a": 1})
+HISTORY = [
+    Msg.user("add"),
+    Msg.assistant([ThinkingBlock("Hm.", "seal", model="openai/our-claude"), CALLED]),
+    Msg.tool([ToolResultBlock("toolu_1", "add", "1")]),
+]
+
+
+async def body_of(name: str, options: ModelOptions = NO_OPTIONS, family: Family | None = None) -> dict[str, Any]:
+    """What a proxy is sent."""
+    async with Catcher() as proxy:
+        model = LiteLLMModel(name, api_base=f"{proxy.url}/v1", api_key="k", retries=0, family=family)
+        with pytest.raises(ModelError):
+            await anext(model.stream(ModelRequest(HISTORY, (ToolSpec("add"),), options, name)))
+    return proxy.bodies[0]
+
+
+async def test_a_family_says_whose_model_a_proxy_serves() -> None:
+    """Signed thoughts and the provider's ids go through the proxy where the family asks for them, else they stay out."""
+    options = ModelOptions(thinking=2000)
+    body = await body_of("openai/our-claude", options, "anthropic")
+    said, result = body["messages"][1:]
+    assert said["thinking_blocks"] == [{"type": "thinking", "thinking": "Hm.", "signature": "seal"}]
+    assert [said["tool_calls"][0]["id"], result["tool_call_id"]] == ["toolu_1", "toolu_1"]
+    assert (body["reasoning_effort"], body.get("thinking")) == ("medium", None)
+    said, result = (await body_of("openai/our-claude", options))["messages"][1:]
+    assert "thinking_blocks" not in said
+    assert said["tool_calls"][0]["id"] == result["tool_call_id"] == wire_id("toolu_1", PROFILES["mistral"])
+
+
+@pytest.mark.parametrize("name", ["openai/mistral-small-3.2", "hosted_vllm/mistralai/Mistral-Nemo-Instruct-2407"])
+async def test_any_compatible_server_gets_ids_of_nine(name: str) -> None:
+    """A template of Mistral's open models may stand behind any server, whatever the model is called."""
+    said, result = (await body_of(name))["messages"][1:]
+    assert said["tool_calls"][0]["id"] == result["tool_call_id"] == wire_id("toolu_1", PROFILES["mistral"])
+
+
+def test_an_unknown_family_is_refused() -> None:
+    """The error lists the families."""
+    with pytest.raises(UsageError, match="a family is one of openai, compatible, anthropic"):
+        LiteLLMModel("openai/x", family="claude")  # pyright: ignore[reportArgumentType]
+
+
+async def test_ollamas_older_endpoint_is_not_asked_with_tools() -> None:
+    """LiteLLM would write the tools into the prompt: the error says which name to use, and nothing is sent."""
+    async with Catcher() as ollama:
+        model = LiteLLMModel("ollama/qwen3", api_base=ollama.url, retries=0)
+        with pytest.raises(UsageError, match="'ollama_chat/qwen3'"):
+            await anext(model.stream(ModelRequest([Msg.user("hi")], (ToolSpec("add"),), NO_OPTIONS, model.name)))
+        assert ollama.bodies == []
+        with pytest.raises(ModelError):
+            await anext(model.stream(ModelRequest([Msg.user("hi")], (), NO_OPTIONS, model.name)))
+        assert len(ollama.bodies) == 1
+
+
+async def test_a_price_is_told_over_the_responses_bridge() -> None:
+    """The way that a request takes changes nothing in its price, whatever LiteLLM's own sum says."""
+    litellm = await library()
+    usage = litellm.Usage(prompt_tokens=1000, completion_tokens=500)  # pyright: ignore[reportAttributeAccessIssue]
+    chunk = SimpleNamespace(_hidden_params={"response_cost": 0.0}, usage=usage)
+    straight = cost_of(litellm, chunk, "openai/gpt-5")
+    assert straight == cost_of(litellm, chunk, "openai/responses/gpt-5") == cost_of(litellm, chunk, "responses/gpt-5")
+    assert straight is not None
+    assert straight > 0
+
+
+async def plainly(**asked: object) -> None:
+    """Ask through LiteLLM alone."""
+    litellm = await library()
+    messages = [{"role": "user", "content": "hi"}]
+    said = {"messages": messages, "api_key": "k", "max_retries": 0, "stream_options": {"include_usage": True}}
+    stream = await litellm.acompletion(**said, **asked, stream=True)
+    await anext(aiter(stream))  # some providers are not asked before
