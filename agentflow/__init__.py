@@ -5,10 +5,10 @@ Adapters are imported from where they live, so that this import stays light: `ag
 """
 
 from agentflow.agent.agent import Agent, AgentFlux
+from agentflow.agent.agent_registry import AgentRegistry, default_agents
 from agentflow.agent.builder import AgentBuilder
 from agentflow.agent.queue import TurnQueue
 from agentflow.agent.receipt import Receipt
-from agentflow.agent.registry import AgentRegistry, default_agents
 from agentflow.agent.shutdown import GracefulShutdown, ShutdownReport, shutdown
 from agentflow.chunks import ModelChunk, ToolUseDelta, fold
 from agentflow.context import AgentView, RunContext
@@ -72,6 +72,7 @@ from agentflow.events import (
     TurnValue,
     TurnView,
 )
+from agentflow.ground.ids import new_id
 from agentflow.hooks.chain import HookSet
 from agentflow.hooks.defaults import RetryEmptyAnswers, RetryTruncatedAnswers, default_hooks
 from agentflow.hooks.discovery import installed_hook_names, installed_hooks
@@ -90,11 +91,10 @@ from agentflow.hooks.named import (
     on_error,
 )
 from agentflow.hooks.scope import ProcessHooks, process_hooks
-from agentflow.ids import new_id
 from agentflow.loop.history import fold_events, fold_facts
 from agentflow.loop.schedule import ToolSchedule
 from agentflow.loop.session import Session
-from agentflow.loop.turn import StopReason, Turn, TurnOptions
+from agentflow.loop.turns.turn import StopReason, Turn, TurnOptions
 from agentflow.messages import (
     ContentBlock,
     DataBlock,

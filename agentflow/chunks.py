@@ -13,11 +13,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 
-from agentflow.frozen import EMPTY
-from agentflow.ids import new_id as fresh_id
+from agentflow.ground.frozen import EMPTY
+from agentflow.ground.ids import new_id as fresh_id
+from agentflow.ground.values import frozen
 from agentflow.messages import ContentBlock, Msg, ThinkingBlock, ToolUseBlock, message, text_block
 from agentflow.specs import Usage
-from agentflow.values import frozen
 
 __all__ = ["ModelChunk", "ToolUseDelta", "fold"]
 

@@ -13,11 +13,11 @@ from pydantic.errors import PydanticUserError
 
 from agentflow.errors import StoreError, UsageError
 from agentflow.facts import Fact, ModelRecord, TurnRecord, model_calls_of, turns_of
-from agentflow.frozen import EMPTY
-from agentflow.ids import new_id as fresh_id
+from agentflow.ground.frozen import EMPTY
+from agentflow.ground.ids import new_id as fresh_id
+from agentflow.ground.validation import adapter_of
 from agentflow.messages import Msg
 from agentflow.specs import Clock, ModelOptions, ToolSpec, Usage, checked_options
-from agentflow.validation import adapter_of
 
 __all__ = [
     "AgentView",

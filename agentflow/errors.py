@@ -1,4 +1,4 @@
-"""Every error that agentflow raises (floor 0: imports nothing of ours).
+"""Every error that agentflow raises (layer 0: imports nothing of ours).
 
 Rules:
 

@@ -19,8 +19,8 @@ from pydantic_core import to_jsonable_python
 
 from agentflow.chunks import ModelChunk
 from agentflow.events import Event
+from agentflow.ground.shown import printable_json
 from agentflow.messages import Msg, ToolUseBlock
-from agentflow.shown import printable_json
 from agentflow.specs import ToolSpec
 from agentflow.verdicts import Again, Answer, Approve, Deny, Recover, Stop, Suspend
 

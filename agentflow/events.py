@@ -22,11 +22,11 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Self, TypeAlias, TypeVar, cast, dataclass_transform
 
 from agentflow.chunks import ModelChunk, fold
-from agentflow.frozen import EMPTY
+from agentflow.ground.frozen import EMPTY
+from agentflow.ground.values import draft_class, field, frozen, maker
 from agentflow.messages import Msg, Outcome, ToolResultBlock, ToolUseBlock
 from agentflow.specs import ModelOptions, ToolSpec, Usage
 from agentflow.transcript import MessageView
-from agentflow.values import draft_class, field, frozen, maker
 from agentflow.verdicts import Again, Answer, Decided, Deny, Recover, Resolution, Stop, Suspend
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-from agentflow.frozen import EMPTY
+from agentflow.ground.frozen import EMPTY
 from agentflow.messages import Msg, Outcome, Pending, ToolResultBlock, ToolState, ToolUseBlock
 from agentflow.specs import Usage
 

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, Type
 from pydantic_core import CoreSchema, ValidationError, core_schema, from_json, to_json
 
 from agentflow.errors import MissingOutputError, StoreError, UsageError
-from agentflow.finite import NotFiniteError, all_finite, check_numbers
-from agentflow.frozen import EMPTY, FrozenDict, deep_freeze
-from agentflow.ids import new_id
+from agentflow.ground.finite import NotFiniteError, all_finite, check_numbers
+from agentflow.ground.frozen import EMPTY, FrozenDict, deep_freeze
+from agentflow.ground.ids import new_id
+from agentflow.ground.validation import TaggedBy, adapter_of
+from agentflow.ground.values import fast_build, field, frozen, maker
 from agentflow.specs import Usage
-from agentflow.validation import TaggedBy, adapter_of
-from agentflow.values import fast_build, field, frozen, maker
 
 __all__ = [
     "ContentBlock",

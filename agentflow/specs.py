@@ -7,8 +7,8 @@ from dataclasses import fields, replace
 from typing import Any, Literal, Protocol, TypeAlias, cast, runtime_checkable
 
 from agentflow.errors import UsageError
-from agentflow.frozen import EMPTY, freeze
-from agentflow.values import field, frozen, maker
+from agentflow.ground.frozen import EMPTY, freeze
+from agentflow.ground.values import field, frozen, maker
 
 __all__ = [
     "AnyTool",

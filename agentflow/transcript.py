@@ -20,7 +20,7 @@ from operator import is_
 from typing import overload
 
 from agentflow.errors import TranscriptError
-from agentflow.ids import new_id as fresh_id
+from agentflow.ground.ids import new_id as fresh_id
 from agentflow.messages import (
     ContentBlock,
     Msg,

@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
+from agentflow.ground.values import frozen
 from agentflow.messages import Msg
-from agentflow.values import frozen
 
 __all__ = [
     "Again",
@@ -116,7 +116,7 @@ Verdict: TypeAlias = Deny | Answer | Again | Stop | Suspend | Recover
 """What a hook may return besides the event."""
 
 AnyVerdict: TypeAlias = Verdict | Approve
-"""What hooks and people say; all of it can be written down (`agentflow.codec.verdict_to_dict`)."""
+"""What hooks and people say; all of it can be written down (`agentflow.saving.codec.verdict_to_dict`)."""
 
 Resolution: TypeAlias = Approve | Deny | Answer
 """What a suspended tool call is resumed with."""

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from agentflow.durable.client import DurableClient
-from agentflow.durable.words import RunFailedError
+from agentflow.durable.records import RunFailedError
 from agentflow.facts import CallClosed, CallOpened, ToolFinished
 from agentflow.state.sql import SqlStore
 from benchmarks.report import environment

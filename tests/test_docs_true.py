@@ -34,7 +34,7 @@ def test_the_layers_are_those_of_the_package() -> None:
     package = ROOT / "agentflow"
     there = [path.stem for path in package.glob("*.py") if path.stem != "__main__" and path.stem != "__init__"]
     there += [path.name for path in package.iterdir() if (path / "__init__.py").is_file()]
-    words = {"points", "ground"}  # of "entry points"
+    words = {"points"}  # of "entry points"
     assert [name for name in named if name not in words] == sorted([*there, "__init__.py"])
 
 

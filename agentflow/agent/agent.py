@@ -18,25 +18,25 @@ from weakref import WeakKeyDictionary
 from pydantic_core import to_json
 from reactivex.abc import DisposableBase
 
+from agentflow.agent.agent_registry import AgentRegistry, default_agents
 from agentflow.agent.builder import AgentBuilder
-from agentflow.agent.checks import Decisions, check_decisions, check_timeout, decisions_of, input_of, not_open
+from agentflow.agent.call_checks import Decisions, check_decisions, check_timeout, decisions_of, input_of, not_open
 from agentflow.agent.definition import agent_from_dict, agent_to_dict
 from agentflow.agent.peers import QueueingAgent, asking_tool
 from agentflow.agent.queue import check_limit
 from agentflow.agent.registration import HookSource, ToolSource, hooks_of, tools_of
-from agentflow.agent.registry import AgentRegistry, default_agents
 from agentflow.agent.sessions import HELD, Sessions
 from agentflow.context import RunContext, find_dep
 from agentflow.errors import ShutdownError, ToolError, UsageError
 from agentflow.events import Event, HookEvent
+from agentflow.ground.ids import inner_session_id, inside
+from agentflow.ground.ids import new_id as fresh_id
 from agentflow.hooks.chain import HookSet
 from agentflow.hooks.defaults import default_hooks
 from agentflow.hooks.functions import EventName, FunctionHook, HookOptions, kinds_of, named_hook
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.scope import ProcessHooks, Registered, process_hooks, whole
-from agentflow.ids import inner_session_id, inside
-from agentflow.ids import new_id as fresh_id
-from agentflow.loop.driver import Run
+from agentflow.loop.call import Run
 from agentflow.loop.machine import State
 from agentflow.loop.run import (
     LoopConfig,
@@ -47,10 +47,10 @@ from agentflow.loop.run import (
     current_turn,
     refuse_waiting_for_itself,
 )
-from agentflow.loop.saved import found_by_name, read_json
 from agentflow.loop.schedule import ToolSchedule
 from agentflow.loop.session import Session
 from agentflow.loop.stream import EventStream, Port
+from agentflow.loop.turns.saved import found_by_name, read_json
 from agentflow.loop.view import View
 from agentflow.messages import Msg, Reply
 from agentflow.ports.clock import SystemClock
@@ -58,9 +58,9 @@ from agentflow.ports.model import Model
 from agentflow.ports.store import SessionInfo, SessionStore, Store
 from agentflow.reactive import CallMono, Flux
 from agentflow.specs import Clock, ModelOptions, Usage, checked_options
-from agentflow.tools.checks import ToolType, strictest
-from agentflow.tools.registry import ToolRegistry
 from agentflow.tools.tool import Tool, tool
+from agentflow.tools.tool_checks import ToolType, strictest
+from agentflow.tools.tool_registry import ToolRegistry
 
 __all__ = ["Agent", "AgentFlux"]
 

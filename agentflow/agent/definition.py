@@ -9,20 +9,20 @@ from typing import Any, Final, Literal, NotRequired, Protocol, TypeVar
 from typing_extensions import TypedDict
 
 from agentflow.agent.queue import TurnQueue
-from agentflow.codec import msg_from_dict, msg_to_dict
 from agentflow.errors import UsageError
+from agentflow.ground.validation import closed
 from agentflow.hooks.chain import HookSet
 from agentflow.hooks.defaults import default_hooks
 from agentflow.hooks.hook import Hook
 from agentflow.loop.run import LoopConfig, OnUnknownOutcome
-from agentflow.loop.saved import FORMAT_VERSION, Finder, as_data, check_form, hook_names, named_function
 from agentflow.loop.schedule import ToolSchedule
+from agentflow.loop.turns.saved import FORMAT_VERSION, Finder, as_data, check_form, hook_names, named_function
 from agentflow.messages import Msg
 from agentflow.ports.model import Model
+from agentflow.saving.codec import msg_from_dict, msg_to_dict
 from agentflow.specs import ModelOptions
-from agentflow.tools.registry import ToolRegistry
 from agentflow.tools.tool import Tool
-from agentflow.validation import closed
+from agentflow.tools.tool_registry import ToolRegistry
 
 __all__ = ["agent_from_dict", "agent_to_dict"]
 

@@ -7,19 +7,19 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar, cast
 
+from agentflow.agent.agent_registry import AgentRegistry
 from agentflow.agent.queue import TurnQueue
 from agentflow.agent.receipt import Receipt
-from agentflow.agent.registry import AgentRegistry
-from agentflow.codec import msg_from_dict, msg_to_dict
 from agentflow.context import RunContext, as_messages
 from agentflow.errors import UsageError
 from agentflow.hooks.chain import HookSet
 from agentflow.loop.run import LoopConfig, current_turn
-from agentflow.loop.saved import found_by_name
 from agentflow.loop.session import Session
-from agentflow.loop.turn import Turn
+from agentflow.loop.turns.saved import found_by_name
+from agentflow.loop.turns.turn import Turn
 from agentflow.messages import Msg, Reply
 from agentflow.reactive import CallMono, Flux
+from agentflow.saving.codec import msg_from_dict, msg_to_dict
 from agentflow.tools.tool import Tool
 
 __all__ = ["QueueingAgent", "asking_tool"]

@@ -26,7 +26,6 @@ from typing_extensions import TypedDict
 
 from agentflow.agent.receipt import Receipt, check_ends, inside, waits_for
 from agentflow.agent.workers import Workers
-from agentflow.bell import Bell
 from agentflow.errors import (
     NeverEndsError,
     QueueFullError,
@@ -36,20 +35,21 @@ from agentflow.errors import (
     UsageError,
 )
 from agentflow.events import HookEvent, Paused, PostPut, PrePut, Resumed, TurnValue
-from agentflow.fair_lock import FairLock
+from agentflow.ground.bell import Bell
+from agentflow.ground.locks import FairLock
+from agentflow.ground.validation import closed
 from agentflow.hooks.chain import HookSet
 from agentflow.hooks.hook import Hook
-from agentflow.loop.attempts import held_locks
-from agentflow.loop.bound import BoundTool
 from agentflow.loop.run import LoopConfig, current_turn
-from agentflow.loop.saved import FORMAT_VERSION, Finder, check_form
 from agentflow.loop.stream import EventStream, Port
-from agentflow.loop.turn import Turn, turn_from_dict
-from agentflow.loop.turn_run import TurnRun, make_host, make_run, run_turn
+from agentflow.loop.tool_call.attempts import held_locks
+from agentflow.loop.turns.bound import BoundTool
+from agentflow.loop.turns.saved import FORMAT_VERSION, Finder, check_form
+from agentflow.loop.turns.turn import Turn, turn_from_dict
+from agentflow.loop.turns.turn_run import TurnRun, make_host, make_run, run_turn
 from agentflow.reactive import Flux
-from agentflow.tools.checks import ToolType
 from agentflow.tools.tool import Tool
-from agentflow.validation import closed
+from agentflow.tools.tool_checks import ToolType
 from agentflow.verdicts import Deny
 
 __all__ = ["TurnQueue"]

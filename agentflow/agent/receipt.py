@@ -15,10 +15,10 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Generic, Protocol, TypeVar, cast
 
-from agentflow.bell import Bell
 from agentflow.errors import NeverEndsError
-from agentflow.logs import log_failure
-from agentflow.loop.turn import Turn
+from agentflow.ground.bell import Bell
+from agentflow.ground.logs import log_failure
+from agentflow.loop.turns.turn import Turn
 
 __all__ = ["Receipt", "check_ends", "inside", "waits_for"]
 

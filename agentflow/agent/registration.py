@@ -9,8 +9,8 @@ from typing import Any, Protocol, TypeAlias, cast
 from agentflow.errors import UsageError
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.named import HookSource, NamedEvent, hooks_of
-from agentflow.tools.registry import default_tools
 from agentflow.tools.tool import Tool
+from agentflow.tools.tool_registry import default_tools
 
 __all__ = ["HookSource", "ToolSource", "hooks_of", "tools_of"]
 

@@ -21,8 +21,8 @@ from typing import Any, NamedTuple, Protocol, Self, TypeAlias
 from loguru import logger
 
 from agentflow.errors import ShutdownError, UsageError
+from agentflow.loop.active import Running, Stoppable
 from agentflow.loop.run import LoopConfig
-from agentflow.loop.running import Running, Stoppable
 
 __all__ = ["GracefulShutdown", "ShutdownReport", "shutdown"]
 

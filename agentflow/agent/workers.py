@@ -19,7 +19,7 @@ from typing import Any, Final, Protocol, cast
 
 from loguru import logger
 
-from agentflow.bell import Bell
+from agentflow.ground.bell import Bell
 
 __all__ = ["Workers"]
 

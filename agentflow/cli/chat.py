@@ -17,12 +17,12 @@ from collections.abc import Mapping
 from agentflow.agent.agent import Agent, AgentFlux
 from agentflow.cli.calls import call_loop, interrupting, read_events
 from agentflow.cli.failures import CommandError, code_of
+from agentflow.cli.phrases import call_text, plural, shorten, speech
 from agentflow.cli.screen import Screen
-from agentflow.cli.words import call_text, plural, shorten, speech
 from agentflow.errors import AgentFlowError, ScriptError
+from agentflow.ground.shown import described, printable
 from agentflow.loop.session import Session
 from agentflow.messages import Pending
-from agentflow.shown import described, printable
 from agentflow.verdicts import Answer, Approve, Deny, Resolution
 
 with contextlib.suppress(ImportError):

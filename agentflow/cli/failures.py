@@ -14,8 +14,8 @@ from typing import IO, Any, Final
 import click
 
 from agentflow.errors import ModelError, UsageError
+from agentflow.ground.shown import one_line, without_password
 from agentflow.messages import Outcome
-from agentflow.shown import one_line, without_password
 
 __all__ = ["EXIT_CODES", "FAILED", "INTERRUPTED", "UNUSABLE", "CommandError", "code_of", "place_of"]
 

@@ -10,9 +10,9 @@ from rich.console import Console
 from rich.table import Table
 
 from agentflow.events import EVENT_TYPES
+from agentflow.ground.shown import one_line
 from agentflow.hooks.chain import HookSet
 from agentflow.hooks.hook import Hook
-from agentflow.shown import one_line
 
 __all__ = ["HookRow", "hook_rows", "print_hooks"]
 

@@ -11,7 +11,7 @@ from operator import attrgetter
 
 from agentflow.agent.agent import Agent
 from agentflow.cli.failures import CommandError, place_of
-from agentflow.shown import one_line
+from agentflow.ground.shown import one_line
 
 __all__ = ["load_agent"]
 

@@ -21,8 +21,8 @@ from agentflow.cli.failures import EXIT_CODES, INTERRUPTED, CommandError, code_o
 from agentflow.cli.hook_table import print_hooks
 from agentflow.cli.later import Later
 from agentflow.cli.loading import load_agent
+from agentflow.cli.phrases import call_text, say
 from agentflow.cli.screen import Screen, make_console
-from agentflow.cli.words import call_text, say
 from agentflow.errors import ScriptError
 from agentflow.event_json import event_line
 from agentflow.events import HookEvent
@@ -144,7 +144,7 @@ def hooks(agent: str) -> int:
     return 0
 
 
-cli.add_command(Later("worker", "agentflow.cli.worker", "dbos", "Run the calls that other processes submit."))
+cli.add_command(Later("worker", "agentflow.cli.worker_command", "dbos", "Run the calls that other processes submit."))
 cli.add_command(Later("runs", "agentflow.cli.runs", "dbos", "List, show, cancel, resume and prune what was submitted."))
 
 

@@ -11,13 +11,13 @@ from typing import Any, TypeVar
 import click
 
 from agentflow.cli.failures import EXIT_CODES, CommandError
-from agentflow.cli.words import call_text, say
-from agentflow.cli.worker import DATABASE_HELP
+from agentflow.cli.phrases import call_text, say
+from agentflow.cli.worker_command import DATABASE_HELP
 from agentflow.durable.client import DurableClient
-from agentflow.durable.words import Pruned, RunEvent, RunInfo
+from agentflow.durable.records import Pruned, RunEvent, RunInfo
 from agentflow.errors import AgentFlowError, UsageError
 from agentflow.event_json import json_line
-from agentflow.shown import one_line
+from agentflow.ground.shown import one_line
 from agentflow.state.sql import SqlStore
 from agentflow.verdicts import Approve, Deny, Resolution
 

@@ -19,8 +19,8 @@ from rich.console import Console
 from rich.status import Status
 from rich.text import Text
 
+from agentflow.cli.phrases import call_text, duration_text, plural, shorten, tokens_text
 from agentflow.cli.tally import Tally
-from agentflow.cli.words import call_text, duration_text, plural, shorten, tokens_text
 from agentflow.events import (
     ActingChunk,
     CallEnded,
@@ -44,9 +44,9 @@ from agentflow.events import (
     Resumed,
     TurnValue,
 )
+from agentflow.ground.shown import printable
 from agentflow.messages import TextBlock, ThinkingBlock, ToolState
 from agentflow.plugins.approval_terminal import questions
-from agentflow.shown import printable
 from agentflow.verdicts import Again, Answer, Approve, Deny, Recover, Stop, Suspend, Verdict
 
 __all__ = ["Screen", "make_console"]

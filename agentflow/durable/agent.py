@@ -9,8 +9,8 @@ from typing import Self
 
 from agentflow.agent.agent import Agent
 from agentflow.durable.client import DurableClient
-from agentflow.durable.running import Host
-from agentflow.durable.words import Pruned, RunEvent, RunInfo
+from agentflow.durable.execution import Host
+from agentflow.durable.records import Pruned, RunEvent, RunInfo
 from agentflow.durable.worker import Limits, Worker
 from agentflow.errors import UsageError
 from agentflow.messages import Msg, Reply

@@ -22,10 +22,9 @@ from dbos import DBOS, DBOSClient, EnqueueOptions, WorkflowSerializationFormat, 
 from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
-from agentflow.agent.checks import check_timeout, input_of
-from agentflow.durable.engine import PORTABLE, close_engine, dbos_engine
-from agentflow.durable.tables import Tables
-from agentflow.durable.words import (
+from agentflow.agent.call_checks import check_timeout, input_of
+from agentflow.durable.connections import PORTABLE, close_engine, dbos_engine
+from agentflow.durable.records import (
     Pruned,
     Request,
     RunEvent,
@@ -39,12 +38,13 @@ from agentflow.durable.words import (
     segment_id,
     segment_number,
 )
+from agentflow.durable.tables import Tables
 from agentflow.errors import AgentFlowError, StoreError, UsageError
-from agentflow.ids import new_id
+from agentflow.ground.ids import new_id
 from agentflow.messages import Msg, Pending, Reply
 from agentflow.ports.store import SessionStore, length_of
 from agentflow.reactive import CallMono, Flux
-from agentflow.state.faults import explain
+from agentflow.state.explain import explain
 from agentflow.verdicts import Resolution
 
 __all__ = ["APPLICATION", "QUEUE", "VERSION", "WORKFLOW", "DurableClient", "connect"]

@@ -33,9 +33,9 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
-from agentflow.durable.engine import WRITING, tables_engine
+from agentflow.durable.connections import WRITING, tables_engine
 from agentflow.errors import StoreError
-from agentflow.state.faults import explain, shown_url
+from agentflow.state.explain import explain, shown_url
 
 __all__ = ["Batch", "Tables", "Taken"]
 

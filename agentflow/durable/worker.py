@@ -2,8 +2,8 @@
 
 The design, in short. The session's **facts** are the truth: one is committed before it is acted on, so that a call can go on
 at the first fact that is missing, in any process. A DBOS **workflow** is the scheduler around it: one workflow for each call
-of a run. Its body has no steps of DBOS. It reads the facts and does what they lack (`agentflow.durable.running`), so it may be
-repeated at will: the facts are its steps, under natural keys, which neither parallel tools nor edited code confuse. A second
+of a run. Its body has no steps of DBOS. It reads the facts and does what they lack (`agentflow.durable.execution`), so it may
+be repeated at will: the facts are its steps, under natural keys, which neither parallel tools nor edited code confuse. A second
 journal beside them could only disagree.
 
 Rules:
@@ -40,14 +40,14 @@ from dbos import DBOS, DBOSConfig
 from loguru import logger
 
 from agentflow.durable.client import APPLICATION, QUEUE, VERSION, WORKFLOW, connect
-from agentflow.durable.engine import PORTABLE, close_engine, dbos_engine
+from agentflow.durable.connections import PORTABLE, close_engine, dbos_engine
+from agentflow.durable.execution import Host
 from agentflow.durable.publishing import Publisher
-from agentflow.durable.running import Host
+from agentflow.durable.records import Request, error_out
 from agentflow.durable.tables import Tables
-from agentflow.durable.words import Request, error_out
 from agentflow.errors import SessionConflictError, StoreError, UsageError
-from agentflow.ids import new_id
-from agentflow.logs import log_failure
+from agentflow.ground.ids import new_id
+from agentflow.ground.logs import log_failure
 from agentflow.ports.store import Claim
 
 __all__ = ["Limits", "Worker"]

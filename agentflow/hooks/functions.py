@@ -34,8 +34,8 @@ from agentflow.events import (
     PreReasoning,
     PreToolRound,
 )
-from agentflow.hooks.checks import check, takes
 from agentflow.hooks.hook import FailurePolicy, Hook
+from agentflow.hooks.hook_checks import check, takes
 from agentflow.hooks.options import about_a_tool
 from agentflow.specs import ToolSpec
 

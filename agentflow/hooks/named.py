@@ -31,9 +31,9 @@ from agentflow.events import (
     PreReasoning,
     PreToolRound,
 )
-from agentflow.hooks.checks import check
 from agentflow.hooks.functions import EVENT_NAMES, EventName, FunctionHook, HookOptions, event_named, named_hook, on
 from agentflow.hooks.hook import Hook, HookResult
+from agentflow.hooks.hook_checks import check
 from agentflow.specs import ToolSpec
 
 __all__ = [

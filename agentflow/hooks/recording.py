@@ -20,13 +20,13 @@ from typing import Any, TypeAlias, cast
 
 from agentflow.chunks import ModelChunk, fold
 from agentflow.events import Event, PreReasoning
-from agentflow.frozen import EMPTY
+from agentflow.ground.frozen import EMPTY
+from agentflow.ground.logs import log_failure
+from agentflow.ground.values import frozen
 from agentflow.hooks.answers import comes_to, is_later, settle
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.options import Call
-from agentflow.logs import log_failure
 from agentflow.reactive import Flux, Mono
-from agentflow.values import frozen
 
 __all__ = ["Around", "ChangeListener", "FieldChange", "HookCall", "LayerRun", "recorded", "recorded_around"]
 

@@ -36,8 +36,8 @@ from agentflow.facts import (
     ToolFinished,
     ToolStarted,
 )
-from agentflow.frozen import EMPTY
-from agentflow.ids import new_id as fresh_id
+from agentflow.ground.frozen import EMPTY
+from agentflow.ground.ids import new_id as fresh_id
 from agentflow.messages import (
     ContentBlock,
     Msg,

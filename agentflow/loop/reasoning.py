@@ -11,10 +11,10 @@ from agentflow.context import as_messages
 from agentflow.errors import HookContractError, ModelError, Veto
 from agentflow.events import ErrorPhase, Event, Origin, PostReasoning, PreReasoning, Purpose, ReasoningChunk
 from agentflow.facts import Fact, Injected, Reasoned, RoundSuspended
+from agentflow.ground.logs import log_failure
 from agentflow.hooks.chain import raise_swallowed
-from agentflow.logs import log_failure
 from agentflow.loop.run import RunBase, one_call
-from agentflow.loop.wrapping import Attempts, ModelFlux, Stage, close_stream, keep_using, sealed, wrap
+from agentflow.loop.sources import Attempts, ModelFlux, Stage, close_stream, keep_using, sealed, wrap
 from agentflow.messages import Msg, Pending, ToolUseBlock, message, with_metadata
 from agentflow.ports.model import Model, ModelRequest, resolve_model
 from agentflow.reactive import Flux

@@ -36,13 +36,14 @@ from agentflow.events import (
     TurnView,
 )
 from agentflow.facts import Compacted, Fact, Injected, Reasoned, ToolFinished
-from agentflow.frozen import EMPTY, FrozenDict
+from agentflow.ground.frozen import EMPTY, FrozenDict
+from agentflow.ground.logs import log_failure
+from agentflow.ground.values import field, frozen
 from agentflow.hooks.chain import Chain, HookSet, run_chain
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.scope import ProcessHooks, process_hooks
-from agentflow.logs import log_failure
+from agentflow.loop.active import Running
 from agentflow.loop.machine import Machine
-from agentflow.loop.running import Running
 from agentflow.loop.schedule import ToolSchedule
 from agentflow.loop.session import Session
 from agentflow.loop.stream import READING, ForwardPort, Port
@@ -52,7 +53,6 @@ from agentflow.ports.store import MemoryStore
 from agentflow.specs import Clock, ModelOptions, ToolSpec, Usage
 from agentflow.tools.tool import Tool
 from agentflow.transcript import legalise
-from agentflow.values import field, frozen
 from agentflow.verdicts import Recover, Resolution
 
 __all__ = [

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import ClassVar, Literal
 
 from agentflow.errors import UsageError
+from agentflow.ground.values import frozen
 from agentflow.messages import ToolUseBlock
 from agentflow.specs import Lane
-from agentflow.values import frozen
 
 __all__ = ["ToolSchedule"]
 

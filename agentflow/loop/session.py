@@ -17,16 +17,16 @@ from typing import Any, NamedTuple, Protocol, cast
 
 from loguru import logger
 
-from agentflow.codec import SavedSession, session_from_dict, session_to_dict
 from agentflow.context import StateMap
 from agentflow.errors import StoreError, UsageError
 from agentflow.facts import CallClosed, CallOpened, Compacted, Fact, RoundClosed, RoundSuspended, StateKept
-from agentflow.fair_lock import FairLine, FairLock
-from agentflow.frozen import EMPTY
-from agentflow.ids import new_id as fresh_id
+from agentflow.ground.frozen import EMPTY
+from agentflow.ground.ids import new_id as fresh_id
+from agentflow.ground.locks import FairLine, FairLock
 from agentflow.loop.machine import Machine, State
 from agentflow.messages import Msg, Pending
 from agentflow.ports.store import Claim, SessionStatus, SessionStore, Store, no_session
+from agentflow.saving.codec import SavedSession, session_from_dict, session_to_dict
 
 
 class Interruptible(Protocol):

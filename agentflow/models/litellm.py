@@ -17,7 +17,7 @@ from typing import Any
 
 from agentflow.chunks import ModelChunk
 from agentflow.errors import ModelError, UsageError
-from agentflow.frozen import EMPTY, FrozenDict, freeze
+from agentflow.ground.frozen import EMPTY, FrozenDict, freeze
 from agentflow.models.chunks_in import ChunkReader, usage_of
 from agentflow.models.conversion import Conversation
 from agentflow.models.litellm_errors import broken_stream, is_bound_elsewhere, is_secret, model_error

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from typing import cast
 
 from agentflow.errors import ModelError, ModelFault
+from agentflow.ground.shown import without_secrets
 from agentflow.models.chunks_in import field
 from agentflow.models.waits import requested_wait
-from agentflow.shown import without_secrets
 
 __all__ = ["broken_stream", "is_bound_elsewhere", "is_secret", "model_error"]
 

@@ -23,10 +23,10 @@ from loguru import logger
 
 from agentflow.errors import UsageError
 from agentflow.events import PreActing
+from agentflow.ground.logs import log_failure
+from agentflow.ground.shown import one_line
 from agentflow.hooks.hook import Hook
-from agentflow.logs import log_failure
 from agentflow.messages import ToolUseBlock
-from agentflow.shown import one_line
 from agentflow.verdicts import Approve, Deny, Suspend
 
 __all__ = ["Allow", "Approval", "ApprovalRequest", "Asker", "Choice", "Decision", "Granted", "Refuse", "Rule"]

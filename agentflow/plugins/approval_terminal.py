@@ -18,8 +18,8 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from typing import TextIO
 
+from agentflow.ground.shown import printable
 from agentflow.plugins.approval import ApprovalRequest, Choice, Decision
-from agentflow.shown import printable
 
 try:
     import termios

@@ -20,9 +20,9 @@ from agentflow.chunks import ModelChunk
 from agentflow.context import RunContext
 from agentflow.errors import AgentFlowError, UsageError
 from agentflow.events import HookEvent, PreReasoning
-from agentflow.frozen import FrozenDict
+from agentflow.ground.frozen import FrozenDict
+from agentflow.ground.logs import log_failure
 from agentflow.hooks.hook import Hook
-from agentflow.logs import log_failure
 from agentflow.messages import Msg, TextBlock
 from agentflow.plugins._counting import (
     CountTokens,

@@ -12,8 +12,8 @@ from pydantic import BaseModel, ValidationError
 
 from agentflow.errors import UsageError
 from agentflow.events import PostReasoning, PreReasoning
+from agentflow.ground.logs import log_failure
 from agentflow.hooks.hook import Hook
-from agentflow.logs import log_failure
 from agentflow.messages import Msg, with_metadata
 from agentflow.plugins._counting import clipped, last_request, render, tail
 from agentflow.ports.model import Model

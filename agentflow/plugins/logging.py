@@ -46,9 +46,9 @@ from agentflow.events import (
     TurnValue,
     TurnView,
 )
+from agentflow.ground.shown import CONTROLS, one_line, printable_json
 from agentflow.hooks.hook import Hook
 from agentflow.messages import Msg, ToolUseBlock
-from agentflow.shown import CONTROLS, one_line, printable_json
 from agentflow.specs import Usage
 
 if TYPE_CHECKING:

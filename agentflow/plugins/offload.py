@@ -13,8 +13,8 @@ from typing import Any
 from agentflow.context import RunContext
 from agentflow.errors import ToolArgumentError, UsageError
 from agentflow.events import PostActing
+from agentflow.ground.logs import log_failure
 from agentflow.hooks.hook import Hook
-from agentflow.logs import log_failure
 from agentflow.messages import DataBlock, TextBlock, ToolResultBlock, tool_result
 from agentflow.tools.tool import Tool, tool
 

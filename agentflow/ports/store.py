@@ -16,7 +16,6 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Any, Literal, NamedTuple, Protocol, Self, TypeAlias, cast, get_args, runtime_checkable
 
-from agentflow.codec import SavedSession, fact_key, session_from_dict, session_to_dict
 from agentflow.errors import SessionConflictError, StoreError, TranscriptError, UsageError
 from agentflow.facts import (
     CallClosed,
@@ -28,7 +27,8 @@ from agentflow.facts import (
     SessionBegan,
     StateKept,
 )
-from agentflow.ids import inner_session_id, inside
+from agentflow.ground.ids import inner_session_id, inside
+from agentflow.saving.codec import SavedSession, fact_key, session_from_dict, session_to_dict
 from agentflow.transcript import Transcript
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Mono and Flux: cold, pulled, cancellable reactive types that are real reactivex observables (floor 1)."""
+"""Mono and Flux: cold, pulled, cancellable reactive types that are real reactivex observables (layer 1)."""
 
 from agentflow.reactive.bridge import LoopScheduler, first_value, last_value
 from agentflow.reactive.flux import Flux

@@ -24,7 +24,7 @@ from agentflow.errors import UsageError
 from agentflow.reactive.bridge import drain
 from agentflow.reactive.iterators import ManagedStream, StreamIterator, close
 from agentflow.reactive.mono import Mono
-from agentflow.reactive.operators import faults, items, many, timed, trim
+from agentflow.reactive.operators import items, many, recovering, timed, trim
 from agentflow.reactive.piping import Piping
 from agentflow.reactive.publisher import Publisher, Source, open_source, refuse_running_loop
 from agentflow.reactive.signals import EMPTY, Empty, plain_function, seconds_of, seconds_until
@@ -297,7 +297,7 @@ class Flux(Piping[T_co], metaclass=_FluxType):
             source = self._step(lambda: step)
         if on_error is None and on_completed is None:
             return source
-        return Flux(lambda: faults.observe_end(source, on_error, on_completed))
+        return Flux(lambda: recovering.observe_end(source, on_error, on_completed))
 
     do_action = tap
     do = tap
@@ -489,12 +489,12 @@ class Flux(Piping[T_co], metaclass=_FluxType):
         """
         if isinstance(handler, Observable | Awaitable):
             second = cast("Source[A]", handler)
-            return Flux(lambda: cast("AsyncIterator[T_co | A]", faults.catch(self, lambda _error, _source: second)))
-        return Flux(lambda: cast("AsyncIterator[T_co | A]", faults.catch(self, handler)))
+            return Flux(lambda: cast("AsyncIterator[T_co | A]", recovering.catch(self, lambda _error, _source: second)))
+        return Flux(lambda: cast("AsyncIterator[T_co | A]", recovering.catch(self, handler)))
 
     def on_error_resume_next(self, second: Source[A]) -> Flux[T_co | A]:
         """The items, then those of `second`, whether this ended well or failed."""
-        return Flux(lambda: faults.on_error_resume_next(self, cast("Source[T_co | A]", second)))
+        return Flux(lambda: recovering.on_error_resume_next(self, cast("Source[T_co | A]", second)))
 
     def retry(self, retry_count: int | None = None) -> Flux[T_co]:
         """Run until it ends well, at most `retry_count` times altogether (the first run counts, as in reactivex).
@@ -502,16 +502,16 @@ class Flux(Piping[T_co], metaclass=_FluxType):
         Items delivered by a run that then fails stay delivered.
         """
         _positive("retry", "retry_count", retry_count)
-        return Flux(lambda: faults.retry(self, retry_count))
+        return Flux(lambda: recovering.retry(self, retry_count))
 
     def repeat(self, repeat_count: int | None = None) -> Flux[T_co]:
         """The whole stream `repeat_count` times, one run after the other; None is for ever."""
         _positive("repeat", "repeat_count", repeat_count)
-        return Flux(lambda: faults.repeat(self, repeat_count))
+        return Flux(lambda: recovering.repeat(self, repeat_count))
 
     def finally_action(self, action: Callable[[], object]) -> Flux[T_co]:
         """Call (or await) `action` when the run is over: ended, failed, closed or cancelled."""
-        return Flux(lambda: faults.finally_action(self, action))
+        return Flux(lambda: recovering.finally_action(self, action))
 
     # ---- time
 

@@ -37,7 +37,7 @@ G = TypeVar("G")
 
 
 class Piping(Publisher[T_co]):
-    """Adds `pipe`, and the one place where the floor below Flux makes a Flux."""
+    """Adds `pipe`, and the one place where the layer below Flux makes a Flux."""
 
     flux_type: ClassVar[type[Flux[Any]]]
     """The class `Flux`, entered by its module: Mono and Flux make each other, and modules import one way only."""

@@ -18,8 +18,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
 from agentflow.errors import StoreError
-from agentflow.shown import without_password
-from agentflow.state.faults import database_url, explain, shown_url
+from agentflow.ground.shown import without_password
+from agentflow.state.explain import database_url, explain, shown_url
 from agentflow.state.migrations import SCHEMA_VERSION, migrate, schema_version
 
 __all__ = ["Database"]

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, delete, func, insert, literal, select, update
 
-from agentflow.codec import fact_from_json, fact_key, fact_kind, fact_to_json
 from agentflow.errors import StoreError, UsageError
 from agentflow.facts import CallClosed, Fact
 from agentflow.ports.store import (
@@ -22,6 +21,7 @@ from agentflow.ports.store import (
     taken,
     told_otherwise,
 )
+from agentflow.saving.codec import fact_from_json, fact_key, fact_kind, fact_to_json
 from agentflow.state.leases import forget_leases, held_leases
 from agentflow.state.schema import FACTS, SESSIONS
 

@@ -23,10 +23,9 @@ from loguru import logger
 from sqlalchemy import Connection, delete, select, update
 from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
 
-from agentflow.codec import SavedSession, fact_from_json, session_from_dict, session_to_dict
 from agentflow.errors import StoreError, UsageError
 from agentflow.facts import Fact
-from agentflow.ids import inner_session_id, new_id
+from agentflow.ground.ids import inner_session_id, new_id
 from agentflow.ports.store import (
     Claim,
     SessionInfo,
@@ -41,8 +40,9 @@ from agentflow.ports.store import (
     taken,
     waiting_inside,
 )
+from agentflow.saving.codec import SavedSession, fact_from_json, session_from_dict, session_to_dict
 from agentflow.state.engine import Database
-from agentflow.state.faults import explain
+from agentflow.state.explain import explain
 from agentflow.state.journal import (
     Stale,
     append_at,
@@ -57,7 +57,7 @@ from agentflow.state.journal import (
 )
 from agentflow.state.leases import drop_lease, forget_leases, holds_lease, renew_lease, take_lease
 from agentflow.state.schema import FACTS, LEASES, SESSIONS
-from agentflow.state.worker import Queued, Worker
+from agentflow.state.thread import Queued, Worker
 
 __all__ = ["SqlStore"]
 

@@ -25,17 +25,17 @@ from loguru import logger
 
 from agentflow.errors import UsageError
 from agentflow.events import CallEnded, Error
-from agentflow.hooks.checks import check
 from agentflow.hooks.functions import FunctionHook
 from agentflow.hooks.hook import Hook
+from agentflow.hooks.hook_checks import check
 from agentflow.hooks.recording import ChangeListener, HookCall
 from agentflow.testing.hook_checks.judging import comes_of_cancellation, event_of, hook_of, kind_of, shown
 from agentflow.testing.hook_checks.neighbours import neighbours
 from agentflow.testing.hook_checks.playing import PATHS, Path, Played, play
 from agentflow.testing.hook_checks.probes import After, Before, Canceller, Offered, Saves, Witness
 from agentflow.testing.hook_checks.report import Finding, FindingKind, Findings, HookFindingsError, HookReport
-from agentflow.testing.hook_checks.running import Ran, run_watched
 from agentflow.testing.hook_checks.scenes import SCENES, Planted, Scene, Stage
+from agentflow.testing.hook_checks.trial import Ran, run_watched
 from agentflow.testing.hook_checks.watchdog import Watchdog
 
 __all__ = ["Finding", "FindingKind", "HookFindingsError", "HookReport", "check_hook", "check_hook_async"]

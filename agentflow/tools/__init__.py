@@ -1,10 +1,10 @@
 """Tools: what a model can ask for (`docs/tools.md`)."""
 
-from agentflow.tools.context import Dep, ToolContext, ToolEmitter
 from agentflow.tools.external import external_tool
-from agentflow.tools.registry import ToolRegistry, default_tools
 from agentflow.tools.results import failure_text, render
 from agentflow.tools.tool import Tool, ToolType, tool
+from agentflow.tools.tool_context import Dep, ToolContext, ToolEmitter
+from agentflow.tools.tool_registry import ToolRegistry, default_tools
 from agentflow.tools.toolset import Toolset
 
 __all__ = [

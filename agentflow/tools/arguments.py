@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, cast
 
 from pydantic_core import ValidationError, from_json, to_json
 
-from agentflow.finite import NotFiniteError
+from agentflow.ground.finite import NotFiniteError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

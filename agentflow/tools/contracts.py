@@ -15,7 +15,7 @@ from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callab
 from typing import Annotated, Any, Final, Literal, LiteralString, Union, cast, get_args, get_origin
 
 from agentflow.errors import ToolContractError
-from agentflow.tools.checks import ToolType
+from agentflow.tools.tool_checks import ToolType
 
 __all__ = ["MISSING", "Contract", "contract_of", "return_annotation"]
 

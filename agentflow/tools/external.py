@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from agentflow.tools.checks import ToolType
 from agentflow.tools.schema_arguments import Outside
 from agentflow.tools.tool import Tool
+from agentflow.tools.tool_checks import ToolType
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable, Mapping

@@ -15,8 +15,8 @@ from pydantic.errors import PydanticUserError
 from pydantic_core import from_json, to_json
 
 from agentflow.errors import Aside, ToolArgumentError
+from agentflow.ground.validation import adapter_of
 from agentflow.messages import DataBlock, Msg, TextBlock, ToolResultBlock
-from agentflow.validation import adapter_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

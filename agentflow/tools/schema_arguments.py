@@ -17,11 +17,11 @@ from pydantic.errors import PydanticUserError
 from pydantic_core import SchemaValidator, core_schema, from_json, to_json
 
 from agentflow.errors import UsageError
-from agentflow.finite import check_numbers
+from agentflow.ground.finite import check_numbers
+from agentflow.ground.validation import adapter_of
 from agentflow.tools.arguments import IS_MISSING, IS_UNKNOWN, ArgumentsMismatchError, shown
 from agentflow.tools.schema import json_schema
 from agentflow.tools.signature import Plan
-from agentflow.validation import adapter_of
 
 if TYPE_CHECKING:
     from jsonschema import ValidationError

@@ -28,10 +28,10 @@ from pydantic_core import CoreSchema, SchemaValidator
 
 from agentflow.context import RunContext
 from agentflow.errors import UsageError
-from agentflow.tools.context import DepMark, ToolContext, ToolEmitter
+from agentflow.ground.validation import adapter_of
+from agentflow.ground.values import frozen
 from agentflow.tools.contracts import MISSING, return_annotation
-from agentflow.validation import adapter_of
-from agentflow.values import frozen
+from agentflow.tools.tool_context import DepMark, ToolContext, ToolEmitter
 
 __all__ = ["Fill", "Plan", "local_names", "plain_function", "read_plan", "return_hint"]
 

@@ -22,11 +22,16 @@ from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, Literal, NoR
 from typing_extensions import ParamSpec, TypeVar
 
 from agentflow.errors import ToolArgumentError, UsageError
-from agentflow.fair_lock import FairLock
-from agentflow.finite import check_numbers, scan_numbers
+from agentflow.ground.finite import check_numbers, scan_numbers
+from agentflow.ground.locks import FairLock
 from agentflow.specs import ToolSpec
 from agentflow.tools.blueprint import Blueprint, SchemaBlueprint
-from agentflow.tools.checks import (
+from agentflow.tools.contracts import Contract, contract_of
+from agentflow.tools.hooked import HookedTool
+from agentflow.tools.schema import may_hold_floats
+from agentflow.tools.schema_arguments import Outside
+from agentflow.tools.signature import Plan, local_names, plain_function
+from agentflow.tools.tool_checks import (
     OPTIONS,
     ToolType,
     check_external,
@@ -36,16 +41,11 @@ from agentflow.tools.checks import (
     checked_name,
     checked_type,
 )
-from agentflow.tools.contracts import Contract, contract_of
-from agentflow.tools.hooked import HookedTool
-from agentflow.tools.schema import may_hold_floats
-from agentflow.tools.schema_arguments import Outside
-from agentflow.tools.signature import Plan, local_names, plain_function
 
 if TYPE_CHECKING:
     from agentflow.messages import ToolUseBlock
     from agentflow.specs import Lane
-    from agentflow.tools.context import ToolContext
+    from agentflow.tools.tool_context import ToolContext
 
 __all__ = ["Tool", "tool"]
 

@@ -9,9 +9,9 @@ from types import FunctionType
 from typing import Any, Final, TypeAlias, cast
 
 from agentflow.errors import NotRegisteredError, UsageError
-from agentflow.tools.checks import OPTIONS
 from agentflow.tools.contracts import MISSING, return_annotation
 from agentflow.tools.tool import Tool
+from agentflow.tools.tool_checks import OPTIONS
 
 __all__ = ["Toolset"]
 

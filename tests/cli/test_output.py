@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agentflow.shown import CONTROLS
+from agentflow.ground.shown import CONTROLS
 
 MODULE = r'''
 import asyncio

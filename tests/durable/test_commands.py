@@ -16,7 +16,7 @@ from worker_processes import ROOT
 
 from agentflow.cli.main import main
 from agentflow.durable.client import DurableClient
-from agentflow.shown import CONTROLS
+from agentflow.ground.shown import CONTROLS
 
 SHOP = """
 from agentflow import Agent, ToolUseBlock, tool

@@ -18,7 +18,7 @@ from sqlalchemy import create_engine, text
 from agentflow import Agent, StoreError
 from agentflow.durable.agent import DurableAgent
 from agentflow.durable.client import DurableClient
-from agentflow.durable.words import RunFailedError
+from agentflow.durable.records import RunFailedError
 from agentflow.state.sql import SqlStore
 from agentflow.testing import ScriptedModel
 

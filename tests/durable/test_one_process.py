@@ -16,7 +16,7 @@ from sqlalchemy import create_engine, text
 from agentflow import Agent, Deny, MemoryStore, Msg, StoreError, ToolUseBlock, UsageError, on, tool
 from agentflow.durable.agent import DurableAgent
 from agentflow.durable.client import DurableClient
-from agentflow.durable.words import RunFailedError
+from agentflow.durable.records import RunFailedError
 from agentflow.durable.worker import Limits
 from agentflow.events import PreCall
 from agentflow.facts import Injected

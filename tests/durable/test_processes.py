@@ -13,8 +13,8 @@ from worker_processes import Workers
 
 from agentflow import Approve, CallTimeoutError, Deny, UsageError
 from agentflow.durable.client import DurableClient
+from agentflow.durable.records import RunEvent
 from agentflow.durable.tables import Tables
-from agentflow.durable.words import RunEvent
 from agentflow.facts import CallClosed, CallOpened, ToolFinished
 from agentflow.state.sql import SqlStore
 

@@ -21,10 +21,10 @@ from agentflow import (
     fold_facts,
     tool,
 )
-from agentflow.codec import msg_to_dict
 from agentflow.errors import HookError, ModelError, StoreError, TranscriptError
 from agentflow.events import ErrorPhase, PreActing, PreCall, PreReasoning, PreToolRound
 from agentflow.messages import ToolResultBlock
+from agentflow.saving.codec import msg_to_dict
 from agentflow.testing import ScriptedModel
 from agentflow.testing.clock import run_virtual
 from agentflow.verdicts import Answer

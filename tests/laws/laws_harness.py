@@ -34,7 +34,7 @@ from agentflow.ports.store import MemoryStore
 from agentflow.reactive import Flux, Mono
 from agentflow.specs import ModelOptions, Usage
 from agentflow.testing import ScriptedModel, VirtualClockLoop
-from agentflow.tools.context import ToolContext, ToolEmitter
+from agentflow.tools.tool_context import ToolContext, ToolEmitter
 from agentflow.verdicts import Again, Answer, Approve, Deny, Recover, Stop, Suspend
 
 T = TypeVar("T")

@@ -9,10 +9,10 @@ from hypothesis import assume, given, note
 from laws_harness import World, run
 from laws_programs import Path, Program, journals
 
-from agentflow.codec import fact_from_json, fact_key, fact_to_json
 from agentflow.facts import Fact
 from agentflow.loop.history import fold_facts
 from agentflow.loop.machine import Machine
+from agentflow.saving.codec import fact_from_json, fact_key, fact_to_json
 
 CALL = Path("call")
 

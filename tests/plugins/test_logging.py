@@ -26,8 +26,8 @@ from agentflow import (
     tool,
 )
 from agentflow.events import Event
+from agentflow.ground.shown import CONTROLS
 from agentflow.plugins.logging import EventLog
-from agentflow.shown import CONTROLS
 from agentflow.testing.check_hook import check_hook
 from agentflow.testing.scripted import ScriptedModel
 from agentflow.testing.wire import Call, Say, WireUsage

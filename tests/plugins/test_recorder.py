@@ -46,8 +46,8 @@ from agentflow.specs import ToolSpec
 from agentflow.testing import ScriptedModel
 from agentflow.testing.hook_checks.neighbours import neighbours
 from agentflow.testing.hook_checks.playing import PATHS, play
-from agentflow.testing.hook_checks.running import run_watched
 from agentflow.testing.hook_checks.scenes import SCENES
+from agentflow.testing.hook_checks.trial import run_watched
 from agentflow.testing.hook_checks.watchdog import Watchdog
 
 

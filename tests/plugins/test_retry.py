@@ -16,7 +16,7 @@ from agentflow.plugins.retry import ModelRetry, Retried, Retries, ToolRetry
 from agentflow.specs import Usage
 from agentflow.testing import ScriptedModel, check_hook, run_virtual
 from agentflow.testing.wire import Call, Fault, Say
-from agentflow.tools.context import ToolContext
+from agentflow.tools.tool_context import ToolContext
 
 BUSY = ModelError("busy", retryable=True)
 PATHS = ("call", "stream")

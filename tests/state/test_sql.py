@@ -23,10 +23,10 @@ from postgres import Postgres
 from sqlalchemy import Engine, create_engine, event, text
 
 from agentflow import Agent, ToolUseBlock, tool
-from agentflow.codec import CODEC_VERSION
 from agentflow.errors import SessionConflictError, StoreError, UsageError
 from agentflow.facts import CallClosed, CallOpened, CallResumed, Fact, ToolStarted
 from agentflow.messages import Msg
+from agentflow.saving.codec import CODEC_VERSION
 from agentflow.state.migrations import SCHEMA_VERSION, migrate
 from agentflow.state.sql import SqlStore
 from agentflow.testing import ScriptedModel

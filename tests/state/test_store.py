@@ -11,7 +11,6 @@ from typing import Any, get_args
 import pytest
 
 from agentflow.agent.agent import Agent
-from agentflow.codec import SavedSession, session_to_dict
 from agentflow.errors import SessionConflictError, StoreError, UsageError
 from agentflow.facts import (
     CallClosed,
@@ -29,11 +28,12 @@ from agentflow.facts import (
     ToolFinished,
     ToolStarted,
 )
-from agentflow.ids import inner_session_id
+from agentflow.ground.ids import inner_session_id
 from agentflow.loop.history import fold_facts
 from agentflow.loop.session import Session
 from agentflow.messages import Msg, Pending, ToolResultBlock, ToolUseBlock
 from agentflow.ports.store import SessionInfo, SessionStore, Store
+from agentflow.saving.codec import SavedSession, session_to_dict
 from agentflow.specs import Usage
 from agentflow.testing import ScriptedModel
 

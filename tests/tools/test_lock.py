@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentflow.errors import UsageError
-from agentflow.fair_lock import FairLock
+from agentflow.ground.locks import FairLock
 from agentflow.tools import Tool, tool
 
 

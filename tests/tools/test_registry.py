@@ -8,7 +8,7 @@ import pytest
 
 from agentflow.agent.agent import Agent
 from agentflow.errors import DuplicateNameError, NotRegisteredError, UsageError
-from agentflow.registry import NamedRegistry
+from agentflow.ground.registry import NamedRegistry
 from agentflow.testing.scripted import ScriptedModel
 from agentflow.tools import Tool, ToolRegistry, default_tools, tool
 

@@ -38,7 +38,7 @@ from agentflow import (
     on,
     tool,
 )
-from agentflow.ids import inner_session_id
+from agentflow.ground.ids import inner_session_id
 from agentflow.ports.store import MemoryStore
 from agentflow.testing.scripted import ScriptedModel
 from agentflow.tools.results import read_back, render

@@ -12,18 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentflow.codec import (
-    CODEC_VERSION,
-    SavedSession,
-    fact_from_json,
-    fact_key,
-    fact_kind,
-    fact_to_json,
-    msg_from_dict,
-    msg_to_dict,
-    session_from_dict,
-    session_to_dict,
-)
 from agentflow.errors import StoreError
 from agentflow.facts import (
     CallClosed,
@@ -53,6 +41,18 @@ from agentflow.messages import (
     ToolResultBlock,
     ToolState,
     ToolUseBlock,
+)
+from agentflow.saving.codec import (
+    CODEC_VERSION,
+    SavedSession,
+    fact_from_json,
+    fact_key,
+    fact_kind,
+    fact_to_json,
+    msg_from_dict,
+    msg_to_dict,
+    session_from_dict,
+    session_to_dict,
 )
 from agentflow.specs import Usage
 from agentflow.verdicts import Again, Answer, Approve, Deny, Recover, Stop, Suspend

@@ -11,9 +11,9 @@ import pytest
 
 from agentflow.chunks import ModelChunk, ToolUseDelta
 from agentflow.events import EVENT_TYPES
+from agentflow.ground.values import field, frozen
 from agentflow.messages import Msg, TextBlock, message, text_block, tool_result
 from agentflow.specs import Usage
-from agentflow.values import field, frozen
 
 CASES: list[tuple[Any, tuple[Any, ...]]] = [
     (text_block, ("words",)),

@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentflow.shown import CONTROLS, described, one_line, printable, printable_json, without_password, without_secrets
+from agentflow.ground.shown import (
+    CONTROLS,
+    described,
+    one_line,
+    printable,
+    printable_json,
+    without_password,
+    without_secrets,
+)
 
 KEPT = "\n\t\u200c\u200d"
 VISIBLE_FORMATS = {"Arabic", "Syriac", "Kaithi", "Egyptian", "Shorthand", "Musical"}  # signs of scripts, drawn as such

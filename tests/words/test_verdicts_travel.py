@@ -32,10 +32,16 @@ from agentflow import (
     UsageError,
     tool,
 )
-from agentflow.codec import fact_from_json, fact_to_json, resolution_from_dict, verdict_from_dict, verdict_to_dict
-from agentflow.durable.words import FORM, Request, decisions_in, decisions_out
+from agentflow.durable.records import FORM, Request, decisions_in, decisions_out
 from agentflow.facts import CallResumed, ToolDecided
 from agentflow.messages import Pending
+from agentflow.saving.codec import (
+    fact_from_json,
+    fact_to_json,
+    resolution_from_dict,
+    verdict_from_dict,
+    verdict_to_dict,
+)
 from agentflow.specs import Usage
 from agentflow.state.sql import SqlStore
 from agentflow.testing import ScriptedModel

@@ -9,10 +9,10 @@ from typing import Any
 
 from agentflow.context import state_name
 from agentflow.events import EVENT_TYPES, CallEnded, Event, PostReasoning, PreCall, PreReasoning, TurnEvent, TurnView
+from agentflow.ground.validation import adapter_of
 from agentflow.hooks.chain import HookSet, run_chain
 from agentflow.hooks.hook import Hook
 from agentflow.messages import Msg, ToolUseBlock
-from agentflow.validation import adapter_of
 
 __all__ = ["After", "Before", "Canceller", "Offered", "Saves", "Witness", "illegal"]
 

@@ -1,6 +1,6 @@
 """Loopback HTTP servers that speak the OpenAI and Anthropic wires, scripted and strict. See `docs/testing-wire.md`."""
 
-from agentflow.testing.wire.faults import Fault
+from agentflow.testing.wire.misbehaviour import Fault
 from agentflow.testing.wire.reply import (
     Call,
     Gate,

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeAlias
 
 from agentflow.errors import UsageError
-from agentflow.testing.wire.faults import Fault
+from agentflow.testing.wire.misbehaviour import Fault
 from agentflow.testing.wire.reply import Reply
 from agentflow.testing.wire.request import WireRequest
 

@@ -9,7 +9,7 @@ from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 
 from agentflow.errors import StoreError
-from agentflow.shown import printable, without_password
+from agentflow.ground.shown import printable, without_password
 
 __all__ = ["database_url", "explain", "shown_url"]
 

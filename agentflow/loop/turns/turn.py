@@ -15,16 +15,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, Literal, TypeV
 from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
 from typing_extensions import TypedDict
 
-from agentflow.codec import resolution_from_dict, verdict_to_dict
 from agentflow.errors import SafeExecutionError, UsageError, WrongRunMethodError
 from agentflow.events import HookEvent, TurnValue
-from agentflow.finite import all_finite
+from agentflow.ground.finite import all_finite
+from agentflow.ground.ids import new_id
+from agentflow.ground.validation import Above, Checked, closed
 from agentflow.hooks.chain import HookSet
 from agentflow.hooks.hook import Hook
-from agentflow.ids import new_id
-from agentflow.loop.bound import BoundTool, StopReason, TurnOptions
 from agentflow.loop.run import LoopConfig, current_turn
-from agentflow.loop.saved import (
+from agentflow.loop.schedule import ToolSchedule
+from agentflow.loop.stream import EventStream, Port
+from agentflow.loop.turns.bound import BoundTool, StopReason, TurnOptions
+from agentflow.loop.turns.saved import (
     FORMAT_VERSION,
     Finder,
     as_data,
@@ -35,16 +37,14 @@ from agentflow.loop.saved import (
     not_saved,
     read_json,
 )
-from agentflow.loop.schedule import ToolSchedule
-from agentflow.loop.stream import EventStream, Port
-from agentflow.loop.turn_run import TurnRun, make_run, run_turn
+from agentflow.loop.turns.turn_run import TurnRun, make_run, run_turn
 from agentflow.loop.view import View
 from agentflow.ports.clock import SystemClock
 from agentflow.reactive import CallMono, Flux
+from agentflow.saving.codec import resolution_from_dict, verdict_to_dict
 from agentflow.specs import Clock, ModelOptions
-from agentflow.tools.registry import ToolRegistry
 from agentflow.tools.tool import Tool
-from agentflow.validation import Above, Checked, closed
+from agentflow.tools.tool_registry import ToolRegistry
 from agentflow.verdicts import Resolution
 
 __all__ = ["StopReason", "Turn", "TurnOptions", "turn_from_dict"]

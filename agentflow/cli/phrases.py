@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import click
 
+from agentflow.ground.shown import one_line, printable
 from agentflow.messages import Msg, ToolUseBlock
-from agentflow.shown import one_line, printable
 from agentflow.specs import Usage
 
 __all__ = ["call_text", "cost_text", "duration_text", "plural", "say", "shorten", "speech", "tokens_text"]

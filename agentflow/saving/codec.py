@@ -34,9 +34,9 @@ from agentflow.facts import (
     ToolFinished,
     ToolStarted,
 )
-from agentflow.frozen import EMPTY
+from agentflow.ground.frozen import EMPTY
+from agentflow.ground.validation import adapter_of
 from agentflow.messages import DataBlock, Msg, Reply, TextBlock, ToolResultBlock, ToolUseBlock
-from agentflow.validation import adapter_of
 from agentflow.verdicts import Again, Answer, AnyVerdict, Approve, Deny, Recover, Resolution, Stop, Suspend
 
 __all__ = [

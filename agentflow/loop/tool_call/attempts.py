@@ -17,9 +17,9 @@ from typing import Any, Protocol
 from loguru import logger
 
 from agentflow.errors import SafeExecutionError, ToolArgumentError, UsageError, Veto
-from agentflow.fair_lock import FairLock
-from agentflow.loop.pieces import Transform
+from agentflow.ground.locks import FairLock
 from agentflow.loop.run import RunBase, ToolSuspended
+from agentflow.loop.tool_call.pieces import Transform
 from agentflow.tools.tool import Tool
 
 __all__ = ["Hold", "carefully", "held_locks"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast, overload
 
 from agentflow.errors import UsageError
-from agentflow.registry import NamedRegistry
+from agentflow.ground.registry import NamedRegistry
 from agentflow.tools.signature import plain_function
 from agentflow.tools.tool import Tool
 from agentflow.tools.tool import tool as make_tool

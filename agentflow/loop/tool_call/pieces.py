@@ -16,9 +16,9 @@ from typing import Any, Protocol, cast
 
 from agentflow.events import ActingChunk
 from agentflow.hooks.chain import HookSet
-from agentflow.loop.drive import TimeLimit, drive
 from agentflow.loop.run import RunBase
 from agentflow.loop.stream import Port
+from agentflow.loop.tool_call.limit import TimeLimit, drive
 from agentflow.messages import ToolUseBlock
 from agentflow.reactive import Flux
 

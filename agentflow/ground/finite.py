@@ -47,7 +47,7 @@ def check_numbers(text: str) -> None:
         >>> check_numbers('{"a": 1e308}')
         >>> check_numbers('{"a": [1e309]}')
         Traceback (most recent call last):
-        agentflow.finite.NotFiniteError: 1e309 is no number that JSON knows, or none that fits a float
+        agentflow.ground.finite.NotFiniteError: 1e309 is no number that JSON knows, or none that fits a float
     """
     scan_numbers(text, len(text) - len(text.lstrip()))
 

@@ -18,17 +18,17 @@ from typing import Any, cast
 from agentflow.errors import ShutdownError, Veto
 from agentflow.events import CallEnded, ErrorPhase, PostCall, PreCall
 from agentflow.facts import CallClosed, CallOpened, CallResumed, Fact, RoundClosed
-from agentflow.frozen import EMPTY as NO_DECISIONS
+from agentflow.ground.frozen import EMPTY as NO_DECISIONS
+from agentflow.ground.logs import log_failure
 from agentflow.hooks.answers import check_final
-from agentflow.logs import log_failure
+from agentflow.loop.active import Halted
 from agentflow.loop.machine import Machine, State
 from agentflow.loop.reasoning import as_reply, reason
-from agentflow.loop.rounds import act, in_tasks
+from agentflow.loop.round import act, in_tasks
 from agentflow.loop.run import RunBase, attach
-from agentflow.loop.running import Halted
 from agentflow.loop.session import Carried
+from agentflow.loop.sources import Stage, sealed, wrap
 from agentflow.loop.stream import Port
-from agentflow.loop.wrapping import Stage, sealed, wrap
 from agentflow.messages import Msg, Outcome, Reply, tool_result
 from agentflow.reactive import EMPTY, Mono
 from agentflow.verdicts import Answer, Deny, Resolution

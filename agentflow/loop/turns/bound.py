@@ -17,17 +17,17 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from agentflow.errors import SafeExecutionError, UsageError
 from agentflow.events import Event, TurnView
-from agentflow.finite import all_finite
-from agentflow.frozen import EMPTY, FrozenDict
+from agentflow.ground.finite import all_finite
+from agentflow.ground.frozen import EMPTY, FrozenDict
+from agentflow.ground.ids import new_id
 from agentflow.hooks.functions import FunctionHook
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.named import HookSource
 from agentflow.hooks.scope import TURN_EVENTS, HookScope, ProcessHooks, Registered, process_hooks
-from agentflow.ids import new_id
 from agentflow.messages import ToolUseBlock
 from agentflow.specs import is_seconds
-from agentflow.tools.registry import ToolRegistry, default_tools
 from agentflow.tools.tool import Tool
+from agentflow.tools.tool_registry import ToolRegistry, default_tools
 from agentflow.verdicts import Answer, Approve, Deny, Resolution
 
 __all__ = ["BoundTool", "StopReason", "TurnOptions"]

@@ -22,7 +22,7 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.pool import NullPool
 
 from agentflow.errors import StoreError
-from agentflow.state.faults import database_url, shown_url
+from agentflow.state.explain import database_url, shown_url
 
 __all__ = ["PORTABLE", "WRITING", "close_engine", "dbos_engine", "tables_engine"]
 

@@ -18,11 +18,11 @@ from typing import Any, cast
 from agentflow.errors import StoreError, Veto
 from agentflow.events import PostToolRound, PreToolRound
 from agentflow.facts import Fact, RoundClosed, RoundSuspended
-from agentflow.loop.acting import Acting
+from agentflow.loop.active import Halted
 from agentflow.loop.run import RunBase, attach, current_turn
-from agentflow.loop.running import Halted
+from agentflow.loop.sources import Stage, sealed, wrap
 from agentflow.loop.stream import Channel, ChannelPort, Port
-from agentflow.loop.wrapping import Stage, sealed, wrap
+from agentflow.loop.tool_call.acting import Acting
 from agentflow.messages import Pending, ToolResultBlock, ToolState, ToolUseBlock, tool_result
 from agentflow.reactive import EMPTY, Mono
 from agentflow.specs import Lane

@@ -17,55 +17,46 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "agentflow"
 
-FLOORS: dict[str, int] = {
-    # F0 ground: imports nothing of ours but ground
+LAYERS: dict[str, int] = {
+    # 0 ground: imports nothing of ours but ground
     "errors": 0,
-    "fair_lock": 0,
-    "finite": 0,
-    "logs": 0,
-    "shown": 0,
-    "values": 0,
-    "validation": 0,
-    "bell": 0,
-    "frozen": 0,
-    "ids": 0,
-    # F1 words
-    "registry": 1,
+    "ground": 0,
+    # 1 vocabulary
     "specs": 1,
     "messages": 1,
     "chunks": 1,
     "verdicts": 1,
     "transcript": 1,
     "facts": 1,
-    "codec": 1,
     "context": 1,
     "events": 1,
     "event_json": 1,
     "reactive": 1,
-    # F2 ports
+    # 2 ports
+    "saving": 2,
     "hooks": 2,
     "tools": 2,
     "ports": 2,
-    # F3 loop, F4 agent
+    # 3 loop, 4 agent
     "loop": 3,
     "agent": 4,
-    # F5 adapters: they do not know each other
+    # 5 adapters: they do not know each other
     "models": 5,
     "state": 5,
     "plugins": 5,
     "durable": 5,
     "testing": 5,
-    # F6 entry points
+    # 6 entry points
     "cli": 6,
     "__main__": 6,
     "": 6,  # agentflow/__init__.py
 }
-"""Each module at the top of the package, and each folder, with its floor."""
+"""Each module at the top of the package, and each folder, with its layer."""
 
-ADAPTERS = {part for part, floor in FLOORS.items() if floor == 5}
+ADAPTERS = {part for part, layer in LAYERS.items() if layer == 5}
 
 SUPPORT = {
-    "state.faults": "what databases say when they cannot: one text for stores and for durable runs",
+    "state.explain": "what databases say when they cannot: one text for stores and for durable runs",
     "models.litellm_library": "the one place that loads LiteLLM; plugins count tokens with it",
 }
 """Modules of adapters that other adapters may use."""
@@ -89,10 +80,10 @@ HEAVY = {
     "stdnum",
     "tree_sitter",
 }
-"""Third parties that cost time to load; only adapters and doors know them."""
+"""Third parties that cost time to load; only adapters and entry points know them."""
 
 HEAVY_BELOW = {
-    ("loop.attempts", "tenacity"): "tools that ask for retries; imported in that function",
+    ("loop.tool_call.attempts", "tenacity"): "tools that ask for retries; imported in that function",
     ("tools.schema", "griffe"): "docstrings are parsed when a schema is first read; imported in that function",
     (
         "tools.schema_arguments",
@@ -209,14 +200,14 @@ def shown(found: list[Import]) -> list[str]:
     return sorted({str(one) for one in found})
 
 
-def test_every_module_has_a_floor() -> None:
-    """A new module or folder at the top of the package is put on a floor before it is used."""
-    assert sorted({part(module) for module in MODULES} - FLOORS.keys()) == []
+def test_every_module_has_a_layer() -> None:
+    """A new module or folder at the top of the package is put on a layer before it is used."""
+    assert sorted({part(module) for module in MODULES} - LAYERS.keys()) == []
 
 
 def test_imports_go_downward() -> None:
-    """Nobody imports from a higher floor, not even for the type checker."""
-    upward = [one for one in OURS if FLOORS[part(one.target)] > FLOORS[part(one.module)]]
+    """Nobody imports from a higher layer, not even for the type checker."""
+    upward = [one for one in OURS if LAYERS[part(one.target)] > LAYERS[part(one.module)]]
     assert shown(upward) == []
 
 
@@ -232,7 +223,7 @@ def test_adapters_do_not_know_each_other() -> None:
 
 
 def test_nobody_inside_imports_the_package_root() -> None:
-    """`agentflow/__init__.py` is a door for users."""
+    """`agentflow/__init__.py` is an entry point for users."""
     assert shown([one for one in OURS if one.target == "" and one.module != ""]) == []
 
 
@@ -241,12 +232,12 @@ def test_our_own_modules_are_imported_at_the_top() -> None:
     assert shown([one for one in OURS if one.in_function]) == []
 
 
-def test_heavy_third_parties_are_known_to_adapters_and_doors_only() -> None:
+def test_heavy_third_parties_are_known_to_adapters_and_entry_points_only() -> None:
     """Below the adapters nobody imports what costs seconds to load; the exceptions are listed, and in functions."""
     known = [
         one
         for one in IMPORTS
-        if not one.ours and one.target in HEAVY and not one.for_checker and FLOORS[part(one.module)] < 5
+        if not one.ours and one.target in HEAVY and not one.for_checker and LAYERS[part(one.module)] < 5
     ]
     assert shown([one for one in known if (one.module, one.target) not in HEAVY_BELOW or not one.in_function]) == []
     assert {(one.module, one.target) for one in known} == HEAVY_BELOW.keys()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar, Protocol
 
 from agentflow.agent.queue import TurnQueue
-from agentflow.registry import NamedRegistry
+from agentflow.ground.registry import NamedRegistry
 from agentflow.tools.tool import Tool
 
 __all__ = ["AgentRegistry", "Peer", "default_agents"]

@@ -19,11 +19,11 @@ from weakref import WeakSet
 from pydantic_core import PydanticSerializationError, ValidationError, from_json, to_json
 
 from agentflow.errors import NotRegisteredError, StoreError, UsageError, close_to
+from agentflow.ground.validation import adapter_of
 from agentflow.hooks.functions import FunctionHook
 from agentflow.hooks.hook import Hook
-from agentflow.tools.registry import ToolRegistry, default_tools
 from agentflow.tools.tool import Tool
-from agentflow.validation import adapter_of
+from agentflow.tools.tool_registry import ToolRegistry, default_tools
 
 __all__ = [
     "FORMAT_VERSION",

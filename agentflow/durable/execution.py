@@ -21,14 +21,14 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from agentflow.agent.agent import Agent, AgentFlux
-from agentflow.codec import verdict_to_dict
-from agentflow.durable.words import Request, decisions_in, error_out, reply_out, run_of
+from agentflow.durable.records import Request, decisions_in, error_out, reply_out, run_of
 from agentflow.errors import AgentFlowError, CallTimeoutError, ScriptError, StoreError
 from agentflow.events import CallEnded, HookEvent, PostCall
 from agentflow.facts import CallClosed, CallOpened, CallResumed, Fact, Reasoned, RoundSuspended
 from agentflow.loop.session import Session
 from agentflow.messages import Msg, Outcome, Pending, Reply
 from agentflow.ports.store import Claim, SessionInfo, SessionStore, fenced
+from agentflow.saving.codec import verdict_to_dict
 from agentflow.specs import Usage
 from agentflow.verdicts import Deny
 

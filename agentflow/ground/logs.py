@@ -10,7 +10,7 @@ from typing import Literal
 
 from loguru import logger
 
-from agentflow.shown import described, one_line
+from agentflow.ground.shown import described, one_line
 
 __all__ = ["log_failure"]
 

@@ -29,19 +29,19 @@ from agentflow.errors import (
 from agentflow.events import ErrorPhase, PostActing, PreActing
 from agentflow.facts import ToolDecided, ToolFinished, ToolStarted
 from agentflow.hooks.chain import HookSet
-from agentflow.loop.attempts import Hold, carefully, held_locks
-from agentflow.loop.drive import LimitPassed, TimeLimit, drive
-from agentflow.loop.pieces import Pieces, Transform
+from agentflow.loop.active import Halted
 from agentflow.loop.run import RunBase, ToolSuspended, attach, current_turn
-from agentflow.loop.running import Halted
+from agentflow.loop.sources import Rewrap, Stage, sealed, wrap
 from agentflow.loop.stream import Port
-from agentflow.loop.wrapping import Rewrap, Stage, sealed, wrap
+from agentflow.loop.tool_call.attempts import Hold, carefully, held_locks
+from agentflow.loop.tool_call.limit import LimitPassed, TimeLimit, drive
+from agentflow.loop.tool_call.pieces import Pieces, Transform
 from agentflow.messages import Pending, ToolResultBlock, ToolState, ToolUseBlock, tool_result
 from agentflow.reactive import EMPTY, Empty, Flux, Mono
 from agentflow.specs import Lane
-from agentflow.tools.context import ToolContext, ToolEmitter
 from agentflow.tools.results import failure_text, render
 from agentflow.tools.tool import Tool
+from agentflow.tools.tool_context import ToolContext, ToolEmitter
 from agentflow.verdicts import Answer, Approve, Deny, Resolution, Stop, Suspend, Verdict
 
 __all__ = ["Acting", "ToolMono"]

@@ -11,11 +11,11 @@ from pydantic import Field, TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError
 from typing_extensions import TypedDict
 
-from agentflow.codec import msg_from_dict, msg_to_dict, resolution_from_dict, verdict_to_dict
 from agentflow.errors import AgentFlowError, CallTimeoutError, StoreError, UsageError
 from agentflow.event_json import Json
 from agentflow.messages import Msg, Outcome, Pending, Reply
 from agentflow.ports.store import SessionInfo
+from agentflow.saving.codec import msg_from_dict, msg_to_dict, resolution_from_dict, verdict_to_dict
 from agentflow.specs import Usage
 from agentflow.verdicts import Answer, Approve, Deny, Resolution
 
