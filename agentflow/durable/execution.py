@@ -27,7 +27,8 @@ from agentflow.events import CallEnded, HookEvent, PostCall
 from agentflow.facts import CallClosed, CallOpened, CallResumed, Fact, Reasoned, RoundSuspended
 from agentflow.loop.session import Session
 from agentflow.messages import Msg, Outcome, Pending, Reply
-from agentflow.ports.store import Claim, SessionInfo, SessionStore, fenced
+from agentflow.ports.store import Claim, SessionStore, fenced
+from agentflow.ports.store_wrapper import StoreWrapper
 from agentflow.saving.codec import verdict_to_dict
 from agentflow.specs import Usage
 from agentflow.verdicts import Deny
@@ -61,11 +62,11 @@ _given: ContextVar[dict[str, str] | None] = ContextVar("agentflow_durable_ids", 
 """The ids of the call that is about to be opened; each is used once, so that calls within it have their own."""
 
 
-class _Fence(SessionStore):
+class _Fence(StoreWrapper):
     """The store, as long as a session is this worker's: what is written goes under its right, sub-agents' sessions too."""
 
-    def __init__(self, store: SessionStore, claim: Claim | None, closed: Callable[[], bool]) -> None:
-        self._store = store
+    def __init__(self, inner: SessionStore, claim: Claim | None, closed: Callable[[], bool]) -> None:
+        super().__init__(inner)
         self._claim = claim
         self._closed = closed
 
@@ -74,34 +75,10 @@ class _Fence(SessionStore):
     ) -> Awaitable[None] | None:
         if self._closed():
             raise StoreError(f"This worker has stopped: session {session_id!r} goes on in another one.")
-        return self._store.append(session_id, facts, expected=expected, claim=self._claim)
-
-    def load(self, session_id: str) -> Awaitable[Sequence[Fact]] | Sequence[Fact]:
-        return self._store.load(session_id)
+        return self.inner.append(session_id, facts, expected=expected, claim=self._claim)
 
     def claim(self, session_id: str, *, lease: float | None = None) -> Awaitable[Claim] | None:
         return None
-
-    async def sessions(self) -> list[SessionInfo]:
-        return await self._store.sessions()
-
-    async def fork(self, session_id: str, new_id: str, at: int | str | None = None) -> None:
-        await self._store.fork(session_id, new_id, at)
-
-    async def rename(self, session_id: str, new_id: str) -> None:
-        await self._store.rename(session_id, new_id)
-
-    async def delete(self, session_id: str) -> bool:
-        return await self._store.delete(session_id)
-
-    async def export(self, session_id: str) -> dict[str, Any]:
-        return await self._store.export(session_id)
-
-    async def import_(self, data: Mapping[str, Any], session_id: str | None = None) -> str:
-        return await self._store.import_(data, session_id)
-
-    async def close(self) -> None:
-        await self._store.close()
 
 
 class _Running:

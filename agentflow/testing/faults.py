@@ -24,9 +24,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from datetime import timedelta
 from functools import partial
 from typing import Any, Literal, TypeVar, cast
 
@@ -35,7 +34,8 @@ from agentflow.errors import ModelError, StoreError, UsageError
 from agentflow.facts import Fact
 from agentflow.ports.clock import SystemClock
 from agentflow.ports.model import Model, ModelRequest
-from agentflow.ports.store import Claim, SessionInfo, SessionStatus, SessionStore
+from agentflow.ports.store import Claim, SessionStore
+from agentflow.ports.store_wrapper import StoreWrapper
 from agentflow.specs import Clock
 from agentflow.tools.tool import Tool
 
@@ -44,7 +44,6 @@ __all__ = [
     "Died",
     "JumpingClock",
     "Meeting",
-    "StoreWrapper",
     "at_once",
     "cut_connection",
     "delivered_twice",
@@ -56,72 +55,6 @@ __all__ = [
 
 T = TypeVar("T")
 AnyTool = TypeVar("AnyTool", bound=Tool[..., Any])
-
-
-# ---- stores
-
-
-class StoreWrapper(SessionStore):
-    """A store that hands everything on to another one: the base of store faults.
-
-    Args:
-        store: The other one.
-    """
-
-    def __init__(self, store: SessionStore) -> None:
-        self.inner = store
-
-    def append(
-        self, session_id: str, facts: Sequence[Fact], *, expected: int | None = None, claim: Claim | None = None
-    ) -> Awaitable[None] | None:
-        """See `SessionStore`."""
-        return self.inner.append(session_id, facts, expected=expected, claim=claim)
-
-    def load(self, session_id: str) -> Awaitable[Sequence[Fact]] | Sequence[Fact]:
-        """See `SessionStore`."""
-        return self.inner.load(session_id)
-
-    def claim(self, session_id: str, *, lease: float | None = None) -> Awaitable[Claim] | None:
-        """See `SessionStore`."""
-        return self.inner.claim(session_id, lease=lease)
-
-    async def sessions(self) -> list[SessionInfo]:
-        """See `SessionStore`."""
-        return await self.inner.sessions()
-
-    async def fork(self, session_id: str, new_id: str, at: int | str | None = None) -> None:
-        """See `SessionStore`."""
-        await self.inner.fork(session_id, new_id, at)
-
-    async def rename(self, session_id: str, new_id: str) -> None:
-        """See `SessionStore`."""
-        await self.inner.rename(session_id, new_id)
-
-    async def delete(self, session_id: str) -> bool:
-        """See `SessionStore`."""
-        return await self.inner.delete(session_id)
-
-    async def prune(
-        self,
-        *,
-        older_than: timedelta,
-        statuses: Collection[SessionStatus] = ("idle",),
-        keep: Collection[str] = (),
-    ) -> list[SessionInfo]:
-        """See `SessionStore`."""
-        return await self.inner.prune(older_than=older_than, statuses=statuses, keep=keep)
-
-    async def export(self, session_id: str) -> dict[str, Any]:
-        """See `SessionStore`."""
-        return await self.inner.export(session_id)
-
-    async def import_(self, data: Mapping[str, Any], session_id: str | None = None) -> str:
-        """See `SessionStore`."""
-        return await self.inner.import_(data, session_id)
-
-    async def close(self) -> None:
-        """See `SessionStore`."""
-        await self.inner.close()
 
 
 # ---- death

@@ -24,7 +24,6 @@ from agentflow.testing.faults import (
     Died,
     JumpingClock,
     Meeting,
-    StoreWrapper,
     at_once,
     cut_connection,
     delivered_twice,
@@ -244,19 +243,3 @@ async def test_a_clock_that_jumps() -> None:
     assert times[1] < times[0]
     assert clock.monotonic() >= before
     await clock.sleep(0)
-
-
-async def test_a_wrapper_hands_everything_on() -> None:
-    """The base of store faults is a store like the one behind it."""
-    inner = MemoryStore()
-    store = StoreWrapper(inner)
-    assert store.claim("s") is None
-    store.append("s", OPENED, expected=0)
-    await store.fork("s", "t")
-    await store.rename("t", "u")
-    data = await store.export("u")
-    assert await store.import_(data, "v") == "v"
-    assert await store.delete("v")
-    assert sorted(info.id for info in await store.sessions()) == ["s", "u"]
-    assert store.load("u") == tuple(OPENED)
-    await store.close()
