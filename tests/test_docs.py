@@ -46,7 +46,6 @@ LIMIT = 20.0
 AWAITS = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 
 NOT_RUN: dict[str, str] = {
-    "agentflow.loop.tool_call.acting.ToolMono.chunks": "it exists only inside a hook's around; docs/hooks.md runs one",
     "agentflow.reactive.bridge.LoopScheduler": "it asks for the running loop, and has no await that would start one",
 }
 """Examples of docstrings that are not run: qualified name → reason."""

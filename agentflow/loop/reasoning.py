@@ -14,7 +14,7 @@ from agentflow.facts import Fact, Injected, Reasoned, RoundSuspended
 from agentflow.ground.logs import log_failure
 from agentflow.hooks.chain import raise_swallowed
 from agentflow.loop.run import RunBase, one_call
-from agentflow.loop.sources import Attempts, ModelFlux, Stage, close_stream, keep_using, sealed, wrap
+from agentflow.loop.sources import Attempts, Stage, close_stream, model_source, sealed, wrap
 from agentflow.messages import Msg, Pending, ToolUseBlock, message, with_metadata
 from agentflow.ports.model import Model, ModelRequest, resolve_model
 from agentflow.reactive import Flux
@@ -239,12 +239,12 @@ async def _through_arounds(
     """The chunks, and the name of the model that they are from; empty where hooks have made them."""
     stage = Stage(run, PreReasoning)
     attempts = Attempts(stage)
-    source: Any = ModelFlux(model, request, attempts)
+    source: Any = model_source(attempts, model, request)
     bare = source
     values = (request.messages, request.tools, request.model, request.options, purpose)
     shown = event if event is not None else sealed(run, PreReasoning, *values)
     try:
-        source = wrap(run, PreReasoning, shown, source, keep=keep_using)
+        source = wrap(run, PreReasoning, shown, source)
         if source is bare:
             stage.over = True
             return await _pull(run, resolve_model(model).stream(request), [], None), request.model

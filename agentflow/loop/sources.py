@@ -22,24 +22,21 @@ from agentflow.events import Event, PreActing, PreCall, PreToolRound
 from agentflow.hooks.chain import HookSet, cancellations, raise_swallowed
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.options import concerns_tool
+from agentflow.hooks.wrapping import ModelSource, ToolSource, Transform
 from agentflow.loop.run import RunBase
-from agentflow.messages import Msg
+from agentflow.messages import Msg, ToolResultBlock
 from agentflow.ports.model import Model, ModelRequest, resolve_model
 from agentflow.reactive import Flux, Mono
 from agentflow.specs import ModelOptions
 from agentflow.transcript import legalise
 
-__all__ = ["Attempts", "Keep", "ModelFlux", "Rewrap", "Stage", "close_stream", "keep_using", "sealed", "wrap"]
+__all__ = ["Attempts", "Stage", "close_stream", "model_source", "sealed", "tool_source", "wrap"]
 
 E = TypeVar("E", bound=Event)
 T = TypeVar("T")
 
-Rewrap: TypeAlias = Callable[[Any], Any]
-"""A hook's `around` once more, on another source."""
-Keep: TypeAlias = Callable[[Any, Any, Rewrap], Any]
-"""Makes what `around` returned able to do what its source can: gets that, the source, and `around` once more."""
-
-_NO_RETURN = "None (is a `return` missing? what stays as it is is returned too: `return source`)"
+Around: TypeAlias = Callable[[Any, Any], Any]
+ToolWork: TypeAlias = Callable[["Transform | None"], Awaitable[ToolResultBlock]]
 
 
 class Stage:
@@ -166,9 +163,7 @@ def sealed(run: RunBase, kind: type[E], *values: object) -> E:
     return kind.make(run.frame, run.iteration, run.seq, run.now(), *values)
 
 
-def wrap(
-    run: RunBase, kind: type[Any], event: Any, source: Any, scope: HookSet | None = None, keep: Keep | None = None
-) -> Any:
+def wrap(run: RunBase, kind: type[Any], event: Any, source: Any, scope: HookSet | None = None) -> Any:
     """Put the onion of `around` around a stage's work; the lowest priority is outermost.
 
     Args:
@@ -177,133 +172,130 @@ def wrap(
         event: The sealed event.
         source: The work.
         scope: The hooks, where they are others than the run's.
-        keep: Where the work can do more than run: a plain operator of one hook must not take that from the next.
     """
     for around, hook in reversed((run.hooks if scope is None else scope).arounds(kind)):
         if kind is PreActing and hook.only_tools and not concerns_tool(hook, event.tool_use):
             continue
-        wrapped = _wrapped(around, hook, kind, event, source)
-        if wrapped is source:
-            continue
-        if keep is not None:
-            wrapped = keep(wrapped, source, partial(_wrapped, around, hook, kind, event))
-        source = wrapped
+        source = _layer(around, hook, event, source)
     return source
 
 
-def _wrapped(around: Any, hook: Hook, kind: type[Any], event: Any, source: Any) -> Any:
+def _layer(around: Around, hook: Hook, event: Event, source: Any) -> Any:
+    """One hook's `around` around a source; around what can be asked for something else it can still be asked."""
     try:
-        wrapped = around(event, source)
+        made = around(event, source)
     except Exception as error:
-        error.add_note(Aside(f"raised by hook {hook.name} (priority {hook.priority}) on {kind.__name__}"))
+        kind = type(event).__name__
+        error.add_note(Aside(f"raised by hook {hook.name} (priority {hook.priority}) on {kind}"))
         raise
-    if wrapped is source:
-        return source
-    if not hasattr(wrapped, "subscribe"):
+    if (
+        made is source
+        or isinstance(made, ModelSource | ToolSource)
+        or hasattr(made, "using")
+        or hasattr(made, "chunks")
+    ):
+        return made
+    if not hasattr(made, "subscribe"):
         raise HookContractError(
             f"{hook.name}.around",
-            kind.__name__,
+            type(event).__name__,
             "None (is a `return` missing? what stays as it is is returned too: `return source`)"
-            if wrapped is None
-            else type(wrapped).__name__,
+            if made is None
+            else type(made).__name__,
             "the source, or any Mono, Flux or Observable",
         )
-    return wrapped
+    if isinstance(source, ModelSource):
+        return source.wrapped(made, partial(_asked_through, around, hook, event, source))
+    if isinstance(source, ToolSource):
+        return source.wrapped(made, partial(_changed_through, around, hook, event, source))
+    return made
 
 
-class ModelFlux(Flux[ModelChunk]):
-    """The work behind `PreReasoning`: each run is one attempt at the model's reply.
+def _asked_through(
+    around: Around,
+    hook: Hook,
+    event: Event,
+    source: ModelSource,
+    model: str | Model | None,
+    input_messages: Sequence[Msg] | None,
+    options: ModelOptions | None,
+) -> ModelSource:
+    """A layer's `using`: another request further in, and the hook's `around` once more."""
+    return _layer(around, hook, event, source.using(model=model, input_messages=input_messages, options=options))
 
-    Example:
-        >>> def around(self, event, source):
-        ...     if isinstance(event, PreReasoning):
-        ...         return source.catch(lambda error, _: source.using(model="openai/gpt-5-mini"))
-        ...     return source
+
+def _changed_through(around: Around, hook: Hook, event: Event, source: ToolSource, transform: Transform) -> ToolSource:
+    """A layer's `chunks`: other pieces further in, and the hook's `around` once more."""
+    return _layer(around, hook, event, source.chunks(transform))
+
+
+def model_source(attempts: Attempts, model: str | Model, request: ModelRequest) -> ModelSource:
+    """The work behind `PreReasoning` as the outermost hook gets it if no other wraps it.
+
+    Args:
+        attempts: Counts its runs.
+        model: Who is asked.
+        request: What.
     """
-
-    def __init__(self, model: str | Model, request: ModelRequest, attempts: Attempts) -> None:
-        self._model = model
-        self._request = request
-        self._attempts = attempts
-
-    @property
-    def request(self) -> ModelRequest:
-        """What the model will be asked: the event as hooks left it, with what they injected meanwhile."""
-        return self._request
-
-    def open(self) -> AsyncIterator[ModelChunk]:
-        """Start an attempt; see `Flux.open`."""
-        return self._run()
-
-    async def _run(self) -> AsyncIterator[ModelChunk]:
-        attempts, name = self._attempts, self._request.model
-        stage = attempts.stage
-        await stage.enter()
-        first = attempts.begin(name)
-        stream = resolve_model(self._model).stream(self._request)
-        try:
-            async for chunk in stream:
-                if stage.over:
-                    stage.check()
-                if first:
-                    first = False
-                    chunk = replace(chunk, restart=True)
-                attempts.delivered = True
-                attempts.model = name  # of several at once, the one that is listened to
-                yield chunk
-        finally:
-            await close_stream(stream)
-
-    def using(
-        self,
-        *,
-        model: str | Model | None = None,
-        input_messages: Sequence[Msg] | None = None,
-        options: ModelOptions | None = None,
-    ) -> ModelFlux:
-        """The same work with another request; running it is another attempt.
-
-        Args:
-            model: Another model.
-            input_messages: Other messages; they are put into a legal order.
-            options: Laid over those of the request.
-        """
-        before = self._request
-        request = ModelRequest(
-            before.messages if input_messages is None else legalise(input_messages),
-            before.tools,
-            before.options.merge(options),
-            before.model if model is None else model if isinstance(model, str) else model.name,
-        )
-        return ModelFlux(self._model if model is None else model, request, self._attempts)
+    return ModelSource(
+        Flux(partial(_attempt, attempts, model, request)), request, partial(_asked, attempts, model, request)
+    )
 
 
-class WrappedModel(ModelFlux):
-    """What a hook made of the work behind `PreReasoning`, which can still be asked another request."""
-
-    def __init__(self, wrapped: Any, source: ModelFlux, again: Rewrap) -> None:
-        self._source_flux = source
-        self._again = again
-        self._flux = cast("Flux[ModelChunk]", wrapped if isinstance(wrapped, Flux) else Flux.from_observable(wrapped))
-
-    @property
-    def request(self) -> ModelRequest:
-        """What the model will be asked."""
-        return self._source_flux.request
-
-    def open(self) -> AsyncIterator[ModelChunk]:
-        """Start a run of what the hook made; see `Flux.open`."""
-        return self._flux.open()
-
-    def using(self, **request: Any) -> Any:
-        """The same hook's work around another request; its `around` is called once more."""
-        source = self._source_flux.using(**request)
-        return keep_using(self._again(source), source, self._again)
+def _asked(
+    attempts: Attempts,
+    model: str | Model,
+    before: ModelRequest,
+    other: str | Model | None,
+    input_messages: Sequence[Msg] | None,
+    options: ModelOptions | None,
+) -> ModelSource:
+    """The same work with another request."""
+    request = ModelRequest(
+        before.messages if input_messages is None else legalise(input_messages),
+        before.tools,
+        before.options.merge(options),
+        before.model if other is None else other if isinstance(other, str) else other.name,
+    )
+    return model_source(attempts, model if other is None else other, request)
 
 
-def keep_using(wrapped: Any, source: Any, again: Rewrap) -> Any:
-    """Give what a hook made of a model's work `using` and `request`, if it has lost them."""
-    return wrapped if hasattr(wrapped, "using") else WrappedModel(wrapped, source, again)
+async def _attempt(attempts: Attempts, model: str | Model, request: ModelRequest) -> AsyncIterator[ModelChunk]:
+    """One attempt at the model's reply."""
+    name, stage = request.model, attempts.stage
+    await stage.enter()
+    first = attempts.begin(name)
+    stream = resolve_model(model).stream(request)
+    try:
+        async for chunk in stream:
+            if stage.over:
+                stage.check()
+            if first:
+                first = False
+                chunk = replace(chunk, restart=True)
+            attempts.delivered = True
+            attempts.model = name  # of several at once, the one that is listened to
+            yield chunk
+    finally:
+        await close_stream(stream)
+
+
+def tool_source(stage: Stage, work: ToolWork, transform: Transform | None = None) -> ToolSource:
+    """The work behind `PreActing` as the outermost hook gets it if no other wraps it.
+
+    Args:
+        stage: What its runs belong to.
+        work: One attempt at the tool; gets what changes its pieces.
+        transform: What changes them.
+    """
+    return ToolSource(Mono(partial(stage.do, partial(work, transform))), partial(_changed, stage, work, transform))
+
+
+def _changed(stage: Stage, work: ToolWork, before: Transform | None, transform: Transform) -> ToolSource:
+    """The same work with its pieces changed, behind what has changed them before."""
+    if before is None:
+        return tool_source(stage, work, transform)
+    return tool_source(stage, work, lambda pieces: transform(before(pieces)))
 
 
 class Attempts:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import copy_context
-from functools import partial
 from typing import Any, Literal, cast
 
 from agentflow.errors import (
@@ -29,82 +28,29 @@ from agentflow.errors import (
 from agentflow.events import ErrorPhase, PostActing, PreActing
 from agentflow.facts import ToolDecided, ToolFinished, ToolStarted
 from agentflow.hooks.chain import HookSet
+from agentflow.hooks.wrapping import Transform
 from agentflow.loop.active import Halted
 from agentflow.loop.run import RunBase, ToolSuspended, attach, current_turn
-from agentflow.loop.sources import Rewrap, Stage, sealed, wrap
+from agentflow.loop.sources import Stage, sealed, tool_source, wrap
 from agentflow.loop.stream import Port
 from agentflow.loop.tool_call.attempts import Hold, carefully, held_locks
 from agentflow.loop.tool_call.limit import LimitPassed, TimeLimit, drive
-from agentflow.loop.tool_call.pieces import Pieces, Transform
+from agentflow.loop.tool_call.pieces import Pieces
 from agentflow.messages import Pending, ToolResultBlock, ToolState, ToolUseBlock, tool_result
-from agentflow.reactive import EMPTY, Empty, Flux, Mono
+from agentflow.reactive import EMPTY
 from agentflow.specs import Lane
 from agentflow.tools.results import failure_text, render
 from agentflow.tools.tool import Tool
 from agentflow.tools.tool_context import ToolContext, ToolEmitter
 from agentflow.verdicts import Answer, Approve, Deny, Resolution, Stop, Suspend, Verdict
 
-__all__ = ["Acting", "ToolMono"]
+__all__ = ["Acting"]
 
 UNKNOWN_OUTCOME = (
     "Outcome unknown: the process ended while this tool was running. Check whether it took effect before you repeat it."
 )
 
 HALTED = "Suspended: the process ends; a later one goes on with this."
-
-
-class ToolMono(Mono[ToolResultBlock]):
-    """The work behind `PreActing`: each run is one attempt at the tool."""
-
-    def __init__(self, acting: Acting, stage: Stage, transform: Transform | None = None) -> None:
-        self._acting = acting
-        self._stage = stage
-        self._transform = transform
-
-    def resolve(self) -> Awaitable[ToolResultBlock | Empty]:
-        """Start an attempt; see `Mono.resolve`."""
-        return self._stage.do(partial(self._acting.work, self._transform))
-
-    def chunks(self, transform: Callable[[Flux[Any]], Any]) -> ToolMono:
-        """The same work with its pieces changed on their way to `ActingChunk`.
-
-        Args:
-            transform: Gets the pieces as a Flux, returns another.
-
-        Example:
-            >>> source.chunks(lambda pieces: pieces.map(mask))
-        """
-        before = self._transform
-        if before is None:
-            return ToolMono(self._acting, self._stage, transform)
-
-        def chained(pieces: Flux[Any]) -> Any:
-            return transform(before(pieces))
-
-        return ToolMono(self._acting, self._stage, chained)
-
-
-class WrappedTool(ToolMono):
-    """What a hook made of the work behind `PreActing`, whose pieces can still be changed."""
-
-    def __init__(self, wrapped: Any, source: ToolMono, again: Rewrap) -> None:
-        self._source_mono = source
-        self._again = again
-        self._mono = cast("Mono[Any]", wrapped if isinstance(wrapped, Mono) else Mono.from_observable(wrapped))
-
-    def resolve(self) -> Awaitable[ToolResultBlock | Empty]:
-        """Start a run of what the hook made; see `Mono.resolve`."""
-        return self._mono.resolve()
-
-    def chunks(self, transform: Transform) -> Any:
-        """The same hook's work around a tool with other pieces; its `around` is called once more."""
-        source = self._source_mono.chunks(transform)
-        return _keep_chunks(self._again(source), source, self._again)
-
-
-def _keep_chunks(wrapped: Any, source: Any, again: Rewrap) -> Any:
-    """Give what a hook made of a tool's work `chunks`, if it has lost that."""
-    return wrapped if hasattr(wrapped, "chunks") else WrappedTool(wrapped, source, again)
 
 
 class Acting:
@@ -405,7 +351,7 @@ class Acting:
         if event is None:
             event = sealed(run, PreActing, self.use, self.approval)
         stage = Stage(run, PreActing)
-        value = await stage.outcome(wrap(run, PreActing, event, ToolMono(self, stage), self.scope, _keep_chunks))
+        value = await stage.outcome(wrap(run, PreActing, event, tool_source(stage, self.work), self.scope))
         if value is EMPTY:
             return self._result("(no output)")
         return self._block(value)

@@ -18,8 +18,8 @@ from loguru import logger
 
 from agentflow.errors import SafeExecutionError, ToolArgumentError, UsageError, Veto
 from agentflow.ground.locks import FairLock
+from agentflow.hooks.wrapping import Transform
 from agentflow.loop.run import RunBase, ToolSuspended
-from agentflow.loop.tool_call.pieces import Transform
 from agentflow.tools.tool import Tool
 
 __all__ = ["Hold", "carefully", "held_locks"]

@@ -16,15 +16,14 @@ from typing import Any, Protocol, cast
 
 from agentflow.events import ActingChunk
 from agentflow.hooks.chain import HookSet
+from agentflow.hooks.wrapping import Transform
 from agentflow.loop.run import RunBase
 from agentflow.loop.stream import Port
 from agentflow.loop.tool_call.limit import TimeLimit, drive
 from agentflow.messages import ToolUseBlock
 from agentflow.reactive import Flux
 
-__all__ = ["Pieces", "Transform"]
-
-Transform = Callable[[Flux[Any]], Any]
+__all__ = ["Pieces"]
 
 
 class Source(Protocol):

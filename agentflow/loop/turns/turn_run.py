@@ -23,11 +23,11 @@ from agentflow.errors import Aside, TurnDeniedError, TurnTimeoutError, UsageErro
 from agentflow.events import Event, PostTurn, PreTurn, TurnValue, TurnView
 from agentflow.facts import Fact
 from agentflow.hooks.chain import HookSet
+from agentflow.hooks.wrapping import Transform
 from agentflow.loop.run import LoopConfig, RunBase, TurnPlace
 from agentflow.loop.session import Session
 from agentflow.loop.stream import Port
 from agentflow.loop.tool_call.acting import Acting
-from agentflow.loop.tool_call.pieces import Transform
 from agentflow.loop.turns.bound import BoundTool, StopReason
 from agentflow.messages import Msg, Pending, ToolResultBlock, ToolUseBlock
 from agentflow.specs import ModelOptions
