@@ -256,21 +256,24 @@ class _Round:
         except GeneratorExit:
             raise
         except BaseException:
-            if acting.result is not None:
-                self.results[call.id] = acting.result
+            self._note(call, acting)
             raise
         finally:
             if inline:
                 self.run.inline = None
+        self._note(call, acting)
+        if acting.stop is not None and self.stop is None:
+            self.stop = acting.stop
+        return True
+
+    def _note(self, call: ToolUseBlock, acting: Acting) -> None:
+        """What a call has come to, whether or not its Post chain failed behind it."""
         if acting.pending:
             self.suspended[call.id] = acting.pending
         elif acting.halted:
             self.halted = True
         elif acting.result is not None:
             self.results[call.id] = acting.result
-        if acting.stop is not None and self.stop is None:
-            self.stop = acting.stop
-        return True
 
     async def abort_waiting(self, error: BaseException) -> None:
         """Close calls that were vetted and still wait for their lane."""

@@ -90,7 +90,7 @@ def refuse_waiting_for_itself(session: Session, agent: str) -> None:
         UsageError: It is made from there.
     """
     task, place, holder = asyncio.current_task(), current_turn.get(), session.run
-    certain = isinstance(holder, RunBase) and holder.driven_by(task)
+    certain = isinstance(holder, RunBase) and holder.works_in(task)
     if not certain:
         run = cast("RunBase | None", called_from.get()) if place is None else place.run
         certain = run is not None and run.waits_for(task)
@@ -207,7 +207,7 @@ class RunBase:
     partial: Msg | None = None
     task: asyncio.Task[Any] | None = None
     tasks: tuple[Set[asyncio.Task[Any]], ...] = ()
-    """Those of its parallel round."""
+    """Those of its parallel round, and those in which operators run what hooks have wrapped."""
     base = 0
     over = False
     halting = False
@@ -557,15 +557,19 @@ class RunBase:
 
     def driven_by(self, task: asyncio.Task[Any] | None) -> bool:
         """Whether a task is the one that drives the run, and is inside it now (not in the loop that reads its stream)."""
-        if self.over or task is None:
+        if task is None or (self.over and not self._ending):
             return False
         if self.reader is None:
             return self.task is task
         return self.reader.reader is task or (self.reader.reader is READING and self.task is task)
 
+    def works_in(self, task: asyncio.Task[Any] | None) -> bool:
+        """Whether a task drives the run, or is one of its round or of an operator around its work."""
+        return self.driven_by(task) or any(task in tasks for tasks in self.tasks)
+
     def waits_for(self, task: asyncio.Task[Any] | None) -> bool:
-        """Whether the run waits for whatever a task does: it drives the run, is one of its round, or is in another thread."""
-        if self.driven_by(task) or any(task in tasks for tasks in self.tasks):
+        """Whether the run waits for whatever a task does: it works in it, or in another thread."""
+        if self.works_in(task):
             return True
         loop = self._loop()
         return loop is not None and task is not None and task.get_loop() is not loop

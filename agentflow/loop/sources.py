@@ -103,11 +103,16 @@ class Stage:
         """Run the stage's work for somebody who has subscribed to it."""
         await self.enter()
         self.begun += 1
-        task = asyncio.current_task()
+        run, task = self._run, asyncio.current_task()
         self._tasks.append(task)
+        strays = {task} if task is not None and not run.waits_for(task) else None
+        if strays is not None:  # an operator's own task: no call that is made in it outlives this one
+            run.tasks = (*run.tasks, strays)
         try:
             return await work()
         finally:
+            if strays is not None:
+                run.tasks = tuple([tasks for tasks in run.tasks if tasks is not strays])
             self._tasks.remove(task)
             if self._gone is not None and not self._gone.done():
                 self._gone.set_result(None)

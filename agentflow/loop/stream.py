@@ -147,8 +147,8 @@ class Channel:
         event = self._events.popleft()
         while self._putters:
             putter, waiting = self._putters.popleft()
-            if not putter.done():  # it was not cancelled: the free place is its own, nobody comes in between
-                self._events.append(waiting)
+            self._events.append(waiting)
+            if not putter.done():  # the free place is its own, nobody comes in between; who was cancelled takes none
                 putter.set_result(None)
                 break
         return event

@@ -8,7 +8,22 @@ from typing import Any
 import pytest
 from loguru import logger
 
-from agentflow import Agent, Hook, PostReasoning, PreReasoning, Session, ToolUseBlock, UsageError, on, tool
+from agentflow import (
+    Agent,
+    CallEnded,
+    Hook,
+    Mono,
+    PostReasoning,
+    PreActing,
+    PreCall,
+    PreReasoning,
+    PreToolRound,
+    Session,
+    ToolUseBlock,
+    UsageError,
+    on,
+    tool,
+)
 from agentflow.ports.store import MemoryStore
 from agentflow.testing.scripted import ScriptedModel
 
@@ -46,6 +61,52 @@ async def test_a_tool_that_calls_its_own_session(how: str, count: int) -> None:
     session = agent.session("s")
     assert session.messages[-1].text == "end"
     assert all(REFUSED in result.text for result in session.messages[2].tool_results)
+
+
+@pytest.mark.parametrize("kind", [PreCall, PreToolRound, PreActing])
+async def test_a_tool_that_an_operator_runs_in_a_task_of_its_own(kind: type[Any]) -> None:
+    """The task is the call's all the same: nothing that is made in it outlives the call."""
+
+    class Races(Hook):
+        def around(self, event: Any, source: Any) -> Any:
+            return source.amb(Mono.never()) if isinstance(event, kind) else source
+
+    @tool(timeout=None)
+    async def ask() -> str:
+        return (await agent.call("inner", session="s")).text
+
+    agent = Agent("a", ScriptedModel([asks(1), "end"]), tools=[ask], hooks=[Races()])
+    await patiently(agent.call("go", session="s"))
+    assert REFUSED in agent.session("s").messages[2].tool_results[0].text
+
+
+async def test_a_hook_within_a_task_of_an_operator() -> None:
+    """It is told as a hook in the call's own task is."""
+
+    class Races(Hook):
+        def around(self, event: Any, source: Any) -> Any:
+            return source.amb(Mono.never()) if isinstance(event, PreCall) else source
+
+    agents: list[Agent] = []
+    agents.append(Agent("a", ScriptedModel(["end"]), hooks=[Races(), asking_hook(False, agents)]))
+    with pytest.raises(UsageError) as caught:
+        await patiently(agents[0].call("go", session="s"))
+    assert REFUSED in str(caught.value)
+
+
+async def test_a_hook_of_the_last_event_that_calls_its_own_session() -> None:
+    """The session is free when that event is over, and not before."""
+    told: list[str] = []
+
+    @on(CallEnded)
+    async def ask(event: CallEnded) -> None:
+        with pytest.raises(UsageError) as caught:
+            await agent.call("inner", session="s")
+        told.append(str(caught.value))
+
+    agent = Agent("a", ScriptedModel(["one"]), hooks=[ask])
+    assert (await patiently(agent.call("go", session="s"))).text == "one"
+    assert [REFUSED in text for text in told] == [True]
 
 
 async def test_a_tool_that_resumes_or_streams_its_own_session() -> None:

@@ -8,7 +8,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from laws_harness import Bang, Seen, World
+from laws_harness import HANGS, Bang, Seen, World
+from laws_programs import Program
 
 from agentflow.chunks import fold
 from agentflow.errors import CallTimeoutError
@@ -87,6 +88,10 @@ def check_request(messages: Sequence[Msg]) -> None:
     assert spoken[0] == "user", f"the request starts with {spoken[0]}"
     assert spoken[-1] in ("user", "tool"), f"the request ends with {spoken[-1]}"
     check_pairs([m for m in messages if m.role != "system"])
+    for msg in messages:
+        for text in (msg.text, *[r.text for r in msg.tool_results]):
+            assert "raised by hook" not in text, f"the model reads of a hook's failure: {text}"
+            assert "while this was reported" not in text, f"the model reads of a hook's failure: {text}"
 
 
 def check_wires(messages: Sequence[Msg], tools: Sequence[Any]) -> None:
@@ -186,10 +191,8 @@ def check_error(seen: Seen, ended: CallEnded) -> None:
     raised = seen.error
     if ended.outcome == "failed":
         if seen.left is None and raised is not None and not seen.hooked_cancel:
-            same = raised is ended.error or (
-                isinstance(ended.error, asyncio.CancelledError) and type(raised) is type(ended.error)
-            )
-            assert same, f"raised {raised!r}, CallEnded says {ended.error!r}"
+            assert raised is ended.error, f"raised {raised!r}, CallEnded says {ended.error!r}"
+            assert not isinstance(raised, asyncio.CancelledError), "nobody cancelled the call"
         if isinstance(ended.error, Exception):
             told = [e for e in seen.observed if isinstance(e, Error) and e.error is ended.error]
             assert told, f"no Error event tells of {ended.error!r}"
@@ -200,6 +203,25 @@ def check_error(seen: Seen, ended: CallEnded) -> None:
         seen.left is None and not seen.hooked_cancel and not isinstance(raised, Bang)
     ):  # a signal out of the last event passes
         assert raised is None or seen.read, f"{ended.outcome}, and raised {raised!r}"
+
+
+def check_told(seen: Seen) -> None:
+    """A failing observer hides nothing from the next."""
+    first, last = Counter(map(id, seen.observed)), Counter(map(id, seen.last))
+    assert first == last, f"the last observer saw {[type(e).__name__ for e in seen.last]}\n{_difference(seen)}"
+
+
+def check_fatal(seen: Seen, ended: CallEnded, hidden: bool) -> None:
+    """A failure that is told as fatal ends the call, unless a hook recovers it (or has hidden it, wrapping the call)."""
+    for event in seen.observed:
+        if isinstance(event, Error) and event.fatal and event.decision is None and not hidden:
+            assert ended.outcome in ("failed", "interrupted"), f"{event.error!r} was fatal: {ended.outcome}"
+
+
+def check_time(seen: Seen, program: Program, timeout: float | None) -> None:
+    """`timeout` reaches a hook that holds a call up, in its last event too (others of its end have their own `timeout`)."""
+    if timeout is not None and all(h.event == "CallEnded" for h in program.hooks if h.action == "hang"):
+        assert seen.seconds < HANGS, f"left by {seen.left}, with timeout={timeout}: took {seen.seconds} s"
 
 
 def check_cancelled(seen: Seen) -> None:

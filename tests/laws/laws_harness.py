@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import os
 import signal
@@ -17,7 +18,7 @@ from reactivex import operators as ops
 from agentflow import Agent, Hook, Msg, ToolUseBlock, tool
 from agentflow.chunks import ModelChunk, ToolUseDelta
 from agentflow.context import RunContext
-from agentflow.errors import ModelError, Veto
+from agentflow.errors import ModelError, UsageError, Veto
 from agentflow.events import (
     Event,
     PostReasoning,
@@ -39,6 +40,7 @@ from agentflow.verdicts import Again, Answer, Approve, Deny, Recover, Stop, Susp
 
 T = TypeVar("T")
 FOREVER = 1_000_000.0
+HANGS = 50_000.0
 
 
 class Bang(BaseException):
@@ -142,21 +144,25 @@ class Seen:
     """What one call let the outside see.
 
     Attributes:
-        observed: The events, as an observer got them.
+        observed: The events, as the first observer got them.
+        last: The same, as the last observer got them.
         read: The events, as the reader got them.
         reply: What the call returned.
         error: What it raised.
         left: Whether somebody outside ended it (and whether that was in time).
+        seconds: How long it took, in virtual time.
     """
 
     def __init__(self) -> None:
         self.observed: list[Event] = []
+        self.last: list[Event] = []
         self.read: list[Event] = []
         self.unedited: dict[int, Msg] = {}
         self.reply: Reply | None = None
         self.error: BaseException | None = None
         self.left: str | None = None
         self.hooked_cancel = False
+        self.seconds = 0.0
 
 
 class Recorder(Hook):
@@ -172,6 +178,19 @@ class Recorder(Hook):
         assert event.sealed
         assert event.source == "", event.source
         self.world.seen.observed.append(event)
+
+
+class Last(Hook):
+    """The last of the observers: whatever those before it did, it sees what the first one saw."""
+
+    observer = True
+    priority = 1_000
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    def on_event(self, event: Any) -> None:
+        self.world.seen.last.append(event)
 
 
 class First(Hook):
@@ -204,10 +223,12 @@ class World:
         self.task: asyncio.Task[Any] | None = None
         self.closer: asyncio.Task[None] | None = None
         self.done = False
+        self.kept: list[Any] = []
+        self.spawned: list[asyncio.Task[Any]] = []
         hooks: list[Hook] = [Planned(self, plan) for plan in program.hooks]
         hooks += [Wrapping(self, plan) for plan in program.arounds]
         if record:
-            hooks += [Recorder(self), First(self)]
+            hooks += [Recorder(self), First(self), Last(self)]
         self.agent = Agent(
             "agent",
             self.model,
@@ -264,13 +285,21 @@ class World:
         self.seen = seen = Seen()
         self.calls.append(seen)
         path = path or self.program.path
-        body = self._body(seen, path, words, resume)
-        self.task = task = asyncio.get_running_loop().create_task(body, name="caller")
-        if path.kind in ("cancel-call", "cancel-stream"):
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        bare = path.kind == "cancel-task" and resume is None
+        where: dict[str, Any] = {"session": self.session_key, "timeout": path.timeout}
+        body = self.agent.call(words, **where) if bare else self._body(seen, path, words, resume)
+        self.task = task = loop.create_task(body, name="caller")
+        if path.kind.startswith("cancel"):
             self._later(path.at, lambda: self._cancel(task, seen))
+        if path.second is not None:
+            second = self._cancel if path.second == "cancel" else lambda _task, seen: self._interrupt(seen)
+            self._later(path.at + path.again, lambda: second(task, seen))
         self.done = False
         done, _ = await asyncio.wait([task], timeout=FOREVER)
         self.done = True
+        seen.seconds = loop.time() - began
         if self.closer is not None:
             closed, _ = await asyncio.wait([self.closer], timeout=FOREVER)
             if not closed:
@@ -306,7 +335,7 @@ class World:
         where: dict[str, Any] = {"session": self.session_key, "timeout": path.timeout}
         if path.kind == "interrupt":
             self._later(path.at, lambda: self._interrupt(seen))
-        if path.kind in ("call", "cancel-call", "interrupt"):
+        if path.kind in ("call", "cancel-call", "cancel-task", "interrupt"):
             if resume is None:
                 return await self.agent.call(words, **where)
             return await self.agent.resume(decisions=resume, **where)
@@ -343,7 +372,7 @@ class World:
 
     def _interrupt(self, seen: Seen) -> None:
         if seen is self.seen and not self.done and self.agent.interrupt(self.session_key, "outside"):
-            seen.left = "interrupted"
+            seen.left = seen.left or "interrupted"
 
     def _closes(self, seen: Seen, events: Any, at: int) -> asyncio.Task[None]:
         async def close() -> None:
@@ -359,6 +388,45 @@ class World:
         gc.collect()
         for _ in range(5):
             await asyncio.sleep(0)
+
+    # -- what hooks do behind the back of a stage
+
+    def spawn(self, source: Any, lag: float) -> None:
+        """Subscribe a source in a task of a hook's own."""
+
+        async def later() -> None:
+            await asyncio.sleep(lag)
+            await (source.to_list() if isinstance(source, Flux) else source)
+
+        self.spawned.append(asyncio.get_running_loop().create_task(later(), name="a hook's"))
+
+    async def subscribe_late(self) -> None:
+        """Subscribe what hooks have kept, and wait for what they left to tasks of their own: it raises, and nothing happens."""
+        await asyncio.gather(*self.spawned, return_exceptions=True)
+        before = self._state()
+        for source in self.kept:
+            try:
+                await (source.to_list() if isinstance(source, Flux) else source)
+            except UsageError:
+                continue
+            except Exception:
+                pass
+            assert len(self.program.arounds) > 1, "a source that was kept can be subscribed"  # (others' are their own)
+        self.kept.clear()
+        self.spawned.clear()
+        assert self._state() == before, "a source that was kept has done something behind its stage"
+
+    def _state(self) -> list[Any]:
+        facts = list(MemoryStore.load(self.store, "s"))
+        return [self.history, facts, self.said, dict(self.ran), len(self.seen.observed)]
+
+    def save(self) -> None:
+        """A session that waits can be saved, and be gone on with from that; one that is the caller's is."""
+        loaded = Session.from_json(self.session.to_json())
+        assert tuple(loaded.messages) == self.history
+        assert loaded.pending == self.session.pending
+        if self.program.session == "fresh":
+            self.fresh = loaded
 
     def decisions(self, kind: int = 0) -> dict[str, Any]:
         """Answers for everything that is pending."""
@@ -433,6 +501,18 @@ def make_tools(world: World) -> list[Any]:
         context.inject("for once", keep=False)
         return "injected"
 
+    async def cleans(x: int = 0) -> str:
+        ran["cleans"] += 1
+        try:
+            await asyncio.sleep(50)
+        finally:
+            await asyncio.sleep(0.3)
+        return "cleaned"
+
+    async def recurses(x: int = 0) -> str:
+        ran["recurses"] += 1
+        return (await world.agent.call("of my own", session=world.session_key)).text
+
     async def halt(context: RunContext, x: int = 0) -> str:
         ran["halt"] += 1
         context.interrupt("a tool")
@@ -455,6 +535,8 @@ def make_tools(world: World) -> list[Any]:
         tool(type="read")(injects),
         plain("ask", "write", requires_approval=True),
         plain("again", "write", 0.3, idempotent=True),
+        tool(type="read", timeout=None)(cleans),
+        tool(type="read", timeout=None)(recurses),
         tool(type="read")(halt),
         plain("denies", "read", 0.0, lambda: Veto("tool's own veto")),
     ]
@@ -487,21 +569,29 @@ class Planned(Hook):
         self.count += 1
         if plan.nth and self.count != plan.nth:
             return event
-        if plan.style == "async" or plan.action in ("sleep", "complete"):
+        if plan.style == "async" or plan.action in _ASYNC:
             return self._async(event)
         if plan.style == "mono":
             return Mono.defer(lambda: Mono.just(self._act(event)))
         return self._act(event)
 
     async def _async(self, event: Any) -> Any:
-        if self.plan.action == "sleep":
-            await asyncio.sleep(0.7)
-            return event
-        if self.plan.action == "complete":
-            await event.context.complete("a side question")
-            return event
-        await asyncio.sleep(0)
-        return self._act(event)
+        match self.plan.action:
+            case "sleep":
+                await asyncio.sleep(0.7)
+            case "hang":
+                await asyncio.sleep(HANGS)
+            case "swallow":
+                with contextlib.suppress(asyncio.CancelledError):
+                    await asyncio.sleep(3)
+            case "complete":
+                await event.context.complete("a side question")
+            case "recurse":
+                await self.world.agent.call("of my own", session=self.world.session_key)
+            case _:
+                await asyncio.sleep(0)
+                return self._act(event)
+        return event
 
     def _act(self, event: Any) -> Any:
         action = self.plan.action
@@ -533,6 +623,12 @@ class Planned(Hook):
                 task.cancel()
             case "interrupt":
                 context.interrupt("a hook")
+            case "inject-raise":
+                context.inject("injected")
+                raise Planted("behind an injection")
+            case "inject-interrupt":
+                context.inject("injected")
+                context.interrupt("a hook")
             case "inject":
                 context.inject("injected")
             case "inject-assistant":
@@ -546,6 +642,7 @@ class Planned(Hook):
         return event
 
 
+_ASYNC = ("sleep", "hang", "swallow", "complete", "recurse")
 _HALF = {
     "PreCall": "messages:dup",
     "PreReasoning": "messages:drop",
@@ -558,13 +655,20 @@ _VERDICTS: dict[str, Callable[[], Any]] = {
     "Deny": lambda: Deny("not that"),
     "Answer": lambda: Answer("the answer"),
     "AnswerBad": lambda: Answer(42),
+    "AnswerNone": lambda: Answer(None),
+    "AnswerCalls": lambda: Answer(_asking()),
     "Again": lambda: Again("try again"),
     "AgainNothing": Again,
     "Stop": lambda: Stop("enough"),
     "Suspend": lambda: Suspend({"why": "wait"}),
     "Recover": lambda: Recover("recovered"),
     "RecoverBad": lambda: Recover(42),
+    "RecoverCalls": lambda: Recover(_asking()),
 }
+
+
+def _asking() -> Msg:
+    return Msg.assistant(["I look. ", ToolUseBlock("t1", "read", {"x": 1})])
 
 
 def _edit(event: Any, action: str) -> Any:
@@ -687,8 +791,41 @@ class Wrapping(Hook):
                 return 42
             case "tap":
                 return source.pipe(ops.map(lambda value: value))
+            case _:
+                return self._often(source, flux) or self._behind(event, source, flux)
+
+    def _often(self, source: Any, flux: bool) -> Any:
+        """More than one subscription, or one in a task of an operator's own."""
+        match self.plan.action:
             case "twice":
                 return Flux.concat(source, source) if flux else source.then(source)
+            case "at-once":
+                return source.zip(source).map(lambda both: both[0])
+            case "hedge":
+                return source.amb(source.delay_subscription(self.plan.lag))
+            case "race":
+                return source.amb(Flux.never() if flux else Mono.never())
+            case "zip":
+                return Flux.merge(source, Flux.empty()) if flux else source.zip(Mono.just(1)).map(lambda both: both[0])
+            case "switch":
+                return (Flux if flux else Mono).just(1).switch_map(lambda _: source)
+            case _:
+                return None
+
+    def _behind(self, event: Any, source: Any, flux: bool) -> Any:
+        """A subscription behind the stage's back, or a cancellation kept from it."""
+        match self.plan.action:
+            case "late":
+                self.world.kept.append(source)
+                return source.map(lambda value: value)
+            case "beside":
+                self.world.spawn(source, self.plan.lag)
+                return source
+            case "background":
+                self.world.spawn(source, self.plan.lag)
+                return _stand_in(event, flux)
+            case "swallow":
+                return Flux(lambda: _pulled(source)) if flux else Mono(lambda: _awaited(event, source))
             case _:
                 return None
 
@@ -711,8 +848,29 @@ class Wrapping(Hook):
                 return source.map(lambda results: results + results)
             case "reverse":
                 return source.map(lambda results: results[::-1])
+            case "map-calls":
+                return source.map(lambda _: _asking())
+            case "just-calls":
+                return Flux.just(ModelChunk.of(_asking())) if flux else Mono.just(_asking())
+            case "then-error":
+                return source.then(Mono.error(Planted("behind the rest of the call")))
             case _:
                 return _stand_in(event, flux)
+
+
+async def _pulled(source: Any) -> AsyncIterator[Any]:
+    try:
+        async for value in source:
+            yield value
+    except asyncio.CancelledError:
+        yield ModelChunk("never mind")
+
+
+async def _awaited(event: Any, source: Any) -> Any:
+    try:
+        return await source
+    except asyncio.CancelledError:
+        return await _stand_in(event, False)
 
 
 def _cancelled(value: object) -> object:

@@ -55,23 +55,38 @@ class HookPlan:
 
 @dataclass(frozen=True)
 class AroundPlan:
-    """A hook that wraps the work of a stage the `nth` time."""
+    """A hook that wraps the work of a stage the `nth` time; what it does behind the stage's back it does after `lag`."""
 
     stage: str
     action: str
     nth: int = 1
+    lag: float = 0.0
 
 
 @dataclass(frozen=True)
 class Path:
-    """How the caller calls, and how it goes away: `at` counts events read or turns of the loop."""
+    """How the caller calls, and how it goes away: `at` counts events read or turns of the loop.
+
+    `second` comes `again` turns later, while what the first began is being cleaned up.
+    """
 
     kind: Literal[
-        "call", "stream", "close", "break", "cancel-call", "cancel-stream", "close-elsewhere", "interrupt", "throw"
+        "call",
+        "stream",
+        "close",
+        "break",
+        "cancel-call",
+        "cancel-task",
+        "cancel-stream",
+        "close-elsewhere",
+        "interrupt",
+        "throw",
     ] = "call"
     at: int = 0
     timeout: float | None = None
     slow_reader: bool = False
+    second: Literal["cancel", "interrupt"] | None = None
+    again: int = 0
 
 
 @dataclass(frozen=True)
@@ -116,6 +131,8 @@ TOOLS = (
     "again",
     "halt",
     "denies",
+    "cleans",
+    "recurses",
     "nosuchtool",
     "bad name!",
 )
@@ -147,7 +164,20 @@ EDITS = {
     "PostActing": ("result:text", "result:empty", "result:foreign"),
     "PostCall": ("final:text", "final:blank", "final:calls"),
 }
-VERDICTS = ("Deny", "Answer", "AnswerBad", "Again", "AgainNothing", "Stop", "Suspend", "Recover", "RecoverBad")
+VERDICTS = (
+    "Deny",
+    "Answer",
+    "AnswerBad",
+    "AnswerNone",
+    "AnswerCalls",
+    "Again",
+    "AgainNothing",
+    "Stop",
+    "Suspend",
+    "Recover",
+    "RecoverBad",
+    "RecoverCalls",
+)
 ACTS = (
     "raise",
     "raise-veto",
@@ -164,6 +194,11 @@ ACTS = (
     "complete",
     "junk",
     "half-edit-raise",
+    "inject-raise",
+    "inject-interrupt",
+    "swallow",
+    "hang",
+    "recurse",
 )
 AROUND_ACTS = {
     "*": (
@@ -179,13 +214,23 @@ AROUND_ACTS = {
         "tap",
         "cancelled",
         "twice",
+        "at-once",
+        "hedge",
+        "race",
+        "zip",
+        "switch",
+        "swallow",
+        "late",
+        "beside",
+        "background",
     ),
-    "PreReasoning": ("using", "map", "take1", "merge", "just"),
+    "PreReasoning": ("using", "map", "take1", "merge", "just", "just-calls"),
     "PreActing": ("map", "just", "chunks"),
     "PreToolRound": ("drop", "dup", "reverse", "just"),
-    "PreCall": ("map", "just"),
+    "PreCall": ("map", "just", "map-calls", "just-calls", "then-error"),
 }
 
+LAGS = st.sampled_from([0.0, 0.05, 0.5, 5.0])
 _WORDS = st.sampled_from(["ok", "It is 3. ", " ", "", "ünï ", "\ud83d\ude00"])
 _ARGS = st.sampled_from(["{}", '{"x": 1}', '{"x": "no"}', '{"x": ', "", "[1]", "null", '{"y": 1}'])
 _IDS = st.sampled_from(["t1", "t2", "t3", "t4", "t5", "t6", "", "t 7!", "t1"])
@@ -235,7 +280,7 @@ def around_plans(draw: st.DrawFn) -> AroundPlan:
     """One wrapper with one behaviour around one stage."""
     stage = draw(st.sampled_from(STAGES))
     action = draw(st.sampled_from(AROUND_ACTS["*"] + AROUND_ACTS[stage]))
-    return AroundPlan(stage, action, draw(st.sampled_from([1, 1, 2, 0])))
+    return AroundPlan(stage, action, draw(st.sampled_from([1, 1, 2, 0])), draw(LAGS))
 
 
 @st.composite
@@ -249,6 +294,7 @@ def paths(draw: st.DrawFn) -> Path:
                 "close",
                 "break",
                 "cancel-call",
+                "cancel-task",
                 "cancel-stream",
                 "close-elsewhere",
                 "interrupt",
@@ -257,10 +303,13 @@ def paths(draw: st.DrawFn) -> Path:
         )
     )
     at = draw(st.integers(0, 30)) if kind not in ("call", "stream") else 0
-    return Path(kind, at, draw(st.sampled_from([None, None, None, 0.5, 2.5])), draw(st.booleans()))
+    timeout = draw(st.sampled_from([None, None, None, 0.5, 2.5]))
+    return Path(
+        kind, at, timeout, draw(st.booleans()), *draw(st.sampled_from([(), (), ("cancel", 3), ("interrupt", 3)]))
+    )
 
 
-_SCHEDULES = st.sampled_from(["BY_TYPE", "BY_TYPE", "IN_CALL_ORDER", "SEQUENTIAL", "PARALLEL"])
+SCHEDULES = st.sampled_from(["BY_TYPE", "BY_TYPE", "IN_CALL_ORDER", "SEQUENTIAL", "PARALLEL"])
 
 
 @st.composite
@@ -272,7 +321,7 @@ def programs(draw: st.DrawFn, *, paths: st.SearchStrategy[Path] = paths()) -> Pr
         tuple(draw(st.lists(around_plans(), max_size=draw(st.sampled_from([0, 0, 1, 2]))))),
         draw(paths),
         draw(st.integers(1, 3)),
-        draw(_SCHEDULES),
+        draw(SCHEDULES),
         draw(st.sampled_from(["implicit", "named", "fresh"])),
         draw(st.sampled_from(["memory", "memory", "slow"])),
         draw(st.booleans()),
@@ -280,7 +329,7 @@ def programs(draw: st.DrawFn, *, paths: st.SearchStrategy[Path] = paths()) -> Pr
     )
 
 
-STEADY = tuple(a for a in ACTS if a not in ("cancel", "raise-base", "interrupt"))
+STEADY = tuple(a for a in ACTS if a not in ("cancel", "raise-base", "interrupt", "inject-interrupt"))
 
 
 @st.composite
@@ -292,7 +341,7 @@ def steady_programs(draw: st.DrawFn) -> Program:
         tuple(draw(st.lists(around_plans(), max_size=draw(st.sampled_from([0, 0, 1]))))),
         Path(),
         draw(st.integers(1, 3)),
-        draw(_SCHEDULES),
+        draw(SCHEDULES),
     )
 
 
@@ -306,6 +355,6 @@ def journals(draw: st.DrawFn) -> Program:
         (),
         Path(draw(st.sampled_from(["call", "stream"]))),
         draw(st.integers(1, 4)),
-        draw(_SCHEDULES),
+        draw(SCHEDULES),
         "named",
     )

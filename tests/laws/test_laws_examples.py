@@ -508,6 +508,39 @@ def test_results_of_a_suspended_round_whose_post_hook_ends_the_call_are_told(how
     run(main)
 
 
+class OnceMore(Hook):
+    """Runs a round that fails once more."""
+
+    def around(self, event: Any, source: Any) -> Any:
+        return source.retry(2) if isinstance(event, PreToolRound) else source
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["once", "retried"])
+def test_a_call_that_waits_for_a_person_and_whose_post_hook_fails(again: bool) -> None:
+    """L2, L4: the call fails, and history says what its events say; a round that is tried again waits for the person, and its
+    call has had its events."""
+
+    @tool(requires_approval=True)
+    async def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    @on(PostActing)
+    def fails(event: PostActing) -> None:
+        raise RuntimeError("broken")
+
+    async def main() -> None:
+        model = ScriptedModel([ToolUseBlock("t1", "pay", {}), "next"])
+        agent = Agent("a", model, tools=[pay], hooks=[fails, *([OnceMore()] if again else [])])
+        events, texts = await told(agent)
+        assert texts == (["q"] if again else ["q", "Not finished: the call failed (RuntimeError)."])
+        acting = [type(event).__name__ for event in events if isinstance(event, PreActing | PostActing)]
+        assert acting == ["PreActing", "PostActing"]
+        assert getattr(events[-1], "outcome", "") == ("suspended" if again else "failed")
+
+    run(main)
+
+
 class BehindTheAnswer(Hook):
     """Fails when the rest of the call is done, and makes it good."""
 

@@ -13,20 +13,25 @@ from laws_checks import (
     check_chunks,
     check_ended,
     check_error,
+    check_fatal,
     check_folds,
     check_history,
     check_numbers,
     check_order,
     check_reader,
     check_request,
+    check_time,
+    check_told,
     check_wires,
 )
+from laws_corners import corners
 from laws_harness import Seen, World, run
 from laws_programs import Path, Program, programs
 
 from agentflow.errors import SuspendedError
 
 CALM = Path("call")
+HIDES = ("retry", "catch", "swallow", "twice", "at-once", "hedge")
 
 
 def check_call(world: World, seen: Seen, path: Path) -> None:
@@ -37,12 +42,15 @@ def check_call(world: World, seen: Seen, path: Path) -> None:
     ended = check_ended(seen)
     check_error(seen, ended)
     check_cancelled(seen)
+    check_told(seen)
+    check_fatal(seen, ended, any(plan.action in HIDES for plan in world.program.arounds))
+    check_time(seen, world.program, path.timeout)
     check_numbers(seen, ordered)
     check_brackets(seen)
     check_chunks(seen)
     check_order(seen)
-    if path.kind not in ("call", "cancel-call", "interrupt"):
-        check_reader(seen, path.kind == "stream" and not seen.hooked_cancel, ordered)
+    if path.kind not in ("call", "cancel-call", "cancel-task", "interrupt"):
+        check_reader(seen, path.kind == "stream" and seen.left is None and not seen.hooked_cancel, ordered)
 
 
 def check_still(world: World, closing: int = 0) -> None:
@@ -63,6 +71,7 @@ async def check_program(program: Program) -> None:
     if path.kind == "break":
         await world.settle()
         await asyncio.sleep(1_000)
+    await world.subscribe_late()
     check_still(world)
     check_call(world, seen, path)
     check_budget(seen, program.max_iterations)
@@ -72,8 +81,11 @@ async def check_program(program: Program) -> None:
             break
         with pytest.raises(SuspendedError):
             await world.agent.call("too early", session=world.session_key)
+        world.save()
+        session = world.session
         world.armed = turn < 1
         seen = await world.call(resume=world.decisions(turn), path=CALM)
+        await world.subscribe_late()
         check_still(world)
         check_call(world, seen, CALM)
     world.armed = False
@@ -96,5 +108,12 @@ async def check_program(program: Program) -> None:
 @given(programs())
 def test_the_laws_hold_whatever_model_hooks_and_callers_do(program: Program) -> None:
     """L1, L2, L4, L5, L7, L8 on every path; nothing leaks; the next call works."""
+    note(repr(program))
+    run(lambda: check_program(program))
+
+
+@given(corners())
+def test_the_laws_hold_in_the_corners(program: Program) -> None:
+    """The same, of programs that put together what hid a defect once."""
     note(repr(program))
     run(lambda: check_program(program))

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from eventlog import Recorder, history, log, streamed, use
 
-from agentflow import Agent, Approve, Hook, PostActing, PreActing, Stop, Tool, ToolSchedule, UsageError, tool
+from agentflow import Agent, Approve, Hook, PostActing, PreActing, Stop, Tool, ToolSchedule, UsageError, on, tool
 from agentflow.events import Event
 from agentflow.testing import ScriptedModel
 from agentflow.testing.clock import VirtualClockLoop
@@ -311,6 +311,29 @@ async def test_a_reader_gets_the_events_of_a_parallel_round_in_their_order(calls
     agent = Agent("a", ScriptedModel([[use(str(n), "add", a=n) for n in range(calls)], "x"]), tools=[add])
     order = [event.seq async for event in agent.stream("go")]
     assert order == list(range(1, len(order) + 1))
+
+
+async def test_a_reader_gets_the_events_that_an_interrupt_finds_waiting() -> None:
+    """What was on its way to the reader when its tool was cancelled gets there all the same."""
+
+    @tool(type="read")
+    async def look() -> str:
+        """Look."""
+        await asyncio.sleep(1)
+        return "seen"
+
+    @on(PreActing)
+    def interrupts(event: PreActing) -> None:
+        if event.tool_use.id == "t0":
+            event.context.interrupt("enough")
+
+    seen: list[Event] = []
+    observer = on(Event, observer=True)(seen.append)
+    calls = [use(f"t{n}", "look") for n in range(12)]
+    agent = Agent("a", ScriptedModel([calls]), tools=[look], hooks=[interrupts, observer])
+    read = [event async for event in agent.stream("go")]
+    assert [event.seq for event in read] == [event.seq for event in seen]
+    assert sum(isinstance(event, PreActing) for event in read) > 8
 
 
 def test_a_slow_reader_slows_parallel_tools() -> None:

@@ -1,0 +1,220 @@
+"""Random programs of a kind: each puts together what hid a defect once, and leaves the rest to chance.
+
+A program drawn from everything rarely has an approval, a renaming hook and a wrapped round at once; one of these has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from hypothesis import strategies as st
+from laws_programs import (
+    EVENTS,
+    LAGS,
+    SCHEDULES,
+    STAGES,
+    AroundPlan,
+    HookPlan,
+    Path,
+    Piece,
+    Program,
+    around_plans,
+    hook_plans,
+    paths,
+)
+
+Draw = Callable[[st.SearchStrategy[Any]], Any]
+Reply = tuple[Piece, ...]
+
+CALL, STREAM = Path("call"), Path("stream")
+WAYS = st.sampled_from([CALL, STREAM])
+WORKS = ("look", "read", "save", "slow_look", "flow", "ask")
+ROLES = st.sampled_from(["edit", "edit", "guard", "observer"])
+NTH = st.sampled_from([0, 1, 1, 2])
+
+
+def _of(draw: Draw, *values: Any) -> Any:
+    return draw(st.sampled_from(values))
+
+
+def _round(draw: Draw, names: tuple[str, ...], least: int = 1, most: int = 3) -> Reply:
+    """A reply that asks for some of these tools."""
+    chosen = draw(st.lists(st.sampled_from(names), min_size=least, max_size=most))
+    return tuple([Piece("call", id=f"t{n + 1}", name=name) for n, name in enumerate(chosen)])
+
+
+def _asks(draw: Draw, *names: str) -> Reply:
+    """A reply that asks for these tools, in any order."""
+    return tuple([Piece("call", id=f"t{n + 1}", name=name) for n, name in enumerate(draw(st.permutations(names)))])
+
+
+def _program(draw: Draw, replies: tuple[Reply, ...], **settled: Any) -> Program:
+    rest: dict[str, Any] = {
+        "path": draw(WAYS),
+        "schedule": draw(SCHEDULES),
+        "session": _of(draw, "named", "named", "implicit", "fresh"),
+        "store": _of(draw, "memory", "memory", "slow"),
+        "earlier": draw(st.booleans()),
+    }
+    return Program(replies, **{**rest, **settled})
+
+
+def _kept_sources(draw: Draw) -> Program:
+    """A hook subscribes what it wraps late, twice, at once, or from a task of its own."""
+    action = _of(draw, "late", "beside", "background", "hedge", "at-once", "twice")
+    plan = AroundPlan(_of(draw, *STAGES), action, _of(draw, 0, 1), draw(LAGS))
+    more = draw(st.lists(around_plans(), max_size=1))
+    pause = (Piece("sleep"), Piece("text", "ok"))
+    return _program(draw, (_round(draw, WORKS), pause), arounds=_of(draw, (plan, *more), (*more, plan)))
+
+
+def _second_cuts(draw: Draw) -> Program:
+    """What ends a call comes twice, behind an operator that runs it in a task of its own."""
+    kind = _of(draw, "cancel-call", "cancel-task", "cancel-stream", "interrupt", "close-elsewhere", "call")
+    at, again = draw(st.integers(0, 35)), draw(st.integers(0, 25))
+    path = Path(kind, at, None, False, _of(draw, "cancel", "interrupt"), again)
+    around = AroundPlan(_of(draw, *STAGES), _of(draw, "race", "zip", "switch", "timeout", "beside", "swallow"), 0)
+    ends = HookPlan(_of(draw, "PreActing", "PostActing", "PostReasoning"), _of(draw, "interrupt", "sleep"), draw(NTH))
+    calls = _round(draw, ("cleans", "look", "nosuchtool", "slow_look", "cleans"))
+    return _program(draw, (calls,), path=path, arounds=(around,), hooks=_of(draw, (), (ends,)))
+
+
+def _strange_replies(draw: Draw) -> Program:
+    """Replies that ask for tools where they end the call, and verdicts that carry nothing."""
+    carried = _of(draw, "AnswerCalls", "AnswerNone", "RecoverCalls", "Recover")
+    event = "Error" if carried.startswith("Recover") else _of(draw, "PreCall", "PreCall", "PreReasoning")
+    hooks = [HookPlan(event, carried, 0)]
+    if event == "Error":
+        hooks.append(HookPlan(_of(draw, "PreCall", "PreReasoning", "PostReasoning", "PostCall"), "raise"))
+    plan = AroundPlan("PreCall", _of(draw, "map-calls", "just-calls", "then-error", "raise", "error"))
+    arounds = _of(draw, (), (plan,)) if event != "Error" else _of(draw, (plan,), ())
+    return _program(
+        draw, draw(st.lists(st.just((Piece("text", "ok"),)), max_size=1)) and (), hooks=tuple(hooks), arounds=arounds
+    )
+
+
+def _renamed_calls(draw: Draw) -> Program:
+    """Hooks send calls to other lanes while one waits for a person."""
+    renames = HookPlan("PreActing", "use:rename", _of(draw, 0, 1, 2), on_failure=None)
+    more = draw(st.lists(hook_plans(("sleep", "raise", "inject")), max_size=1))
+    calls = _asks(draw, "ask", "look", *_of(draw, (), ("read",), ("save",), ("look", "ask")))
+    return _program(draw, (calls,), hooks=(renames, *more))
+
+
+def _failing_observers(draw: Draw) -> Program:
+    """Observers fail where the call is being ended."""
+    fails = HookPlan(
+        _of(draw, *EVENTS),
+        "raise",
+        _of(draw, 0, 1),
+        "observer",
+        on_failure=_of(draw, None, "abort", "skip"),
+        priority=10,
+    )
+    ends = HookPlan(_of(draw, "PreActing", "PostActing", "PreReasoning", "PostReasoning"), "interrupt", draw(NTH))
+    other = HookPlan("PostActing", "raise", 0, "observer", priority=10)
+    return _program(
+        draw, (_round(draw, ("look", "read", "boom"), 2),), hooks=_of(draw, (fails, ends), (fails, ends, other))
+    )
+
+
+def _late_words(draw: Draw) -> Program:
+    """Messages are injected just before the call is cut, fails, or is recovered."""
+    spoken = HookPlan(
+        _of(draw, *EVENTS), _of(draw, "inject", "inject-raise", "inject-interrupt"), _of(draw, 0, 1), priority=10
+    )
+    ends = HookPlan(
+        _of(draw, "PostReasoning", "PostCall", "PreToolRound", "PostActing", "PostToolRound", "PreReasoning"),
+        _of(draw, "raise", "interrupt", "inject-raise", "Suspend", "Stop"),
+    )
+    saved = _of(draw, (), (HookPlan("Error", "Recover", 0),))
+    arounds = _of(draw, (), (), (AroundPlan("PreCall", "then-error"),))
+    replies = _of(draw, (), (_round(draw, WORKS),))
+    return _program(draw, replies, hooks=(spoken, ends, *saved), arounds=arounds)
+
+
+def _swallowed(draw: Draw) -> Program:
+    """A hook keeps a cancellation to itself."""
+    kind = _of(draw, "cancel-call", "cancel-task", "cancel-stream", "interrupt", "close-elsewhere", "call")
+    path = Path(kind, draw(st.integers(0, 35)), _of(draw, None, None, 0.5, 2.5))
+    event = _of(draw, "PreCall", "PreReasoning", "PostReasoning", "PreToolRound", "PreActing", "PostActing", "PostCall")
+    hook = HookPlan(event, "swallow", _of(draw, 0, 1), draw(ROLES), _of(draw, "async", "mono"))
+    around = AroundPlan(_of(draw, *STAGES), "swallow", 0)
+    calls = _round(draw, ("look", "slow_look", "cleans"))
+    both: Any = _of(draw, ((hook,), ()), ((), (around,)), ((hook,), (around,)))
+    return _program(draw, (calls,), path=path, hooks=both[0], arounds=both[1])
+
+
+def _hanging(draw: Draw) -> Program:
+    """A hook holds the call up for ever; its limit, or an interrupt, ends that."""
+    hangs = HookPlan(_of(draw, "CallEnded", "CallEnded", *EVENTS), "hang", _of(draw, 0, 1), draw(ROLES))
+    path = _of(draw, Path("call", 0, 0.5), Path("stream", 0, 2.5), Path("interrupt", 30), Path("cancel-call", 30))
+    return _program(draw, (_round(draw, WORKS),), hooks=(hangs,), path=path)
+
+
+def _saved(draw: Draw) -> Program:
+    """Default hooks have asked again before the call waits for a person."""
+    poor: tuple[Reply, ...] = _of(draw, ((),), ((Piece("text", "cut"), Piece("finish")),), ((Piece("think", "hm"),),))
+    more = draw(st.lists(hook_plans(("inject", "sleep")), max_size=1))
+    return _program(draw, (*poor, _asks(draw, "ask", "look")), hooks=tuple(more))
+
+
+def _failing_pieces(draw: Draw) -> Program:
+    """A hook fails on a tool's pieces, or on an error that is told, and says what that comes to."""
+    event = _of(draw, "ActingChunk", "ActingChunk", "Error", "ReasoningChunk")
+    fails = HookPlan(event, "raise", _of(draw, 0, 1), draw(ROLES), on_failure=_of(draw, "abort", "deny", None, "skip"))
+    if fails.role == "observer" and fails.on_failure == "deny":
+        fails = HookPlan(event, "raise", fails.nth, "observer", on_failure="abort")
+    around = AroundPlan("PreActing", _of(draw, "chunks", "catch", "map"), 0)
+    calls = _round(draw, ("flow", "talk", "flow_bad", "boom"), most=2)
+    return _program(draw, (calls,), hooks=(fails,), arounds=_of(draw, (), (around,)))
+
+
+def _recursion(draw: Draw) -> Program:
+    """A tool or a hook calls its own agent in its own conversation."""
+    hook = HookPlan(_of(draw, *EVENTS), "recurse", 1, draw(ROLES), on_failure=None)
+    around = AroundPlan(_of(draw, *STAGES), _of(draw, "race", "deadline", "tap"), 0)
+    calls = _round(draw, ("recurses", "recurses", "look"))
+    hooks = _of(draw, (), (hook,))
+    return _program(draw, (calls,), hooks=hooks, arounds=_of(draw, (), (around,)), session=_of(draw, "named", "fresh"))
+
+
+def _waiting_rounds(draw: Draw) -> Program:
+    """Rounds that wait for a person, wrapped, or with hooks behind them that end the call."""
+    ends = HookPlan(_of(draw, "PostToolRound", "PostActing"), _of(draw, "raise", "interrupt", "Stop"), _of(draw, 0, 1))
+    around = AroundPlan(_of(draw, "PreToolRound", "PreActing"), _of(draw, "twice", "hedge", "retry", "drop", "late"), 0)
+    both: Any = _of(draw, ((ends,), ()), ((), (around,)), ((ends,), (around,)))
+    return _program(draw, (_asks(draw, "ask", *_of(draw, (), ("look",), ("ask",))),), hooks=both[0], arounds=both[1])
+
+
+def _own_cancellations(draw: Draw) -> Program:
+    """`CancelledError`s that nobody asked for, and calls that are cut before their first step."""
+    around = AroundPlan(_of(draw, *STAGES), "cancelled", _of(draw, 0, 1))
+    hook = HookPlan(_of(draw, *EVENTS), "raise-cancelled", 1, draw(ROLES), _of(draw, "async", "mono"))
+    path = _of(draw, draw(paths()), CALL, STREAM, Path("cancel-task", draw(st.integers(0, 2))))
+    both: Any = _of(draw, ((hook,), ()), ((), (around,)), ((), ()))
+    return _program(draw, (_round(draw, WORKS),), path=path, hooks=both[0], arounds=both[1])
+
+
+KINDS: tuple[Callable[[Draw], Program], ...] = (
+    _kept_sources,
+    _second_cuts,
+    _strange_replies,
+    _renamed_calls,
+    _failing_observers,
+    _late_words,
+    _swallowed,
+    _hanging,
+    _saved,
+    _failing_pieces,
+    _recursion,
+    _waiting_rounds,
+    _own_cancellations,
+)
+
+
+@st.composite
+def corners(draw: st.DrawFn) -> Program:
+    """A program of one of these kinds."""
+    return draw(st.sampled_from(KINDS))(draw)
