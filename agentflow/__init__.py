@@ -4,9 +4,10 @@ Adapters are imported from where they live, so that this import stays light: `ag
 `agentflow.testing`. A model's name (`"openai/gpt-5"`) loads its adapter when it is first called.
 """
 
-from agentflow.agent.agent import Agent, AgentFlux
-from agentflow.agent.agent_registry import AgentRegistry, default_agents
+from agentflow.agent.agent import Agent
 from agentflow.agent.builder import AgentBuilder
+from agentflow.agent.calling import AgentFlux
+from agentflow.agent.peers import AgentRegistry, default_agents
 from agentflow.agent.queue import TurnQueue
 from agentflow.agent.receipt import Receipt
 from agentflow.agent.shutdown import GracefulShutdown, ShutdownReport, shutdown

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Generic, Self, TypeVar
 
-from agentflow.agent.agent_registry import AgentRegistry
+from agentflow.agent.peers import AgentRegistry
 from agentflow.context import RunContext
 from agentflow.errors import UsageError
 from agentflow.hooks.hook import Hook

@@ -1,54 +1,76 @@
-"""What an agent does without its model: it runs turns from its queue, and sends turns and questions to other agents."""
+"""Agents among others: each has a queue of turns, and puts turns and questions into the queues of others, by name.
+
+`default_agents` is where agents look each other up unless they are told otherwise.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, TypeVar, cast
+from collections.abc import Coroutine, Iterable, Sequence
+from typing import Any, ClassVar, TypeVar, cast
 
-from agentflow.agent.agent_registry import AgentRegistry
-from agentflow.agent.queue import TurnQueue
-from agentflow.agent.receipt import Receipt
-from agentflow.context import RunContext, as_messages
+from agentflow.agent.as_tool import ToolAgent
+from agentflow.agent.queue import TurnQueue, check_limit, send_to
+from agentflow.agent.receipt import Receipt, check_ends
+from agentflow.context import as_messages
 from agentflow.errors import UsageError
-from agentflow.hooks.chain import HookSet
+from agentflow.ground.registry import NamedRegistry
+from agentflow.hooks.hook import Hook
 from agentflow.loop.run import LoopConfig, current_turn
-from agentflow.loop.session import Session
-from agentflow.loop.turns.saved import found_by_name
 from agentflow.loop.turns.turn import Turn
 from agentflow.messages import Msg, Reply
+from agentflow.ports.store import Store
 from agentflow.reactive import CallMono, Flux
-from agentflow.saving.codec import msg_from_dict, msg_to_dict
-from agentflow.tools.tool import Tool
+from agentflow.saving.codec import msg_to_dict
 
-__all__ = ["QueueingAgent", "asking_tool"]
+__all__ = ["AgentRegistry", "PeerAgent", "default_agents"]
 
 T = TypeVar("T")
 
 
-class QueueingAgent(ABC):
-    """The half of `Agent` that needs no model."""
+class AgentRegistry(NamedRegistry["PeerAgent"]):
+    """Agents by name.
 
-    config: LoopConfig
-    _agents: AgentRegistry
+    Example:
+        >>> agents = AgentRegistry()
+        >>> librarian = agents.register(Agent("librarian", "openai/gpt-5"))
+        >>> clerk = Agent("clerk", "openai/gpt-5", agents=agents)
+        >>> agents.names
+        ('librarian',)
+    """
+
+    _kind: ClassVar[str] = "agent"
+
+
+default_agents = AgentRegistry()
+"""The registry of the process."""
+
+
+class PeerAgent(ToolAgent):
+    """What an `Agent` does with turns and with other agents.
+
+    Args:
+        config: What it gives the loop.
+        hooks: The hooks that it begins with.
+        store: Where its sessions are kept.
+        agents: Where others are looked up.
+        queue_limit: Most turns that wait in its queue; None: any number.
+    """
+
     _queue: TurnQueue | None = None
-    _queue_limit: int | None
 
-    @property
-    def name(self) -> str:
-        """Its name."""
-        return self.config.view.name
-
-    @property
-    @abstractmethod
-    def hooks(self) -> HookSet:
-        """Its hooks, in order; `describe()` prints them event by event."""
-
-    @property
-    @abstractmethod
-    def asking(self) -> Tool[..., Any]:
-        """The tool whose turns are questions to it."""
+    def __init__(
+        self,
+        config: LoopConfig,
+        hooks: Iterable[Hook],
+        store: Store | None,
+        agents: AgentRegistry,
+        queue_limit: int | None,
+    ) -> None:
+        check_limit(config.view.name, queue_limit)
+        super().__init__(config, hooks, store)
+        self._agents = agents
+        self._queue_limit = queue_limit
 
     @property
     def queue(self) -> TurnQueue:
@@ -95,7 +117,7 @@ class QueueingAgent(ABC):
         """
         peer = self._agents[to]
         self._sign(turn)
-        return await peer.queue.take(turn, wait=wait)
+        return await send_to(peer.queue, turn, wait)
 
     def ask(
         self, to: str, message: str | Msg | Sequence[Msg], *, session: str | None = None, wait: bool = True
@@ -127,7 +149,7 @@ class QueueingAgent(ABC):
 
         async def work() -> Reply:
             peer = self._agents[to]
-            peer.queue.check_not_inside()
+            check_ends(peer.queue)
             said = message if isinstance(message, str) else [msg_to_dict(msg) for msg in as_messages(message)]
             question: Turn[Any] = Turn(
                 peer.asking,
@@ -136,7 +158,7 @@ class QueueingAgent(ABC):
                 process_hooks=self.config.process,
             )
             self._sign(question)
-            receipt = await peer.queue.take(question, wait=wait)
+            receipt = await send_to(peer.queue, question, wait)
             try:
                 return cast("Reply", await receipt)
             except asyncio.CancelledError:
@@ -150,18 +172,3 @@ class QueueingAgent(ABC):
             raise UsageError(f"agent.send takes a turn, not {type(turn).__name__}: send('other', Turn(tool, {{...}})).")
         place = current_turn.get()
         turn.send_by(self.name, "" if place is None else place.run.run_id)
-
-
-def asking_tool(answer: Callable[..., CallMono[Reply]], name: str) -> Tool[..., Any]:
-    """The tool whose turns are questions to an agent.
-
-    Args:
-        answer: The agent's `call`.
-        name: The agent's name.
-    """
-
-    async def ask(message: str | list[dict[str, Any]], session: str | None, context: RunContext) -> object:
-        given = message if isinstance(message, str) else [msg_from_dict(data) for data in message]
-        return await answer(given, session=Session.fresh() if session is None else session)
-
-    return Tool(found_by_name(ask), name="ask", description=f"Ask the agent {name}.", timeout=None)

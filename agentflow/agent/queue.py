@@ -19,12 +19,13 @@ import threading
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextvars import Context, ContextVar, copy_context
-from typing import Any, Final, Literal, Protocol, TypeVar, cast
+from typing import Any, Final, Literal, TypeVar, cast
 
 from loguru import logger
 from typing_extensions import TypedDict
 
-from agentflow.agent.receipt import Receipt, check_ends, inside, waits_for
+from agentflow.agent.as_tool import ToolAgent
+from agentflow.agent.receipt import Receipt, inside, waits_for
 from agentflow.agent.workers import Workers
 from agentflow.errors import (
     NeverEndsError,
@@ -38,9 +39,8 @@ from agentflow.events import HookEvent, Paused, PostPut, PrePut, Resumed, TurnVa
 from agentflow.ground.bell import Bell
 from agentflow.ground.locks import FairLock
 from agentflow.ground.validation import closed
-from agentflow.hooks.chain import HookSet
 from agentflow.hooks.hook import Hook
-from agentflow.loop.run import LoopConfig, current_turn
+from agentflow.loop.run import current_turn
 from agentflow.loop.stream import EventStream, Port
 from agentflow.loop.tool_call.attempts import held_locks
 from agentflow.loop.turns.bound import BoundTool
@@ -48,11 +48,10 @@ from agentflow.loop.turns.saved import FORMAT_VERSION, Finder, check_form
 from agentflow.loop.turns.turn import Turn, turn_from_dict
 from agentflow.loop.turns.turn_run import TurnRun, make_host, make_run, run_turn
 from agentflow.reactive import Flux
-from agentflow.tools.tool import Tool
 from agentflow.tools.tool_checks import ToolType
 from agentflow.verdicts import Deny
 
-__all__ = ["TurnQueue"]
+__all__ = ["TurnQueue", "check_limit", "copy_turns", "send_to"]
 
 T = TypeVar("T")
 TAKEN_BACK: Final = "its sender took it back"
@@ -68,27 +67,6 @@ def _nobodys() -> Context:
     context.run(held_locks.set, ())
     context.run(_loops.set, ())
     return context
-
-
-class Owner(Protocol):
-    """The agent, as far as its queue knows it."""
-
-    config: LoopConfig
-
-    @property
-    def name(self) -> str:
-        """Its name."""
-        ...
-
-    @property
-    def hooks(self) -> HookSet:
-        """Its hooks, the process-wide ones that match included."""
-        ...
-
-    @property
-    def asking(self) -> Tool[..., Any]:
-        """The tool whose turns are questions to it."""
-        ...
 
 
 @closed
@@ -177,7 +155,7 @@ class TurnQueue:
         [3]
     """
 
-    def __init__(self, owner: Owner, limit: int | None) -> None:
+    def __init__(self, owner: ToolAgent, limit: int | None) -> None:
         check_limit(owner.name, limit)
         self._owner = owner
         self.limit = limit
@@ -244,10 +222,6 @@ class TurnQueue:
             UsageError: The agent has no such tool.
         """
         return await self._put(turn, wait=wait, sent=False)
-
-    async def take(self, turn: Turn[T], *, wait: bool) -> Receipt[T]:
-        """Take in a turn that somebody sent, and see to it that it is run; as `put`."""
-        return await self._put(turn, wait=wait, sent=True)
 
     async def _put(self, turn: Turn[T], *, wait: bool, sent: bool) -> Receipt[T]:
         self.check(turn)
@@ -394,14 +368,6 @@ class TurnQueue:
         """A tool has given a turn: it is put at the end, also where the queue is full."""
         followed = cast("Turn[Any]", turn)
         await self._enter(followed, await self._vetted(followed), sent=False, reserved=False)
-
-    def check_not_inside(self) -> None:
-        """Refuse a question from within a turn that this queue waits for.
-
-        Raises:
-            UsageError: It comes from there; the text shows the way.
-        """
-        check_ends(self)
 
     @property
     def name(self) -> str:
@@ -626,8 +592,7 @@ class TurnQueue:
                 "restored. A saved queue is restored once; clear() this one first, if it shall be replaced."
             )
 
-    def copy_to(self, other: TurnQueue) -> None:
-        """Put copies of the waiting turns into another queue, which is paused if this one is."""
+    def _copy_to(self, other: TurnQueue) -> None:
         for entry in tuple(self._entries):
             if entry.turn.tool is self._owner.asking:
                 continue  # a question to this agent
@@ -713,6 +678,16 @@ class TurnQueue:
                 entry.home = None
         if home.is_closed():
             self._senders.pop(home, None)
+
+
+async def send_to(queue: TurnQueue, turn: Turn[T], wait: bool) -> Receipt[T]:
+    """Put a turn that somebody sends into a queue, as `TurnQueue.put`, and see to it that it is run."""
+    return await queue._put(turn, wait=wait, sent=True)  # pyright: ignore[reportPrivateUsage] - users have `put`
+
+
+def copy_turns(queue: TurnQueue, other: TurnQueue) -> None:
+    """Put copies of the waiting turns into another queue, which is paused if the first one is."""
+    queue._copy_to(other)  # pyright: ignore[reportPrivateUsage] - users have `to_dict` and `restore`
 
 
 def _lasting(error: BaseException, turn: Turn[Any]) -> BaseException:

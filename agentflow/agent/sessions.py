@@ -1,4 +1,4 @@
-"""The named sessions that an agent holds in memory.
+"""The sessions that an agent holds in memory: its implicit one, and named ones.
 
 Rules:
 
@@ -12,10 +12,13 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, MutableMapping
 from weakref import WeakValueDictionary
 
+from agentflow.errors import UsageError
+from agentflow.ground.ids import inside
 from agentflow.loop.session import Session
+from agentflow.ports.store import SessionInfo, SessionStore, Store
 
 __all__ = ["HELD", "Sessions"]
 
@@ -24,25 +27,55 @@ HELD = 256
 
 
 class Sessions:
-    """Named sessions.
+    """An agent's sessions.
 
     Args:
-        make: Makes the session of an id.
-        limit: Most idle ones that are held; None: any number.
+        agent: The agent's name: the id of its implicit session.
+        store: Where they are kept; None: here.
+        new_id: Ids.
+
+    Attributes:
+        implicit: The agent's own conversation, once somebody has asked for it.
+        waiting: Those that wait for a decision, whoever made them, by id: what they wait with is not all in the store.
     """
 
-    def __init__(self, make: Callable[[str], Session], limit: int | None) -> None:
-        self._make = make
-        self._limit = limit
+    def __init__(self, agent: str, store: Store | None, new_id: Callable[[str], str]) -> None:
+        self._agent = agent
+        self._store = store
+        self._new_id = new_id
+        self._limit = None if store is None else HELD
+        self.implicit: Session | None = None
+        self.waiting: dict[str, Session] = {}
         self._recent: OrderedDict[str, Session] = OrderedDict()  # the last used one is the last
-        self._alive: WeakValueDictionary[str, Session] = WeakValueDictionary()  # those that somebody holds
-        self._suspended: dict[str, Session] = {}
+        self._alive: MutableMapping[str, Session] = (
+            {} if store is None else WeakValueDictionary()
+        )  # somebody holds them
         self._guard = threading.Lock()
+
+    def own(self) -> Session:
+        """The implicit one."""
+        if self.implicit is None:
+            self.implicit = Session(self._agent, store=self._store, implicit=True, new_id=self._new_id)
+        return self.implicit
+
+    def of(self, session: str | Session | None) -> Session:
+        """The session that somebody means: an id, a session itself, or None for the implicit one.
+
+        Raises:
+            UsageError: It is none of these.
+        """
+        if session is None:
+            return self.own()
+        if isinstance(session, str):
+            return self.get(session)
+        if not isinstance(session, Session):  # pyright: ignore[reportUnnecessaryIsInstance] - input from outside
+            raise UsageError(f"session= takes an id or a Session, not {type(session).__name__}.")
+        return session
 
     def find(self, id: str) -> Session | None:  # noqa: A002 - the contract's word
         """The session of an id, if it is here."""
         found = self._recent.get(id)
-        return found if found is not None else self._alive.get(id) or self._suspended.get(id)
+        return found if found is not None else self._alive.get(id) or self.waiting.get(id)
 
     def get(self, id: str) -> Session:  # noqa: A002
         """The session of an id; it is made when first asked for."""
@@ -52,8 +85,8 @@ class Sessions:
         with self._guard:
             found = self.find(id)
             if found is None:
-                found = self._make(id)
-            elif found is self._suspended.get(id) and id not in self._recent and id not in self._alive:
+                found = Session(id, store=self._store, new_id=self._new_id)
+            elif found is self.waiting.get(id) and id not in self._recent and id not in self._alive:
                 return found  # somebody else's: held until it is answered, and no longer
             if self._limit is None:
                 self._recent[id] = found
@@ -64,29 +97,34 @@ class Sessions:
                 self._recent.popitem(last=False)
             return found
 
-    def suspended(self, session: Session) -> None:
-        """Hold a session that waits for a decision, whoever made it: what it waits with is not all in the store."""
-        self._suspended[session.id] = session
-
-    def settled(self, id: str) -> None:  # noqa: A002
-        """A session waits no more."""
-        if self._suspended:
-            self._suspended.pop(id, None)
-
-    def waiting(self, id: str) -> Session | None:  # noqa: A002
-        """The session of an id, if it waits for a decision here."""
-        return self._suspended.get(id)
-
     def forget(self, id: str) -> bool:  # noqa: A002
-        """Let go of a session; whether it was there."""
+        """Let go of a session; whether it was there.
+
+        Raises:
+            UsageError: A call is running on it.
+        """
         with self._guard:
             found = self.find(id)
-            for held in (self._recent, self._alive, self._suspended):
+            if found is not None and found.busy:
+                raise UsageError(
+                    f"Session {id!r} of agent {self._agent!r} is running a call; it can be forgotten when that has ended."
+                )
+            for held in (self._recent, self._alive, self.waiting):
                 held.pop(id, None)
             return found is not None
 
+    async def unfinished(self) -> list[SessionInfo]:
+        """Those in the store that hold a call which was cut; of sub-agents none, and of those that run here none."""
+        store = self._store
+        if not isinstance(store, SessionStore):
+            return []
+        found = await store.sessions()
+        within = inside([info.id for info in found if info.status != "idle"])
+        here = {session.id for session in (*self, *filter(None, [self.implicit])) if session.busy}
+        return [info for info in found if info.status == "unfinished" and info.id not in here and not within(info.id)]
+
     def __iter__(self) -> Iterator[Session]:
-        """All that are here."""
+        """All named ones that are here."""
         with self._guard:
-            here = {**self._alive, **self._recent, **self._suspended}
+            here = {**self._alive, **self._recent, **self.waiting}
         return iter(here.values())

@@ -16,13 +16,13 @@ import signal
 import threading
 from collections.abc import Callable, Iterable
 from types import FrameType, TracebackType
-from typing import Any, NamedTuple, Protocol, Self, TypeAlias
+from typing import Any, NamedTuple, Self, TypeAlias
 
 from loguru import logger
 
+from agentflow.agent.hooked import HookedAgent
 from agentflow.errors import ShutdownError, UsageError
 from agentflow.loop.active import Running, Stoppable
-from agentflow.loop.run import LoopConfig
 
 __all__ = ["GracefulShutdown", "ShutdownReport", "shutdown"]
 
@@ -30,12 +30,6 @@ GRACE = 5.0
 """Seconds that cancelled calls get for their cleanup."""
 
 Handler: TypeAlias = Callable[[int, FrameType | None], Any] | int | None
-
-
-class Stops(Protocol):
-    """An agent."""
-
-    config: LoopConfig
 
 
 class ShutdownReport(NamedTuple):
@@ -57,7 +51,7 @@ class ShutdownReport(NamedTuple):
     running: tuple[str, ...] = ()
 
 
-async def shutdown(agents: Stops | Iterable[Stops], *, limit: float = 10.0) -> ShutdownReport:
+async def shutdown(agents: HookedAgent | Iterable[HookedAgent], *, limit: float = 10.0) -> ShutdownReport:
     """Stop agents: no call begins any more, and those that run are left where `agent.resume` goes on.
 
     Args:
@@ -82,8 +76,8 @@ async def shutdown(agents: Stops | Iterable[Stops], *, limit: float = 10.0) -> S
 class _Stopping:
     """One shutdown of several agents."""
 
-    def __init__(self, agents: Stops | Iterable[Stops]) -> None:
-        given: Iterable[Stops] = agents if isinstance(agents, Iterable) else (agents,)
+    def __init__(self, agents: HookedAgent | Iterable[HookedAgent]) -> None:
+        given: Iterable[HookedAgent] = agents if isinstance(agents, Iterable) else (agents,)
         self._running: tuple[Running, ...] = tuple({id(a): a.config.running for a in given}.values())
         if not self._running:
             raise UsageError("A shutdown needs the agents that it stops: shutdown([agent, other]).")
@@ -148,7 +142,7 @@ class _Stopping:
 
 
 class GracefulShutdown:
-    """Stops agents when the process is told to end, and ends the `async with` block.
+    """HookedAgent agents when the process is told to end, and ends the `async with` block.
 
     In the block, calls work as ever. With the first signal the agents stop as in `shutdown`; then the block is cancelled, and
     raises `ShutdownError`. A second signal cancels what still runs at once. A block that ends by itself changes nothing.
@@ -173,7 +167,7 @@ class GracefulShutdown:
 
     def __init__(
         self,
-        *agents: Stops,
+        *agents: HookedAgent,
         limit: float = 10.0,
         signals: Iterable[signal.Signals] = (signal.SIGTERM, signal.SIGINT),
         in_server: bool = False,

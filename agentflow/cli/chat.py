@@ -14,7 +14,8 @@ import contextlib
 import sys
 from collections.abc import Mapping
 
-from agentflow.agent.agent import Agent, AgentFlux
+from agentflow.agent.agent import Agent
+from agentflow.agent.calling import AgentFlux
 from agentflow.cli.calls import call_loop, interrupting, read_events
 from agentflow.cli.failures import CommandError, code_of
 from agentflow.cli.phrases import call_text, plural, shorten, speech

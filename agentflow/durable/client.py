@@ -22,7 +22,7 @@ from dbos import DBOS, DBOSClient, EnqueueOptions, WorkflowSerializationFormat, 
 from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
-from agentflow.agent.call_checks import check_timeout, input_of
+from agentflow.agent.arguments import check_timeout, input_of
 from agentflow.durable.connections import PORTABLE, close_engine, dbos_engine
 from agentflow.durable.records import (
     Pruned,

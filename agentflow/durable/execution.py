@@ -20,7 +20,8 @@ from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any, Protocol
 
-from agentflow.agent.agent import Agent, AgentFlux
+from agentflow.agent.agent import Agent
+from agentflow.agent.calling import AgentFlux
 from agentflow.durable.records import Request, decisions_in, error_out, reply_out, run_of
 from agentflow.errors import AgentFlowError, CallTimeoutError, ScriptError, StoreError
 from agentflow.events import CallEnded, HookEvent, PostCall

@@ -185,6 +185,9 @@ def whole(hook: Hook) -> tuple[Hook, ...]:
 class ProcessHooks:
     """Hooks for everything in the process that looks them up here; `process_hooks` is the one that all do by default.
 
+    Attributes:
+        scope: Where they are registered.
+
     Example:
         >>> audit = ProcessHooks()
         >>> @audit.on(PreActing, tags=["database"])
@@ -193,15 +196,15 @@ class ProcessHooks:
         >>> agent = Agent("clerk", "openai/gpt-5", process_hooks=audit)
     """
 
-    __slots__ = ("_scope",)
+    __slots__ = ("scope",)
 
     def __init__(self) -> None:
-        self._scope = HookScope()
+        self.scope = HookScope()
 
     @property
     def hooks(self) -> tuple[Hook, ...]:
         """All hooks, in the order of registration; another tuple after each change."""
-        return self._scope.hooks
+        return self.scope.hooks
 
     def add(self, *hooks: HookSource) -> tuple[Registered, ...]:
         """Register hooks; each one's `tags` say what it concerns (none: everything).
@@ -209,7 +212,7 @@ class ProcessHooks:
         Raises:
             UsageError: It is no hook, or its options cannot hold.
         """
-        return tuple(self._scope.add(hook) for hook in hooks)
+        return tuple(self.scope.add(hook) for hook in hooks)
 
     @overload
     def on(self, event: type[E], function: Callable[[E], Any], /, **options: Any) -> Registered: ...
@@ -220,25 +223,25 @@ class ProcessHooks:
     def on(self, *targets: Any, **options: Any) -> Any:
         """Register a function: `process_hooks.on(PreActing, f, tags=["db"])`, or `@process_hooks.on(PreActing)`; as in
         `HookScope.on`."""
-        return cast("Any", self._scope).on(*targets, **options)
+        return cast("Any", self.scope).on(*targets, **options)
 
     def remove(self, hook: Hook) -> bool:
         """Take a hook off; returns whether it was there."""
-        return self._scope.remove(hook)
+        return self.scope.remove(hook)
 
     def clear(self) -> None:
         """Take all hooks off."""
-        self._scope.clear()
+        self.scope.clear()
 
     def matching(self, tags: frozenset[str]) -> tuple[Hook, ...]:
         """The hooks that concern something with these tags."""
-        return tuple(hook for hook in self._scope.hooks if not hook.tags or not hook.tags.isdisjoint(tags))
+        return tuple(hook for hook in self.scope.hooks if not hook.tags or not hook.tags.isdisjoint(tags))
 
     def __len__(self) -> int:
-        return len(self._scope)
+        return len(self.scope)
 
     def __iter__(self) -> Iterator[Hook]:
-        return iter(self._scope.hooks)
+        return iter(self.scope.hooks)
 
 
 process_hooks = ProcessHooks()

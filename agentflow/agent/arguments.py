@@ -1,33 +1,86 @@
-"""What a call is given, checked before its first event: a refused call raises and fires nothing."""
+"""What a call is given, checked before its first event: a refused call raises and fires nothing.
+
+Rules:
+
+1. `CallArguments` is made when a call begins, and whoever holds one need not look again at what stands in it.
+2. What depends on the session (`not_open`, `check_decisions`) is checked when the call has it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias, cast
+from weakref import WeakKeyDictionary
 
 from agentflow.context import as_messages
 from agentflow.errors import SuspendedError, ToolArgumentError, UsageError
+from agentflow.hooks.named import HookSource, hooks_of
 from agentflow.loop.session import Session
 from agentflow.messages import Msg, Pending, ToolUseBlock, message, text_block
-from agentflow.specs import is_seconds
+from agentflow.specs import ModelOptions, is_seconds
 from agentflow.tools.tool import Tool
 from agentflow.verdicts import Answer, Approve, Deny, Resolution
 
-__all__ = ["Decisions", "check_decisions", "check_timeout", "decisions_of", "input_of", "not_open"]
+__all__ = ["CallArguments", "Decisions", "check_decisions", "check_timeout", "input_of", "not_open", "tools_behind"]
 
 Decisions: TypeAlias = Mapping[str, Resolution] | Iterable[tuple[str, Resolution]]
 """What a suspended call is resumed with: decisions by the keys of `reply.pending`."""
 
 
-def not_open(session: Session) -> Exception:
-    """Why a plain call is not legal on a session."""
-    machine = session.machine
-    if machine.suspended:
-        return SuspendedError(session.id, tuple(p.id for p in machine.pending if p.kind != "parked"))
-    return UsageError(
-        f"Session {session.id!r} holds an unfinished call (state {machine.state.name}); continue it with "
-        "agent.resume(session) before the next one."
-    )
+tools_behind: WeakKeyDictionary[Callable[..., Any], Mapping[str, Tool[..., Any]]] = WeakKeyDictionary()
+"""The tools of the agents that are tools themselves, by the function behind that tool."""
+
+
+class CallArguments:
+    """What a call, or its continuation, is given.
+
+    Args:
+        input: What the user says; None where a call is continued.
+        decisions: What a call is continued with; None where one begins.
+        session: Where.
+        options: Laid over the agent's.
+        timeout: Seconds for the whole call.
+        deps: What tools and hooks may ask for by type.
+        hooks: Added for this call.
+        children: Whether its reader gets the events of sub-agents too.
+        new_id: Ids of the messages that are made of texts.
+
+    Attributes:
+        messages: The input.
+
+    Raises:
+        UsageError: One of them cannot be used.
+    """
+
+    __slots__ = ("children", "decisions", "deps", "hooks", "messages", "options", "session", "timeout")
+
+    def __init__(
+        self,
+        input: str | Msg | Sequence[Msg] | None,  # noqa: A002 - the contract's word
+        decisions: Decisions | None,
+        session: str | Session | None,
+        options: ModelOptions | None,
+        timeout: float | None,
+        deps: object,
+        hooks: HookSource,
+        children: bool,
+        new_id: Callable[[str], str],
+    ) -> None:
+        if decisions is not None:
+            self.messages: tuple[Msg, ...] = ()
+        elif isinstance(input, str) and input.strip():
+            self.messages = (message("user", (text_block(input),), new_id("msg_")),)
+        else:
+            self.messages = input_of(input, new_id)
+        if timeout is not None:
+            check_timeout(timeout)
+        self.decisions = decisions
+        self.session = session
+        self.options = options
+        self.timeout = timeout
+        self.deps = deps
+        self.hooks = hooks_of(hooks) if hooks else ()
+        self.children = children
 
 
 def input_of(given: Any, new_id: Callable[[str], str]) -> tuple[Msg, ...]:
@@ -36,12 +89,8 @@ def input_of(given: Any, new_id: Callable[[str], str]) -> tuple[Msg, ...]:
     Raises:
         UsageError: It is empty, or no legal start of a call.
     """
-    if isinstance(given, str):
-        if not given.strip():
-            raise UsageError("The input is empty; say something to the agent, or resume(...) a suspended session.")
-        return (message("user", (text_block(given),), new_id("msg_")),)
     messages = as_messages(given, new_id)
-    if not messages:
+    if not messages or (isinstance(given, str) and not given.strip()):
         raise UsageError("The input is empty; say something to the agent, or resume(...) a suspended session.")
     for msg in messages:
         if msg.role not in ("user", "assistant") or msg.tool_uses:
@@ -58,7 +107,18 @@ def check_timeout(timeout: float | None) -> None:
         raise UsageError(f"timeout={timeout!r}: it is seconds (a number above 0), or None for no limit.")
 
 
-def decisions_of(session: Session, decisions: Decisions) -> Mapping[str, Resolution]:
+def not_open(session: Session) -> Exception:
+    """Why a plain call is not legal on a session."""
+    machine = session.machine
+    if machine.suspended:
+        return SuspendedError(session.id, tuple(p.id for p in machine.pending if p.kind != "parked"))
+    return UsageError(
+        f"Session {session.id!r} holds an unfinished call (state {machine.state.name}); continue it with "
+        "agent.resume(session) before the next one."
+    )
+
+
+def _by_key(session: Session, decisions: Decisions) -> Mapping[str, Resolution]:
     """Decisions by key; given as pairs, a key may stand once.
 
     Raises:
@@ -75,22 +135,24 @@ def decisions_of(session: Session, decisions: Decisions) -> Mapping[str, Resolut
 
 
 def check_decisions(
-    session: Session,
-    decisions: Mapping[str, Resolution],
-    tools: Mapping[str, Tool[..., Any]],
-    tools_behind: Callable[[Tool[..., Any]], Mapping[str, Tool[..., Any]] | None],
-) -> None:
+    session: Session, given: Decisions, tools: Mapping[str, Tool[..., Any]]
+) -> Mapping[str, Resolution]:
     """Refuse decisions that do not fit what the session waits for; nothing has been done yet.
 
     Args:
-        session: The suspended session.
-        decisions: By key.
+        session: The session that holds an open call.
+        given: The decisions.
         tools: The agent's.
-        tools_behind: The tools of the agent that a tool is; None where it is none.
+
+    Returns:
+        The decisions by key.
 
     Raises:
-        UsageError: They do not fit.
+        UsageError: They do not fit, or the session holds no open call.
     """
+    if session.machine.next() == "input":
+        raise UsageError(f"Session {session.id!r} is not suspended: there is nothing to resume. Call the agent.")
+    decisions = _by_key(session, given)
     pending = {p.id: p for p in session.pending}
     unknown = [key for key in decisions if key not in pending]
     if unknown:
@@ -108,7 +170,7 @@ def check_decisions(
                 "Answer(value) with its result, or Deny(reason)."
             )
         if isinstance(decision, Approve) and decision.input is not None and waits.tool_use is not None:
-            found = _tool_of(session, waits, tools, tools_behind)
+            found = _tool_of(session, waits, tools)
             if found is not None:
                 _check_edited(session, key, waits.tool_use.replace(input=decision.input), found)
     missing = [key for key, p in pending.items() if key not in decisions and p.kind != "parked"]
@@ -116,20 +178,16 @@ def check_decisions(
         raise UsageError(
             f"Session {session.id!r}: decisions are missing for {missing}; give one for each pending call."
         )
+    return decisions
 
 
-def _tool_of(
-    session: Session,
-    waits: Pending,
-    tools: Mapping[str, Tool[..., Any]],
-    tools_behind: Callable[[Tool[..., Any]], Mapping[str, Tool[..., Any]] | None],
-) -> Tool[..., Any] | None:
+def _tool_of(session: Session, waits: Pending, tools: Mapping[str, Tool[..., Any]]) -> Tool[..., Any] | None:
     """The tool of a call that waits, also where it is one of a sub-agent's; None where it cannot be known here."""
     key = waits.id
     while waits.within is not None:
         outer = next((call for call in session.machine.open_calls if call.id == waits.within), None)
         agent = None if outer is None else tools.get(outer.name)
-        behind = None if agent is None else tools_behind(agent)
+        behind = None if agent is None else tools_behind.get(agent.function)
         inner = (session.inner or {}).get(waits.within)
         if behind is None or inner is None:
             return None

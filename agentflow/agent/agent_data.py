@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
-from typing import Any, Final, Literal, NotRequired, Protocol, TypeVar
+from typing import Any, Final, Literal, NotRequired, TypeVar
 
 from typing_extensions import TypedDict
 
-from agentflow.agent.queue import TurnQueue
+from agentflow.agent.peers import PeerAgent
 from agentflow.errors import UsageError
 from agentflow.ground.validation import closed
-from agentflow.hooks.chain import HookSet
 from agentflow.hooks.defaults import default_hooks
 from agentflow.hooks.hook import Hook
-from agentflow.loop.run import LoopConfig, OnUnknownOutcome
+from agentflow.loop.run import OnUnknownOutcome
 from agentflow.loop.schedule import ToolSchedule
 from agentflow.loop.turns.saved import FORMAT_VERSION, Finder, as_data, check_form, hook_names, named_function
 from agentflow.messages import Msg
@@ -26,24 +25,8 @@ from agentflow.tools.tool_registry import ToolRegistry
 
 __all__ = ["agent_from_dict", "agent_to_dict"]
 
-A = TypeVar("A", bound="Definable")
+A = TypeVar("A", bound=PeerAgent)
 _REST: Final = ("store", "agents", "process_hooks", "clock", "new_id")
-
-
-class Definable(Protocol):
-    """An agent."""
-
-    config: LoopConfig
-
-    @property
-    def hooks(self) -> HookSet:
-        """Its hooks."""
-        ...
-
-    @property
-    def queue(self) -> TurnQueue:
-        """Its queue."""
-        ...
 
 
 @closed
@@ -73,7 +56,7 @@ class _AgentData(TypedDict):
     queue: dict[str, Any]
 
 
-def agent_to_dict(agent: Definable) -> dict[str, Any]:
+def agent_to_dict(agent: PeerAgent) -> dict[str, Any]:
     """See `Agent.to_dict`."""
     config = agent.config
     whose = f"agent {config.view.name!r}"

@@ -1,19 +1,18 @@
-"""Turning what users pass as `tools=` into tools, checked; `hooks=` is `hooks_of`'s work."""
+"""What may be passed as `tools=`, and the tools that are meant."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Iterable, Iterator
+from collections.abc import Awaitable, Iterable
 from typing import Any, Protocol, TypeAlias, cast
 
 from agentflow.errors import UsageError
 from agentflow.hooks.hook import Hook
-from agentflow.hooks.named import HookSource, NamedEvent, hooks_of
+from agentflow.hooks.named import NamedEvent
 from agentflow.tools.tool import Tool
 from agentflow.tools.tool_registry import default_tools
 
-__all__ = ["HookSource", "ToolSource", "hooks_of", "tools_of"]
-
+__all__ = ["ToolSource", "tools_of"]
 
 ToolSource: TypeAlias = "Tool[..., Any] | MakesTool | str | Iterable[Tool[..., Any]]"
 """What `tools=` takes: a tool, an agent, a name in the default registry, or what holds tools, such as a `Toolset`."""
@@ -35,33 +34,27 @@ def tools_of(sources: Iterable[Any]) -> dict[str, Tool[..., Any]]:
         NotRegisteredError: A name that the default registry does not know.
     """
     tools: dict[str, Tool[..., Any]] = {}
-    for found in _flat(sources):
-        other = tools.get(found.name)
-        if other is found:
-            continue
-        if other is not None:
-            raise UsageError(
-                f"Two tools are named {found.name!r}: {other.function!r} and {found.function!r}. Give one another name: "
-                "@tool(name=...)."
-            )
-        tools[found.name] = found
+    for source in sources:
+        for found in (cast("Tool[..., Any]", source),) if isinstance(source, Tool) else _tools_in(source):
+            other = tools.setdefault(found.name, found)
+            if other is not found:
+                raise UsageError(
+                    f"Two tools are named {found.name!r}: {other.function!r} and {found.function!r}. Give one another name: "
+                    "@tool(name=...)."
+                )
     return tools
 
 
-def _flat(sources: Iterable[Any]) -> Iterator[Tool[..., Any]]:
-    """One tool after the other: themselves, agents as tools, registered names, and whatever holds tools."""
-    for source in sources:
-        made = getattr(source, "as_tool", None)
-        if isinstance(source, Tool):
-            yield cast("Tool[..., Any]", source)
-        elif callable(made):
-            yield cast("Tool[..., Any]", made())
-        elif isinstance(source, str):
-            yield default_tools[source]
-        elif isinstance(source, Iterable) and not isinstance(source, type | Hook | Awaitable):
-            yield from _flat(cast("Iterable[Any]", source))
-        else:
-            raise _no_tool(source)
+def _tools_in(source: Any) -> Iterable[Tool[..., Any]]:
+    """The tools that something is which is no tool: an agent, a registered name, whatever holds tools."""
+    made = getattr(source, "as_tool", None)
+    if callable(made):
+        return (cast("Tool[..., Any]", made()),)
+    if isinstance(source, str):
+        return (default_tools[source],)
+    if isinstance(source, Iterable) and not isinstance(source, type | Hook | Awaitable):
+        return tools_of(cast("Iterable[Any]", source)).values()
+    raise _no_tool(source)
 
 
 def _no_tool(source: Any) -> UsageError:

@@ -1,0 +1,128 @@
+"""An agent as a tool: of a model (`as_tool`), and of whoever puts a question into its queue (`asking`)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agentflow.agent.arguments import tools_behind
+from agentflow.agent.calling import CallingAgent
+from agentflow.context import RunContext
+from agentflow.errors import ToolError
+from agentflow.ground.ids import inner_session_id
+from agentflow.loop.run import ToolSuspended, TurnPlace, current_turn
+from agentflow.loop.session import Session
+from agentflow.loop.turns.saved import found_by_name
+from agentflow.messages import Msg, Reply
+from agentflow.saving.codec import msg_from_dict
+from agentflow.specs import Usage
+from agentflow.tools.tool import Tool, tool
+from agentflow.tools.tool_checks import ToolType, strictest
+
+__all__ = ["ToolAgent"]
+
+
+class ToolAgent(CallingAgent):
+    """What makes a tool of an `Agent`."""
+
+    _asking: Tool[..., Any] | None = None
+
+    @property
+    def asking(self) -> Tool[..., Any]:
+        """The tool whose turns are questions to this agent (`other.ask(name, ...)`)."""
+        if self._asking is None:
+
+            async def ask(message: str | list[dict[str, Any]], session: str | None, context: RunContext) -> object:
+                given = message if isinstance(message, str) else [msg_from_dict(data) for data in message]
+                return await self.call(given, session=Session.fresh() if session is None else session)
+
+            self._asking = Tool(found_by_name(ask), name="ask", description=f"Ask the agent {self.name}.", timeout=None)
+        return self._asking
+
+    def as_tool(
+        self,
+        name: str | None = None,
+        description: str | None = None,
+        *,
+        type: ToolType | str | None = None,  # noqa: A002
+    ) -> Tool[..., Any]:
+        """This agent as a tool of another: each use is a call in a fresh session, billed to the caller.
+
+        Args:
+            name: The tool's name; the agent's by default.
+            description: What the calling model is told; the agent's description by default.
+            type: What a round takes it for. By default the strictest of its own tools: `"write"` where one of them writes, else
+                `"read"` where one reads, else `"research"`. So agents that only look things up run side by side.
+
+        Raises:
+            UsageError: The name or the type cannot be one.
+        """
+
+        async def ask(message: str, context: RunContext) -> str:  # the context: so that its events may come from a task
+            return await self.answer(message)
+
+        about = description or self.config.view.description or f"Ask the agent {self.name}."
+        tools_behind[ask] = self.config.tools
+        # Idempotent: after a crash it is entered again, where it was.
+        return tool(
+            name=name or self.name,
+            description=about,
+            type=strictest(self.config.tools.values()) if type is None else type,
+            timeout=None,
+            idempotent=True,
+        )(found_by_name(ask))
+
+    async def answer(self, message: str) -> str:
+        """What `as_tool` does: a call in a fresh session.
+
+        Suspended, it suspends the caller, which is answered with keys such as `"t1/s1"`; then it goes on where it was. So it
+        does after a crash, if this agent or the caller has a store.
+
+        Raises:
+            ToolError: The call did not end with an answer that the asking model can use.
+        """
+        place = current_turn.get()
+        if place is None:
+            return self._answered(await self.call(message, session=Session.fresh()))
+        caller = place.run.session
+        place.asked += 1
+        session_id = inner_session_id(caller.id, place.use.id)
+        if place.asked > 1:
+            session_id = inner_session_id(session_id, str(place.asked))
+        session = (caller.inner or {}).get(place.use.id)
+        if session is None or session.id != session_id:
+            session = Session(session_id, store=self._store or caller.store, new_id=self.config.new_id)
+        if place.inner is None and not place.recovers:
+            reply = await self.call(message, session=session)
+        else:
+            reply = await self._asked_again(message, session, place)
+        if reply.outcome == "suspended":
+            self._sessions.waiting.pop(session.id, None)  # the caller keeps it, and is resumed
+            caller.keep_inner(place.use.id, session)
+            raise ToolSuspended(self.name, reply.pending)
+        return self._answered(reply)
+
+    async def _asked_again(self, message: str, session: Session, place: TurnPlace) -> Reply:
+        """Go on where the session is: it waited for a decision, or the process ended."""
+        await session.acquire(self.name)  # loads it
+        session.release()
+        machine = session.machine
+        if machine.suspended:
+            waits = [waits.id for waits in session.pending if waits.kind != "parked"]
+            decided = place.inner
+            if decided is None or any(key not in decided for key in waits):  # nobody has been asked yet
+                last = Msg.assistant("", id=self.config.new_id("msg_")) if machine.final is None else machine.final
+                return Reply.of(last, "suspended", machine.run_id, Usage(), session.pending, session.id)
+            return await self.resume(session, {key: decided[key] for key in waits})
+        if machine.next() != "input":
+            return await self.resume(session)
+        ended = machine.ended
+        if ended is not None and ended.final is not None and ended.outcome not in ("failed", "interrupted"):
+            return Reply.of(ended.final, ended.outcome, ended.run_id, Usage(), ())
+        return await self.call(message, session=session)
+
+    def _answered(self, reply: Reply) -> str:
+        if reply.outcome in ("suspended", "interrupted", "denied"):
+            waits = ", ".join(p.tool_use.name for p in reply.pending if p.tool_use is not None)
+            why = f"it waits for the approval of {waits}" if waits else reply.text or reply.outcome
+            raise ToolError(f"Agent {self.name!r} did not answer (outcome {reply.outcome!r}): {why}")
+        return reply.text

@@ -1,0 +1,326 @@
+"""The calls of an agent, and the sessions that they are made on.
+
+Rules:
+
+1. `call`, `stream`, `resume` and `resume_stream` go one way, `_start`: check what was given, acquire the session, check that
+   it is open to such a call, build the run, execute it, and remember or forget that the session waits.
+2. They do nothing until awaited, iterated, subscribed to or blocked on; each time is a new call.
+3. What a call needs is checked before its first event: a refused call raises and fires nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import TypeAlias
+
+from agentflow.agent.arguments import CallArguments, Decisions, check_decisions, not_open
+from agentflow.agent.hooked import HookedAgent
+from agentflow.agent.sessions import Sessions
+from agentflow.context import find_dep
+from agentflow.errors import ShutdownError
+from agentflow.events import HookEvent
+from agentflow.hooks.hook import Hook
+from agentflow.hooks.named import HookSource
+from agentflow.loop.call import Run
+from agentflow.loop.machine import State
+from agentflow.loop.run import LoopConfig, current_turn, refuse_waiting_for_itself
+from agentflow.loop.session import Session
+from agentflow.loop.stream import EventStream, Port
+from agentflow.messages import Msg, Reply
+from agentflow.ports.store import SessionInfo, Store
+from agentflow.reactive import CallMono, Flux
+from agentflow.specs import ModelOptions
+
+__all__ = ["AgentFlux", "CallingAgent"]
+
+_MakeArguments: TypeAlias = Callable[[Callable[[str], str]], CallArguments]
+
+
+class AgentFlux(Flux[HookEvent]):
+    """The events of a call; each iteration is a new call."""
+
+
+class CallingAgent(HookedAgent):
+    """The calls of an `Agent`.
+
+    Args:
+        config: What it gives the loop.
+        hooks: The hooks that it begins with.
+        store: Where its sessions are kept.
+    """
+
+    def __init__(self, config: LoopConfig, hooks: Iterable[Hook], store: Store | None) -> None:
+        super().__init__(config, hooks)
+        self._store = store
+        self._sessions = Sessions(config.view.name, store, config.new_id)
+        self._prepared = False
+
+    def call(
+        self,
+        input: str | Msg | Sequence[Msg],  # noqa: A002 - the contract's word
+        *,
+        session: str | Session | None = None,
+        options: ModelOptions | None = None,
+        timeout: float | None = None,
+        deps: object = None,
+        hooks: HookSource = (),
+    ) -> CallMono[Reply]:
+        """Run one call to its reply.
+
+        Args:
+            input: What the user says.
+            session: An id or a session; the agent's implicit conversation by default.
+            options: Laid over the agent's.
+            timeout: Seconds for the whole call, the reader's time included; waiting for the session does not count.
+                Hooks of `CallEnded` have as long again.
+            deps: What tools and hooks may ask for by type: an object, a list of objects, or a mapping by type.
+            hooks: Added for this call, behind the agent's of the same priority.
+
+        Returns:
+            A Mono of the reply: await it, `.block()` on it, subscribe to it. Each is a new call.
+
+        Raises:
+            UsageError: The call overlaps with another one on the implicit session, or an argument cannot be used.
+            SuspendedError: The session waits for `resume`.
+            ModelError: The model failed.
+            CallTimeoutError: `timeout` passed.
+        """
+        make = partial(CallArguments, input, None, session, options, timeout, deps, hooks, False)
+        return CallMono(partial(self._start, make), "agent.call(...)")
+
+    def stream(
+        self,
+        input: str | Msg | Sequence[Msg],  # noqa: A002
+        *,
+        session: str | Session | None = None,
+        options: ModelOptions | None = None,
+        timeout: float | None = None,
+        deps: object = None,
+        hooks: HookSource = (),
+        children: bool = False,
+    ) -> AgentFlux:
+        """Run one call and hand out its events, sealed, as they happen.
+
+        Args:
+            input: As in `call`, like the other arguments.
+            children: Hand out the events of sub-agents too; their `source` says whose they are.
+
+        Returns:
+            A Flux of events; `async with` it, or iterate it. A slow reader slows the model down.
+        """
+        make = partial(CallArguments, input, None, session, options, timeout, deps, hooks, children)
+        return AgentFlux(partial(EventStream, partial(self._start, make)))
+
+    def resume(
+        self,
+        session: str | Session | None = None,
+        decisions: Decisions | None = None,
+        *,
+        options: ModelOptions | None = None,
+        timeout: float | None = None,
+        deps: object = None,
+        hooks: HookSource = (),
+    ) -> CallMono[Reply]:
+        """Continue a call that was suspended, or cut by a crash or a shutdown, at the first thing that is missing.
+
+        What is finished does not run again. Of a suspended call the tool calls without a result pass the whole `PreActing`
+        chain again. Of one that was cut, a model call in flight is made again, and a tool in flight is run again if it is
+        `idempotent`; else `on_unknown_outcome` says who is told.
+
+        Args:
+            session: The session; the implicit one by default.
+            decisions: By the keys of `reply.pending`: `Approve()`, `Approve(input=...)`, `Deny(reason)` or `Answer(value)`; a
+                mapping, or pairs.
+            options: As in `call`, like the rest.
+
+        Raises:
+            UsageError: The session holds no open call, or decisions are missing, unknown or of a wrong type.
+            ShutdownError: The agent is shutting down.
+        """
+        make = partial(CallArguments, None, decisions or {}, session, options, timeout, deps, hooks, False)
+        return CallMono(partial(self._start, make), "agent.resume(...)")
+
+    def resume_stream(
+        self,
+        session: str | Session | None = None,
+        decisions: Decisions | None = None,
+        *,
+        options: ModelOptions | None = None,
+        timeout: float | None = None,
+        deps: object = None,
+        hooks: HookSource = (),
+        children: bool = False,
+    ) -> AgentFlux:
+        """Like `resume`, with the events handed out like `stream`."""
+        make = partial(CallArguments, None, decisions or {}, session, options, timeout, deps, hooks, children)
+        return AgentFlux(partial(EventStream, partial(self._start, make)))
+
+    async def _start(self, make: _MakeArguments, reader: Port | None = None) -> Reply:
+        """The way in: every call, streamed or not, begun or continued, comes by here.
+
+        Args:
+            make: Makes the arguments, and so checks them.
+            reader: Where the events go.
+        """
+        config = self.config
+        given = make(config.new_id)
+        session = self._sessions.implicit if given.session is None else given.session
+        if not isinstance(session, Session):
+            session = self._session_of(session, given)
+        if not session.try_acquire():
+            await self._acquire(session)
+        try:
+            run = self._run(session, given, reader)
+        except BaseException:
+            session.release()
+            raise
+        if reader is not None:
+            reader.run = run
+        reply = await run.execute()
+        waiting = self._sessions.waiting
+        if reply.outcome == "suspended":
+            waiting[session.id] = session
+        elif waiting:
+            waiting.pop(session.id, None)
+        return reply
+
+    def _run(self, session: Session, given: CallArguments, reader: Port | None) -> Run:
+        """The run of a call on a session that was acquired for it."""
+        config = self.config
+        if config.running.closed:
+            self._refuse_while_closed(session)
+        machine = session.machine
+        if given.decisions is not None:
+            decisions = check_decisions(session, given.decisions, config.tools)
+        elif machine.state is State.USER_INPUT and not machine.suspended:
+            decisions = None
+        else:
+            raise not_open(session)
+        if not self._prepared:
+            self._prepare()
+        hooks = self._hooks
+        if hooks is None or config.process.scope.hooks is not self._process_seen:
+            hooks = self.hooks
+        if given.hooks:
+            hooks = hooks.with_hooks(given.hooks)
+        place, parent, source, deps = current_turn.get(), None, "", given.deps
+        if place is not None and not place.run.over:
+            parent = place.run
+            above = parent.frame.source
+            source = f"{above}/{self.name}" if above else self.name
+            hooks = hooks.with_hooks([hook for hook in parent.hooks if hook.scope == "tree"])
+            deps = parent.deps if deps is None else deps
+        for parameter, kind in config.dep_types:
+            find_dep(deps, kind, parameter)
+        run = Run(
+            config=config,
+            hooks=hooks,
+            session=session,
+            run_id=config.new_id("run_") if decisions is None else machine.run_id,
+            options=config.options if given.options is None else config.options.merge(given.options),
+            deps=deps,
+            timeout=given.timeout,
+            source=source,
+            parent=parent,
+            reader=reader,
+            children=given.children,
+        )
+        run.input_messages = given.messages
+        if place is not None and parent is not None and reader is None:
+            run.port = parent.child_port(place.port)
+            run.children = parent.children
+        return run if decisions is None else run.continuing(decisions)
+
+    def _session_of(self, session: str | None, given: CallArguments) -> Session:
+        """The session of an id; one to be continued may be somebody else's."""
+        waits = self._sessions.waiting.get(session) if session is not None and given.decisions is not None else None
+        return self._sessions.of(session) if waits is None else waits
+
+    async def _acquire(self, session: Session) -> None:
+        """Wait for a session's turn, where that comes."""
+        if not session.implicit and not session.closing:
+            refuse_waiting_for_itself(session, self.name)
+        await session.acquire(self.name)
+
+    def _refuse_while_closed(self, session: Session) -> None:
+        """Refuse to begin while the agent shuts down; what a call that still runs asks for begins, and stops with it."""
+        place = current_turn.get()
+        if place is None or place.run.over:
+            raise ShutdownError(self.name, session.id, stopped=False)
+
+    def _prepare(self) -> None:
+        """Build what tools need (schemas, validators), once, at the first call."""
+        deps: dict[tuple[str, type], None] = {}
+        for made in self.config.tools.values():
+            made.prepare()
+            deps.update(dict.fromkeys(made.dep_types.items()))
+        if deps:
+            object.__setattr__(self.config, "dep_types", tuple(deps))
+        self._prepared = True
+
+    # ---- sessions
+
+    def session(self, id: str | None = None) -> Session:  # noqa: A002 - the contract's word
+        """The session of an id; the implicit one without. It is made when first asked for.
+
+        With a store, what it holds is known when it has been loaded: by a call, or by `await agent.history(id)`. An agent with
+        a store holds the 256 named sessions that were used last (those that run a call, and those that wait for a decision,
+        besides); others are loaded when they are asked for again.
+        """
+        return self._sessions.of(id)
+
+    async def history(self, session: str | Session | None = None) -> tuple[Msg, ...]:
+        """A session's conversation as it is stored; it is loaded, so that `agent.session(id)` knows it too.
+
+        While a call runs on it, it is what this call knows of.
+
+        Args:
+            session: An id or a session; the implicit one by default.
+
+        Raises:
+            StoreError: It cannot be read.
+
+        Example:
+            >>> store = MemoryStore()
+            >>> await Agent("a", ScriptedModel(["Hello Ada."]), store=store).call("I am Ada.", session="ada")
+            >>> [msg.text for msg in await Agent("a", ScriptedModel([]), store=store).history("ada")]
+            ['I am Ada.', 'Hello Ada.']
+        """
+        chosen = self._sessions.of(session)
+        await chosen.load()
+        return tuple(chosen.messages)
+
+    def forget(self, id: str) -> bool:  # noqa: A002
+        """Let go of a session's place in memory; what a store keeps of it stays, and is loaded when it is asked for again.
+
+        Returns:
+            Whether it was there.
+
+        Raises:
+            UsageError: A call is running on it.
+        """
+        return self._sessions.forget(id)
+
+    def interrupt(self, session: str | Session | None = None, reason: str = "interrupted") -> bool:
+        """End the call that runs on a session, at once: its reply's outcome is `interrupted`.
+
+        A call that waits for its session to be loaded is ended as soon as it begins, before it asks a model.
+
+        Returns:
+            Whether there was a call.
+        """
+        found = self._sessions.find(session) if isinstance(session, str) else self._sessions.of(session)
+        return found is not None and found.interrupt(reason)
+
+    async def unfinished(self) -> list[SessionInfo]:
+        """The sessions of its store that hold a call which a crash or a shutdown has cut: `resume` each.
+
+        Sessions of sub-agents are left out, since their callers go on with them. A call that another process is running
+        looks the same: ask when no other process works on the store, or let calls wait (`SqlStore(..., on_conflict="wait")`).
+
+        Example:
+            >>> await Agent("assistant", ScriptedModel([]), store=MemoryStore()).unfinished()
+            []
+        """
+        return await self._sessions.unfinished()
