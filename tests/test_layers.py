@@ -83,7 +83,7 @@ HEAVY = {
 """Third parties that cost time to load; only adapters and entry points know them."""
 
 HEAVY_BELOW = {
-    ("loop.tool_call.attempts", "tenacity"): "tools that ask for retries; imported in that function",
+    ("ports.retry", "tenacity"): "the engine of every retry; imported with the first failure",
     ("tools.schema", "griffe"): "docstrings are parsed when a schema is first read; imported in that function",
     (
         "tools.schema_arguments",

@@ -32,7 +32,7 @@ import concurrent.futures
 import contextvars
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any, NamedTuple, Self
 
@@ -48,6 +48,7 @@ from agentflow.durable.tables import Tables
 from agentflow.errors import SessionConflictError, StoreError, UsageError
 from agentflow.ground.ids import new_id
 from agentflow.ground.logs import log_failure
+from agentflow.ports.retry import RetryPolicy
 from agentflow.ports.store import Claim
 
 __all__ = ["Limits", "Worker"]
@@ -65,6 +66,21 @@ LONGEST_PAUSE = 10.0
 
 TAKEOVERS = 50
 """How many workers may die with a call before it is given up as lost."""
+
+
+def _patience() -> Callable[[Exception], bool]:
+    """Judges the failures of one call: what may pass is waited for without an end, other things for a while."""
+    conflicts = failures = 0
+
+    def worth_it(error: Exception) -> bool:
+        nonlocal conflicts, failures
+        if isinstance(error, SessionConflictError):
+            conflicts += 1
+        elif not (isinstance(error, StoreError) and error.retryable):
+            failures += 1
+        return conflicts < CONFLICTS and failures < ATTEMPTS
+
+    return worth_it
 
 
 class Limits(NamedTuple):
@@ -260,7 +276,12 @@ class Worker:
 
     async def _run(self, workflow_id: str, request: Request) -> dict[str, Any]:
         host = self._hosts[request.agent]
-        conflicts = failures = attempts = 0
+
+        def tell(_attempt: int, error: BaseException, _wait: float) -> None:
+            logger.warning("run {!r} is tried again, from its last fact: {}", request.run_id, error)
+
+        policy = RetryPolicy(attempts=None, first_wait=1.0, max_wait=LONGEST_PAUSE, worth_it=_patience())
+        attempts = policy.start(noted=tell)
         while True:
             try:
                 async with self._places[host.name]:
@@ -270,13 +291,8 @@ class Worker:
             except StoreError as error:
                 if host.closed or not await self._owns(workflow_id):
                     raise _Dropped from error
-                attempts += 1
-                conflicts += isinstance(error, SessionConflictError)
-                failures += not (isinstance(error, SessionConflictError) or error.retryable)
-                if failures == ATTEMPTS or conflicts == CONFLICTS:
+                if not await attempts.another(error):
                     return error_out(error)
-                logger.warning("run {!r} is tried again, from its last fact: {}", request.run_id, error)
-                await asyncio.sleep(min(2.0 ** (attempts - 1), LONGEST_PAUSE))
 
     async def _claim(self, host: Host, workflow_id: str, session_id: str) -> Claim | None:
         """Wait for the right to write the session, as long as the run is this worker's."""

@@ -33,8 +33,8 @@ from agentflow.models.litellm_library import (
 )
 from agentflow.models.options_out import BARRED, ToolMemory, options_out, thinking_out
 from agentflow.models.profiles import PROFILES, Family, profile_for
-from agentflow.models.retrying import RetryPolicy, failed
 from agentflow.ports.model import ModelRequest
+from agentflow.ports.retry import RetryPolicy
 
 __all__ = ["LiteLLMModel", "close_clients"]
 
@@ -100,7 +100,9 @@ class LiteLLMModel:
         self._family: Family | None = family
         self._api_base = api_base
         self._api_key = api_key
-        self._policy = RetryPolicy(retries=retries, max_wait=max_wait)
+        if retries < 0:
+            raise UsageError(f"{self!r} was built with retries={retries}; it cannot be negative (retries=0 asks once).")
+        self._policy = RetryPolicy(who=repr(self), attempts=retries + 1, max_wait=max_wait)
         self._timeout = timeout
         self._headers = dict(headers) if headers else None
         self._params: FrozenDict[str, Any] = freeze(params)
@@ -135,7 +137,8 @@ class LiteLLMModel:
                 f"endpoint. Name it 'ollama_chat/{self._name.partition('/')[2]}'."
             )
         delivered = restart = False
-        async for attempt in self._policy.attempts(self._sleep):
+        attempts = self._policy.start(self._sleep)
+        while True:
             try:
                 async with aclosing(self._attempt(litellm, request, conversation)) as chunks:
                     async for chunk in chunks:
@@ -147,7 +150,8 @@ class LiteLLMModel:
                 return
             except ModelError as error:
                 restart = delivered
-                failed(attempt.retry_state, error)
+                if not await attempts.another(error):
+                    raise
 
     async def _attempt(
         self, litellm: LiteLLM, request: ModelRequest, conversation: Conversation

@@ -26,6 +26,7 @@ from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
 from agentflow.errors import StoreError, UsageError
 from agentflow.facts import Fact
 from agentflow.ground.ids import inner_session_id, new_id
+from agentflow.ports.retry import RetryPolicy
 from agentflow.ports.store import (
     Claim,
     SessionInfo,
@@ -62,6 +63,15 @@ from agentflow.state.thread import Queued, Worker
 __all__ = ["SqlStore"]
 
 T = TypeVar("T")
+
+
+def _connection_lost(error: Exception) -> bool:
+    return isinstance(error, DBAPIError) and error.connection_invalidated
+
+
+_ONCE = RetryPolicy(attempts=1)
+_RECONNECT = RetryPolicy(who="SqlStore", attempts=2, first_wait=0, jitter=0, worth_it=_connection_lost)
+"""Work that may be done twice: once more, at once, over another connection."""
 
 
 class _Lease(Claim):
@@ -410,7 +420,7 @@ class SqlStore(SessionStore):
 
     def _transact(self, work: Callable[[Connection], T], doing: str, *, write: bool = True, retry: bool = False) -> T:
         """Run work in one transaction (in the worker's thread)."""
-        again = retry or not write  # work that may be done twice is, once, where the connection was lost
+        attempts = (_RECONNECT if retry or not write else _ONCE).start()
         while True:
             try:
                 with self._database.begin(write) as connection:
@@ -418,10 +428,8 @@ class SqlStore(SessionStore):
             except IntegrityError:
                 raise
             except SQLAlchemyError as error:
-                if again and isinstance(error, DBAPIError) and error.connection_invalidated:
-                    again = False
-                    continue
-                raise explain(error, self.url, doing) from error
+                if attempts.wait_after(error) is None:
+                    raise explain(error, self.url, doing) from error
 
     async def close(self) -> None:
         """Write what was asked for, give leases back, close the connections. A closed store stays closed."""

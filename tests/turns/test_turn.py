@@ -25,6 +25,7 @@ from agentflow import (
     Deny,
     Error,
     Hook,
+    ModelError,
     PostActing,
     PostTurn,
     PreActing,
@@ -414,6 +415,29 @@ def test_retries_run_out() -> None:
 
     names = ["PreTurn", "PreActing", "Error", "PostActing", "PostTurn"]
     assert run_virtual(main()) == (StopReason.ERROR, 3, names)
+
+
+def test_retries_wait_as_long_as_they_are_asked_to() -> None:
+    """A tool whose own model is busy is tried again after the wait that was asked for, on its clock; where that is longer
+    than a tool waits, its error comes out at once. Who gave up is said in a note."""
+
+    def busy(seconds: float) -> ModelError:
+        return ModelError("busy", retryable=True, retry_after=seconds)
+
+    async def main() -> Any:
+        flaky, patient = Flaky(busy(3.0), busy(0.5), ValueError("no")), Flaky(busy(6.0))
+        turn = Turn(flaky_tool(flaky, retries=2))
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        with pytest.raises(ValueError, match="no") as caught:
+            await turn.returning()
+        waited = loop.time() - begun
+        with pytest.raises(ModelError) as refused:
+            await Turn(flaky_tool(patient, retries=2)).returning()
+        notes = [getattr(one.value, "__notes__", []) for one in (caught, refused)]
+        return waited, flaky.runs, patient.runs, notes
+
+    assert run_virtual(main()) == (3.5, 3, 1, [["Tool 'flaky_work' gave up: 3 attempts failed"], []])
 
 
 def test_retries_never_cover_cancellation() -> None:

@@ -5,8 +5,8 @@ Rules:
 1. The lock is held for one attempt, from before its arguments are checked to after its cleanup; not while it waits to
    be tried again, and not while hooks see the result.
 2. Waiting for the lock is not the tool's working time: its limit begins behind it.
-3. Exceptions and passed limits are tried again. Cancellation never, nor wrong arguments, nor a stream that somebody has
-   seen a part of.
+3. Exceptions and passed limits are tried again, as `RetryPolicy` says. Cancellation never, nor wrong arguments, nor a
+   stream that somebody has seen a part of.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from typing import Any, Protocol
 
 from loguru import logger
 
-from agentflow.errors import SafeExecutionError, ToolArgumentError, UsageError, Veto
+from agentflow.errors import SafeExecutionError, ToolArgumentError
 from agentflow.ground.locks import FairLock
 from agentflow.hooks.wrapping import Transform
 from agentflow.loop.run import RunBase, ToolSuspended
+from agentflow.ports.retry import RetryPolicy
 from agentflow.tools.tool import Tool
 
 __all__ = ["Hold", "carefully", "held_locks"]
@@ -64,27 +65,28 @@ async def carefully(turn: Attempted, tool: Tool[..., Any], transform: Transform 
     """Run a tool under its lock, as often as it says."""
     if not tool.retries:
         return await _locked(turn, tool, transform)
-    # Imported with the first tool that is tried again: it takes 35 ms.
-    from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_after_attempt, wait_exponential
 
-    def worth_it(error: BaseException) -> bool:
-        if not isinstance(error, Exception) or turn.delivered:
-            return False
-        return not isinstance(error, ToolArgumentError | SafeExecutionError | ToolSuspended | UsageError | Veto)
+    def worth_it(error: Exception) -> bool:
+        return not (turn.delivered or isinstance(error, ToolArgumentError | SafeExecutionError | ToolSuspended))
 
-    def tell(state: RetryCallState) -> None:
-        error = state.outcome.exception() if state.outcome is not None else None
+    def tell(_attempt: int, error: BaseException, _wait: float) -> None:
         logger.trace("tool {} failed in attempt {} and is tried again: {!r}", tool.name, turn.attempt, error)
 
-    attempts = AsyncRetrying(
-        stop=stop_after_attempt(tool.retries + 1),
-        wait=wait_exponential(multiplier=FIRST_WAIT, max=LONGEST_WAIT),
-        retry=retry_if_exception(worth_it),
-        sleep=turn.run.config.clock.sleep,
-        before_sleep=tell,
-        reraise=True,
+    policy = RetryPolicy(
+        who=f"Tool {tool.name!r}",
+        attempts=tool.retries + 1,
+        first_wait=FIRST_WAIT,
+        max_wait=LONGEST_WAIT,
+        jitter=0,
+        worth_it=worth_it,
     )
-    return await attempts(_locked, turn, tool, transform)
+    attempts = policy.start(turn.run.config.clock.sleep, tell)
+    while True:
+        try:
+            return await _locked(turn, tool, transform)
+        except Exception as error:
+            if not await attempts.another(error):
+                raise
 
 
 async def _locked(turn: Attempted, tool: Tool[..., Any], transform: Transform | None) -> object:

@@ -1,0 +1,159 @@
+"""When failed work is tried again, and after how long: the one rule for models, tools, hooks, stores and durable runs."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from typing import Any
+
+import pytest
+
+from agentflow.errors import HookError, ModelError, StoreError, UsageError, Veto
+from agentflow.ports.retry import RetryPolicy
+
+
+async def run(policy: RetryPolicy, errors: list[BaseException]) -> tuple[int, list[float]]:
+    """Make attempts that fail with each error in turn; returns how many were made, and the waits between them."""
+    waits: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        waits.append(seconds)
+
+    attempts = policy.start(sleep)
+    made = 0
+    while True:
+        made += 1
+        try:
+            if made <= len(errors):
+                raise errors[made - 1]
+            return made, waits
+        except BaseException as error:
+            if not await attempts.another(error):
+                raise
+
+
+def busy(retry_after: float | None = None) -> ModelError:
+    return ModelError("busy", retryable=True, retry_after=retry_after)
+
+
+async def test_the_wait_doubles_up_to_the_longest() -> None:
+    """Without a wish of the provider, waits double from the first one and never pass the longest."""
+    policy = RetryPolicy(attempts=7, first_wait=0.5, max_wait=3.0, jitter=0)
+    assert await run(policy, [busy() for _ in range(6)]) == (7, [0.5, 1.0, 2.0, 3.0, 3.0, 3.0])
+
+
+async def test_jitter_comes_on_top() -> None:
+    """A wait is between its length and that plus the jitter, and never passes the longest."""
+    made, waits = await run(RetryPolicy(attempts=5, max_wait=3.0, jitter=0.25), [busy() for _ in range(4)])
+    assert made == 5
+    assert all(low <= wait <= min(low + 0.25, 3.0) for low, wait in zip([0.5, 1.0, 2.0, 3.0], waits, strict=True))
+    assert waits[:3] != [0.5, 1.0, 2.0]
+
+
+async def test_a_wish_of_the_provider_is_kept() -> None:
+    """A wait that was asked for is kept exactly, zero included; the next one without a wish goes on doubling."""
+    assert await run(RetryPolicy(attempts=4, jitter=0), [busy(7.5), busy(0.0), busy()]) == (4, [7.5, 0.0, 2.0])
+
+
+@pytest.mark.parametrize(
+    "error",
+    [ModelError("no"), busy(61.0), UsageError("you"), Veto("no"), HookError("a hook"), ValueError(), StoreError("x")],
+    ids=repr,
+)
+async def test_what_will_not_pass_is_raised_at_once(error: Exception) -> None:
+    """Permanent errors, waits beyond the longest and what is nobody's bad luck are not tried again; the error is raised
+    as it was."""
+    with pytest.raises(type(error)) as caught:
+        await run(RetryPolicy(), [error])
+    assert caught.value is error
+    assert not hasattr(error, "__notes__")
+
+
+@pytest.mark.parametrize(
+    "error", [UsageError("you"), Veto("no"), HookError("a hook"), asyncio.CancelledError(), KeyboardInterrupt()]
+)
+async def test_nobody_can_choose_to_try_some_things_again(error: BaseException) -> None:
+    """Whatever `worth_it` says: control flow, cancellation and faults of the caller are no failed attempts."""
+    assert not RetryPolicy(worth_it=lambda error: True).allows(error)
+
+
+async def test_the_last_error_is_raised_and_says_who_gave_up() -> None:
+    """When all attempts are used up, the caller sees the last one's error, with a note."""
+    errors: list[Any] = [busy(1.0), busy(2.0), busy(3.0)]
+    with pytest.raises(ModelError) as caught:
+        await run(RetryPolicy(who="The caller", attempts=3), [*errors])
+    assert caught.value is errors[2]
+    assert caught.value.__notes__ == ["The caller gave up: 3 attempts failed"]
+    assert [hasattr(error, "__notes__") for error in errors[:2]] == [False, False]
+
+
+async def test_without_a_number_of_attempts_the_errors_decide() -> None:
+    """`attempts=None` goes on as long as it is worth it; each failure is judged once."""
+    judged: list[str] = []
+
+    def patient(error: Exception) -> bool:
+        judged.append(str(error))
+        return len(judged) < 12
+
+    policy = RetryPolicy(attempts=None, first_wait=1.0, max_wait=10.0, jitter=0, worth_it=patient)
+    with pytest.raises(OSError, match="11"):
+        await run(policy, [OSError(str(n)) for n in range(12)])
+    assert judged == [str(n) for n in range(12)]
+
+
+async def test_each_failure_is_told_before_its_wait() -> None:
+    """`noted` gets the attempt's number from 1, its error, and the wait; of the last failure the caller hears."""
+    log: list[tuple[Any, ...]] = []
+
+    async def sleep(seconds: float) -> None:
+        log.append(("slept", seconds))
+
+    attempts = RetryPolicy(attempts=3, jitter=0).start(sleep, lambda *told: log.append(told))
+    errors = [busy(), busy(4.0), busy()]
+    assert [await attempts.another(error) for error in errors] == [True, True, False]
+    assert log == [(1, errors[0], 0.5), ("slept", 0.5), (2, errors[1], 4.0), ("slept", 4.0)]
+
+
+async def test_pieces_of_work_are_counted_apart() -> None:
+    """One policy serves any number of pieces of work; `wait_after` is for those who wait by other means."""
+    policy = RetryPolicy(attempts=2, first_wait=1, jitter=0)
+    one, two = policy.start(), policy.start()
+    assert [one.wait_after(busy()), two.wait_after(busy()), one.wait_after(busy())] == [1.0, 1.0, None]
+
+
+async def test_giving_up_leaves_no_garbage() -> None:
+    """Neither a success behind a failure nor giving up leaves a cycle of error, traceback and frame."""
+
+    async def once(failures: int) -> None:
+        attempts = RetryPolicy(attempts=2, first_wait=0, jitter=0).start()
+        made = 0
+        while True:
+            made += 1
+            try:
+                if made <= failures:
+                    raise busy()
+                return
+            except ModelError as error:
+                if not await attempts.another(error):
+                    raise
+
+    for failures in (1, 2):
+        for measured in (False, True):
+            gc.collect()
+            gc.disable()
+            try:
+                try:
+                    await once(failures)
+                except ModelError:
+                    assert failures == 2
+                found = gc.collect()
+            finally:
+                gc.enable()
+            assert found == 0 or not measured
+
+
+@pytest.mark.parametrize("wrong", [{"attempts": 0}, {"first_wait": -1}, {"max_wait": -0.1}, {"jitter": -1}])
+def test_numbers_that_cannot_be_meant(wrong: dict[str, Any]) -> None:
+    """A policy that makes no sense is refused when it is built, in the name of who asked for it."""
+    with pytest.raises(UsageError, match=r"The caller was built with attempts=.*Legal are attempts of 1 or more"):
+        RetryPolicy(who="The caller", **wrong)
