@@ -16,9 +16,9 @@ from pydantic_core import to_json
 
 from agentflow.agent.agent_data import agent_from_dict, agent_to_dict
 from agentflow.agent.builder import AgentBuilder
+from agentflow.agent.given_tools import ToolLike, tools_of
 from agentflow.agent.peers import AgentRegistry, PeerAgent, default_agents
 from agentflow.agent.queue import copy_turns
-from agentflow.agent.tool_sources import ToolSource, tools_of
 from agentflow.errors import UsageError
 from agentflow.ground.ids import new_id as fresh_id
 from agentflow.hooks.defaults import default_hooks
@@ -83,7 +83,7 @@ class Agent(PeerAgent):
         *,
         system: Any = None,
         description: str = "",
-        tools: Iterable[ToolSource] = (),
+        tools: Iterable[ToolLike] = (),
         hooks: HookSource = (),
         default_hooks: HookSource = _DEFAULT_HOOKS,
         options: ModelOptions | None = None,

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TypeVar, cast
 
 from agentflow.agent.as_tool import ToolAgent
 from agentflow.agent.queue import TurnQueue, check_limit, send_to
-from agentflow.agent.receipt import Receipt, check_ends
+from agentflow.agent.receipt import Receipt
 from agentflow.context import as_messages
 from agentflow.errors import UsageError
 from agentflow.ground.registry import NamedRegistry
@@ -149,7 +149,6 @@ class PeerAgent(ToolAgent):
 
         async def work() -> Reply:
             peer = self._agents[to]
-            check_ends(peer.queue)
             said = message if isinstance(message, str) else [msg_to_dict(msg) for msg in as_messages(message)]
             question: Turn[Any] = Turn(
                 peer.asking,
@@ -158,7 +157,7 @@ class PeerAgent(ToolAgent):
                 process_hooks=self.config.process,
             )
             self._sign(question)
-            receipt = await send_to(peer.queue, question, wait)
+            receipt = await send_to(peer.queue, question, wait, asks=True)
             try:
                 return cast("Reply", await receipt)
             except asyncio.CancelledError:

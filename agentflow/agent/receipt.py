@@ -1,4 +1,4 @@
-"""`Receipt`: what became of a turn in a queue; and what nobody may wait for, since it would never end.
+"""A turn in a queue (`Entry`), what became of it (`Receipt`), and what nobody may wait for, since it would never end.
 
 Rules:
 
@@ -9,58 +9,88 @@ Rules:
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Awaitable, Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Generic, Protocol, TypeVar, cast
+from typing import Any, Final, Generic, Protocol, TypeVar, cast
 
 from agentflow.errors import NeverEndsError
 from agentflow.ground.bell import Bell
 from agentflow.ground.logs import log_failure
+from agentflow.loop.run import current_turn
 from agentflow.loop.turns.turn import Turn
+from agentflow.loop.turns.turn_run import TurnRun
 
-__all__ = ["Receipt", "check_ends", "inside", "waits_for"]
+__all__ = ["TAKEN_BACK", "Entry", "Receipt", "check_ends", "inside", "waits_for"]
 
 T = TypeVar("T")
 
 
+TAKEN_BACK: Final = "its sender took it back"
+
+
 class Line(Protocol):
-    """A queue, as far as one waits for it."""
+    """A queue, as its entries and whoever waits for it know it."""
 
     @property
     def name(self) -> str:
         """Its agent's name."""
         ...
 
+    def drop(self, entry: Entry, why: str) -> bool:
+        """Take a turn out that has not begun; returns whether that was so."""
+        ...
 
-class Queued(Protocol):
-    """A turn in a queue."""
+    def awaited(self, entry: Entry) -> None:
+        """Somebody waits for a turn, here: see to it that it is run."""
+        ...
+
+
+class Entry:
+    """A turn in a queue.
+
+    Attributes:
+        line: The queue.
+        turn: The turn.
+        sent: Whether somebody sent it, so that the queue runs it by itself.
+        home: The event loop that it was sent from; None: not known (it was saved), or its worker is gone.
+        place: Where in a run it was put.
+        run: What runs it.
+        taken_back: Whether its sender does not want it any more.
+        over: Whether it has run; a task that it has left behind may still see it.
+    """
+
+    __slots__ = ("_receipt", "home", "line", "over", "place", "run", "sent", "taken_back", "turn")
+
+    def __init__(self, line: Line, turn: Turn[Any], receipt: Receipt[Any], sent: bool) -> None:
+        self.line = line
+        self.turn = turn
+        self._receipt: Receipt[Any] | None = receipt
+        self.sent = sent
+        self.home: asyncio.AbstractEventLoop | None = None
+        self.place = current_turn.get()
+        self.run: TurnRun | None = None
+        self.taken_back = False
+        self.over = False
+        receipt.follow(self)
+
+    def settle(self, value: object, error: BaseException | None, seen: bool = False) -> None:
+        """What became of it, for its receipt; the two let go of each other."""
+        receipt, self._receipt = self._receipt, None
+        if receipt is not None:
+            receipt.seen = receipt.seen or seen
+            receipt.settle(value, error)
 
     def take_back(self) -> None:
-        """Its sender does not want it any more."""
-        ...
-
-    def awaited(self) -> None:
-        """Somebody waits for it, here."""
-        ...
+        """Take it out of the queue, or, if it runs, interrupt it."""
+        self.taken_back = True
+        if not self.line.drop(self, TAKEN_BACK) and self.run is not None:
+            self.run.interrupt(TAKEN_BACK)
 
 
-class Inside(Protocol):
-    """A turn of a queue, while it runs."""
-
-    @property
-    def queue(self) -> Line:
-        """The queue."""
-        ...
-
-    @property
-    def over(self) -> bool:
-        """Whether it has ended; a task that it has left behind may still see it."""
-        ...
-
-
-inside: ContextVar[tuple[Inside, ...]] = ContextVar("agentflow_queues", default=())
+inside: ContextVar[tuple[Entry, ...]] = ContextVar("agentflow_queues", default=())
 """The turns of queues that the code running here is a part of."""
 
 _graph = threading.Lock()
@@ -69,7 +99,7 @@ _waiting: dict[Line, list[Line]] = {}
 
 
 def _here() -> tuple[Line, ...]:
-    return tuple([entry.queue for entry in inside.get() if not entry.over])
+    return tuple([entry.line for entry in inside.get() if not entry.over])
 
 
 def _way_back(target: Line, here: tuple[Line, ...]) -> tuple[str, ...]:
@@ -137,18 +167,18 @@ class Receipt(Awaitable[T], Generic[T]):
         seen: Whether somebody has asked for its value, or been told of its error.
     """
 
-    def __init__(self, turn: Turn[T], queue: Line) -> None:
+    def __init__(self, turn: Turn[T], line: Line) -> None:
         self.turn = turn
-        self.to = queue.name
-        self._queue = queue
+        self.to = line.name
+        self._line = line
         self.done = False
         self._value: Any = None
         self._error: BaseException | None = None
         self.seen = False
         self._bell = Bell()
-        self._entry: Queued | None = None
+        self._entry: Entry | None = None
 
-    def follow(self, entry: Queued) -> None:
+    def follow(self, entry: Entry) -> None:
         """The turn is in the queue, as this entry."""
         self._entry = entry
 
@@ -170,8 +200,8 @@ class Receipt(Awaitable[T], Generic[T]):
         self.seen = True
         entry = self._entry
         if entry is not None:
-            with waits_for(self._queue):
-                entry.awaited()
+            with waits_for(self._line):
+                self._line.awaited(entry)
                 await self._bell.wait_for(lambda: self.done)
         if self._error is not None:
             raise self._error

@@ -186,6 +186,21 @@ async def test_a_full_queue_makes_those_who_put_wait_in_order() -> None:
     await asyncio.gather(*puts)
 
 
+async def test_a_higher_limit_lets_those_in_who_wait() -> None:
+    """`queue.limit` may be changed at any time; what is no limit is refused."""
+    agent = worker(say, queue_limit=1)
+    await agent.put(saying("0"))
+    puts = [asyncio.create_task(agent.put(saying(str(i)))) for i in (1, 2)]
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert len(agent.queue) == 1
+    agent.queue.limit = 3
+    await asyncio.gather(*puts)
+    assert (await values(agent), agent.queue.limit) == (["0", "1", "2"], 3)
+    with pytest.raises(UsageError, match="a queue holds at least one turn"):
+        agent.queue.limit = 0
+
+
 async def test_a_full_queue_without_waiting() -> None:
     """`wait=False` raises, and says what helps."""
     agent = worker(say, queue_limit=1)

@@ -4,26 +4,19 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Iterable
-from typing import Any, Protocol, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
+from agentflow.agent.as_tool import ToolAgent
 from agentflow.errors import UsageError
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.named import NamedEvent
 from agentflow.tools.tool import Tool
 from agentflow.tools.tool_registry import default_tools
 
-__all__ = ["ToolSource", "tools_of"]
+__all__ = ["ToolLike", "tools_of"]
 
-ToolSource: TypeAlias = "Tool[..., Any] | MakesTool | str | Iterable[Tool[..., Any]]"
+ToolLike: TypeAlias = "Tool[..., Any] | ToolAgent | str | Iterable[Tool[..., Any]]"
 """What `tools=` takes: a tool, an agent, a name in the default registry, or what holds tools, such as a `Toolset`."""
-
-
-class MakesTool(Protocol):
-    """What can be a tool: an agent."""
-
-    def as_tool(self) -> Tool[..., Any]:
-        """The tool."""
-        ...
 
 
 def tools_of(sources: Iterable[Any]) -> dict[str, Tool[..., Any]]:
