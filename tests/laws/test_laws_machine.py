@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from hypothesis import given, note
+from hypothesis import given, note, settings
 from hypothesis import strategies as st
 from laws_checks import check_history, check_request, check_wires
 from laws_harness import World, run
@@ -137,6 +137,7 @@ def _check_results(crash: Crash, world: World) -> None:
         assert world.ran[name] == 0, f"{name} ran again although nobody knows whether it did"
 
 
+@settings(max_examples=settings().max_examples // 2)  # each example is some fifteen runs
 @given(journals())
 def test_facts_cut_at_every_prefix_are_resumed(program: Program) -> None:
     """Transcript, budget and vetting hold: nothing decided is decided again, nothing unsafe runs twice."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from hypothesis import given, note
+from hypothesis import given, note, settings
 from laws_checks import (
     check_brackets,
     check_budget,
@@ -112,6 +112,7 @@ def test_the_laws_hold_whatever_model_hooks_and_callers_do(program: Program) -> 
     run(lambda: check_program(program))
 
 
+@settings(max_examples=max(300, settings().max_examples))  # each kind about twenty times
 @given(corners())
 def test_the_laws_hold_in_the_corners(program: Program) -> None:
     """The same, of programs that put together what hid a defect once."""
