@@ -366,7 +366,7 @@ class World:
                         seen.left = "thrown"
                         raise Planted("the reader")
             except asyncio.CancelledError:
-                if path.kind != "close-elsewhere":
+                if path.kind != "close-elsewhere" or path.second == "cancel":
                     raise
         return None
 
