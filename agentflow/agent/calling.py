@@ -20,11 +20,12 @@ from agentflow.agent.sessions import Sessions
 from agentflow.context import find_dep
 from agentflow.errors import ShutdownError
 from agentflow.events import HookEvent
+from agentflow.hooks.chain import HookSet
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.named import HookSource
 from agentflow.loop.call import Run
 from agentflow.loop.machine import State
-from agentflow.loop.run import LoopConfig, current_turn, refuse_waiting_for_itself
+from agentflow.loop.run import LoopConfig, RunBase, current_turn, refuse_waiting_for_itself
 from agentflow.loop.session import Session
 from agentflow.loop.stream import EventStream, Port
 from agentflow.messages import Msg, Reply
@@ -163,79 +164,74 @@ class CallingAgent(HookedAgent):
             make: Makes the arguments, and so checks them.
             reader: Where the events go.
         """
-        config = self.config
+        config, sessions = self.config, self._sessions
         given = make(config.new_id)
-        session = self._sessions.implicit if given.session is None else given.session
+        session = sessions.implicit if given.session is None else given.session
         if not isinstance(session, Session):
-            session = self._session_of(session, given)
+            session = sessions.of(session, to_go_on=given.decisions is not None)
         if not session.try_acquire():
             await self._acquire(session)
         try:
-            run = self._run(session, given, reader)
+            if config.running.closed:
+                self._refuse_while_closed(session)
+            machine = session.machine
+            if given.decisions is not None:
+                decisions, run_id = check_decisions(session, given.decisions, config.tools), machine.run_id
+            elif machine.state is State.USER_INPUT and not machine.suspended:
+                decisions, run_id = None, config.new_id("run_")
+            else:
+                raise not_open(session)
+            if not self._prepared:
+                self._prepare()
+            hooks, source, deps = self._hooks, "", given.deps
+            if hooks is None or config.process.scope.hooks is not self._process_seen:
+                hooks = self.hooks
+            if given.hooks:
+                hooks = hooks.with_hooks(given.hooks)
+            place = current_turn.get()
+            caller = None if place is None or place.run.over else place
+            if caller is not None:
+                hooks, source, deps = self._below(caller.run, hooks, deps)
+            for parameter, kind in config.dep_types:
+                find_dep(deps, kind, parameter)
+            run = Run(
+                config=config,
+                hooks=hooks,
+                session=session,
+                run_id=run_id,
+                options=config.options if given.options is None else config.options.merge(given.options),
+                deps=deps,
+                timeout=given.timeout,
+                source=source,
+                parent=None if caller is None else caller.run,
+                reader=reader,
+                children=given.children,
+            )
+            run.input_messages = given.messages
+            if decisions is not None:
+                run.continuing(decisions)
+            if reader is not None:
+                reader.run = run
+            elif caller is not None:
+                run.port, run.children = caller.run.child_port(caller.port), caller.run.children
         except BaseException:
             session.release()
             raise
-        if reader is not None:
-            reader.run = run
         reply = await run.execute()
-        waiting = self._sessions.waiting
         if reply.outcome == "suspended":
-            waiting[session.id] = session
-        elif waiting:
-            waiting.pop(session.id, None)
+            sessions.waiting[session.id] = session
+        elif sessions.waiting:
+            sessions.waiting.pop(session.id, None)
         return reply
 
-    def _run(self, session: Session, given: CallArguments, reader: Port | None) -> Run:
-        """The run of a call on a session that was acquired for it."""
-        config = self.config
-        if config.running.closed:
-            self._refuse_while_closed(session)
-        machine = session.machine
-        if given.decisions is not None:
-            decisions = check_decisions(session, given.decisions, config.tools)
-        elif machine.state is State.USER_INPUT and not machine.suspended:
-            decisions = None
-        else:
-            raise not_open(session)
-        if not self._prepared:
-            self._prepare()
-        hooks = self._hooks
-        if hooks is None or config.process.scope.hooks is not self._process_seen:
-            hooks = self.hooks
-        if given.hooks:
-            hooks = hooks.with_hooks(given.hooks)
-        place, parent, source, deps = current_turn.get(), None, "", given.deps
-        if place is not None and not place.run.over:
-            parent = place.run
-            above = parent.frame.source
-            source = f"{above}/{self.name}" if above else self.name
-            hooks = hooks.with_hooks([hook for hook in parent.hooks if hook.scope == "tree"])
-            deps = parent.deps if deps is None else deps
-        for parameter, kind in config.dep_types:
-            find_dep(deps, kind, parameter)
-        run = Run(
-            config=config,
-            hooks=hooks,
-            session=session,
-            run_id=config.new_id("run_") if decisions is None else machine.run_id,
-            options=config.options if given.options is None else config.options.merge(given.options),
-            deps=deps,
-            timeout=given.timeout,
-            source=source,
-            parent=parent,
-            reader=reader,
-            children=given.children,
+    def _below(self, caller: RunBase, hooks: HookSet, deps: object) -> tuple[HookSet, str, object]:
+        """What a sub-agent's call has of its caller's: the hooks of the whole tree, where it is, and what it is given."""
+        above = caller.frame.source
+        return (
+            hooks.with_hooks([hook for hook in caller.hooks if hook.scope == "tree"]),
+            f"{above}/{self.name}" if above else self.name,
+            caller.deps if deps is None else deps,
         )
-        run.input_messages = given.messages
-        if place is not None and parent is not None and reader is None:
-            run.port = parent.child_port(place.port)
-            run.children = parent.children
-        return run if decisions is None else run.continuing(decisions)
-
-    def _session_of(self, session: str | None, given: CallArguments) -> Session:
-        """The session of an id; one to be continued may be somebody else's."""
-        waits = self._sessions.waiting.get(session) if session is not None and given.decisions is not None else None
-        return self._sessions.of(session) if waits is None else waits
 
     async def _acquire(self, session: Session) -> None:
         """Wait for a session's turn, where that comes."""

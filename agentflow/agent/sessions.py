@@ -58,8 +58,12 @@ class Sessions:
             self.implicit = Session(self._agent, store=self._store, implicit=True, new_id=self._new_id)
         return self.implicit
 
-    def of(self, session: str | Session | None) -> Session:
+    def of(self, session: str | Session | None, to_go_on: bool = False) -> Session:
         """The session that somebody means: an id, a session itself, or None for the implicit one.
+
+        Args:
+            session: What was given.
+            to_go_on: It is to be continued: one that waits may be somebody else's.
 
         Raises:
             UsageError: It is none of these.
@@ -67,7 +71,8 @@ class Sessions:
         if session is None:
             return self.own()
         if isinstance(session, str):
-            return self.get(session)
+            waits = self.waiting.get(session) if to_go_on else None
+            return self.get(session) if waits is None else waits
         if not isinstance(session, Session):  # pyright: ignore[reportUnnecessaryIsInstance] - input from outside
             raise UsageError(f"session= takes an id or a Session, not {type(session).__name__}.")
         return session

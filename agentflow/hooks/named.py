@@ -162,6 +162,8 @@ def hooks_of(source: HookSource) -> tuple[Hook, ...]:
         >>> [hook.name for hook in hooks_of([[after_llm(print)], {"on_complete": [repr]}])]
         ['print', 'repr']
     """
+    if source.__class__ is tuple and not source:  # none: what is most often given
+        return ()
     return tuple(_flat(source))
 
 

@@ -241,7 +241,13 @@ class Session(FairLine):
 
     def try_acquire(self) -> bool:
         """Take the session if it is free and nobody waits for it."""
-        return self._loaded and not self._claims and not self._stale and self._take()
+        if not self._loaded or self._claims or self._stale:
+            return False
+        with self._guard:  # `_take`, written out: every call passes here
+            if self._held or self._line:
+                return False
+            self._held = True
+            return True
 
     async def acquire(self, agent: str) -> None:
         """Wait for the session's turn.

@@ -111,6 +111,8 @@ def checked_name(name: str | None, function: object) -> str:
 
 
 def checked_type(name: str, kind: ToolType | str) -> ToolType:
+    if isinstance(kind, ToolType):
+        return kind
     try:
         return ToolType(kind)
     except ValueError as error:

@@ -1,0 +1,60 @@
+"""The way from `agent.call` to the run: how many functions of ours it enters. Counters do not wobble with the machine."""
+
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+import agentflow
+from agentflow import Agent
+from agentflow.testing import ScriptedModel
+
+PACKAGE = str(Path(agentflow.__file__).parent)
+
+
+async def entered(work: Callable[[], Awaitable[Any]]) -> list[str]:
+    """The functions of ours that are entered before the run's `execute`."""
+    seen: list[str] = []
+    there = False
+
+    def look(frame: FrameType, event: str, _: object) -> None:
+        nonlocal there
+        code = frame.f_code
+        if event == "call" and not there and code.co_filename.startswith(PACKAGE):
+            there = code.co_name == "execute"
+            seen.append(code.co_name)
+
+    sys.setprofile(look)
+    try:
+        await work()
+    finally:
+        sys.setprofile(None)
+    assert there
+    return seen[:-1]
+
+
+async def read(agent: Agent) -> None:
+    async with agent.stream("go") as events:
+        async for _ in events:
+            pass
+
+
+WAYS: dict[str, tuple[Callable[[Agent], Awaitable[Any]], int]] = {
+    "call": (lambda agent: agent.call("go"), 12),
+    "call in a named session": (lambda agent: agent.call("go", session="s"), 14),
+    "stream": (read, 19),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_the_way_in_is_short(way: str) -> None:
+    """A second call enters no more functions than these; each way goes through one `_start`."""
+    work, most = WAYS[way]
+    agent = Agent("a", ScriptedModel(["1", "2"]))
+    await work(agent)
+    names = await entered(lambda: work(agent))
+    assert len(names) <= most, names
+    assert names.count("_start") == 1
