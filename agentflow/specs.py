@@ -7,6 +7,7 @@ from dataclasses import fields, replace
 from typing import Any, Literal, Protocol, TypeAlias, cast, runtime_checkable
 
 from agentflow.errors import UsageError
+from agentflow.ground.finite import all_finite
 from agentflow.ground.frozen import EMPTY, freeze
 from agentflow.ground.values import field, frozen, maker
 
@@ -160,6 +161,9 @@ class ModelOptions:
         thinking: `True`, `False`, an effort (`"low"`, `"medium"`, `"high"`) or a budget in tokens.
         extra: What the provider's adapter passes on as it is.
 
+    Raises:
+        UsageError: A value is NaN or infinite: no request could hold it.
+
     Example:
         >>> ModelOptions(temperature=0.0).merge(ModelOptions(max_tokens=50)).temperature
         0.0
@@ -176,6 +180,12 @@ class ModelOptions:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "extra", freeze(self.extra))
+        if not all_finite((self.temperature, self.max_tokens, self.top_p, self.seed, self.thinking, self.extra)):
+            wrong = next(name for name in _OPTION_NAMES if not all_finite(getattr(self, name)))
+            raise UsageError(
+                f"ModelOptions({wrong}={getattr(self, wrong)!r}): a request is JSON, which knows finite numbers only. Leave it "
+                "out for the provider's own."
+            )
 
     def merge(self, nearer: ModelOptions | None) -> ModelOptions:
         """Return these options with what `nearer` sets laid over them; `extra` is merged key by key."""

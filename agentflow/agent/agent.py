@@ -2,15 +2,17 @@
 
 Rules:
 
-1. An agent is immutable but for `on` and `off`, which swap in a new set of hooks; a run keeps the set it began with.
+1. An agent is immutable but for its hooks: `hook`, `on`, `off` and `remove_hook` swap in a new set; a run keeps the set it
+   began with.
 2. What it does stands in the classes below it, one idea a file: hooks (`hooked`), calls and sessions (`calling`), being a
    tool (`as_tool`), turns and other agents (`peers`). Here it is made, copied and saved.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from pydantic_core import to_json
 
@@ -41,6 +43,12 @@ __all__ = ["Agent"]
 _UNSET = ModelOptions()
 _DEFAULT_HOOKS = default_hooks()
 _CLOCK: Clock = SystemClock()
+_ELSEWHERE = {
+    **dict.fromkeys(("invoke", "run_sync", "chat", "ask_sync"), "agent.call('Hi').block(), or await agent.call('Hi')"),
+    **dict.fromkeys(("ainvoke", "arun", "run_async", "acall"), "await agent.call('Hi')"),
+    **dict.fromkeys(("astream", "run_stream", "stream_async", "run_streamed"), "async for event in agent.stream('Hi')"),
+}
+"""What other libraries call it, and what it is called here."""
 
 
 class Agent(PeerAgent):
@@ -111,7 +119,7 @@ class Agent(PeerAgent):
         given = hooks_of(hooks)
         standing = _DEFAULT_HOOKS if default_hooks is _DEFAULT_HOOKS else hooks_of(default_hooks)
         from_hooks = [made for hook in given if type(hook).tools is not Hook.tools for made in hook.tools()]
-        resolved = tools_of((*tools, *from_hooks))
+        resolved = tools_of((tools, *from_hooks))
         specs = tuple([t.spec for t in resolved.values()])
         config = LoopConfig(
             View(name, description, specs, model if isinstance(model, str) else model.name),
@@ -130,6 +138,27 @@ class Agent(PeerAgent):
             on_unknown_outcome,
         )
         super().__init__(config, (*standing, *given), store, agents, queue_limit)
+
+    if not TYPE_CHECKING:  # a checker must see that an unknown attribute is one
+
+        def __setattr__(self, name: str, value: object) -> None:
+            if name[:1] == "_" or type(self) is not Agent:  # a subclass may have attributes of its own
+                object.__setattr__(self, name, value)
+                return
+            known = name in inspect.signature(Agent).parameters
+            fix = f"build an agent with it, Agent(..., {name}=...)" if known else "Agent(...) knows no such argument"
+            raise AttributeError(
+                f"Agent {self.name!r} is immutable, so {name} cannot be assigned: {fix}. Hooks can be added: agent.hook(h).",
+                name=name,
+                obj=self,
+            )
+
+        def __getattr__(self, name: str) -> NoReturn:
+            right = _ELSEWHERE.get(name)
+            meant = "" if right is None else f". To ask it: {right}"
+            raise AttributeError(
+                f"{type(self).__name__!r} object has no attribute {name!r}{meant}", name=name, obj=self
+            )
 
     @staticmethod
     def builder() -> AgentBuilder[Agent]:

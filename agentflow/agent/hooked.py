@@ -3,7 +3,7 @@ process that match.
 
 Rules:
 
-1. `on` and `off` swap in a new set; a run keeps the one it began with.
+1. `hook`, `on`, `off` and `remove_hook` swap in a new set; a run keeps the one it began with.
 2. Threads may register at once.
 """
 
@@ -20,6 +20,7 @@ from agentflow.events import Event
 from agentflow.hooks.chain import HookSet
 from agentflow.hooks.functions import EventName, FunctionHook, HookOptions, kinds_of, named_hook
 from agentflow.hooks.hook import Hook
+from agentflow.hooks.named import HookSource, hooks_of
 from agentflow.hooks.scope import Registered, whole
 from agentflow.loop.run import LoopConfig
 
@@ -37,8 +38,10 @@ class HookedAgent:
         hooks: The hooks that it begins with, in the order of registration.
     """
 
+    config: LoopConfig
+
     def __init__(self, config: LoopConfig, hooks: Iterable[Hook]) -> None:
-        self.config = config
+        vars(self)["config"] = config  # an attribute of an agent cannot be assigned
         self._given_hooks = hooks
         self._hooks: HookSet | None = None  # put in order at the first call
         self._process_seen: tuple[Hook, ...] = ()
@@ -90,6 +93,8 @@ class HookedAgent:
             >>> @agent.on(PreActing, tools=["delete_*"])
             ... def log(event): ...
         """
+        if isinstance(cast("object", event), Hook):
+            raise UsageError(f"agent.on(event, f) takes an event, and {event!r} is a hook already: agent.hook(it).")
         if function is None:
             kinds_of(event)
 
@@ -102,6 +107,33 @@ class HookedAgent:
         with self._swapping:
             self._hooks = self.hooks.with_hooks([hook])
         return Registered((hook,), self.remove_hook)
+
+    def hook(self, hook: HookSource) -> Registered:
+        """Register a hook, or whatever else the constructor takes as `hooks=`; calls that begin later have it.
+
+        Args:
+            hook: The hook; the same one twice counts once.
+
+        Returns:
+            A disposable that takes it off.
+
+        Raises:
+            UsageError: It is no hook, its options cannot hold, or it brings tools: those come with the agent.
+
+        Example:
+            >>> with agent.hook(after_llm(print)):
+            ...     await agent.call("Hi")
+        """
+        given = hooks_of(hook)
+        for one in given:
+            if type(one).tools is not Hook.tools:
+                raise UsageError(
+                    f"Hook {one.name!r} brings tools, and the tools of agent {self.name!r} are settled: build the agent with "
+                    "it, Agent(..., hooks=[...])."
+                )
+        with self._swapping:
+            self._hooks = self.hooks.with_hooks(given)
+        return Registered(given, self.remove_hook)
 
     def off(self, event: EventName | type[Event], function: Callable[[Any], Any]) -> bool:
         """Take a function off an event.

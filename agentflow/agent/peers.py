@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Iterable, Sequence
-from typing import Any, ClassVar, TypeVar, cast
+from typing import Any, ClassVar, Never, TypeVar, cast
 
 from agentflow.agent.as_tool import ToolAgent
 from agentflow.agent.queue import TurnQueue, check_limit, send_to
@@ -84,8 +84,14 @@ class PeerAgent(ToolAgent):
         """Put a turn into the agent's queue: short for `agent.queue.put`."""
         return self.queue.put(turn, wait=wait)
 
-    def run(self, *, deps: object = None, wait: bool = False) -> Flux[tuple[Turn[Any], Any]]:
+    def run(self, *nothing: Never, deps: object = None, wait: bool = False) -> Flux[tuple[Turn[Any], Any]]:
         """Run the queue: `async for turn, value in agent.run()`. See `TurnQueue.run`."""
+        if nothing:  # what other libraries call it
+            raise UsageError(
+                f"agent.run() runs the turns in the queue of agent {self.name!r} and takes no input. To ask the model: "
+                "await agent.call('Hi'), agent.call('Hi').block() from synchronous code, or async for event in "
+                "agent.stream('Hi')."
+            )
         return self.queue.run(deps=deps, wait=wait)
 
     async def send(self, to: str, turn: Turn[T], *, wait: bool = True) -> Receipt[T]:

@@ -111,7 +111,7 @@ class Host:
 
     def __init__(self, agent: Agent, store: SessionStore, deps: object) -> None:
         if not isinstance(agent.config.new_id, _Ids):
-            agent.config = replace(agent.config, new_id=_Ids(agent.config.new_id))
+            vars(agent)["config"] = replace(agent.config, new_id=_Ids(agent.config.new_id))
         self._agent = agent
         self.store = store
         self._deps = deps

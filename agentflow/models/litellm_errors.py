@@ -269,10 +269,18 @@ def _clean(text: str) -> str:
     if "<html" in words.lower():
         words = _TAG.sub(" ", words.replace("b'", "").replace("\\n'", ""))
     lines = [line for line in _OBJECT.sub("", words).splitlines() if not _RULER.match(line)]
-    words = " ".join(" ".join(lines).split()).strip(" .'\"")
+    words = _without_stray_quotes(" ".join(" ".join(lines).split()).strip(" ."))
     if len(words) <= _LONGEST:
         return words
     return f"{words[: _LONGEST // 2]} … {words[-_LONGEST // 2 :]}"
+
+
+def _without_stray_quotes(words: str) -> str:
+    """The words without quotation marks around them, or half a pair of them at an end; `No module named 'x'` stays whole."""
+    for quote in "'\"":
+        if words.count(quote) % 2 or (words.count(quote) == 2 and words[0] == words[-1] == quote):
+            words = words.strip(quote).strip(" .")
+    return words
 
 
 def _told_in_json(text: str) -> str | None:

@@ -10,7 +10,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from typing_extensions import TypeIs
@@ -106,11 +106,21 @@ def _text(messages: Sequence[Msg]) -> str:
 
 
 @dataclass(eq=False)
-class _Runs:
-    """What guardrails remember of a run, by guardrail."""
+class _Asked:
+    """The ids of the messages that a call began with; not stored with a session."""
 
-    asked: dict[int, tuple[str, ...]] = field(default_factory=dict[int, tuple[str, ...]])
-    tries: dict[int, int] = field(default_factory=dict[int, int])
+    def __post_init__(self) -> None:
+        self.ids: tuple[str, ...] = ()
+
+
+@dataclass(eq=False)
+class _Refusals:
+    """How many answers of a run were refused. By which guardrail is known in this process only, and not stored."""
+
+    count: int = 0
+
+    def __post_init__(self) -> None:
+        self.by_hook: dict[int, int] = {}
 
 
 class InputGuardrail(Hook):
@@ -148,19 +158,16 @@ class InputGuardrail(Hook):
     async def on_event(self, event: PreCall) -> PreCall | Deny:  # pyright: ignore[reportIncompatibleMethodOverride] - it listens to one event
         """Judge the input, or note what has to be judged."""
         if self.racing:
-            event.context.state[_Runs].asked[id(self)] = tuple(msg.id for msg in event.input_messages)
+            event.context.state[_Asked].ids = tuple(msg.id for msg in event.input_messages)
             return event
         reason = await _finding(self.check, _text(event.input_messages), event.context)
         return event if reason is None else Deny(reason)
 
     def around(self, event: HookEvent, source: Any) -> Any:
         """Let the check race the first model call."""
-        if not self.racing or not isinstance(event, PreReasoning):
+        if not self.racing or not isinstance(event, PreReasoning) or event.iteration != 1:
             return source
-        ids = event.context.state[_Runs].asked.pop(id(self), None)
-        if ids is None:
-            return source
-        text = _text(_said(event.input_messages, ids))
+        text = _text(_said(event.input_messages, event.context.state[_Asked].ids))
         race = _Race(self.check, text, event.context)
         return ModelSource(event, source, lambda inner, _: _beside(race, inner, self.hold))
 
@@ -275,10 +282,13 @@ class OutputGuardrail(Hook):
             return self._stop(event, f"OutputGuardrail failed ({type(error).__name__}), so this is refused")
         if reason is None:
             return event
-        tries = event.context.state[_Runs].tries
-        tries[id(self)] = tries.get(id(self), 0) + 1
-        if event.purpose == "summary" or tries[id(self)] > self.times:
+        refusals = event.context.state[_Refusals]
+        # What was not counted here was counted before the run was suspended, and resumed in another process.
+        before = refusals.by_hook.setdefault(id(self), refusals.count - sum(refusals.by_hook.values()))
+        if event.purpose == "summary" or before >= self.times:
             return self._stop(event, reason)
+        refusals.by_hook[id(self)] = before + 1
+        refusals.count += 1
         return Again(f"Your answer was not accepted: {reason}. Answer again.")
 
     def _stop(self, event: PostReasoning, reason: str) -> Stop:

@@ -350,9 +350,17 @@ class Tool(HookedTool, Generic[P, R_co]):
             raise AttributeError(f"Tool {self.__dict__.get('name', '?')!r} has no attribute {name!r}")
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
+        fixes = f"make another tool: tool({self.name}.function, {name}=...)"
+        if name == "hooks":
+            fixes = f"register them: {self.name}.hook(h)"
+        elif name not in (*OPTIONS, "fixed"):
+            fixes = (
+                f"nothing of it can; another tool may be given {', '.join(OPTIONS)}: tool({self.name}.function, ...)"
+            )
         raise AttributeError(
-            f"Tool {self.name!r} is shared by the agents that have it, so {name} cannot be set; make another tool: "
-            f"tool({self.name}.function, {name}=...)."
+            f"Tool {self.name!r} is shared by the agents that have it, so {name} cannot be set; {fixes}.",
+            name=name,
+            obj=self,
         )
 
     def __repr__(self) -> str:

@@ -192,4 +192,5 @@ def check_signature(
         raise UsageError(
             f"@tool on {name!r} got {', '.join(unknown)}, which is neither an option ({', '.join(OPTIONS)}, fixed) nor "
             f"a parameter to fix ({', '.join(known) or 'the function has none'})."
+            f"{f' Hooks are registered on the tool: {name}.hook(h).' if 'hooks' in unknown else ''}"
         )

@@ -173,6 +173,23 @@ async def _nothing() -> None:
 
 
 @pytest.mark.parametrize(
+    ("options", "wrong"),
+    [
+        ({"temperature": float("nan")}, "temperature=nan"),
+        ({"top_p": float("-inf")}, "top_p=-inf"),
+        ({"extra": {"penalties": [0.5, {"repeat": float("inf")}]}}, "extra={'penalties': [0.5, {'repeat': inf}]}"),
+    ],
+)
+def test_options_that_no_request_could_hold(options: dict[str, Any], wrong: str) -> None:
+    """JSON knows finite numbers only: refused where they are written, not by the provider's client."""
+    with pytest.raises(UsageError) as caught:
+        ModelOptions(**options)
+    assert str(caught.value) == (
+        f"ModelOptions({wrong}): a request is JSON, which knows finite numbers only. Leave it out for the provider's own."
+    )
+
+
+@pytest.mark.parametrize(
     ("given", "fix"),
     [
         ({"temperature": 0.3}, "ModelOptions(temperature=0.3)"),

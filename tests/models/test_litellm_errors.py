@@ -57,6 +57,20 @@ def test_the_message_is_one_clear_line() -> None:
     assert str(error) == "openai/gpt-5 could not be reached or broke off: Too busy."
 
 
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("No module named 'vllm'", "No module named 'vllm'"),
+        ("'Not so.'", "Not so"),
+        ("Not so.'", "Not so"),
+        ("That can't be", "That can't be"),
+    ],
+)
+def test_quotation_marks_come_in_pairs(said: str, told: str) -> None:
+    """Those around the text, and half a pair at its end, are left out; those within it stay."""
+    assert str(model_error(ValueError(said), MODEL)) == f"openai/gpt-5 could not be asked: {told}."
+
+
 def test_what_a_proxy_wraps_is_unwrapped() -> None:
     """LiteLLM's proxy answers with an error around the provider's; the provider's words are what is told."""
     inner = '{"type":"error","error":{"type":"invalid_request_error","message":"messages.1: no thinking block."}}'

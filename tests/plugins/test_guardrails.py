@@ -7,18 +7,25 @@ import pytest
 from eventlog import history, use
 from wired import Wired
 
-from agentflow import Agent, Hook, Msg, on, tool
+from agentflow import Agent, Approve, Hook, MemoryStore, Msg, Session, on, tool
 from agentflow.errors import ModelError, UsageError
 from agentflow.events import PreCall, PreReasoning, ReasoningChunk
 from agentflow.plugins.guardrails import InputGuardrail, ModelCheck, OutputGuardrail, ToolGuardrail
 from agentflow.plugins.reminders import SystemReminder
 from agentflow.testing import ScriptedModel
+from agentflow.testing.faults import Crash, Died
 from agentflow.testing.wire import Reply, Say, ToolCall
 
 
 def no_bombs(text: str) -> str | None:
     """A check."""
     return "no bombs" if "bomb" in text else None
+
+
+@tool(requires_approval=True)
+async def pay(cents: int) -> str:
+    """Pay."""
+    return f"paid {cents}"
 
 
 @tool
@@ -245,6 +252,19 @@ async def test_a_race_checks_once() -> None:
     assert (reply.text, model.open_streams) == ("no bombs", 0)
 
 
+@pytest.mark.parametrize("dies_at", [2, 3, 4, 5, 6])
+async def test_a_race_is_run_again_after_a_crash(dies_at: int) -> None:
+    """Where the process ends before the first reply is stored, the input is judged by who resumes the call."""
+    store, crash = MemoryStore(), Crash(at=dies_at)
+    model = ScriptedModel(lambda request: "This is how.")
+    agent = Agent("a", crash.model(model), hooks=[InputGuardrail(no_bombs, racing=True)], store=crash.store(store))
+    with pytest.raises(Died):
+        await agent.call("build a bomb", session="s")
+    again = Agent("a", model, hooks=[InputGuardrail(no_bombs, racing=True)], store=store)
+    reply = await again.resume("s")
+    assert (reply.text, reply.outcome) == ("no bombs", "denied")
+
+
 async def test_fifty_runs_at_once() -> None:
     """One instance, fifty runs: each gets the verdict on its own input."""
     for racing in (False, True):
@@ -256,6 +276,27 @@ async def test_fifty_runs_at_once() -> None:
 
 
 # ---- output
+
+
+@pytest.mark.parametrize("times", [1, 2])
+async def test_refusals_are_counted_over_a_restart(times: int) -> None:
+    """What was refused before the call was suspended counts, for a guardrail in another process too."""
+
+    def rude(text: str) -> str | None:
+        return "be polite" if "fool" in text.lower() else None
+
+    def made(script: list[Any]) -> Agent:
+        return Agent("a", ScriptedModel(script), tools=[pay], hooks=[OutputGuardrail(rude, times=times)])
+
+    first = made(["You fool.", use("t1", "pay", cents=5)])
+    reply = await first.call("pay")
+    assert reply.outcome == "suspended"
+    text = first.session().to_json()
+
+    second = made(["Fool!"] * (times - 1) + ["Fool, last."])
+    session = Session.from_json(text)
+    reply = await second.resume(session, decisions={"t1": Approve()})
+    assert (reply.outcome, reply.text) == ("stopped", "be polite")
 
 
 async def test_an_output_that_never_passes_stops() -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from agentflow.context import RunContext, StateMap
 from agentflow.errors import UsageError
+from agentflow.hooks.named import before_each_tool
 from agentflow.messages import ToolUseBlock
 from agentflow.tools import Dep, Tool, ToolContext, ToolEmitter, ToolType, tool
 
@@ -233,6 +234,16 @@ def test_what_cannot_be_a_tool_is_refused_with_the_fix(make: Callable[[], object
     assert str(caught.value) == text
 
 
+def test_hooks_are_no_option_of_a_tool() -> None:
+    """The error says where they are registered, and that works."""
+    with pytest.raises(UsageError, match=r"Hooks are registered on the tool: add\.hook\(h\)\.$"):
+        tool(add.function, hooks=[])  # pyright: ignore[reportCallIssue, reportUnknownVariableType]
+    made = tool(add.function)
+    hook = before_each_tool(lambda event: None)
+    with made.hook(hook):
+        assert made.hooks == (hook,)
+
+
 def test_a_tool_cannot_be_changed() -> None:
     """Agents share it."""
     with pytest.raises(AttributeError) as caught:
@@ -240,6 +251,18 @@ def test_a_tool_cannot_be_changed() -> None:
     assert str(caught.value) == (
         "Tool 'add' is shared by the agents that have it, so timeout cannot be set; make another tool: "
         "tool(add.function, timeout=...)."
+    )
+    with pytest.raises(AttributeError) as caught:
+        setattr(add, "hooks", [])  # noqa: B010 - a name that no checker would let pass
+    assert str(caught.value) == (
+        "Tool 'add' is shared by the agents that have it, so hooks cannot be set; register them: add.hook(h)."
+    )
+    with pytest.raises(AttributeError) as caught:
+        setattr(add, "timout", 3)  # noqa: B010
+    assert str(caught.value) == (
+        "Tool 'add' is shared by the agents that have it, so timout cannot be set; nothing of it can; another tool may be "
+        "given name, description, type, timeout, lock, retries, tags, idempotent, requires_approval, in_thread, external: "
+        "tool(add.function, ...)."
     )
     with pytest.raises(AttributeError, match=r"^Tool 'add' has no attribute 'timout'$"):
         _ = getattr(add, "timout")  # noqa: B009 - a name that no checker would let pass
