@@ -1,32 +1,31 @@
-"""The testing kit: scripted models, step-by-step verification, virtual time, `check_hook` for authors of hooks.
+"""The testing kit: scripted models, step-by-step verification, virtual time, and suites for who writes hooks and stores.
 
 `agentflow.testing.wire` has strict servers.
 """
 
-from agentflow.testing.check_hook import (
-    Finding,
-    FindingKind,
-    HookFindingsError,
-    HookReport,
-    check_hook,
-    check_hook_async,
-)
+from agentflow.testing.check_hook import FindingKind, HookReport, check_hook, check_hook_async
+from agentflow.testing.check_store import StoreFlaw, StoreReport, check_store, check_store_async
 from agentflow.testing.clock import VirtualClockLoop, run_virtual
+from agentflow.testing.findings import Finding, FindingsError
 from agentflow.testing.scripted import Line, ScriptedModel
 from agentflow.testing.verify import Probe, Verifier, verify
 
 __all__ = [
     "Finding",
     "FindingKind",
-    "HookFindingsError",
+    "FindingsError",
     "HookReport",
     "Line",
     "Probe",
     "ScriptedModel",
+    "StoreFlaw",
+    "StoreReport",
     "Verifier",
     "VirtualClockLoop",
     "check_hook",
     "check_hook_async",
+    "check_store",
+    "check_store_async",
     "run_virtual",
     "verify",
 ]

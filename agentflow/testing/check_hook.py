@@ -19,7 +19,7 @@ import inspect
 import warnings
 from collections.abc import Callable, Sequence
 from random import Random
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar, cast, get_args
 
 from loguru import logger
 
@@ -29,16 +29,17 @@ from agentflow.hooks.functions import FunctionHook
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.hook_checks import check
 from agentflow.hooks.recording import ChangeListener, HookCall
+from agentflow.testing.findings import Findings
 from agentflow.testing.hook_checks.judging import comes_of_cancellation, event_of, hook_of, kind_of, shown
 from agentflow.testing.hook_checks.neighbours import neighbours
 from agentflow.testing.hook_checks.playing import PATHS, Path, Played, play
 from agentflow.testing.hook_checks.probes import After, Before, Canceller, Offered, Saves, Witness
-from agentflow.testing.hook_checks.report import Finding, FindingKind, Findings, HookFindingsError, HookReport
+from agentflow.testing.hook_checks.report import FindingKind, HookReport
 from agentflow.testing.hook_checks.scenes import SCENES, Planted, Scene, Stage
 from agentflow.testing.hook_checks.trial import Ran, run_watched
 from agentflow.testing.hook_checks.watchdog import Watchdog
 
-__all__ = ["Finding", "FindingKind", "HookFindingsError", "HookReport", "check_hook", "check_hook_async"]
+__all__ = ["FindingKind", "HookReport", "check_hook", "check_hook_async"]
 
 T = TypeVar("T")
 _LOOP = "agentflow.loop.run"
@@ -183,7 +184,7 @@ class _Check:
         self.seed = seed
         self.patience = patience
         self.random = Random(seed)
-        self.findings = Findings()
+        self.findings: Findings[FindingKind] = Findings(get_args(FindingKind))
         self.notes: dict[str, None] = {}
         self.kinds: set[str] = set()
         self.count = 0

@@ -31,7 +31,8 @@ from agentflow import (
 from agentflow.events import EVENT_TYPES
 from agentflow.hooks.defaults import RetryEmptyAnswers, RetryTruncatedAnswers
 from agentflow.testing import pytest_plugin
-from agentflow.testing.check_hook import Finding, FindingKind, HookFindingsError, check_hook, check_hook_async
+from agentflow.testing.check_hook import FindingKind, check_hook, check_hook_async
+from agentflow.testing.findings import Finding, FindingsError
 
 check = pytest_plugin.check_hook
 
@@ -223,7 +224,7 @@ def test_the_report_reads_well() -> None:
     assert str(report).splitlines()[0].startswith("SaysTrue: 1 finding (")
     assert str(report).splitlines()[1].startswith("  contract on PreActing (")
     assert "answered PreActing with bool (True)" in str(report).splitlines()[2]
-    with pytest.raises(HookFindingsError) as failed:
+    with pytest.raises(FindingsError) as failed:
         report.assert_clean()
     assert str(failed.value) == str(report)
     assert failed.value.report is report
@@ -237,7 +238,7 @@ def test_a_finding_is_a_value() -> None:
 def test_the_fixture_fails_with_the_report(check: pytest_plugin.HookCheck) -> None:
     """In a test, the fixture is all one needs."""
     assert check(Sees, runs=2, orders=0, cuts=0).clean
-    with pytest.raises(HookFindingsError, match=r"Unconcerned: 3 findings .*\n  streaming"):
+    with pytest.raises(FindingsError, match=r"Unconcerned: 3 findings .*\n  streaming"):
         check(Unconcerned, runs=2, orders=0, cuts=0)
 
 

@@ -1,0 +1,238 @@
+"""Checks of what is written: order, versions, claims, writers at once, and writers that are cancelled."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+
+from agentflow.errors import SessionConflictError, StoreError
+from agentflow.facts import SessionBegan
+from agentflow.ground.ids import inner_session_id
+from agentflow.messages import Msg
+from agentflow.ports.store import Claim, SessionStore, Store
+from agentflow.testing.store_checks.samples import a_call, samples
+from agentflow.testing.store_checks.trial import Skipped, Trial, Wrong
+
+__all__ = [
+    "aliasing",
+    "atomicity",
+    "cancellation",
+    "concurrency",
+    "duplicate",
+    "errors",
+    "facts",
+    "fencing",
+    "order",
+    "sharing",
+    "version",
+]
+
+
+async def order(trial: Trial) -> None:
+    """What was appended comes back, oldest first; writes keep the order in which they were asked for."""
+    s, other = trial.new_session(), trial.new_session()
+    trial.same(await trial.load(s), [], "finds facts in a session that nobody has made")
+    await trial.keep(s, a_call(1))
+    await trial.keep(other, a_call(2))
+    await trial.keep(s, a_call(3))
+    await trial.holds(s, [*a_call(1), *a_call(3)], "does not give back what was appended, oldest first")
+    await trial.holds(other, a_call(2), "mixes sessions")
+    if isinstance(trial.any_store, SessionStore):
+        s = trial.new_session()
+        asked = [trial.append(s, a_call(number)) for number in (1, 2, 3)]
+        for kept in reversed(asked):
+            if kept is not None:
+                await kept
+        wanted = [*a_call(1), *a_call(2), *a_call(3)]
+        await trial.holds(s, wanted, "writes in the order of awaiting; it must take the facts when append is called")
+
+
+async def aliasing(trial: Trial) -> None:
+    """Lists that went in and came out are the caller's own."""
+    s, given = trial.new_session(), a_call(1)
+    kept = trial.append(s, given)
+    if isinstance(trial.any_store, SessionStore):
+        given.clear()  # such a store has taken the facts; others take them until they have ended
+    if kept is not None:
+        await kept
+    given.clear()
+    await trial.holds(s, a_call(1), "keeps the caller's list: changing that changes what is stored")
+    found = trial.any_store.load(s)
+    found = await found if isinstance(found, Awaitable) else found
+    if isinstance(found, list):
+        found.clear()
+    await trial.holds(s, a_call(1), "hands out its own list: changing that changes what is stored")
+
+
+async def facts(trial: Trial) -> None:
+    """Every kind of fact, with every verdict, comes back equal and of the same type."""
+    for fact in samples():
+        s = trial.new_session()
+        await trial.keep(s, [fact], **trial.at(0))
+        name = type(fact).__name__
+        await trial.holds(s, [fact], f"does not give {name} back as it was")
+        trial.same(type((await trial.load(s))[0]), type(fact), f"gives {name} back as another type")
+
+
+async def atomicity(trial: Trial) -> None:
+    """Of an append that is refused nothing is written."""
+    store, s = trial.store, trial.new_session()
+    await trial.keep(s, a_call(1))
+    other = a_call(1)[1]._replace(message=Msg.assistant("other", id="other"))  # pyright: ignore[reportCallIssue]
+    mixed = [*a_call(2), other, *a_call(3)]
+    await trial.refused(lambda: store.append(s, mixed), "a fact whose natural key is taken by another content")
+    await trial.holds(s, a_call(1), "writes a part of an append that it refuses")
+
+
+async def version(trial: Trial) -> None:
+    """Who knows another version writes nothing."""
+    store, s = trial.store, trial.new_session()
+    await trial.keep(s, a_call(1), expected=0)
+    await trial.keep(s, a_call(2), expected=3)
+    for known in (0, 3, 5, 7):
+        doing = f"an append that expects version {known} of a session with 6 facts"
+        await trial.refused(lambda known=known: store.append(s, a_call(9), expected=known), doing, SessionConflictError)
+    await trial.holds(s, [*a_call(1), *a_call(2)], "writes under a version that is not the session's")
+    gone = trial.new_session()
+    await trial.refused(
+        lambda: store.append(gone, a_call(1), expected=3),
+        "an append that expects facts of a session that is not there",
+        SessionConflictError,
+    )
+    await trial.holds(gone, [], "makes half a session of an append that it refuses")
+
+
+async def duplicate(trial: Trial) -> None:
+    """The same fact, delivered again, is stored once."""
+    s = trial.new_session()
+    trial.store  # noqa: B018 - natural keys are a SessionStore's
+    for _ in range(2):
+        await trial.keep(s, a_call(1), expected=0)
+        await trial.keep(s, a_call(2), expected=3)
+    wanted = [*a_call(1), *a_call(2)]
+    await trial.holds(s, wanted, "stores twice what was delivered twice under one version")
+    await trial.keep(s, [*a_call(1), *a_call(3)])
+    wanted += a_call(3)
+    await trial.holds(s, wanted, "stores facts again whose natural keys are there (no version was named)")
+
+
+async def fencing(trial: Trial) -> None:
+    """The right to write is one writer's; what is written under one that has passed on is refused."""
+    store, s = trial.store, trial.new_session()
+    first = await _claimed(trial, s)
+    inner = inner_session_id(s, "t1")
+    told = (first.session_id, first.version, first.lost)
+    trial.same(told, (s, 0, False), "hands out a claim with wrong session_id, version or lost")
+    await trial.keep(s, a_call(1), expected=0, claim=first)
+    await trial.keep(inner, a_call(2), claim=first)
+    waiting = asyncio.ensure_future(_claimed(trial, s))
+    impatient = asyncio.ensure_future(_claimed(trial, s))
+    if (await asyncio.wait({waiting, impatient}, timeout=0.1))[0]:
+        raise Wrong("fencing", "gives two writers the right to one session at once")
+    impatient.cancel()
+    await asyncio.wait({impatient})
+    first.release()
+    second = await waiting
+    if second.epoch <= first.epoch or second.owner == first.owner:
+        told = f"first {first.owner} in epoch {first.epoch}, then {second.owner} in epoch {second.epoch}"
+        raise Wrong("fencing", "does not tell two owners apart by owner and epoch", told)
+    trial.same(second.version, 3, "hands out a claim with another version than the session's")
+    for where in (s, inner):
+        await trial.refused(
+            lambda where=where: store.append(where, a_call(4), expected=3, claim=first),
+            "an append under a claim that has passed to somebody else",
+            SessionConflictError,
+        )
+    await trial.holds(s, a_call(1), "writes under a claim that has passed to somebody else")
+    trial.same(first.lost, True, "does not tell a claim that it is lost")
+    await trial.keep(s, a_call(5), expected=3, claim=second)
+    second.release()
+    (await _claimed(trial, s)).release()
+
+
+async def _claimed(trial: Trial, session_id: str) -> Claim:
+    asked = trial.store.claim(session_id, lease=max(3 * trial.patience, 30.0))
+    if asked is None:
+        raise Skipped("it hands out no claims: writers find out when they append")
+    return await asked
+
+
+async def concurrency(trial: Trial) -> None:
+    """Writers at once: nothing is lost, mixed, or written by two under one version."""
+    s, numbers = trial.new_session(), range(1, 9)
+    await asyncio.gather(*[trial.keep(s, a_call(number)) for number in numbers])
+    found = await trial.load(s)
+    calls = sorted(found[place : place + 3] for place in range(0, len(found), 3))
+    trial.same(calls, sorted(a_call(number) for number in numbers), "loses or mixes what is appended at once")
+    if not isinstance(trial.any_store, SessionStore):
+        return
+    s = trial.new_session()
+    writers = [trial.keep(s, a_call(number), expected=0) for number in numbers]
+    ended = await asyncio.gather(*writers, return_exceptions=True)
+    won = [number for number, error in zip(numbers, ended, strict=True) if error is None]
+    lost = [error for error in ended if isinstance(error, SessionConflictError)]
+    trial.same((len(won), len(lost)), (1, 7), "lets another number of writers than one win a race for a version")
+    await trial.holds(s, a_call(won[0]), "holds something else than the winner of a race has written")
+    s = trial.new_session()
+    await asyncio.gather(*[trial.keep(s, a_call(1)) for _ in numbers])
+    await trial.holds(s, a_call(1), "stores twice what is delivered twice at once")
+
+
+async def cancellation(trial: Trial) -> None:
+    """A writer that is cancelled has written all or nothing, and the store goes on."""
+    for turns in (0, 1, 2, 5, 20):
+        s = trial.new_session()
+        await trial.keep(s, a_call(1))
+        task = asyncio.ensure_future(trial.keep(s, a_call(2), **trial.at(3)))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait({task})
+        if not task.cancelled() and (error := task.exception()) is not None:
+            raise Wrong("cancellation", "makes another error of a cancellation", repr(error))
+        found = await trial.load(s)
+        if found not in ([*a_call(1)], [*a_call(1), *a_call(2)]):
+            raise Wrong("cancellation", "leaves a part of an append behind a cancellation", repr(found)[:600])
+        await trial.keep(s, a_call(3), **trial.at(len(found)))
+        await trial.holds(s, [*found, *a_call(3)], "writes what was cancelled later on, behind other things")
+
+
+async def errors(trial: Trial) -> None:
+    """A closed store can be closed again; it works, or says that it is closed."""
+    await trial.store.close()
+    await trial.store.close()
+    s = trial.new_session()
+    try:
+        await trial.keep(s, [SessionBegan(())])
+    except StoreError:
+        pass
+    except Exception as error:
+        raise Wrong("errors", f"fails with {type(error).__name__} when it is closed", repr(error)) from error
+
+
+async def sharing(trial: Trial) -> None:
+    """Two that open the same data see each other's facts, as two processes do."""
+    if trial.open_another is None:
+        raise Skipped("an instance was given, not a function that opens the same data again")
+    s, here, there = trial.new_session(), trial.any_store, trial.open_another()
+    try:
+        await trial.keep(s, a_call(1))
+        if here is there or not await trial.load(s, there):
+            raise Skipped("what is opened twice has data of its own each time")
+        for store in (here, there):  # both have seen it: one that remembers it too long is found
+            await trial.holds(s, a_call(1), "gives other facts to a second one over the same data", store)
+        await trial.keep(s, a_call(2), there)
+        await trial.holds(s, [*a_call(1), *a_call(2)], "does not see what a second one has written")
+        if isinstance(there, SessionStore):
+            doing = "an append under a version that a second store has outdated"
+            work = trial.store.append
+            await trial.refused(lambda: work(s, a_call(3), expected=3), doing, SessionConflictError)
+            await trial.keep(s, a_call(3), there, expected=6)
+    finally:
+        await _close(there if here is not there else None)
+    await trial.holds(s, [*a_call(1), *a_call(2), *a_call(3)][: 9 if isinstance(here, SessionStore) else 6], "forgets")
+
+
+async def _close(store: Store | None) -> None:
+    if isinstance(store, SessionStore):
+        await store.close()
