@@ -119,7 +119,8 @@ class Agent(PeerAgent):
         given = hooks_of(hooks)
         standing = _DEFAULT_HOOKS if default_hooks is _DEFAULT_HOOKS else hooks_of(default_hooks)
         from_hooks = [made for hook in given if type(hook).tools is not Hook.tools for made in hook.tools()]
-        resolved = tools_of((tools, *from_hooks))
+        # One tool, or None, is left to `tools_of`, which knows what to say.
+        resolved = tools_of((*tools, *from_hooks) if type(tools) in (tuple, list) else (tools, *from_hooks))
         specs = tuple([t.spec for t in resolved.values()])
         config = LoopConfig(
             View(name, description, specs, model if isinstance(model, str) else model.name),

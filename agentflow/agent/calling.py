@@ -51,11 +51,14 @@ class CallingAgent(HookedAgent):
         store: Where its sessions are kept.
     """
 
+    _store: Store | None
+    _sessions: Sessions
+    _prepared: bool = False
+
     def __init__(self, config: LoopConfig, hooks: Iterable[Hook], store: Store | None) -> None:
         super().__init__(config, hooks)
-        self._store = store
-        self._sessions = Sessions(config.view.name, store, config.new_id)
-        self._prepared = False
+        own = vars(self)
+        own["_store"], own["_sessions"] = store, Sessions(config.view.name, store, config.new_id)
 
     def call(
         self,

@@ -57,7 +57,9 @@ class PeerAgent(ToolAgent):
         queue_limit: Most turns that wait in its queue; None: any number.
     """
 
+    _agents: AgentRegistry
     _queue: TurnQueue | None = None
+    _queue_limit: int | None
 
     def __init__(
         self,
@@ -69,8 +71,8 @@ class PeerAgent(ToolAgent):
     ) -> None:
         check_limit(config.view.name, queue_limit)
         super().__init__(config, hooks, store)
-        self._agents = agents
-        self._queue_limit = queue_limit
+        own = vars(self)
+        own["_agents"], own["_queue_limit"] = agents, queue_limit
 
     @property
     def queue(self) -> TurnQueue:
