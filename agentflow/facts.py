@@ -37,6 +37,10 @@ __all__ = [
 ]
 
 
+new_fact = tuple.__new__
+"""Builds a fact of all its fields, in order, at half the price: `new_fact(ToolStarted, (run_id, use_id, attempt, call_id))`."""
+
+
 class SessionBegan(NamedTuple):
     """The conversation starts with messages that were made elsewhere; the first fact of a session, where there is one."""
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import operator
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from types import CoroutineType
 from typing import Any, NamedTuple, Protocol, cast
 
@@ -145,7 +145,7 @@ class HookSet:
         process: Process-wide hooks that match; in a tie they come last, and `with_hooks` adds before them.
     """
 
-    __slots__ = ("_all", "_arounds", "_chains", "_narrower", "hooks", "listeners", "own", "process", "wraps")
+    __slots__ = ("_arounds", "_chains", "_narrower", "compiled", "hooks", "listeners", "own", "process", "wraps")
 
     def __init__(self, hooks: Iterable[Hook] = (), process: Iterable[Hook] = ()) -> None:
         # Sorting is stable: what is given in the order of scope and registration keeps it in a tie.
@@ -156,7 +156,7 @@ class HookSet:
             self.hooks = tuple(sorted((*self.own, *self.process), key=_rank))
         self.wraps = any(_wraps(hook) for hook in self.hooks)
         self.listeners = tuple([hook for hook in self.hooks if isinstance(hook, ChangeListener)])
-        self._all: dict[type[Event], Chain | None] | None = None
+        self.compiled: dict[type[Event], Chain | None] | None = None
         self._chains: dict[type[Event], Chain | None] = {}
         self._arounds: dict[type[Event], tuple[tuple[Around, Hook], ...]] = {}
         self._narrower: dict[tuple[tuple[Hook, ...], tuple[Hook, ...]], HookSet] | None = None
@@ -202,9 +202,9 @@ class HookSet:
     @property
     def all_chains(self) -> dict[type[Event], Chain | None]:
         """All chains, by event type; compiled once."""
-        chains = self._all
+        chains = self.compiled
         if chains is None:
-            chains = self._all = {kind: self.chain(kind) for kind in EVENT_TYPES}
+            chains = self.compiled = {kind: self.chain(kind) for kind in EVENT_TYPES}
         return chains
 
     def _compile(self, kind: type[Event]) -> Chain | None:
@@ -275,27 +275,51 @@ def _rank(hook: Hook) -> tuple[int, float]:
     return _class_of(hook), hook.priority
 
 
-async def run_chain(chain: Chain, event: Event, faults: Faults) -> Event:
-    """Pass an open event through its chain and seal it.
+def run_chain(chain: Chain, event: Event, faults: Faults) -> Coroutine[Any, Any, None] | None:
+    """Pass an open event through its chain and seal it; what needs no waiting is done at once.
 
     Args:
         chain: The hooks.
-        event: The event, in its open form.
+        event: The event, in its open form; `event.decision` holds the verdict in the end, if there was one.
         faults: Told of hooks that fail.
 
     Returns:
-        The event, sealed; `event.decision` holds the verdict, if there was one.
-
-    Raises:
-        Exception: What a hook raised, where its policy is to abort; the event is sealed then too,
-            `event.decision.error` is the exception, and observers have seen it.
+        None: the event is through. Else the rest, to be awaited; it raises what a hook has raised, where its policy is to
+        abort: the event is sealed then too, `event.decision.error` is the exception, and observers have seen it.
     """
-    decided: Decided | None = None
     editing = iter(chain.calls)
+    for call in editing:
+        try:
+            result = call(event)
+        except BaseException as error:
+            return _rest(chain, event, faults, editing, None, error)
+        if result is not event and result is not None:
+            return _rest(chain, event, faults, editing, result, None)
+    if chain.guards or chain.observers:
+        return _rest(chain, event, faults, editing, None, None)
+    _put(event, "__class__", chain.kind)
+    return None
+
+
+async def _rest(
+    chain: Chain, event: Event, faults: Faults, editing: Iterator[Call], answer: Any, failure: BaseException | None
+) -> None:
+    """Go on where a hook has answered more than "go on", or failed; and with guards and observers."""
+    decided: Decided | None = None
     before = -1  # how often the task had been cancelled before a hook was waited for
     try:
         while True:
             try:
+                if failure is not None:
+                    raise failure
+                if answer is not None:
+                    before = cancellations()
+                    first, answer = answer, None
+                    verdict = await _verdict(chain, _current(chain, editing), event, first, faults)
+                    if verdict is not None:
+                        decided = _stronger(decided, verdict, _current(chain, editing))
+                        if chain.pre:
+                            break
                 for call in editing:
                     result = call(event)
                     if result is event:
@@ -322,8 +346,10 @@ async def run_chain(chain: Chain, event: Event, faults: Faults) -> Event:
                             break
                 break
             except asyncio.CancelledError as error:
+                failure = None
                 verdict = await _stray(chain, _current(chain, editing), event, error, faults)
             except Exception as error:
+                failure = None
                 verdict = await _failed(chain, _current(chain, editing), event, error, faults)
             if verdict is not None:
                 decided = _stronger(decided, verdict, _current(chain, editing))
@@ -340,12 +366,12 @@ async def run_chain(chain: Chain, event: Event, faults: Faults) -> Event:
             decided = Decided(None, _current(chain, editing).hook.name if chain.editors else "", error)
         raise
     finally:
+        failure = None  # its traceback may hold this frame
         _put(event, "__class__", chain.kind)
         if decided is not None:
             _put(event, "decision", decided)
         if chain.observers:
             await _observe(chain, event, faults)
-    return event
 
 
 def _current(chain: Chain, editing: Iterator[Call]) -> Entry:

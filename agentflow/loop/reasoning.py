@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, cast
 
 from agentflow.chunks import ModelChunk, fold
 from agentflow.context import as_messages
 from agentflow.errors import HookContractError, ModelError, Veto
-from agentflow.events import ErrorPhase, Event, Origin, PostReasoning, PreReasoning, Purpose, ReasoningChunk
-from agentflow.facts import Fact, Injected, Reasoned, RoundSuspended
+from agentflow.events import ErrorPhase, Event, PostReasoning, PreReasoning, Purpose, ReasoningChunk
+from agentflow.facts import Injected, Reasoned, RoundSuspended, new_fact
 from agentflow.ground.logs import log_failure
 from agentflow.hooks.chain import raise_swallowed
+from agentflow.loop.journal import written
 from agentflow.loop.run import RunBase, one_call
-from agentflow.loop.sources import Attempts, Stage, close_stream, model_source, sealed, wrap
+from agentflow.loop.sources import Attempts, Stage, close_stream, model_source, wrap
 from agentflow.messages import Msg, Pending, ToolUseBlock, message, with_metadata
 from agentflow.ports.model import Model, ModelRequest, resolve_model
 from agentflow.reactive import Flux
 from agentflow.specs import ModelOptions, Usage
 from agentflow.transcript import MessageView, laid_behind, legalise
-from agentflow.verdicts import Again, Answer, Decided, Deny, Stop, Suspend, Verdict
+from agentflow.verdicts import Again, Answer, Decided, Deny, Stop, Suspend
 
 __all__ = ["reason"]
 
@@ -35,12 +36,13 @@ _NO_CALLS = ModelOptions(tool_choice="none")
 
 async def reason(run: RunBase, purpose: Purpose) -> None:
     """Get one reply and make it a fact (or what a verdict puts in its place)."""
-    machine, config, chains = run.machine, run.config, run.chains
-    run.iteration = machine.iteration + 1
+    machine, config, events, journal = run.machine, run.config, run.events, run.journal
+    events.iteration = machine.iteration + 1
     transcript = machine.transcript
-    base = machine.request_view(run.head)
+    compacted = machine.compacted is not None
+    base = machine.request_view(run.head) if compacted else transcript.view(run.head)
     messages: Sequence[Msg] = base
-    legal = transcript.sendable and machine.compacted is None
+    legal = not compacted and transcript.sendable
     options = run.options
     if purpose == "summary":
         messages, options = laid_behind(messages, summary_prompt(run)), without_calls(run, options)
@@ -49,11 +51,17 @@ async def reason(run: RunBase, purpose: Purpose) -> None:
     model = config.model
     asked = ModelRequest(messages, config.specs, options, model if isinstance(model, str) else model.name)
     event: PreReasoning | None = None
-    if chains[PreReasoning] is None and run.port is None:
-        run.seq += 1
+    port = run.port
+    if port is None and events.chains[PreReasoning] is None:
+        events.skip()
     else:
         stored = len(transcript)
-        event = cast("PreReasoning | None", await _show(run, asked, purpose))
+        run.repeatable, run.injections = "reasoning", 0
+        heard = events.fire(PreReasoning, port, messages, asked.tools, asked.model, options, purpose)
+        event = cast("PreReasoning | None", heard if heard is None or isinstance(heard, Event) else await heard)
+        run.repeatable = ""
+        if journal.landed or journal.asked:  # what its hooks have injected is told before anything else happens
+            await journal.announce(events, port)
         if event is not None:
             if event.decision is not None and await _decided(run, event.decision, purpose):
                 return
@@ -64,61 +72,96 @@ async def reason(run: RunBase, purpose: Purpose) -> None:
         if len(transcript) > stored or run.transient:  # injected by the chain: part of this request
             asked.messages = laid_behind(asked.messages, *transcript.since(stored), *run.transient)
             run.transient = ()
-    messages = asked.messages
-    if messages is not base:
-        legal = legal and isinstance(messages, MessageView) and messages.lays_over(base)
+    if asked.messages is not base:
+        legal = legal and isinstance(asked.messages, MessageView) and asked.messages.lays_over(base)
     if not legal:
         asked.messages = legalise(asked.messages, config.new_id)
-    run.holding = True
+    journal.holding = True
     started = run.monotonic()
+    answered = asked.model
     try:
-        if run.hooks.arounds(PreReasoning):
+        if run.hooks.wraps and run.hooks.arounds(PreReasoning):
             chunks, answered = await _through_arounds(run, model, asked, event, purpose)
         else:
-            answered = asked.model
-            chunks = await _pull(run, resolve_model(model).stream(asked), [], None)
+            source = resolve_model(model) if isinstance(model, str) else model
+            chunks = await _pull(run, source.stream(asked), [], None)
     except GeneratorExit:
         raise
     except Veto as veto:  # in a wrapping hook: equals Deny
         await _decided(run, Decided(Deny(veto.reason), "around"), purpose)
         return
-    except Exception as error:
-        recovered = await _recovered(run, error)
-        if recovered is None:
-            raise
-        reply, answered = recovered, ""
     except BaseException as error:
-        run.absorb(error)
-        if not isinstance(error, asyncio.CancelledError) or run.is_cancelled():
-            raise
-        reply, answered = await _strayed(run, asked.model, error), ""
+        reply, answered = await _without_reply(run, asked.model, error), ""
     else:
         reply = fold(chunks, used_ids=transcript.used_ids, new_id=config.new_id)
-    run.add_usage(one_call(reply.usage))
-    duration_ms = (run.monotonic() - started) * 1000
-    chain = chains[PostReasoning]
-    if run.port is None and purpose == "reason" and (chain is None or chain.passes(reply)):
-        run.seq += 1
-        reasoned = Reasoned(run.run_id, run.iteration, reply, one_call(reply.usage), duration_ms, model=answered)
-        kept = run.note(reasoned, "injected", *run.let_go()) if run.held else run.note(reasoned)
-        if kept is not None:
-            await kept
-        run.holding = False
-        if run.held:
-            await run.let_in()
+    used = one_call(reply.usage)
+    run.add_usage(used)
+    await _accept(run, reply, purpose, (run.monotonic() - started) * 1000, used, answered)
+
+
+async def _accept(run: RunBase, reply: Msg, purpose: Purpose, duration_ms: float, used: Usage, model: str) -> None:
+    """Pass the reply through the Post chain, make it a fact, and show it."""
+    events, journal, port = run.events, run.journal, run.port
+    chain = events.chains[PostReasoning]
+    event: PostReasoning | None = None
+    if port is None and chain is not None and purpose == "reason" and chain.passes(reply):
+        events.skip()
     else:
-        await _judge(run, reply, purpose, duration_ms, one_call(reply.usage), answered)
+        heard = events.decide(PostReasoning, port, reply, used, duration_ms, purpose, model)
+        event = cast("PostReasoning | None", heard if heard is None or isinstance(heard, Event) else await heard)
+    if event is None and purpose == "reason":
+        reasoned = (run.run_id, events.iteration, reply, used, duration_ms, True, (), None, False, model)
+        writing = journal.append(new_fact(Reasoned, reasoned))
+    else:
+        writing = _judged(run, event, reply, purpose, duration_ms, used, model)
+    cut = None if writing is None else await journal.kept(writing)
+    if event is not None:
+        await events.hand_over(event, port)
+    if cut is not None:
+        raise cut
 
 
-async def _show(run: RunBase, asked: ModelRequest, purpose: Purpose) -> Event | None:
-    """Fire `PreReasoning`, and tell of what its hooks have injected before anything else happens."""
-    values = (asked.messages, asked.tools, asked.model, asked.options, purpose)
-    run.repeatable, run.injections = f"{run.iteration}:reasoning", 0
-    event = await run.fire(PreReasoning, run.port, *values)
-    run.repeatable = ""
-    if run.landed or run.unwritten:
-        await run.fire_landed()
-    return event
+def _judged(
+    run: RunBase,
+    event: PostReasoning | None,
+    reply: Msg,
+    purpose: Purpose,
+    duration_ms: float,
+    used: Usage,
+    model: str,
+) -> Awaitable[None] | None:
+    """Make a judged reply a fact."""
+    result = reply if event is None else event.reasoning_result
+    summary = purpose == "summary"
+    if summary:
+        result = _without_calls(result)
+    reasoned = Reasoned(run.run_id, run.events.iteration, result, used, duration_ms, summary=summary, model=model)
+    if event is None or event.decision is None:
+        return run.journal.append(reasoned)
+    verdict, hook = event.decision.verdict, event.decision.hook
+    if isinstance(verdict, Again):
+        follow_up = _follow_up(verdict, hook, run.config.new_id)
+        reasoned = reasoned._replace(accepted=False, follow_up=follow_up)
+        return run.journal.append(reasoned, origin="superseded")
+    if isinstance(verdict, Stop):
+        run.outcome = "stopped"
+        return run.journal.append(reasoned._replace(stop=verdict.reason))
+    if isinstance(verdict, Suspend):
+        return run.journal.append(reasoned, _parked(run, reasoned, verdict, hook))
+    return run.journal.append(reasoned)
+
+
+async def _without_reply(run: RunBase, model: str, error: BaseException) -> Msg:
+    """The model gave no reply: what a hook puts in its place; else the error is raised."""
+    if isinstance(error, Exception):
+        recovered = await _recovered(run, error)
+        if recovered is None:
+            raise error
+        return recovered
+    run.stopping.absorb(error)
+    if not isinstance(error, asyncio.CancelledError) or run.stopping.is_cancelled():
+        raise error
+    return await _strayed(run, model, error)
 
 
 def summary_prompt(run: RunBase) -> Msg:
@@ -138,14 +181,17 @@ async def _decided(run: RunBase, decided: Decided, purpose: Purpose) -> bool:
         chunk = ModelChunk.of(as_reply(verdict.value, decided.hook, "PreReasoning", run.config.new_id))
         await _stream_one(run, chunk)
         reply = fold((chunk,), used_ids=run.machine.transcript.used_ids, new_id=run.config.new_id)
-        await _judge(run, message(*_parts(reply), Usage(), reply.finish_reason), purpose, 0.0, Usage(), "")
+        journal_reply = message(*_parts(reply), Usage(), reply.finish_reason)
+        run.journal.holding = True
+        await _accept(run, journal_reply, purpose, 0.0, Usage(), "")
         return True
     if isinstance(verdict, Deny | Stop):
         outcome = "denied" if isinstance(verdict, Deny) else "stopped"
         closing = run.say(verdict.reason or outcome, outcome)
         run.outcome = outcome
-        await run.record(Reasoned(run.run_id, run.iteration, closing, Usage(), 0.0, stop=verdict.reason))
-        await run.let_in()
+        reasoned = Reasoned(run.run_id, run.events.iteration, closing, Usage(), 0.0, stop=verdict.reason)
+        await written(run.journal.append(reasoned))
+        await run.journal.flush()
         return True
     return False
 
@@ -166,51 +212,50 @@ def as_reply(value: object, hook: str, event: str, new_id: Callable[[str], str])
 
 
 async def _stream_one(run: RunBase, chunk: ModelChunk) -> None:
-    await run.fire(ReasoningChunk, run.port, chunk, 1, False, [chunk], 1)
+    heard = run.events.fire(ReasoningChunk, run.port, chunk, 1, False, [chunk], 1)
+    if heard is not None and not isinstance(heard, Event):
+        await heard
 
 
 async def _pull(
     run: RunBase, stream: AsyncIterator[ModelChunk], chunks: list[ModelChunk], attempts: Attempts | None
 ) -> list[ModelChunk]:
     """The hot path: pull a chunk, keep it, hand it over."""
-    port = run.port
-    chain = run.chains[ReasoningChunk]
-    reader = port if port is not None and not port.closed else None
+    port, events, stopping = run.port, run.events, run.stopping
+    quiet = events.chains[ReasoningChunk] is None and (port is None or port.closed)
     attempt, runs_seen = 1, 1
     try:
         async for chunk in stream:
             restart = chunk.restart
-            if attempts is not None and run.is_cancelled_from_outside():
-                await raise_swallowed("PreReasoning")
-            if attempts is not None and attempts.count > runs_seen:
-                attempt += attempts.count - runs_seen
-                runs_seen = attempts.count
-                if chunks:
-                    restart = True
+            if attempts is not None:
+                if stopping.is_cancelled_from_outside():
+                    await raise_swallowed("PreReasoning")
+                if attempts.count > runs_seen:
+                    attempt += attempts.count - runs_seen
+                    runs_seen = attempts.count
+                    restart = restart or bool(chunks)
+                elif restart:
+                    attempt += 1
             elif restart:
                 attempt += 1
             if restart:
                 _bill(run, chunks)
                 chunks = []
             chunks.append(chunk)
-            if chain is not None:
-                await run.fire(ReasoningChunk, port, chunk, attempt, restart, chunks, len(chunks))
-                chain = run.chains[ReasoningChunk]
-                continue
-            run.seq += 1
-            if reader is not None:
-                reader.event = ReasoningChunk.make(
-                    run.frame, run.iteration, run.seq, run.now(), chunk, attempt, restart, chunks, len(chunks)
-                )
-                await reader
-            if run.interrupting is not None:
-                run.notice_interrupt()
+            if quiet:
+                events.seq += 1
+            else:
+                heard = events.fire(ReasoningChunk, port, chunk, attempt, restart, chunks, len(chunks))
+                if heard is not None and not isinstance(heard, Event):
+                    await heard
+            if stopping.interrupting is not None:
+                stopping.notice()
     except GeneratorExit:
         raise
     except BaseException as error:
-        run.absorb(error)
+        run.stopping.absorb(error)
         _bill(run, chunks)
-        if not isinstance(error, Exception) and (not isinstance(error, asyncio.CancelledError) or run.is_cancelled()):
+        if not isinstance(error, Exception) and (not isinstance(error, asyncio.CancelledError) or run.stopping.is_cancelled()):
             await keep_partial(run, chunks)
         await _close_quietly(stream)
         raise
@@ -242,7 +287,7 @@ async def _through_arounds(
     source: Any = model_source(attempts, model, request)
     bare = source
     values = (request.messages, request.tools, request.model, request.options, purpose)
-    shown = event if event is not None else sealed(run, PreReasoning, *values)
+    shown = event if event is not None else run.events.sealed(PreReasoning, *values)
     try:
         source = wrap(run, PreReasoning, shown, source)
         if source is bare:
@@ -267,7 +312,7 @@ async def _strayed(run: RunBase, model: str, error: asyncio.CancelledError) -> M
 
 async def _recovered(run: RunBase, error: Exception) -> Msg | None:
     """The model failed: tell, and let a hook recover."""
-    recovered = await run.report(error, ErrorPhase.REASONING, fatal=True)
+    recovered = await run.events.report(error, ErrorPhase.REASONING, fatal=True)
     if recovered is None:
         return None
     return as_reply(recovered.value, "Recover", "Error", run.config.new_id)
@@ -275,7 +320,7 @@ async def _recovered(run: RunBase, error: Exception) -> Msg | None:
 
 async def keep_partial(run: RunBase, chunks: Sequence[ModelChunk]) -> None:
     """Store what had been said when the call was cut, marked; half tool calls are dropped."""
-    if not chunks or run.leaves():  # what is left open is asked again
+    if not chunks or run.stopping.leaves():  # what is left open is asked again
         return
     partial = fold(chunks, new_id=run.config.new_id)
     content = tuple(b for b in partial.content if not isinstance(b, ToolUseBlock))
@@ -283,43 +328,8 @@ async def keep_partial(run: RunBase, chunks: Sequence[ModelChunk]) -> None:
         return
     kept = with_metadata(message("assistant", content, partial.id, usage=partial.usage), interrupted=True)
     run.partial = kept
-    await run.record(Injected(run.run_id, (kept,), None, None, run.call_id, run.next_number()), "interrupted")
-
-
-async def _judge(run: RunBase, reply: Msg, purpose: Purpose, duration_ms: float, used: Usage, model: str) -> None:
-    """Pass the reply through the Post chain, make it a fact, and show it."""
-    values = (reply, used, duration_ms, purpose, model)
-    event = cast("PostReasoning | None", await run.decide(PostReasoning, run.port, *values))
-    result = reply if event is None else event.reasoning_result
-    if purpose == "summary":
-        result = _without_calls(result)
-    verdict: Verdict | None = None
-    hook = ""
-    if event is not None and event.decision is not None:
-        verdict, hook = event.decision.verdict, event.decision.hook
-    summary = purpose == "summary"
-    reasoned = Reasoned(run.run_id, run.iteration, result, used, duration_ms, summary=summary, model=model)
-    cut = await run.keep(_store(run, reasoned, verdict, hook))
-    if event is not None:
-        await run.hand_over(event, run.port)
-    if cut is not None:
-        raise cut
-
-
-async def _store(run: RunBase, reasoned: Reasoned, verdict: Verdict | None, hook: str) -> None:
-    """Make a judged reply a fact."""
-    also: tuple[Fact, ...] = ()
-    origin: Origin = "injected"
-    if isinstance(verdict, Again):
-        follow_up = _follow_up(verdict, hook, run.config.new_id)
-        reasoned, origin = reasoned._replace(accepted=False, follow_up=follow_up), "superseded"
-    elif isinstance(verdict, Stop):
-        run.outcome = "stopped"
-        reasoned = reasoned._replace(stop=verdict.reason)
-    elif isinstance(verdict, Suspend):
-        also = (_parked(run, reasoned, verdict, hook),)
-    await run.record(reasoned, origin, *also, *run.let_go())
-    await run.let_in()
+    injected = Injected(run.run_id, (kept,), None, None, run.call_id, run.next_number())
+    await written(run.journal.append(injected, origin="interrupted"))
 
 
 def _without_calls(msg: Msg) -> Msg:

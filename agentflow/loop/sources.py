@@ -30,9 +30,8 @@ from agentflow.reactive import Flux, Mono
 from agentflow.specs import ModelOptions
 from agentflow.transcript import legalise
 
-__all__ = ["Attempts", "Stage", "close_stream", "model_source", "sealed", "tool_source", "wrap"]
+__all__ = ["Attempts", "Stage", "close_stream", "model_source", "tool_source", "wrap"]
 
-E = TypeVar("E", bound=Event)
 T = TypeVar("T")
 
 Around: TypeAlias = Callable[[Any, Any], Any]
@@ -96,23 +95,23 @@ class Stage:
     async def enter(self) -> None:
         """Refuse a subscription that the stage does not allow, or that a hook makes after it has swallowed a cancellation."""
         self.check()
-        if self._mine is asyncio.current_task() and cancellations() > self._before and self._run.is_cancelled():
+        if self._mine is asyncio.current_task() and cancellations() > self._before and self._run.stopping.is_cancelled():
             await raise_swallowed(self._kind.__name__)
 
     async def do(self, work: Callable[[], Awaitable[T]]) -> T:
         """Run the stage's work for somebody who has subscribed to it."""
         await self.enter()
         self.begun += 1
-        run, task = self._run, asyncio.current_task()
+        stopping, task = self._run.stopping, asyncio.current_task()
         self._tasks.append(task)
-        strays = {task} if task is not None and not run.waits_for(task) else None
+        strays = {task} if task is not None and not stopping.waits_for(task) else None
         if strays is not None:  # an operator's own task: no call that is made in it outlives this one
-            run.tasks = (*run.tasks, strays)
+            stopping.tasks = (*stopping.tasks, strays)
         try:
             return await work()
         finally:
             if strays is not None:
-                run.tasks = tuple([tasks for tasks in run.tasks if tasks is not strays])
+                stopping.tasks = tuple([tasks for tasks in stopping.tasks if tasks is not strays])
             self._tasks.remove(task)
             if self._gone is not None and not self._gone.done():
                 self._gone.set_result(None)
@@ -135,14 +134,14 @@ class Stage:
         try:
             value = await wrapped
         except asyncio.CancelledError as error:
-            if self._run.is_cancelled():
+            if self._run.stopping.is_cancelled():
                 raise
             name = self._kind.__name__
             raise HookError(
                 f"What hooks made of the source behind {name} raised CancelledError itself, although nobody cancelled the "
                 "run."
             ) from error
-        if cancellations() > self._before and self._run.is_cancelled():
+        if cancellations() > self._before and self._run.stopping.is_cancelled():
             await raise_swallowed(self._kind.__name__)
         return value
 
@@ -161,11 +160,6 @@ class Stage:
                 cut = error
         if cut is not None:
             raise cut
-
-
-def sealed(run: RunBase, kind: type[E], *values: object) -> E:
-    """The sealed event for wrapping hooks where no chain has built it."""
-    return kind.make(run.frame, run.iteration, run.seq, run.now(), *values)
 
 
 def wrap(run: RunBase, kind: type[Any], event: Any, source: Any, scope: HookSet | None = None) -> Any:

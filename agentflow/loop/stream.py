@@ -20,7 +20,7 @@ import types
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 from agentflow.errors import UsageError
 from agentflow.events import Event, HookEvent
@@ -29,12 +29,22 @@ from agentflow.reactive import StreamIterator
 __all__ = ["ChannelPort", "EventStream", "ForwardPort", "Port"]
 
 
-class Streamed(Protocol):
-    """What a stream drives."""
+class Stoppable(Protocol):
+    """What may end the run that a stream drives."""
+
+    interrupting: str | None
+
+    def noticed(self) -> asyncio.CancelledError | None:
+        """What to raise in the run, if it was interrupted while its reader had an event."""
+        ...
 
     def close_reader(self) -> None:
         """The reader has gone: drop events, and take the cancellation that follows as real."""
         ...
+
+
+class Streamed(Protocol):
+    """What a stream drives."""
 
     def abandon(self) -> None:
         """The stream was dropped; it is being closed in a task."""
@@ -66,9 +76,10 @@ class Port:
         reader: The task inside the stream's `__anext__`, if there is one.
         base: How often that task had been cancelled before, and has taken it in.
         run: The run, once there is one.
+        stopping: What may end it.
     """
 
-    __slots__ = ("base", "closed", "event", "reader", "run")
+    __slots__ = ("base", "closed", "event", "reader", "run", "stopping")
 
     def __init__(self) -> None:
         self.event: Event | None = None
@@ -76,9 +87,10 @@ class Port:
         self.base = 0
         self.reader: asyncio.Task[Any] | Literal[Reading.READING] | None = None
         self.run: Streamed | None = None
+        self.stopping: Stoppable | None = None
 
     def __await__(self) -> Generator[Any, Any, None]:
-        yield self
+        return cast("Any", iter((self,)))  # an iterator of C's: no frame of ours to resume
 
 
 class ForwardPort(Port):
@@ -252,7 +264,11 @@ class EventStream(StreamIterator[HookEvent]):
             driver = self.begin()
         port.reader = READING
         try:
-            yielded = driver.send(None)
+            stopping = port.stopping
+            if stopping is not None and stopping.interrupting is not None and (error := stopping.noticed()):
+                yielded = driver.throw(error)
+            else:
+                yielded = driver.send(None)
             while yielded is not port:
                 try:
                     if port.reader is READING:  # it really waits now: note who, for interrupts and for a second reader
@@ -310,8 +326,8 @@ class EventStream(StreamIterator[HookEvent]):
         port = self.port
         reader = port.reader
         if isinstance(reader, asyncio.Task) and reader is not asyncio.current_task():
-            if port.run is not None:
-                port.run.close_reader()
+            if port.stopping is not None:
+                port.stopping.close_reader()
             self._read_over = asyncio.get_running_loop().create_future()
             reader.cancel()
             await self._read_over
@@ -319,8 +335,8 @@ class EventStream(StreamIterator[HookEvent]):
         if driver is None:
             return
         self.driver = None
-        if port.run is not None:
-            port.run.close_reader()
+        if port.stopping is not None:
+            port.stopping.close_reader()
         await _Rest(driver, self.port)
 
     def __del__(self) -> None:

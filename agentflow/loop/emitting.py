@@ -1,0 +1,316 @@
+"""A call's events: counted, built where somebody is there, passed through their chain, handed to the reader.
+
+Rules:
+
+1. `fire` and `decide` are the only places where events are built; an event that nobody listens to costs a look.
+2. Nothing waits that does not have to: what hooks answer at once, and what only a reader sees, needs no coroutine.
+3. A hook that fails is reported; a failure of reporting is noted on what was reported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from typing import Any, Protocol, TypeAlias, TypeVar, cast
+
+from agentflow.errors import Aside
+from agentflow.events import (
+    CallEnded,
+    Error,
+    ErrorPhase,
+    Event,
+    Frame,
+    PostActing,
+    PostReasoning,
+    PreActing,
+    PreToolRound,
+    Purpose,
+    TurnView,
+)
+from agentflow.ground.logs import log_failure
+from agentflow.hooks.chain import Chain, HookSet, run_chain
+from agentflow.hooks.hook import Hook
+from agentflow.loop.stopping import Stopping
+from agentflow.loop.stream import Port
+from agentflow.messages import ToolUseBlock
+from agentflow.verdicts import Recover
+
+__all__ = ["Events", "Heard"]
+
+E = TypeVar("E", bound=Event)
+
+Heard: TypeAlias = "Event | Awaitable[Event | None] | None"
+"""What became of an event: None, nobody was there; the event, as its hooks left it; or what has to be awaited to get it."""
+
+
+class Owner(Protocol):
+    """The run whose events these are."""
+
+    resuming: bool
+
+    def make_frame(self) -> Frame:
+        """What its events share."""
+        ...
+
+    def here(self) -> Port | None:
+        """The port for the code that is running."""
+        ...
+
+    @property
+    def turn(self) -> TurnView | None:
+        """The turn that is run, where no model has asked for it."""
+        ...
+
+    @property
+    def purpose(self) -> Purpose | None:
+        """What the model is asked for next."""
+        ...
+
+
+class _Nobody:
+    """What is awaited where nobody reads."""
+
+    __slots__ = ()
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        return cast("Any", iter(()))
+
+
+_NOBODY = _Nobody()
+
+
+class Events:
+    """The events of one run.
+
+    Args:
+        owner: The run.
+        hooks: Its hooks.
+        now: Its clock.
+        stopping: What may end it meanwhile.
+
+    Attributes:
+        seq: The number of the last emission point; counted whether or not an event was built there.
+        iteration: The round of reasoning that events belong to.
+        judging: The events whose hooks are running.
+    """
+
+    __slots__ = (
+        "_disabled",
+        "_frame",
+        "_now",
+        "_owner",
+        "_reported",
+        "_stopping",
+        "chains",
+        "hooks",
+        "iteration",
+        "judging",
+        "seq",
+    )
+
+    def __init__(self, owner: Owner, hooks: HookSet, now: Callable[[], float], stopping: Stopping) -> None:
+        self._owner = owner
+        self.hooks = hooks
+        self.chains: dict[type[Event], Chain | None] = hooks.compiled or hooks.all_chains
+        self._now = now
+        self._stopping = stopping
+        self._frame: Frame | None = None
+        self._reported: tuple[BaseException, ...] = ()
+        self._disabled: tuple[tuple[type[Event], Hook], ...] = ()
+        self.judging: tuple[Event, ...] = ()
+        self.seq = 0
+        self.iteration = 0
+
+    @property
+    def frame(self) -> Frame:
+        """What the events share; made with the first one."""
+        frame = self._frame
+        if frame is None:
+            frame = self._frame = self._owner.make_frame()
+        return frame
+
+    def let_go(self) -> None:
+        """The run is over: it, its context and its last errors would keep each other until the collector comes."""
+        self._frame = None
+        self._reported = ()
+        self._owner = cast("Owner", None)
+
+    # ---- building and passing on
+
+    def fire(self, kind: type[Event], port: Port | None, *values: object, scope: HookSet | None = None) -> Heard:
+        """Count an event; where somebody is there, build it, pass it through its chain, hand it to the reader.
+
+        Args:
+            kind: Its class.
+            port: The reader's; None: nobody reads.
+            values: Its own fields but `decision`, in order.
+            scope: The hooks, where they are others than the run's.
+        """
+        self.seq += 1
+        chain = self.chains[kind] if scope is None else self.chain_in(scope, kind)
+        if chain is None:
+            if port is None or port.closed:
+                return None
+            port.event = kind.make(self._frame or self.frame, self.iteration, self.seq, self._now(), *values)
+            return port
+        event: Event = kind.make_open(self._frame or self.frame, self.iteration, self.seq, self._now(), *values)
+        waits = run_chain(chain, event, self)
+        if waits is not None or (port is not None and not port.closed):
+            return self._passed_on(event, waits, port)
+        if self._stopping.interrupting is not None:
+            self._stopping.notice()
+        return event
+
+    def skip(self) -> None:
+        """Count an event that nobody listens to."""
+        self.seq += 1
+
+    async def _passed_on(self, event: Event, waits: Coroutine[Any, Any, None] | None, port: Port | None) -> Event:
+        if waits is not None:
+            try:
+                await waits
+            except BaseException as error:
+                await self._chain_failed(event, port, error)
+                raise
+        await self.hand_over(event, port)
+        return event
+
+    def decide(self, kind: type[Event], port: Port | None, *values: object, scope: HookSet | None = None) -> Heard:
+        """Build an event and pass it through its chain; the caller makes what it decided a fact, and hands it over then.
+
+        So nobody is shown a decision that a crash or a closed stream could take back.
+        """
+        self.seq += 1
+        chain = self.chains[kind] if scope is None else self.chain_in(scope, kind)
+        if chain is None:
+            if port is None or port.closed:
+                return None
+            return kind.make(self._frame or self.frame, self.iteration, self.seq, self._now(), *values)
+        event: Event = kind.make_open(self._frame or self.frame, self.iteration, self.seq, self._now(), *values)
+        judging = self.judging
+        self.judging = (*judging, event)
+        waits = run_chain(chain, event, self)
+        if waits is not None:
+            return self._decided(event, waits, port)
+        self.judging = judging
+        return event
+
+    async def _decided(self, event: Event, waits: Coroutine[Any, Any, None], port: Port | None) -> Event:
+        try:
+            await waits
+        except BaseException as error:
+            await self._chain_failed(event, port, error)
+            raise
+        finally:
+            self.judging = tuple([other for other in self.judging if other is not event])
+        return event
+
+    def sealed(self, kind: type[E], *values: object) -> E:
+        """The event once more for wrapping hooks, where no chain has built it."""
+        return kind.make(self._frame or self.frame, self.iteration, self.seq, self._now(), *values)
+
+    def hand_over(self, event: Event, port: Port | None) -> Awaitable[None]:
+        """Give an event to the reader; what is returned is to be awaited. Without a reader an interrupt is noticed here."""
+        if port is not None and not port.closed:
+            port.event = event
+            return port
+        if self._stopping.interrupting is not None:
+            self._stopping.notice()
+        return _NOBODY
+
+    async def _chain_failed(self, event: Event, port: Port | None, error: BaseException) -> None:
+        """Show the event all the same: whoever saw its Pre event waits for it."""
+        if isinstance(error, GeneratorExit):
+            return
+        self._stopping.absorb(error)
+        if port is not None and not port.closed:
+            port.event = event
+            await port
+
+    def chain_in(self, scope: HookSet, kind: type[Event]) -> Chain | None:
+        """The chain of a narrower scope, without the hooks that have failed in this run."""
+        chain = scope.chain(kind)
+        for disabled, hook in self._disabled:
+            if disabled is kind and chain is not None:
+                chain = chain.without(hook)
+        return chain
+
+    # ---- reporting
+
+    async def report(
+        self,
+        error: BaseException,
+        phase: ErrorPhase,
+        *,
+        fatal: bool,
+        hook: str | None = None,
+        tool_use: ToolUseBlock | None = None,
+        port: Port | None = None,
+        scope: HookSet | None = None,
+    ) -> Recover | None:
+        """Fire `Error`; a fatal error is reported once, wherever it is met again on its way out."""
+        if fatal and any(error is reported for reported in self._reported):
+            return None
+        self._reported = (*self._reported, error)
+        owner = self._owner
+        purpose = owner.purpose if phase is ErrorPhase.REASONING else None
+        told = (error, phase, fatal, hook, tool_use, purpose, owner.turn)
+        heard = self.fire(Error, port or owner.here(), *told, scope=scope)
+        event = heard if heard is None or isinstance(heard, Event) else await heard
+        if event is None or event.decision is None:
+            return None
+        verdict = event.decision.verdict
+        return verdict if isinstance(verdict, Recover) else None
+
+    # ---- hooks that fail (`Faults`)
+
+    async def hook_failed(self, kind: type[Event], hook: Hook, error: Exception, fatal: bool) -> bool:
+        """Report a hook's failure; see `agentflow.hooks.chain.Faults`."""
+        if not fatal:
+            log_failure(
+                "WARNING",
+                error,
+                "hook {} (priority {}) failed on {} and was skipped",
+                hook.name,
+                hook.priority,
+                kind.__name__,
+            )
+            if issubclass(kind, Error | CallEnded) or not kind.verdicts:
+                self._disable(kind, hook)
+        if kind is Error or kind is CallEnded:  # never report a failure of reporting by an event
+            if fatal:
+                log_failure("ERROR", error, "hook {} failed while a failure was reported", hook.name)
+            for reported in self._reported[-1:]:
+                said = f"while this was reported, hook {hook.name!r} failed: {type(error).__name__}: {error}"
+                reported.add_note(Aside(said))
+            return True
+        if not fatal:
+            await self.report(error, ErrorPhase.HOOK, fatal=False, hook=hook.name)
+            return True
+        verdict = await self.report(error, ErrorPhase.HOOK, fatal=True, hook=hook.name)
+        return verdict is not None
+
+    def _disable(self, kind: type[Event], hook: Hook) -> None:
+        """Do not call a hook for an event type again in this run."""
+        self._disabled = (*self._disabled, (kind, hook))
+        chain = self.chains[kind]
+        if chain is not None:
+            self.chains = {**self.chains, kind: chain.without(hook)}
+
+    def passes_suspend(self, event: Event) -> bool:
+        """Whether a `Suspend` has been answered by resuming, so that the chain goes on past it."""
+        if not self._owner.resuming:
+            return False
+        return isinstance(event, PreToolRound) or (isinstance(event, PreActing) and event.approval is not None)
+
+    def cut_off(self) -> str:
+        """See `Stopping.cut_off`."""
+        return self._stopping.cut_off()
+
+    def is_cancelled(self) -> bool:
+        """See `Stopping.is_cancelled`."""
+        return self._stopping.is_cancelled()
+
+    def judged(self, mine: str | None) -> list[PostActing | PostReasoning]:
+        """The Post events whose hooks are running; that of one's own tool call last."""
+        found = [event for event in self.judging if isinstance(event, PostActing | PostReasoning)]
+        return sorted(found, key=lambda e: isinstance(e, PostActing) and e.original_tool_use.id == mine)

@@ -1,0 +1,220 @@
+"""How a call ends: with a reply, an error, an interrupt, at a safe point, or with no time left.
+
+Rules:
+
+1. The caller sees the original error; what fails while it is reported is attached to it as a note.
+2. A call that was cut leaves a legal history: open rounds answered, the user's words kept.
+3. `CallEnded` comes last, on every path; nothing that happens there takes the end back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import cast
+
+from agentflow.errors import ShutdownError
+from agentflow.events import CallEnded, ErrorPhase, Event, PostCall
+from agentflow.facts import CallClosed, Fact, RoundClosed, new_fact
+from agentflow.ground.logs import log_failure
+from agentflow.loop.active import Halted
+from agentflow.loop.journal import written
+from agentflow.loop.machine import State
+from agentflow.loop.reasoning import as_reply
+from agentflow.loop.run import RunBase, attach
+from agentflow.messages import Msg, Outcome, Reply, tool_result
+
+__all__ = ["cut_short", "end", "halted", "respond", "wind_up"]
+
+
+async def respond(run: RunBase, final: Msg, started: float) -> Reply:
+    """Pass the final message through the Post chain, and close the call."""
+    events, journal, port = run.events, run.journal, run.port
+    if journal.landed or journal.asked:
+        await journal.announce(events, port)
+    duration = (run.monotonic() - started) * 1000
+    heard = events.decide(PostCall, port, final, run.outcome, run.usage, duration)
+    event = cast("PostCall | None", heard if heard is None or isinstance(heard, Event) else await heard)
+    if event is not None:
+        final = event.final_message
+    cut = None
+    if run.machine.state is not State.USER_INPUT:  # a denied call never opened
+        writing = journal.append(new_fact(CallClosed, (run.run_id, run.call_id, run.outcome, final)))
+        cut = None if writing is None else await journal.kept(writing)
+    if event is not None:
+        await events.hand_over(event, port)
+    if cut is not None:
+        raise cut
+    if journal.landed:
+        await journal.announce(events, port)
+    return _reply(run, final)
+
+
+def _reply(run: RunBase, final: Msg) -> Reply:
+    pending = run.machine.pending if run.outcome == "suspended" else ()
+    return Reply.of(final, run.outcome, run.run_id, run.usage, pending, run.session.id)
+
+
+async def end(run: RunBase, outcome: Outcome, error: BaseException | None) -> None:
+    """Fire the last event; nothing can be injected any more.
+
+    Its hooks have the call's `timeout` once more; then, or at an interrupt, the one that holds it up is cut off.
+    """
+    run.outcome = outcome
+    stopping, events = run.stopping, run.events
+    stopping.over = True
+    stopping.begin_end()
+    try:
+        heard = events.decide(CallEnded, run.port, outcome, error, run.usage)
+        event = heard if heard is None or isinstance(heard, Event) else await heard
+    finally:
+        stopping.finish_end()
+    if event is not None:
+        await events.hand_over(event, run.port)
+
+
+async def halted(run: RunBase) -> BaseException:
+    """The call has stopped at a safe point: keep what is done, end, and leave the rest to a later process.
+
+    Returns:
+        What to raise: to the caller an error, to the tool of the call that asked a signal.
+    """
+    error = ShutdownError(run.config.view.name, run.session.id, stopped=True)
+    try:
+        await run.journal.flush()
+        await run.journal.announce(run.events, run.port)
+    except GeneratorExit:
+        raise
+    except BaseException as problem:
+        run.stopping.absorb(problem)
+        attach(error, problem)
+    await end(run, "interrupted", error)
+    return error if run.parent is None else Halted()
+
+
+async def wind_up(run: RunBase, error: BaseException, started: float) -> Reply | None:
+    """The call was cut or has failed: make the history legal, tell of it, end.
+
+    Returns:
+        The reply of an interrupted call, or of one that a hook recovered; None: the error is to be raised.
+    """
+    run.stopping.absorb(error)
+    recovered = await _recovered(run, error, started)
+    if recovered is not None:
+        return recovered
+    # A signal that comes on top of an interrupt is not answered with a reply.
+    reason = run.stopping.interrupted() if isinstance(error, Exception | asyncio.CancelledError) else None
+    cut = reason is not None or (isinstance(error, asyncio.CancelledError) and run.stopping.is_cancelled())
+    cut = cut or isinstance(error, KeyboardInterrupt | SystemExit)
+    outcome: Outcome = "interrupted" if cut else "failed"
+    ended: Exception | None = None
+    if reason is not None:
+        left = ShutdownError(run.config.view.name, run.session.id, stopped=True) if run.stopping.leaving else None
+        ended = left or run.stopping.timed_out()
+    shown = ended or (None if reason is not None else error)
+    try:
+        if not run.stopping.leaves():
+            await _close_history(run, outcome)
+    except GeneratorExit:
+        raise
+    except BaseException as problem:
+        attach(error, problem)
+        cut_short(run)
+    try:
+        await end(run, outcome, shown)
+    except GeneratorExit:
+        raise
+    except BaseException as problem:
+        attach(error, problem)
+        if isinstance(problem, asyncio.CancelledError) and not isinstance(error, asyncio.CancelledError):
+            raise problem from error
+    if ended is not None:
+        try:
+            raise ended
+        finally:
+            del ended, shown  # its traceback holds this frame
+    if reason is not None:
+        final = run.partial or run.say(f"(interrupted: {reason})", "interrupted")
+        return Reply.of(final, "interrupted", run.run_id, run.usage, (), run.session.id)
+    return None
+
+
+async def _recovered(run: RunBase, error: BaseException, started: float) -> Reply | None:
+    """Report a failure that nobody has reported yet; a hook may give the reply in its place, which passes `PostCall`."""
+    if not isinstance(error, Exception) or run.stopping.interrupted() is not None:
+        return None
+    try:
+        verdict = await run.events.report(error, ErrorPhase.CALL, fatal=True)
+        if verdict is None:
+            return None
+        final = as_reply(verdict.value, "Recover", "Error", run.config.new_id)
+        run.outcome = "completed"
+        if await _answer_all(run):
+            reply = await respond(run, final, started)
+        else:
+            reply = _reply(run, final)
+    except GeneratorExit:
+        raise
+    except BaseException as problem:
+        run.stopping.absorb(problem)
+        attach(error, problem)
+        return None
+    await end(run, "completed", None)
+    return reply
+
+
+async def _answer_all(run: RunBase) -> bool:
+    """Store what was asked for, and answer the calls of an open round; returns whether the call is open."""
+    machine = run.machine
+    mine = machine.run_id == run.run_id
+    if not mine:
+        run.journal.held = ()
+    await run.journal.flush()
+    if machine.state is State.USER_INPUT or not mine:
+        return False
+    if machine.transcript.open_round:
+        await written(run.journal.append(_closing_round(run)))
+        run.journal.land_results("interrupted")
+    return True
+
+
+async def _close_history(run: RunBase, outcome: Outcome) -> None:
+    """Close what is open, and tell of all that no event has carried."""
+    if await _answer_all(run):
+        final = _accepted(run)
+        await written(run.journal.append(CallClosed(run.run_id, run.call_id, outcome, final)))
+        if final is not None and "synthetic" in final.metadata:
+            run.journal.landed = (((final,), "closing"), *run.journal.landed)
+    if run.journal.landed:
+        await run.journal.announce(run.events, run.port)
+
+
+def _accepted(run: RunBase) -> Msg | None:
+    """The reply that was accepted before the call was cut."""
+    return run.machine.final if run.machine.state is State.RESPONSE else None
+
+
+def _closing_round(run: RunBase) -> RoundClosed:
+    machine = run.machine
+    results = [
+        machine.finished.get(use.id) or tool_result(use.id, use.name, "Interrupted.", "interrupted")
+        for use in machine.transcript.open_round
+    ]
+    return RoundClosed(run.run_id, run.config.new_id("msg_"), tuple(results))
+
+
+def cut_short(run: RunBase) -> None:
+    """End without a chance to wait: the loop is gone. The history is made legal; hooks are not called."""
+    machine = run.machine
+    run.stopping.over = True
+    if machine.state is State.USER_INPUT or machine.run_id != run.run_id or machine.suspended or run.stopping.leaves():
+        return
+    if machine.transcript.open_round:
+        _record_now(run, _closing_round(run))
+    _record_now(run, CallClosed(run.run_id, run.call_id, "interrupted", _accepted(run)))
+
+
+def _record_now(run: RunBase, fact: Fact) -> None:
+    try:
+        run.session.record_now(fact)
+    except Exception as error:
+        log_failure("ERROR", error, "the end of call {} could not be stored", run.call_id)

@@ -1,0 +1,242 @@
+"""A call's facts: made true in the machine, and in the store where there is one, before they are acted on.
+
+Four words: `append` makes facts true; `hold` keeps what a plain function asks for until it can be; `flush` writes what is
+held; `announce` tells of stored messages that no other event carries.
+
+Rules:
+
+1. `append` is the only place where facts become true; what the machine refuses is kept nowhere.
+2. What is injected while a call is being opened, or a reply being made, has no place yet: it is written with the fact that
+   makes the place, all or none.
+3. A cancellation waits for a write that is under way: what was decided and shown is not lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+from agentflow.events import Event, MessagesAdded, Origin
+from agentflow.facts import CallOpened, Fact, Injected, Reasoned
+from agentflow.loop.emitting import Events
+from agentflow.loop.session import Session
+from agentflow.loop.stopping import Stopping
+from agentflow.loop.stream import Port
+from agentflow.messages import Msg
+from agentflow.ports.store import MemoryStore
+
+__all__ = ["Journal", "StoredJournal", "written"]
+
+
+class Journal:
+    """The facts of a call in a session that no store keeps.
+
+    Args:
+        session: The session.
+        stopping: What may end the call.
+
+    Attributes:
+        facts: Those of the run, the calls that were suspended included.
+        holding: Whether what is injected has no place yet.
+        held: What has no place yet.
+        asked: What plain functions have asked for, and the store has not been.
+        landed: Stored messages that no event carries, with their origins.
+    """
+
+    __slots__ = ("_session", "_stopping", "asked", "facts", "held", "holding", "landed", "machine")
+
+    def __init__(self, session: Session, stopping: Stopping) -> None:
+        self._session = session
+        self._stopping = stopping
+        self.machine = session.machine
+        self.facts: list[Fact] = []
+        self.holding = True
+        self.held: tuple[Injected, ...] = ()
+        self.asked: tuple[Fact, ...] = ()
+        self.landed: tuple[tuple[tuple[Msg, ...], Origin], ...] = ()
+
+    def append(self, fact: Fact, *also: Fact, origin: Origin = "injected") -> Awaitable[None] | None:
+        """Make facts true, all or none.
+
+        Args:
+            fact: The fact.
+            also: Facts that are true with it.
+            origin: Where messages come from that land with it.
+
+        Returns:
+            An awaitable only where the store needs time.
+
+        Raises:
+            UsageError: The machine refuses one: none is true.
+            StoreError: The store did not keep them.
+        """
+        if self.holding and fact.__class__ in _PLACES:
+            also, self.held, self.holding = (*also, *self.held), (), False
+        if also:
+            self.machine.check(fact, *also)
+        landed = self.machine.apply(fact)
+        self.facts.append(fact)
+        if landed or origin != "injected":
+            self._land(fact, landed, origin)
+        for one in also:
+            self._land(one, self.machine.apply(one), "injected")
+            self.facts.append(one)
+        return None
+
+    def _land(self, fact: Fact, landed: tuple[Msg, ...], origin: Origin) -> None:
+        if landed:
+            self.landed = (*self.landed, (landed, origin))
+        if isinstance(fact, Reasoned) and fact.follow_up:
+            self.landed = (*self.landed, (fact.follow_up, "again"))
+
+    def land_results(self, origin: Origin) -> None:
+        """The results of the round that was just closed are carried by no event: they are announced."""
+        stored = self.machine.transcript.messages
+        results = next(msg for msg in reversed(stored) if msg.role == "tool")
+        self.landed = (((results,), origin), *self.landed)
+
+    def hold(self, fact: Fact) -> None:
+        """Make a fact true for a plain function: at once, or as soon as it has a place and the store has time."""
+        if self.holding and isinstance(fact, Injected):
+            self.held = (*self.held, fact)
+        else:
+            self.append(fact)
+
+    async def flush(self) -> None:
+        """Write what is held: there is a place for it now."""
+        self.holding = False
+        while self.held:
+            fact, *rest = self.held
+            self.held = tuple(rest)
+            await written(self.append(fact))
+
+    async def announce(self, events: Events, port: Port | None) -> None:
+        """Tell of stored messages that no other event carries."""
+        while self.landed:
+            (messages, origin), *rest = self.landed
+            self.landed = tuple(rest)
+            heard = events.fire(MessagesAdded, port, messages, origin)
+            if heard is not None and not isinstance(heard, Event):
+                await heard
+
+    async def kept(self, writing: Awaitable[None]) -> asyncio.CancelledError | None:
+        """Wait for a write; a cancellation that came meanwhile is returned, to be raised when its facts are shown."""
+        try:
+            await writing
+        except asyncio.CancelledError as error:
+            self._stopping.absorb(error)
+            return error
+        return None
+
+
+    def let_go(self) -> None:
+        """The call is over."""
+
+
+class StoredJournal(Journal):
+    """The facts of a call in a session that a store keeps: there first, then in the machine.
+
+    Args:
+        session: The session.
+        stopping: What may end the call.
+        place: Tells where in its round the tool call stands whose code is running; None: it is no tool's code.
+    """
+
+    __slots__ = ("_place",)
+
+    def __init__(self, session: Session, stopping: Stopping, place: Callable[[], int | None]) -> None:
+        super().__init__(session, stopping)
+        self._place = place
+
+    def append(self, fact: Fact, *also: Fact, origin: Origin = "injected") -> Awaitable[None] | None:
+        """Write facts, all or none, and take them in; see `Journal.append`."""
+        held: tuple[Fact, ...] = ()
+        placing = self.holding and fact.__class__ in _PLACES
+        if placing:
+            held, self.held = self.held, ()
+        asked = self._asked_for() if self.asked else ()
+        facts = (*asked, fact, *also, *held)
+        kept = self._session.record(*facts)
+        if not isinstance(kept, list):
+            return self._written(facts, kept, fact, origin, placing)
+        self._took(facts, kept, fact, origin)
+        if placing:
+            self.holding = False
+        return None
+
+    def _asked_for(self) -> tuple[Fact, ...]:
+        """What plain functions have asked for, as far as it belongs to the code that is running here."""
+        mine = self._place()
+        asked = [fact for fact in self.asked if mine is None or getattr(fact, "at", None) in (None, mine)]
+        self.asked = tuple([fact for fact in self.asked if fact not in asked])
+        return tuple(asked)
+
+    def _took(self, facts: Sequence[Fact], landed: Sequence[tuple[Msg, ...]], fact: Fact, origin: Origin) -> None:
+        """Facts have become true."""
+        self.facts.extend(facts)
+        for one, messages in zip(facts, landed, strict=True):
+            self._land(one, messages, origin if one is fact else "injected")
+
+    async def _written(
+        self,
+        facts: Sequence[Fact],
+        kept: Awaitable[list[tuple[Msg, ...]]],
+        fact: Fact,
+        origin: Origin,
+        placing: bool,
+    ) -> None:
+        """Wait for the store; a cancellation waits with it, since what was decided and shown must not be lost."""
+        writing = asyncio.ensure_future(kept)
+        cut: asyncio.CancelledError | None = None
+        while not writing.done():
+            try:
+                await asyncio.wait([writing])
+            except asyncio.CancelledError as error:
+                cut = error
+        self._took(facts, writing.result(), fact, origin)
+        if cut is not None:
+            raise cut
+        if placing:
+            await self.flush()
+
+    def hold(self, fact: Fact) -> None:
+        """Make a fact true for a plain function; see `Journal.hold`."""
+        if self.holding and isinstance(fact, Injected):
+            self.held = (*self.held, fact)
+        elif type(self._session.store) is MemoryStore:  # a subclass may take its time
+            self.append(fact)
+        else:
+            self.asked = (*self.asked, fact)
+
+    async def flush(self) -> None:
+        """Write what is held, and what plain functions have asked for."""
+        await super().flush()
+        while self.asked:
+            *_, fact = self.asked
+            self.asked = self.asked[:-1]
+            await written(self.append(fact))  # with what was asked for before it
+
+    async def announce(self, events: Events, port: Port | None) -> None:
+        """Write what was asked for, and tell of stored messages that no other event carries."""
+        if self.asked:
+            await self.flush()
+        await super().announce(events, port)
+
+
+    def let_go(self) -> None:
+        """The call is over; what tells the place is a part of it."""
+        self._place = _nowhere
+
+
+def _nowhere() -> None:
+    return None
+
+
+async def written(writing: Awaitable[None] | None) -> None:
+    """Wait for what `append` has asked the store for."""
+    if writing is not None:
+        await writing
+
+
+_PLACES = (Reasoned, CallOpened)
+"""The facts that make a place for what was held."""
