@@ -11,7 +11,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
 from agentflow.ground.frozen import EMPTY
 from agentflow.messages import Msg, Outcome, Pending, ToolResultBlock, ToolState, ToolUseBlock
@@ -37,7 +37,14 @@ __all__ = [
 ]
 
 
-new_fact = tuple.__new__
+_F = TypeVar("_F", bound=tuple[Any, ...])
+
+
+class _NewFact(Protocol):
+    def __call__(self, kind: type[_F], values: tuple[Any, ...], /) -> _F: ...
+
+
+new_fact = cast("_NewFact", tuple.__new__)
 """Builds a fact of all its fields, in order, at half the price: `new_fact(ToolStarted, (run_id, use_id, attempt, call_id))`."""
 
 

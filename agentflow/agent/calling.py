@@ -23,7 +23,7 @@ from agentflow.events import HookEvent
 from agentflow.hooks.chain import HookSet
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.named import HookSource
-from agentflow.loop.call import Run
+from agentflow.loop.call import Call
 from agentflow.loop.machine import State
 from agentflow.loop.run import LoopConfig, RunBase, current_turn, refuse_waiting_for_itself
 from agentflow.loop.session import Session
@@ -197,7 +197,7 @@ class CallingAgent(HookedAgent):
                 hooks, source, deps = self._below(caller.run, hooks, deps)
             for parameter, kind in config.dep_types:
                 find_dep(deps, kind, parameter)
-            run = Run(  # by position: names cost 0.6 µs, since a class that is called with them makes a dict
+            run = Call(  # by position: names cost 0.6 µs, since a class that is called with them makes a dict
                 config,
                 hooks,
                 session,
@@ -213,8 +213,6 @@ class CallingAgent(HookedAgent):
             run.input_messages = given.messages
             if decisions is not None:
                 run.continuing(decisions)
-            if reader is not None:
-                reader.run = run
             elif caller is not None:
                 run.port, run.children = caller.run.child_port(caller.port), caller.run.children
         except BaseException:
@@ -229,7 +227,7 @@ class CallingAgent(HookedAgent):
 
     def _below(self, caller: RunBase, hooks: HookSet, deps: object) -> tuple[HookSet, str, object]:
         """What a sub-agent's call has of its caller's: the hooks of the whole tree, where it is, and what it is given."""
-        above = caller.frame.source
+        above = caller.source
         return (
             hooks.with_hooks([hook for hook in caller.hooks if hook.scope == "tree"]),
             f"{above}/{self.name}" if above else self.name,

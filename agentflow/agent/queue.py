@@ -225,7 +225,7 @@ class TurnQueue:
         turn.enter(owner.name)
         try:
             run = make_run(turn, owner.config, owner.hooks, None, owner.name, current_turn.get(), None)
-            event = cast("PrePut | None", await run.fire(PrePut, None, turn.view))
+            event = cast("PrePut | None", await run.events.emit(PrePut, None, turn.view))
             if event is not None and event.decision is not None and isinstance(event.decision.verdict, Deny):
                 raise TurnDeniedError(turn.tool.name, event.decision.verdict.reason)
         except BaseException:
@@ -240,7 +240,7 @@ class TurnQueue:
             entry.home = asyncio.get_running_loop()
         self._entries.add(entry, reserved)
         try:
-            await run.fire(PostPut, None, turn.view)
+            await run.events.emit(PostPut, None, turn.view)
         finally:
             run.end()
             if sent:

@@ -217,11 +217,11 @@ class Runner:
         while self.paused and self._next(worker) is not None:
             host = make_host(owner.config, owner.hooks, None, owner.name, None, None)
             try:
-                await host.fire(Paused, None)
+                await host.events.emit(Paused, None)
                 await self._entries.bell.wait_for(lambda: not self.paused or self._next(worker) is None)
                 if self.paused:
                     return
-                await host.fire(Resumed, None)
+                await host.events.emit(Resumed, None)
             finally:
                 host.end()
 
@@ -250,8 +250,6 @@ class Runner:
             entry.run = run
             if entry.taken_back:  # just now
                 raise TurnDeniedError(turn.tool.name, TAKEN_BACK)
-            if port is not None:
-                port.run = run
             value = await run_turn(turn, run, port)
         except BaseException as error:
             entry.settle(None, _lasting(error, turn), seen=port is not None or entry.taken_back)
@@ -264,8 +262,6 @@ class Runner:
             self.current = None
             entry.over = True
             entry.run = None
-            if port is not None:
-                port.run = None
         entry.settle(value, None)
         await run.hand_out(port)
         done = turn.tool.type is ToolType.COMPLETION_CHECK and value is True

@@ -298,10 +298,6 @@ class Call(RunBase):
         """See `Stopping.leave`."""
         self.stopping.leave(reason)
 
-    def abandon(self) -> None:
-        """The stream was dropped: calls on the session wait for the cleanup."""
-        self.session.closing = True
-
     def cut(self) -> None:
         """Nothing can be awaited any more."""
         cut_short(self)

@@ -160,6 +160,17 @@ class Events:
             self._stopping.notice()
         return event
 
+    async def emit(
+        self, kind: type[Event], port: Port | None, *values: object, scope: HookSet | None = None
+    ) -> Event | None:
+        """`fire`, and wait for it.
+
+        Returns:
+            The event, as its hooks left it; None: no hook has seen it.
+        """
+        heard = self.fire(kind, port, *values, scope=scope)
+        return heard if heard is None or isinstance(heard, Event) else await heard
+
     def skip(self) -> None:
         """Count an event that nobody listens to."""
         self.seq += 1
@@ -254,8 +265,7 @@ class Events:
         owner = self._owner
         purpose = owner.purpose if phase is ErrorPhase.REASONING else None
         told = (error, phase, fatal, hook, tool_use, purpose, owner.turn)
-        heard = self.fire(Error, port or owner.here(), *told, scope=scope)
-        event = heard if heard is None or isinstance(heard, Event) else await heard
+        event = await self.emit(Error, port or owner.here(), *told, scope=scope)
         if event is None or event.decision is None:
             return None
         verdict = event.decision.verdict

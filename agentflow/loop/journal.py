@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
-from agentflow.events import Event, MessagesAdded, Origin
+from agentflow.events import MessagesAdded, Origin
 from agentflow.facts import CallOpened, Fact, Injected, Reasoned
 from agentflow.loop.emitting import Events
 from agentflow.loop.session import Session
@@ -115,9 +115,7 @@ class Journal:
         while self.landed:
             (messages, origin), *rest = self.landed
             self.landed = tuple(rest)
-            heard = events.fire(MessagesAdded, port, messages, origin)
-            if heard is not None and not isinstance(heard, Event):
-                await heard
+            await events.emit(MessagesAdded, port, messages, origin)
 
     async def kept(self, writing: Awaitable[None]) -> asyncio.CancelledError | None:
         """Wait for a write; a cancellation that came meanwhile is returned, to be raised when its facts are shown."""
@@ -127,7 +125,6 @@ class Journal:
             self._stopping.absorb(error)
             return error
         return None
-
 
     def let_go(self) -> None:
         """The call is over."""
@@ -221,7 +218,6 @@ class StoredJournal(Journal):
         if self.asked:
             await self.flush()
         await super().announce(events, port)
-
 
     def let_go(self) -> None:
         """The call is over; what tells the place is a part of it."""

@@ -91,7 +91,10 @@ async def reason(run: RunBase, purpose: Purpose) -> None:
         await _decided(run, Decided(Deny(veto.reason), "around"), purpose)
         return
     except BaseException as error:
-        reply, answered = await _without_reply(run, asked.model, error), ""
+        put = await _without_reply(run, asked.model, error)
+        if put is None:
+            raise
+        reply, answered = put, ""
     else:
         reply = fold(chunks, used_ids=transcript.used_ids, new_id=config.new_id)
     used = one_call(reply.usage)
@@ -151,16 +154,13 @@ def _judged(
     return run.journal.append(reasoned)
 
 
-async def _without_reply(run: RunBase, model: str, error: BaseException) -> Msg:
-    """The model gave no reply: what a hook puts in its place; else the error is raised."""
+async def _without_reply(run: RunBase, model: str, error: BaseException) -> Msg | None:
+    """The model gave no reply: what a hook puts in its place; None: nothing, the error is raised."""
     if isinstance(error, Exception):
-        recovered = await _recovered(run, error)
-        if recovered is None:
-            raise error
-        return recovered
+        return await _recovered(run, error)
     run.stopping.absorb(error)
     if not isinstance(error, asyncio.CancelledError) or run.stopping.is_cancelled():
-        raise error
+        return None
     return await _strayed(run, model, error)
 
 
@@ -212,9 +212,7 @@ def as_reply(value: object, hook: str, event: str, new_id: Callable[[str], str])
 
 
 async def _stream_one(run: RunBase, chunk: ModelChunk) -> None:
-    heard = run.events.fire(ReasoningChunk, run.port, chunk, 1, False, [chunk], 1)
-    if heard is not None and not isinstance(heard, Event):
-        await heard
+    await run.events.emit(ReasoningChunk, run.port, chunk, 1, False, [chunk], 1)
 
 
 async def _pull(
@@ -255,7 +253,9 @@ async def _pull(
     except BaseException as error:
         run.stopping.absorb(error)
         _bill(run, chunks)
-        if not isinstance(error, Exception) and (not isinstance(error, asyncio.CancelledError) or run.stopping.is_cancelled()):
+        if not isinstance(error, Exception) and (
+            not isinstance(error, asyncio.CancelledError) or run.stopping.is_cancelled()
+        ):
             await keep_partial(run, chunks)
         await _close_quietly(stream)
         raise

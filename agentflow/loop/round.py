@@ -16,11 +16,12 @@ from functools import partial
 from typing import Any, cast
 
 from agentflow.errors import StoreError, Veto
-from agentflow.events import PostToolRound, PreToolRound
-from agentflow.facts import Fact, RoundClosed, RoundSuspended
+from agentflow.events import Event, PostToolRound, PreToolRound
+from agentflow.facts import Fact, RoundClosed, RoundSuspended, new_fact
 from agentflow.loop.active import Halted
+from agentflow.loop.journal import written
 from agentflow.loop.run import RunBase, attach, current_turn
-from agentflow.loop.sources import Stage, sealed, wrap
+from agentflow.loop.sources import Stage, wrap
 from agentflow.loop.stream import Channel, ChannelPort, Port
 from agentflow.loop.tool_call.acting import Acting
 from agentflow.messages import Pending, ToolResultBlock, ToolState, ToolUseBlock, tool_result
@@ -40,7 +41,8 @@ async def in_tasks(run: RunBase, works: Sequence[Work], limit: int) -> None:
     """
     port = run.port if run.port is not None and not run.port.closed else None
     tasks = _Tasks(works, port is not None)
-    before, run.tasks = run.tasks, (*run.tasks, tasks.running)
+    stopping = run.stopping
+    before, stopping.tasks = stopping.tasks, (*stopping.tasks, tasks.running)
     for _ in range(min(limit, len(works))):
         tasks.begin()
     cut: BaseException | None = None
@@ -56,13 +58,13 @@ async def in_tasks(run: RunBase, works: Sequence[Work], limit: int) -> None:
             tasks.cancel()
             raise
         except BaseException as error:
-            run.absorb(error)
+            stopping.absorb(error)
             if port is not None and port.closed:
                 tasks.channel.close()
             if cut is None:
                 cut = error
             tasks.cancel()
-    run.tasks = before
+    stopping.tasks = before
     if cut is not None:
         try:
             raise cut
@@ -198,7 +200,7 @@ class _Round:
             else:
                 works = [self._work(call, waits, deferred) for call in batch]
                 await in_tasks(run, works, schedule.max_concurrency)
-            if run.halts() and len(self.results) < len(run.machine.transcript.open_round):
+            if run.stopping.halts() and len(self.results) < len(run.machine.transcript.open_round):
                 self.halted = True
         for call in deferred:  # its PreActing has been shown, and its lane does not come any more
             acting = self.acting(call, self._place(call), run.port)  # its batch's channel is not read any more
@@ -294,28 +296,24 @@ async def act(run: RunBase) -> None:
     round_ = _Round(run, machine.open_calls)
     if round_.stop is not None and not machine.finished:  # the reply itself was stopped: nothing begins
         round_.answer_rest("Not run: the call was stopped.", "denied")
-        await _close(run, round_)
-        run.tell_results("stopped")
+        await written(_close(run, round_, round_.ordered()))
+        run.journal.land_results("stopped")
         return
     if not round_.calls:  # a crash came between its last result and its end
         await _finish(run, round_)
         return
-    opened = False
     try:
-        opened = True
         event: PreToolRound | None = None
         verdict: Verdict | None = None
         hook = ""
-        if run.chains[PreToolRound] is None and run.port is None:
-            run.seq += 1
-        else:
-            run.repeatable, run.injections = f"{run.iteration}:round", 0
-            event = cast("PreToolRound | None", await run.fire(PreToolRound, run.port, round_.calls))
-            run.repeatable = ""
-            if event is not None and event.decision is not None:
-                verdict, hook = event.decision.verdict, event.decision.hook
-        if verdict is None:
-            if run.hooks.arounds(PreToolRound):
+        run.repeatable, run.injections = "round", 0
+        heard = run.events.fire(PreToolRound, run.port, round_.calls)
+        event = cast("PreToolRound | None", heard if heard is None or isinstance(heard, Event) else await heard)
+        run.repeatable = ""
+        if event is not None and event.decision is not None:
+            verdict, hook = event.decision.verdict, event.decision.hook
+        if verdict is None or (isinstance(verdict, Suspend) and run.resuming):  # that was answered by resuming
+            if run.hooks.wraps and run.hooks.arounds(PreToolRound):
                 await _through_arounds(run, round_, event)
             else:
                 await round_.run_calls()
@@ -324,24 +322,20 @@ async def act(run: RunBase) -> None:
         elif isinstance(verdict, Stop):
             round_.stop = verdict.reason
             round_.answer_rest(f"Not run: {verdict.reason}", "denied")
-        elif isinstance(verdict, Suspend) and not run.resuming:
+        elif isinstance(verdict, Suspend):
             for call in round_.calls:
                 round_.suspended[call.id] = (Pending(call.id, "approval", verdict.request, call, hook),)
-        elif run.hooks.arounds(PreToolRound):  # a Suspend that was answered by resuming
-            await _through_arounds(run, round_, event)
-        else:
-            await round_.run_calls()
     except GeneratorExit:
         raise
     except BaseException as error:
-        await _cut(run, round_, error, opened)
+        await _cut(run, round_, error)
         raise
     await _finish(run, round_)
 
 
 async def _through_arounds(run: RunBase, round_: _Round, event: PreToolRound | None) -> None:
     if event is None:
-        event = sealed(run, PreToolRound, round_.calls)
+        event = run.events.sealed(PreToolRound, round_.calls)
 
     async def work() -> tuple[ToolResultBlock, ...]:
         await round_.run_calls()
@@ -382,70 +376,74 @@ async def _through_arounds(run: RunBase, round_: _Round, event: PreToolRound | N
 
 async def _finish(run: RunBase, round_: _Round) -> None:
     """All calls are answered or suspended: the Post chain, then the facts, then the event for the reader."""
+    events, journal, port = run.events, run.journal, run.port
+    calls = run.machine.transcript.open_round
     if round_.halted and not round_.suspended:
-        await run.fire(PostToolRound, run.port, run.machine.transcript.open_round, round_.ordered())
+        await events.emit(PostToolRound, port, calls, round_.ordered())
         raise Halted
     if round_.stop is not None:
         round_.answer_rest("Not run: the call was stopped.", "denied")
-    event: PostToolRound | None = None
-    park: tuple[Pending, ...] = ()
-    if run.chains[PostToolRound] is None and run.port is None:
-        run.seq += 1
+    results = round_.ordered()
+    try:
+        heard = events.decide(PostToolRound, port, calls, results)
+        event = cast("PostToolRound | None", heard if heard is None or isinstance(heard, Event) else await heard)
+    except GeneratorExit:
+        raise
+    except BaseException as error:
+        run.stopping.absorb(error)
+        told = len(round_.results) == len(calls)
+        round_.answer_rest("Interrupted.", "interrupted")
+        await written(_close(run, round_, round_.ordered()))
+        if not told:  # the event said "suspended"
+            journal.land_results("interrupted")
+        raise
+    if round_.suspended or (event is not None and event.decision is not None):
+        writing = _judged(run, round_, event)
     else:
-        calls = run.machine.transcript.open_round
-        try:
-            event = cast("PostToolRound | None", await run.decide(PostToolRound, run.port, calls, round_.ordered()))
-        except GeneratorExit:
-            raise
-        except BaseException as error:
-            run.absorb(error)
-            told = len(round_.results) == len(calls)
-            round_.answer_rest("Interrupted.", "interrupted")
-            await _close(run, round_)
-            if not told:  # the event said "suspended"
-                run.tell_results("interrupted")
-            raise
-        if event is not None and event.decision is not None:
-            verdict = event.decision.verdict
-            if isinstance(verdict, Stop) and round_.stop is None:
-                round_.stop = verdict.reason
-            elif isinstance(verdict, Suspend) and not round_.suspended:
-                park = (Pending("call", "parked", verdict.request, None, event.decision.hook),)
-    if event is None and not round_.suspended:  # nobody listens: nothing has to be shown behind the facts
-        await _close(run, round_)
-        return
-    cut = await run.keep(_settle(run, round_, park))
+        writing = _close(run, round_, results)
+    cut = None if writing is None else await journal.kept(writing)
     if event is not None:
-        await run.hand_over(event, run.port)
+        await events.hand_over(event, port)
     if cut is not None:
         raise cut
 
 
-async def _settle(run: RunBase, round_: _Round, park: tuple[Pending, ...]) -> None:
-    """Make a judged round a fact: closed, or open and suspended."""
+def _judged(run: RunBase, round_: _Round, event: PostToolRound | None) -> Awaitable[None] | None:
+    """Make a round with a verdict, or with calls that wait, a fact: closed, or open and suspended."""
+    park: tuple[Pending, ...] = ()
+    if event is not None and event.decision is not None:
+        verdict = event.decision.verdict
+        if isinstance(verdict, Stop) and round_.stop is None:
+            round_.stop = verdict.reason
+        elif isinstance(verdict, Suspend) and not round_.suspended:
+            park = (Pending("call", "parked", verdict.request, None, event.decision.hook),)
     if round_.suspended and round_.stop is None:
         pending = tuple([waits for one in round_.suspended.values() for waits in one])
-        await run.record(RoundSuspended(run.run_id, pending, run.call_id))
-        return
-    told = not round_.suspended
+        return run.journal.append(RoundSuspended(run.run_id, pending, run.call_id))
     round_.answer_rest("Not run: the call was stopped.", "denied")
-    await _close(run, round_, *([RoundSuspended(run.run_id, park, run.call_id)] if park else ()))
-    if not told:  # a Stop on a round with suspended calls: they are answered, and somebody has to tell
-        run.tell_results("stopped")
+    also = (RoundSuspended(run.run_id, park, run.call_id),) if park else ()
+    if not round_.suspended:
+        return _close(run, round_, round_.ordered(), *also)
+    # A Stop on a round with suspended calls: they are answered, and somebody has to tell.
+    return _closed_and_told(run, round_, *also)
 
 
-async def _close(run: RunBase, round_: _Round, *also: Fact) -> None:
+async def _closed_and_told(run: RunBase, round_: _Round, *also: Fact) -> None:
+    await written(_close(run, round_, round_.ordered(), *also))
+    run.journal.land_results("stopped")
+
+
+def _close(run: RunBase, round_: _Round, results: tuple[ToolResultBlock, ...], *also: Fact) -> Awaitable[None] | None:
+    """Make a round's results a fact."""
     if round_.stop is not None:
         run.outcome = "stopped"
-    closed = RoundClosed(run.run_id, run.config.new_id("msg_"), round_.ordered(), round_.stop)
-    kept = run.note(closed, "injected", *also)
-    if kept is not None:
-        await kept
+    closed = (run.run_id, run.config.new_id("msg_"), results, round_.stop)
+    return run.journal.append(new_fact(RoundClosed, closed), *also)
 
 
-async def _cut(run: RunBase, round_: _Round, error: BaseException, opened: bool) -> None:
+async def _cut(run: RunBase, round_: _Round, error: BaseException) -> None:
     """The round is being cut: close what waits, answer all, fire the Post event, make it a fact."""
-    run.absorb(error)
+    run.stopping.absorb(error)
     try:
         await round_.abort_waiting(error)
     finally:
@@ -453,18 +451,18 @@ async def _cut(run: RunBase, round_: _Round, error: BaseException, opened: bool)
         text = "Interrupted." if cut else f"Not finished: the call failed ({type(error).__name__})."
         round_.answer_rest(text, "interrupted")
         try:
-            if opened:
-                await run.fire(PostToolRound, run.port, run.machine.transcript.open_round, round_.ordered())
+            calls = run.machine.transcript.open_round
+            await run.events.emit(PostToolRound, run.port, calls, round_.ordered())
         except Exception as problem:
             attach(error, problem)
         finally:
             round_.stop = None
-            if not run.leaves():
+            if not run.stopping.leaves():
                 await _close_cut(run, round_, error)
 
 
 async def _close_cut(run: RunBase, round_: _Round, error: BaseException) -> None:
     try:
-        await _close(run, round_)
+        await written(_close(run, round_, round_.ordered()))
     except StoreError as problem:
         attach(error, problem)

@@ -203,6 +203,7 @@ class RunBase:
         "decisions",
         "deps",
         "events",
+        "head",
         "hooks",
         "inherits",
         "injections",
@@ -223,7 +224,6 @@ class RunBase:
         "source",
         "stopping",
         "transient",
-        "head",
     )
 
     can_halt: ClassVar[bool] = True
@@ -260,6 +260,8 @@ class RunBase:
         stopping = Stopping(config.view.name, timeout, reader, None if parent is None else parent.stopping)
         self.stopping = stopping
         self.events = Events(self, hooks, clock.now, stopping)
+        if reader is not None:
+            reader.run, reader.stopping = self, stopping
         self.journal = self._journal(session, stopping)
         self.head: tuple[Msg, ...] = ()
         self.transient: tuple[Msg, ...] = ()
@@ -277,6 +279,14 @@ class RunBase:
         self._bills: list[Usage] | None = None
         self._context: RunContext | None = None
         self._state: StateMap | None = None
+
+    def abandon(self) -> None:
+        """Its stream was dropped: calls on the session wait for the cleanup."""
+        self.session.closing = True
+
+    def cut(self) -> None:
+        """Nothing can be awaited any more: end at once."""
+        self.stopping.over = True
 
     def _journal(self, session: Session, stopping: Stopping) -> Journal:
         return Journal(session, stopping) if session.store is None else StoredJournal(session, stopping, self.place)
@@ -323,7 +333,7 @@ class RunBase:
         return self.stopping.over
 
     def let_go(self) -> None:
-        """It is over. It, its parts, its context, its last event and its task would keep each other until the collector comes."""
+        """It is over: it, its parts, its context and its last event would keep each other until the collector comes."""
         self.stopping.let_go()
         self.events.let_go()
         self.journal.let_go()

@@ -95,7 +95,11 @@ class Stage:
     async def enter(self) -> None:
         """Refuse a subscription that the stage does not allow, or that a hook makes after it has swallowed a cancellation."""
         self.check()
-        if self._mine is asyncio.current_task() and cancellations() > self._before and self._run.stopping.is_cancelled():
+        if (
+            self._mine is asyncio.current_task()
+            and cancellations() > self._before
+            and self._run.stopping.is_cancelled()
+        ):
             await raise_swallowed(self._kind.__name__)
 
     async def do(self, work: Callable[[], Awaitable[T]]) -> T:

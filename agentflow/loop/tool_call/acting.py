@@ -25,13 +25,14 @@ from agentflow.errors import (
     TurnTimeoutError,
     Veto,
 )
-from agentflow.events import ErrorPhase, PostActing, PreActing
-from agentflow.facts import ToolDecided, ToolFinished, ToolStarted
+from agentflow.events import ErrorPhase, Event, PostActing, PreActing
+from agentflow.facts import ToolDecided, ToolFinished, ToolStarted, new_fact
 from agentflow.hooks.chain import HookSet
 from agentflow.hooks.wrapping import Transform
 from agentflow.loop.active import Halted
+from agentflow.loop.journal import written
 from agentflow.loop.run import RunBase, ToolSuspended, attach, current_turn
-from agentflow.loop.sources import Stage, sealed, tool_source, wrap
+from agentflow.loop.sources import Stage, tool_source, wrap
 from agentflow.loop.stream import Port
 from agentflow.loop.tool_call.attempts import Hold, carefully, held_locks
 from agentflow.loop.tool_call.limit import LimitPassed, TimeLimit, drive
@@ -153,10 +154,21 @@ class Acting:
                 await self.vet()
                 if waits is not None and self.use is not self.original and self.verdict is None and waits(self.lane):
                     return False
-            if self.verdict is None and not self.recovers:
-                self.result = await self._run()
+            if self.verdict is not None or (self.recovers and not self._repeatable()):
+                self.result = self._decided()
             else:
-                await self.perform()
+                hooks = self.run.hooks if self.scope is None else self.scope
+                try:
+                    if hooks.wraps and hooks.arounds(PreActing):
+                        self.result = await self._through_arounds()
+                    else:
+                        self.result = await self.work(None)
+                except GeneratorExit:
+                    raise
+                except BaseException as error:
+                    self.result = await self._came_to(error)
+                    if self.result is None:
+                        raise
             if self.broken is not None:
                 self._break()
         except GeneratorExit:
@@ -173,10 +185,10 @@ class Acting:
     async def vet(self) -> None:
         """Pass the call through its Pre chain; a committed decision is not taken again."""
         run, use, approval = self.run, self.use, self.approval
+        events = run.events
         self.began = run.monotonic()
-        decided = run.machine.decided
-        if decided and use.id in decided:
-            committed = decided[use.id]
+        if run.machine.decided and use.id in run.machine.decided:
+            committed = run.machine.decided[use.id]
             self.use = committed.tool_use
             self.verdict = cast("Verdict | None", committed.verdict)
             self.scope = run.scope_of(self.tool)
@@ -186,21 +198,18 @@ class Acting:
             self.use = use = use.replace(input=approval.input)
         self.opened = True
         hook = ""
-        asked = use.name
-        tool = self.tool
+        asked, tool = use.name, self.tool
         self.scope = scope = run.scope_of(tool)
-        if self.port is None and (run.chains[PreActing] if scope is None else scope.chain(PreActing)) is None:
-            run.seq += 1
-        else:
-            event = cast("PreActing | None", await run.fire(PreActing, self.port, use, approval, scope=scope))
-            if event is not None:
-                self.event = event
-                self.use = use = event.tool_use
-                if event.decision is not None:
-                    self.verdict, hook = event.decision.verdict, event.decision.hook
-                if use.name != asked:
-                    hook = await self._renamed() or hook
-                    use, tool = self.use, self.tool
+        heard = events.fire(PreActing, self.port, use, approval, scope=scope)
+        event = cast("PreActing | None", heard if heard is None or isinstance(heard, Event) else await heard)
+        if event is not None:
+            self.event = event
+            self.use = use = event.tool_use
+            if event.decision is not None:
+                self.verdict, hook = event.decision.verdict, event.decision.hook
+            if use.name != asked:
+                hook = await self._renamed() or hook
+                use, tool = self.use, self.tool
         if (
             approval is not None
             or self.verdict is not None
@@ -209,9 +218,10 @@ class Acting:
             self._take_approval(approval, hook)
         self.vetted = True
         if not self.pending:
-            kept = run.note(ToolDecided(run.run_id, use.id, use, self.verdict, run.call_id))
-            if kept is not None:
-                await kept
+            decided = (run.run_id, use.id, use, self.verdict, run.call_id)
+            writing = run.journal.append(new_fact(ToolDecided, decided))
+            if writing is not None:
+                await writing
 
     async def _renamed(self) -> str:
         """A hook has sent the call to another tool: that tool's own hooks have not seen it yet."""
@@ -219,10 +229,8 @@ class Acting:
         self.scope = run.scope_of(tool)
         if tool is None or not tool.hooks or self.verdict is not None:
             return ""
-        event = cast(
-            "PreActing | None",
-            await run.decide(PreActing, None, self.use, self.approval, scope=HookSet(tool.hooks)),
-        )
+        heard = run.events.decide(PreActing, None, self.use, self.approval, scope=HookSet(tool.hooks))
+        event = cast("PreActing | None", heard if heard is None or isinstance(heard, Event) else await heard)
         if event is None:
             return ""
         self.event, self.use = event, event.tool_use
@@ -242,7 +250,7 @@ class Acting:
         if verdict is None:
             if tool is None or not self._fits(tool):
                 return  # nobody is asked about it: the model is told what is wrong
-            if self.use.id in self.run.approved and not tool.external:
+            if self.run.approved(self.use.id) and not tool.external:
                 return
             kind = "external" if tool.external else "approval"
             self.verdict = verdict = Suspend({"tool": self.use.name, "input": dict(self.use.input)})
@@ -257,33 +265,28 @@ class Acting:
             return False
         return True
 
-    async def perform(self) -> None:
-        """Do what was decided: run the tool, or put a verdict's result in its place."""
+    def _decided(self) -> ToolResultBlock:
+        """What a verdict, or a crash in its course, puts in the place of the tool's result."""
         verdict = self.verdict
         if verdict is None:
-            if self.recovers and not self._repeatable():
-                self._outcome_unknown()
-            else:
-                self.result = await self._run()
-        elif isinstance(verdict, Deny):
-            self.result = self._result(f"Denied: {verdict.reason}", "denied")
-        elif isinstance(verdict, Answer):
-            self.result = self._block(verdict.value)
-        else:
-            self.result = self._result("Suspended: waits for a decision.", "suspended")
+            return self._outcome_unknown()
+        if isinstance(verdict, Deny):
+            return self._result(f"Denied: {verdict.reason}", "denied")
+        if isinstance(verdict, Answer):
+            return self._block(verdict.value)
+        return self._result("Suspended: waits for a decision.", "suspended")
 
     def _repeatable(self) -> bool:
         tool = self.tool
         return tool is None or tool.idempotent or isinstance(self.approval, Approve)
 
-    def _outcome_unknown(self) -> None:
+    def _outcome_unknown(self) -> ToolResultBlock:
         """The process ended while the tool was running: the model is told, or a person is asked."""
         if self.run.config.on_unknown_outcome == "tell":
-            self.result = self._result(UNKNOWN_OUTCOME, "error")
-            return
+            return self._result(UNKNOWN_OUTCOME, "error")
         request = {"outcome": "unknown", "tool": self.use.name, "input": dict(self.use.input), "attempt": self.attempt}
         self.pending = (Pending(self.original.id, "approval", request, self.use, "on_unknown_outcome"),)
-        self.result = self._result("Suspended: its outcome is unknown, and a person is asked.", "suspended")
+        return self._result("Suspended: its outcome is unknown, and a person is asked.", "suspended")
 
     def _result(self, text: Any, state: ToolState = "success") -> ToolResultBlock:
         return tool_result(self.original.id, self.use.name, text, state)
@@ -293,49 +296,39 @@ class Acting:
             return tool_result(self.original.id, value.name or self.use.name, value.content, value.state)
         return self._result(render(value))
 
-    async def _run(self) -> ToolResultBlock:
+    async def _came_to(self, error: BaseException) -> ToolResultBlock | None:
+        """What the model is told of work that has raised; None: it ends the call."""
         run = self.run
-        try:
-            if not (run.hooks if self.scope is None else self.scope).arounds(PreActing):
-                return await self.work(None)
-            return await self._through_arounds()
-        except GeneratorExit:
-            raise
-        except Halted:  # a sub-agent has stopped at a safe point
-            if not run.can_halt:
-                return await self._failed(ShutdownError(run.config.view.name, run.session.id, stopped=True))
-            self.shelved = self.halted = True
-            return self._result(HALTED, "suspended")
-        except asyncio.CancelledError as error:
-            if run.is_cancelled():
-                raise
+        if isinstance(error, asyncio.CancelledError):
+            if run.stopping.is_cancelled():
+                return None
             failure = ToolError(
                 f"Tool {self.use.name!r} raised CancelledError itself, although nobody cancelled the run."
             )
             failure.__cause__ = error
             return await self._failed(failure)
-        except Veto as veto:
-            self.verdict = Deny(veto.reason)
-            return self._result(f"Denied: {veto.reason}", "denied")
-        except ToolSuspended as suspended:
-            self.pending = suspended.pending_of(self.use)
+        if isinstance(error, Halted):  # a sub-agent has stopped at a safe point
+            if not run.can_halt:
+                return await self._failed(ShutdownError(run.config.view.name, run.session.id, stopped=True))
+            self.shelved = self.halted = True
+            return self._result(HALTED, "suspended")
+        if isinstance(error, Veto):
+            self.verdict = Deny(error.reason)
+            return self._result(f"Denied: {error.reason}", "denied")
+        if isinstance(error, ToolSuspended):
+            self.pending = error.pending_of(self.use)
             return self._result("Suspended: waits for a decision.", "suspended")
-        except HookContractError:
-            raise
-        except Exception as error:
+        if isinstance(error, HookContractError | KeyboardInterrupt | SystemExit):
+            return None
+        if isinstance(error, Exception):
             if error is self.broken:
                 self.broken = None
-                raise
+                return None
             return await self._failed(error)
-        except (KeyboardInterrupt, SystemExit):
-            raise
-        except BaseException as error:
-            recovered = await run.report(
-                error, ErrorPhase.ACTING, fatal=True, tool_use=self.use, port=self.port, scope=self.scope
-            )
-            if recovered is None:
-                raise
-            return self._block(recovered.value)
+        recovered = await run.events.report(
+            error, ErrorPhase.ACTING, fatal=True, tool_use=self.use, port=self.port, scope=self.scope
+        )
+        return None if recovered is None else self._block(recovered.value)
 
     def _break(self) -> None:
         """A hook's failure on one of the pieces ends the call, and the tool, or a hook around it, has kept it to itself."""
@@ -349,7 +342,7 @@ class Acting:
         run = self.run
         event = self.event
         if event is None:
-            event = sealed(run, PreActing, self.use, self.approval)
+            event = run.events.sealed(PreActing, self.use, self.approval)
         stage = Stage(run, PreActing)
         value = await stage.outcome(wrap(run, PreActing, event, tool_source(stage, self.work), self.scope))
         if value is EMPTY:
@@ -393,9 +386,9 @@ class Acting:
             context = ToolContext(use, run.context, self.attempt, self.key(), ToolEmitter(pieces.emit))
         work: Any = tool.start(use, context)
         try:
-            kept = run.note(ToolStarted(run.run_id, use.id, self.attempt, run.call_id))
-            if kept is not None:
-                await kept
+            writing = run.journal.append(new_fact(ToolStarted, (run.run_id, use.id, self.attempt, run.call_id)))
+            if writing is not None:
+                await writing
         except BaseException:
             if not tool.streaming:
                 work.close()
@@ -421,47 +414,44 @@ class Acting:
             state = "timeout"
         ours = isinstance(error, ToolNotFoundError | ToolArgumentError | ToolContractError | TurnTimeoutError)
         text = str(error) if ours else failure_text(error)  # as it was raised, before anybody is told of it
-        await self.run.report(
+        await self.run.events.report(
             error, ErrorPhase.ACTING, fatal=False, tool_use=self.use, port=self.port, scope=self.scope
         )
         return self._result(text, state)
 
     async def close(self) -> None:
         """Pass the result through its Post chain, make it a fact, and show it."""
-        run, result = self.run, self.result
+        run, result, port = self.run, self.result, self.port
         assert result is not None
         duration = (run.monotonic() - self.began) * 1000
-        scope = self.scope
-        if self.port is None and (run.chains[PostActing] if scope is None else scope.chain(PostActing)) is None:
-            run.seq += 1
-            self.opened = False
-            await self._finished(result, duration)
-            return
         self.opened = False
+        event: PostActing | None = None
         try:
             values = (self.use, self.original, result, duration)
-            event = cast("PostActing | None", await run.decide(PostActing, self.port, *values, scope=scope))
+            heard = run.events.decide(PostActing, port, *values, scope=self.scope)
+            event = cast("PostActing | None", heard if heard is None or isinstance(heard, Event) else await heard)
         except GeneratorExit:
             raise
         except BaseException:
-            await self._finished(result, duration)
+            await written(self._finished(result, duration))
             raise
         if event is not None:
             self.result = result = event.tool_result
             if event.decision is not None and isinstance(event.decision.verdict, Stop):
                 self.stop = event.decision.verdict.reason
-        cut = await run.keep(self._finished(result, duration))
+        writing = self._finished(result, duration)
+        cut = None if writing is None else await run.journal.kept(writing)
         if event is not None:
-            await run.hand_over(event, self.port)
+            await run.events.hand_over(event, port)
         if cut is not None:
             raise cut
 
-    async def _finished(self, result: ToolResultBlock, duration: float) -> None:
+    def _finished(self, result: ToolResultBlock, duration: float) -> Awaitable[None] | None:
         run = self.run
-        if not self.pending and not self.shelved and not run.leaves():
-            kept = run.note(ToolFinished(run.run_id, self.original.id, self.use, result, duration, self.stop))
-            if kept is not None:
-                await kept
+        if self.pending or self.shelved or run.stopping.leaves():
+            return None
+        finished = (run.run_id, self.original.id, self.use, result, duration, self.stop)
+        return run.journal.append(new_fact(ToolFinished, finished))
 
     async def dismiss(self, stop: str | None) -> None:
         """Close a call that was vetted for a later lane, which a Stop or a Suspend keeps from coming."""
@@ -474,7 +464,7 @@ class Acting:
 
     async def abort(self, error: BaseException) -> None:
         """The call is being cut: give it its result and its `PostActing`."""
-        self.run.absorb(error)
+        self.run.stopping.absorb(error)
         if self.result is None or self.opened:
             cut = isinstance(error, asyncio.CancelledError | KeyboardInterrupt | SystemExit)
             text = "Interrupted." if cut else f"Not finished: the call failed ({type(error).__name__})."

@@ -61,16 +61,17 @@ class Pieces:
         turn = self._turn
         run, port, scope = turn.run, turn.port, turn.scope
         turn.delivered = True
-        unheard = (run.chains[ActingChunk] if scope is None else run.chain_in(scope, ActingChunk)) is None
+        events = run.events
+        unheard = (events.chains[ActingChunk] if scope is None else events.chain_in(scope, ActingChunk)) is None
         if unheard and (port is None or port.closed):
-            run.seq += 1
+            events.skip()
             if tap is None:
                 return
         counting = self._limit.pause()
         try:
             if not unheard or port is not None:
                 try:
-                    await run.fire(ActingChunk, port, turn.use, piece, scope=scope)
+                    await events.emit(ActingChunk, port, turn.use, piece, scope=scope)
                 except Exception as error:  # of a hook whose policy is that the call ends; the tool may not catch that
                     turn.broken = error
                     raise

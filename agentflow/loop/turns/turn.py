@@ -155,7 +155,6 @@ class Turn(BoundTool, Generic[T_co]):
 
         async def start(port: Port) -> None:
             run = _by_hand(self, port)
-            port.run = run
             await run_turn(self, run, port)
             await run.hand_out(port)
 

@@ -20,12 +20,14 @@ from dataclasses import replace
 from typing import Any
 
 from agentflow.errors import Aside, TurnDeniedError, TurnTimeoutError, UsageError
-from agentflow.events import Event, PostTurn, PreTurn, TurnValue, TurnView
+from agentflow.events import Event, Origin, PostTurn, PreTurn, TurnValue, TurnView
 from agentflow.facts import Fact
 from agentflow.hooks.chain import HookSet
 from agentflow.hooks.wrapping import Transform
+from agentflow.loop.journal import Journal
 from agentflow.loop.run import LoopConfig, RunBase, TurnPlace
 from agentflow.loop.session import Session
+from agentflow.loop.stopping import Stopping
 from agentflow.loop.stream import Port
 from agentflow.loop.tool_call.acting import Acting
 from agentflow.loop.turns.bound import BoundTool, StopReason
@@ -42,34 +44,42 @@ __all__ = ["TurnRun", "make_host", "make_run", "run_turn"]
 class TurnRun(RunBase):
     """What runs a turn that no model asked for: no conversation, nothing stored; events, hooks, context and cost as ever."""
 
+    __slots__ = ("bound", "last", "route", "stop")
+
     can_halt = False
-    stop: str | None = None
-    """A hook of `PostActing` wants the queue to end."""
-    route: Callable[[BoundTool], Awaitable[object]] | None = None
-    """Where turns go that a tool returns or yields; None: to the caller, like any value."""
-    bound: BoundTool | None = None
-    """The turn; None: it only tells of a queue."""
-    last: Event | None = None
-    """The value that the reader gets when the turn is over."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.stop: str | None = None
+        """A hook of `PostActing` wants the queue to end."""
+        self.route: Callable[[BoundTool], Awaitable[object]] | None = None
+        """Where turns go that a tool returns or yields; None: to the caller, like any value."""
+        self.bound: BoundTool | None = None
+        """The turn; None: it only tells of a queue."""
+        self.last: Event | None = None
+        """The value that the reader gets when the turn is over."""
+
+    def _journal(self, session: Session, stopping: Stopping) -> Journal:
+        return _TurnJournal(session, stopping)
 
     async def give(self, turn: BoundTool, value: object, port: Port | None) -> None:
         """Hand a value of a turn to hooks and reader; a turn is routed."""
         if isinstance(value, BoundTool) and self.route is not None:
-            await self.fire(TurnValue, None, turn.view, value)
+            await self.events.emit(TurnValue, None, turn.view, value)
             await self.route(value)
         else:
-            await self.fire(TurnValue, port, turn.view, value)
+            await self.events.emit(TurnValue, port, turn.view, value)
 
     async def give_last(self, turn: BoundTool, value: object, port: Port | None) -> None:
         """The same for a value behind which there is no more work: the reader gets it with `hand_out`."""
         if isinstance(value, BoundTool) and self.route is not None:
             await self.give(turn, value, None)
             return
-        event = await self.decide(TurnValue, port, turn.view, value)
+        heard = self.events.decide(TurnValue, port, turn.view, value)
+        event = heard if heard is None or isinstance(heard, Event) else await heard
         if port is not None:
             self.last = event
-        if self.interrupting is not None:
-            self.notice_interrupt()
+        self.stopping.notice()
 
     async def hand_out(self, port: Port | None) -> None:
         """The turn is over: hand its last value to the reader, if there is one and it has not had it."""
@@ -85,10 +95,6 @@ class TurnRun(RunBase):
     def turn(self) -> TurnView | None:
         """The turn, as hooks may know it."""
         return None if self.bound is None else self.bound.view
-
-    def note(self, fact: Fact, origin: Any = "injected", *also: Fact) -> None:
-        """There is no session to keep it; the trace reads it."""
-        self.fact_list.extend((fact, *also))
 
     def inject(self, messages: tuple[Msg, ...], keep: bool, source: str) -> None:
         """See `RunContext.inject`."""
@@ -106,21 +112,20 @@ class TurnRun(RunBase):
             )
         return await super().complete(messages, model, source, options)
 
-    def passes_suspend(self, event: object) -> bool:
-        """An approval answers a `Suspend`."""
-        return self.resuming
-
-    def cut(self) -> None:
-        """Nothing can be awaited any more."""
-        self.over = True
-
     def end(self) -> None:
         """It is over; the run and its context let go of each other."""
-        self.over = True
-        self._context = self._frame = self.task = None
-        self.inherits = self._reported = ()
-        if self.reader is not None:
-            self.reader.run = self.reader.event = None
+        self.let_go()
+        self.inherits = ()
+
+
+class _TurnJournal(Journal):
+    """What a turn's trace reads: there is no conversation to keep it in."""
+
+    __slots__ = ()
+
+    def append(self, fact: Fact, *also: Fact, origin: Origin = "injected") -> None:
+        """Note facts."""
+        self.facts.extend((fact, *also))
 
 
 class _TurnActing(Acting):
@@ -234,7 +239,7 @@ def make_host(
     parent = None if place is None or place.run.over else place.run
     source = ""
     if parent is not None:
-        above = parent.frame.source
+        above = parent.source
         source = f"{above}/{name}" if above and name else above or name
         hooks = hooks.with_hooks([hook for hook in parent.hooks if hook.scope == "tree"])
         if deps is None:
@@ -260,8 +265,9 @@ async def run_turn(turn: BoundTool, run: TurnRun, port: Port | None) -> Any:
         Exception: What the tool, or a hook, raised.
     """
     try:
-        await run.take_task()
-        turn.begin(run.now())
+        if run.stopping.take_task():
+            await run.stopping.await_earlier()
+        turn.begin(run.config.clock.now())
     except BaseException:
         run.end()
         raise
@@ -269,12 +275,12 @@ async def run_turn(turn: BoundTool, run: TurnRun, port: Port | None) -> Any:
         try:
             value = await _performed(turn, run, port)
         except GeneratorExit:
-            turn.finish(StopReason.CANCELLED, run.now(), None)
+            turn.finish(StopReason.CANCELLED, run.config.clock.now(), None)
             raise
         except BaseException as error:
-            run.absorb(error)
+            run.stopping.absorb(error)
             shown = _shown(turn, run, error)
-            turn.finish(_reason(turn, run, shown), run.now(), None)
+            turn.finish(_reason(turn, run, shown), run.config.clock.now(), None)
             await _told(turn, run, shown)
             try:
                 if shown is error:
@@ -282,11 +288,11 @@ async def run_turn(turn: BoundTool, run: TurnRun, port: Port | None) -> Any:
                 raise shown from error
             finally:
                 del shown  # its traceback holds this frame
-        turn.finish(StopReason.COMPLETED, run.now(), value)
+        turn.finish(StopReason.COMPLETED, run.config.clock.now(), value)
         try:
-            await run.fire(PostTurn, None, turn.view, None)
+            await run.events.emit(PostTurn, None, turn.view, None)
         except BaseException as error:
-            turn.finish(_reason(turn, run, error), run.now(), None)
+            turn.finish(_reason(turn, run, error), run.config.clock.now(), None)
             run.last = None
             raise
         return value
@@ -296,7 +302,7 @@ async def run_turn(turn: BoundTool, run: TurnRun, port: Port | None) -> Any:
 
 
 async def _performed(turn: BoundTool, run: TurnRun, port: Port | None) -> Any:
-    await run.fire(PreTurn, None, turn.view)
+    await run.events.emit(PreTurn, None, turn.view)
     acting = _TurnActing(turn, run, port)
     await acting.whole()
     run.stop = acting.stop
@@ -324,7 +330,7 @@ def _missing(pending: tuple[Pending, ...]) -> str:
 
 def _shown(turn: BoundTool, run: TurnRun, error: BaseException) -> BaseException:
     """What the caller gets: the error itself, but for an interrupt, which is no cancellation of the caller."""
-    reason = run.interrupted()
+    reason = run.stopping.interrupted()
     if reason is None or not isinstance(error, asyncio.CancelledError):
         return error
     return TurnDeniedError(turn.tool.name, f"it was interrupted ({reason})")
@@ -336,16 +342,16 @@ def _reason(turn: BoundTool, run: TurnRun, error: BaseException) -> StopReason:
     if isinstance(error, TurnTimeoutError) and error.turn == turn.id:
         return StopReason.TIMEOUT
     if isinstance(error, TurnDeniedError):
-        return StopReason.CANCELLED if run.interrupting is not None else StopReason.DENIED
+        return StopReason.CANCELLED if run.stopping.interrupting is not None else StopReason.DENIED
     return StopReason.ERROR
 
 
 async def _told(turn: BoundTool, run: TurnRun, error: BaseException) -> None:
     """Fire `PostTurn` for a turn that failed; what fails there is noted on the error."""
     try:
-        await run.fire(PostTurn, None, turn.view, error)
+        await run.events.emit(PostTurn, None, turn.view, error)
     except GeneratorExit:
         raise
     except BaseException as problem:
-        run.absorb(problem)
+        run.stopping.absorb(problem)
         error.add_note(Aside(f"while the turn was being closed: {type(problem).__name__}: {problem}"))

@@ -63,7 +63,9 @@ class Before(Hook):
             values = [view if name == "turn" else None for name in own]
             made = kind.make_open(event.frame, 1, 0, event.time, *values)
             try:
-                await run_chain(chain, made, _Faults(self.failed))
+                waits = run_chain(chain, made, _Faults(self.failed))
+                if waits is not None:
+                    await waits
             except Exception as error:
                 self.failed(error, kind.__name__)
 
