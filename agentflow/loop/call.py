@@ -17,7 +17,6 @@ from typing import Any, cast
 from agentflow.errors import Veto
 from agentflow.events import Event, PreCall
 from agentflow.facts import CallOpened, CallResumed, new_fact
-from agentflow.ground.frozen import EMPTY as NO_DECISIONS
 from agentflow.hooks.answers import check_final
 from agentflow.loop.active import Halted
 from agentflow.loop.endings import cut_short, end, halted, respond, wind_up
@@ -51,25 +50,14 @@ def _outcome_so_far(machine: Machine) -> Outcome:
 
 
 class Call(RunBase):
-    """One call of an agent. `execute` is the whole of it; the session must have been acquired, and is released.
+    """One call of an agent. `execute` is the whole of it; the session must have been acquired, and is released."""
 
-    Attributes:
-        input_messages: What the user says.
-    """
-
-    __slots__ = ("_given", "_is_resume", "input_messages")
-
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self.input_messages: tuple[Msg, ...] = ()
-        self._is_resume = False
-        self._given: Mapping[str, Resolution] = NO_DECISIONS
+    __slots__ = ()
 
     def continuing(self, decisions: Mapping[str, Resolution]) -> Call:
         """Make this a resume: of a suspended run, with decisions; of one that a crash has cut, with those that it had."""
         machine = self.machine
-        self._is_resume = True
-        self._given = decisions
+        self.given = decisions
         answered = machine.suspended or machine.answers is not None
         if not machine.suspended and machine.answers is not None:
             decisions = machine.answers
@@ -148,8 +136,8 @@ class Call(RunBase):
         events, journal, port = self.events, self.journal, self.port
         if self.config.system is not None:
             self.head = await self._system()
-        if self._is_resume:
-            await written(journal.append(CallResumed(self.run_id, self.call_id, self._given)))
+        if self.given is not None:
+            await written(journal.append(CallResumed(self.run_id, self.call_id, self.given)))
             journal.holding = False
             return None
         messages = self.input_messages

@@ -177,6 +177,8 @@ class RunBase:
         journal: Makes its facts true.
         stopping: What may end it before it is done.
         port: Where its events go now; `reader` is where they go at the top.
+        input_messages: What the user says.
+        given: The decisions of a call that continues the run; None: it begins one.
         head: The system prompt, in front of each request.
         transient: What was injected for the next request only.
         decisions: Those that resume it, by tool-use id; `decided_inside` those for sub-agents behind a call.
@@ -203,11 +205,13 @@ class RunBase:
         "decisions",
         "deps",
         "events",
+        "given",
         "head",
         "hooks",
         "inherits",
         "injections",
         "inline",
+        "input_messages",
         "journal",
         "machine",
         "monotonic",
@@ -263,6 +267,8 @@ class RunBase:
         if reader is not None:
             reader.run, reader.stopping = self, stopping
         self.journal = self._journal(session, stopping)
+        self.input_messages: tuple[Msg, ...] = ()
+        self.given: Mapping[str, Resolution] | None = None
         self.head: tuple[Msg, ...] = ()
         self.transient: tuple[Msg, ...] = ()
         self.decisions: Mapping[str, Resolution] = EMPTY

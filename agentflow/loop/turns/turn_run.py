@@ -48,16 +48,14 @@ class TurnRun(RunBase):
 
     can_halt = False
 
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self.stop: str | None = None
-        """A hook of `PostActing` wants the queue to end."""
-        self.route: Callable[[BoundTool], Awaitable[object]] | None = None
-        """Where turns go that a tool returns or yields; None: to the caller, like any value."""
-        self.bound: BoundTool | None = None
-        """The turn; None: it only tells of a queue."""
-        self.last: Event | None = None
-        """The value that the reader gets when the turn is over."""
+    stop: str | None
+    """A hook of `PostActing` wants the queue to end."""
+    route: Callable[[BoundTool], Awaitable[object]] | None
+    """Where turns go that a tool returns or yields; None: to the caller, like any value."""
+    bound: BoundTool | None
+    """The turn; None: it only tells of a queue."""
+    last: Event | None
+    """The value that the reader gets when the turn is over."""
 
     def _journal(self, session: Session, stopping: Stopping) -> Journal:
         return _TurnJournal(session, stopping)
@@ -247,6 +245,7 @@ def make_host(
     session = Session.fresh()
     run_id = config.new_id("run_")
     run = TurnRun(config, hooks, session, run_id, config.options, deps, None, source, parent, port, False)
+    run.stop = run.route = run.bound = run.last = None
     run.port = None  # only values go to the reader
     return run
 
