@@ -213,7 +213,7 @@ class CallingAgent(HookedAgent):
             run.input_messages = given.messages
             if decisions is not None:
                 run.continuing(decisions)
-            elif caller is not None:
+            if caller is not None and reader is None:
                 run.port, run.children = caller.run.child_port(caller.port), caller.run.children
         except BaseException:
             session.release()

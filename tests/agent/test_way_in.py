@@ -43,9 +43,9 @@ async def read(agent: Agent) -> None:
 
 
 WAYS: dict[str, tuple[Callable[[Agent], Awaitable[Any]], int]] = {
-    "call": (lambda agent: agent.call("go"), 12),
-    "call in a named session": (lambda agent: agent.call("go", session="s"), 14),
-    "stream": (read, 19),
+    "call": (lambda agent: agent.call("go"), 15),
+    "call in a named session": (lambda agent: agent.call("go", session="s"), 17),
+    "stream": (read, 21),
 }
 
 
