@@ -25,6 +25,7 @@ from laws_programs import (
 )
 
 Draw = Callable[[st.SearchStrategy[Any]], Any]
+Corner = Callable[[Draw], Program]
 Reply = tuple[Piece, ...]
 
 CALL, STREAM = Path("call"), Path("stream")
@@ -60,7 +61,7 @@ def _program(draw: Draw, replies: tuple[Reply, ...], **settled: Any) -> Program:
     return Program(replies, **{**rest, **settled})
 
 
-def _kept_sources(draw: Draw) -> Program:
+def kept_sources(draw: Draw) -> Program:
     """A hook subscribes what it wraps late, twice, at once, or from a task of its own."""
     action = _of(draw, "late", "beside", "background", "hedge", "at-once", "twice")
     plan = AroundPlan(_of(draw, *STAGES), action, _of(draw, 0, 1), draw(LAGS))
@@ -69,7 +70,7 @@ def _kept_sources(draw: Draw) -> Program:
     return _program(draw, (_round(draw, WORKS), pause), arounds=_of(draw, (plan, *more), (*more, plan)))
 
 
-def _second_cuts(draw: Draw) -> Program:
+def second_cuts(draw: Draw) -> Program:
     """What ends a call comes twice, behind an operator that runs it in a task of its own."""
     kind = _of(draw, "cancel-call", "cancel-task", "cancel-stream", "interrupt", "close-elsewhere", "call")
     at, again = draw(st.integers(0, 35)), draw(st.integers(0, 25))
@@ -80,7 +81,7 @@ def _second_cuts(draw: Draw) -> Program:
     return _program(draw, (calls,), path=path, arounds=(around,), hooks=_of(draw, (), (ends,)))
 
 
-def _strange_replies(draw: Draw) -> Program:
+def strange_replies(draw: Draw) -> Program:
     """Replies that ask for tools where they end the call, and verdicts that carry nothing."""
     carried = _of(draw, "AnswerCalls", "AnswerNone", "RecoverCalls", "Recover")
     event = "Error" if carried.startswith("Recover") else _of(draw, "PreCall", "PreCall", "PreReasoning")
@@ -94,7 +95,7 @@ def _strange_replies(draw: Draw) -> Program:
     )
 
 
-def _renamed_calls(draw: Draw) -> Program:
+def renamed_calls(draw: Draw) -> Program:
     """Hooks send calls to other lanes while one waits for a person."""
     renames = HookPlan("PreActing", "use:rename", _of(draw, 0, 1, 2), on_failure=None)
     more = draw(st.lists(hook_plans(("sleep", "raise", "inject")), max_size=1))
@@ -102,7 +103,7 @@ def _renamed_calls(draw: Draw) -> Program:
     return _program(draw, (calls,), hooks=(renames, *more))
 
 
-def _failing_observers(draw: Draw) -> Program:
+def failing_observers(draw: Draw) -> Program:
     """Observers fail where the call is being ended."""
     fails = HookPlan(
         _of(draw, *EVENTS),
@@ -119,7 +120,7 @@ def _failing_observers(draw: Draw) -> Program:
     )
 
 
-def _late_words(draw: Draw) -> Program:
+def late_words(draw: Draw) -> Program:
     """Messages are injected just before the call is cut, fails, or is recovered."""
     spoken = HookPlan(
         _of(draw, *EVENTS), _of(draw, "inject", "inject-raise", "inject-interrupt"), _of(draw, 0, 1), priority=10
@@ -134,7 +135,7 @@ def _late_words(draw: Draw) -> Program:
     return _program(draw, replies, hooks=(spoken, ends, *saved), arounds=arounds)
 
 
-def _swallowed(draw: Draw) -> Program:
+def swallowed(draw: Draw) -> Program:
     """A hook keeps a cancellation to itself."""
     kind = _of(draw, "cancel-call", "cancel-task", "cancel-stream", "interrupt", "close-elsewhere", "call")
     path = Path(kind, draw(st.integers(0, 35)), _of(draw, None, None, 0.5, 2.5))
@@ -146,21 +147,21 @@ def _swallowed(draw: Draw) -> Program:
     return _program(draw, (calls,), path=path, hooks=both[0], arounds=both[1])
 
 
-def _hanging(draw: Draw) -> Program:
+def hanging(draw: Draw) -> Program:
     """A hook holds the call up for ever; its limit, or an interrupt, ends that."""
     hangs = HookPlan(_of(draw, "CallEnded", "CallEnded", *EVENTS), "hang", _of(draw, 0, 1), draw(ROLES))
     path = _of(draw, Path("call", 0, 0.5), Path("stream", 0, 2.5), Path("interrupt", 30), Path("cancel-call", 30))
     return _program(draw, (_round(draw, WORKS),), hooks=(hangs,), path=path)
 
 
-def _saved(draw: Draw) -> Program:
+def saved(draw: Draw) -> Program:
     """Default hooks have asked again before the call waits for a person."""
     poor: tuple[Reply, ...] = _of(draw, ((),), ((Piece("text", "cut"), Piece("finish")),), ((Piece("think", "hm"),),))
     more = draw(st.lists(hook_plans(("inject", "sleep")), max_size=1))
     return _program(draw, (*poor, _asks(draw, "ask", "look")), hooks=tuple(more))
 
 
-def _failing_pieces(draw: Draw) -> Program:
+def failing_pieces(draw: Draw) -> Program:
     """A hook fails on a tool's pieces, or on an error that is told, and says what that comes to."""
     event = _of(draw, "ActingChunk", "ActingChunk", "Error", "ReasoningChunk")
     fails = HookPlan(event, "raise", _of(draw, 0, 1), draw(ROLES), on_failure=_of(draw, "abort", "deny", None, "skip"))
@@ -171,7 +172,7 @@ def _failing_pieces(draw: Draw) -> Program:
     return _program(draw, (calls,), hooks=(fails,), arounds=_of(draw, (), (around,)))
 
 
-def _recursion(draw: Draw) -> Program:
+def recursion(draw: Draw) -> Program:
     """A tool or a hook calls its own agent in its own conversation."""
     hook = HookPlan(_of(draw, *EVENTS), "recurse", 1, draw(ROLES), on_failure=None)
     around = AroundPlan(_of(draw, *STAGES), _of(draw, "race", "deadline", "tap"), 0)
@@ -180,7 +181,7 @@ def _recursion(draw: Draw) -> Program:
     return _program(draw, (calls,), hooks=hooks, arounds=_of(draw, (), (around,)), session=_of(draw, "named", "fresh"))
 
 
-def _waiting_rounds(draw: Draw) -> Program:
+def waiting_rounds(draw: Draw) -> Program:
     """Rounds that wait for a person, wrapped, or with hooks behind them that end the call."""
     ends = HookPlan(_of(draw, "PostToolRound", "PostActing"), _of(draw, "raise", "interrupt", "Stop"), _of(draw, 0, 1))
     around = AroundPlan(_of(draw, "PreToolRound", "PreActing"), _of(draw, "twice", "hedge", "retry", "drop", "late"), 0)
@@ -188,7 +189,7 @@ def _waiting_rounds(draw: Draw) -> Program:
     return _program(draw, (_asks(draw, "ask", *_of(draw, (), ("look",), ("ask",))),), hooks=both[0], arounds=both[1])
 
 
-def _own_cancellations(draw: Draw) -> Program:
+def own_cancellations(draw: Draw) -> Program:
     """`CancelledError`s that nobody asked for, and calls that are cut before their first step."""
     around = AroundPlan(_of(draw, *STAGES), "cancelled", _of(draw, 0, 1))
     hook = HookPlan(_of(draw, *EVENTS), "raise-cancelled", 1, draw(ROLES), _of(draw, "async", "mono"))
@@ -197,24 +198,18 @@ def _own_cancellations(draw: Draw) -> Program:
     return _program(draw, (_round(draw, WORKS),), path=path, hooks=both[0], arounds=both[1])
 
 
-KINDS: tuple[Callable[[Draw], Program], ...] = (
-    _kept_sources,
-    _second_cuts,
-    _strange_replies,
-    _renamed_calls,
-    _failing_observers,
-    _late_words,
-    _swallowed,
-    _hanging,
-    _saved,
-    _failing_pieces,
-    _recursion,
-    _waiting_rounds,
-    _own_cancellations,
+CORNERS: tuple[Corner, ...] = (
+    kept_sources,
+    second_cuts,
+    strange_replies,
+    renamed_calls,
+    failing_observers,
+    late_words,
+    swallowed,
+    hanging,
+    saved,
+    failing_pieces,
+    recursion,
+    waiting_rounds,
+    own_cancellations,
 )
-
-
-@st.composite
-def corners(draw: st.DrawFn) -> Program:
-    """A program of one of these kinds."""
-    return draw(st.sampled_from(KINDS))(draw)

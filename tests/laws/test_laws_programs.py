@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 from hypothesis import given, note, settings
+from hypothesis import strategies as st
 from laws_checks import (
     check_brackets,
     check_budget,
@@ -24,7 +25,7 @@ from laws_checks import (
     check_told,
     check_wires,
 )
-from laws_corners import corners
+from laws_corners import CORNERS, Corner
 from laws_harness import Seen, World, run
 from laws_programs import Path, Program, programs
 
@@ -112,9 +113,11 @@ def test_the_laws_hold_whatever_model_hooks_and_callers_do(program: Program) -> 
     run(lambda: check_program(program))
 
 
-@settings(max_examples=max(300, settings().max_examples))  # each kind about twenty times
-@given(corners())
-def test_the_laws_hold_in_the_corners(program: Program) -> None:
+@pytest.mark.parametrize("corner", CORNERS)
+@settings(max_examples=settings().max_examples // 4)
+@given(data=st.data())
+def test_the_laws_hold_in_the_corners(corner: Corner, data: st.DataObject) -> None:
     """The same, of programs that put together what hid a defect once."""
+    program = corner(data.draw)
     note(repr(program))
     run(lambda: check_program(program))
