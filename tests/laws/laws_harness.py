@@ -409,7 +409,7 @@ class World:
                 await (source.to_list() if isinstance(source, Flux) else source)
             except UsageError:
                 continue
-            except Exception:
+            except (Exception, asyncio.CancelledError):
                 pass
             assert len(self.program.arounds) > 1, "a source that was kept can be subscribed"  # (others' are their own)
         self.kept.clear()
