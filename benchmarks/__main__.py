@@ -10,13 +10,14 @@ import pstats
 import sys
 from collections.abc import Awaitable, Callable
 
-from benchmarks import hooks, loops, plugins, process, scale
+from benchmarks import hooks, layers, loops, plugins, process, scale
 from benchmarks.measure import Effort, fit
 from benchmarks.report import Figure, as_json, line, title
 
 ROWS: dict[str, Callable[[Effort], Awaitable[list[Figure]]]] = {
     "hooks": hooks.hooks,
     "unheard": hooks.unheard,
+    "around": layers.around,
     "call": loops.call,
     "round": loops.round_,
     "streamed": loops.streamed,

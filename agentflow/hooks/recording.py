@@ -26,6 +26,7 @@ from agentflow.ground.values import frozen
 from agentflow.hooks.answers import comes_to, is_later, settle
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.options import Call
+from agentflow.hooks.wrapping import standing_for
 from agentflow.reactive import Flux, Mono
 
 __all__ = ["Around", "ChangeListener", "FieldChange", "HookCall", "LayerRun", "recorded", "recorded_around"]
@@ -264,7 +265,7 @@ class _Layer:
             watched = cast("Mono[Any]", source).tap(side.take_value)
         else:
             return source
-        return _like(watched, source)
+        return standing_for(source, watched)
 
     def outside(self, wrapped: Any) -> Any:
         """What the layer made of it, watched."""
@@ -280,20 +281,11 @@ class _Layer:
 
         if isinstance(self.event, PreReasoning):
             flux = cast("Flux[ModelChunk]", wrapped if isinstance(wrapped, Flux) else Flux.from_observable(wrapped))
-            return _like(flux.tap(side.take_chunk, on_completed=told_end), wrapped)
+            return standing_for(wrapped, flux.tap(side.take_chunk, on_completed=told_end))
         mono = cast("Mono[Any]", wrapped if isinstance(wrapped, Mono) else Mono.from_observable(wrapped))
-        return _like(mono.tap(told_value), wrapped)
+        return standing_for(wrapped, mono.tap(told_value))
 
     def _tell(self, after: _Side) -> None:
         duration = (self.clock() - self.began) * 1000
         told = LayerRun(self.hook, self.event, self.before.seen(), after.seen(), duration)
         _tell(self.listeners, lambda listener: listener.on_layer(told))
-
-
-def _like(watched: Any, source: Any) -> Any:
-    """Give what is watched what its source has beside its pieces; other work that a hook asks for counts as the hook's."""
-    for name in ("using", "chunks", "request"):
-        found = getattr(source, name, None)
-        if found is not None and not hasattr(watched, name):
-            setattr(watched, name, found)
-    return watched

@@ -15,6 +15,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from agentflow.chunks import ModelChunk
+from agentflow.errors import Aside, HookContractError
+from agentflow.events import Event
+from agentflow.hooks.hook import Hook
 from agentflow.messages import Msg, ToolResultBlock
 from agentflow.ports.model import Model, ModelRequest
 from agentflow.reactive import Empty, Flux, Mono
@@ -23,21 +26,27 @@ from agentflow.specs import ModelOptions
 if TYPE_CHECKING:
     from reactivex import Observable
 
-__all__ = ["ModelSource", "PrivateFlux", "ToolSource", "Transform"]
+__all__ = ["ModelSource", "PrivateFlux", "ToolSource", "Transform", "layered", "standing_for"]
 
 Transform: TypeAlias = Callable[[Flux[Any]], Any]
 """Makes other pieces of a tool's: gets them as a Flux, returns another."""
-Asked: TypeAlias = Callable[["str | Model | None", "Sequence[Msg] | None", "ModelOptions | None"], "ModelSource"]
-"""Another request for the same work: a model, messages, options; None: as they are."""
+Around: TypeAlias = Callable[[Any, Any], Any]
+Asked: TypeAlias = Callable[..., "ModelSource"]
+"""Takes what `ModelSource.using` takes."""
+Changed: TypeAlias = Callable[[Transform], "ToolSource"]
+"""Other pieces of the same work."""
+Layer: TypeAlias = tuple[Around, Hook, Event]
+"""A hook's `around`, the hook, and the sealed event."""
 
 
 class ModelSource(Flux[ModelChunk]):
     """The work behind `PreReasoning`: each run is one attempt at the model's reply. Not made by users.
 
     Args:
-        work: What runs.
+        inner: What runs.
         request: What the model will be asked.
-        asked: What `using` does.
+        ask: Gives the same work with another request.
+        layer: What is put around that.
         private: What the attribute says.
 
     Attributes:
@@ -51,15 +60,23 @@ class ModelSource(Flux[ModelChunk]):
         ...     return source
     """
 
-    def __init__(self, work: Flux[ModelChunk], request: ModelRequest, asked: Asked, private: bool = False) -> None:
-        self._work = work
-        self._asked = asked
+    def __init__(
+        self,
+        inner: Flux[ModelChunk],
+        request: ModelRequest,
+        ask: Asked,
+        layer: Layer | None = None,
+        private: bool = False,
+    ) -> None:
+        self.inner = inner
         self.request = request
+        self._ask = ask
+        self._layer = layer
         self.private = private
 
     def open(self) -> AsyncIterator[ModelChunk]:
         """Start an attempt; see `Flux.open`."""
-        return self._work.open()
+        return cast("Flux[ModelChunk]", self.inner).open()
 
     def using(
         self,
@@ -75,16 +92,12 @@ class ModelSource(Flux[ModelChunk]):
             input_messages: Other messages; they are put into a legal order.
             options: Laid over those of the request.
         """
-        return self._asked(model, input_messages, options)
+        source = self._ask(model=model, input_messages=input_messages, options=options)
+        return source if self._layer is None else layered(*self._layer, source)
 
-    def over(self, work: Observable[Any]) -> ModelSource:
+    def over(self, inner: Observable[Any]) -> ModelSource:
         """The same source with other work; `using` asks the source as it was."""
-        return ModelSource(_flux(work), self.request, self._asked, self.private)
-
-    def wrapped(self, work: Observable[Any], asked: Asked) -> ModelSource:
-        """What a hook has made of this source, as the next hook's source."""
-        private = self.private or isinstance(work, PrivateFlux)
-        return ModelSource(_flux(work), self.request, asked, private)
+        return ModelSource(_flux_of(inner), self.request, self._ask, self._layer, self.private)
 
 
 class PrivateFlux(Flux[ModelChunk]):
@@ -98,17 +111,19 @@ class ToolSource(Mono[ToolResultBlock]):
     """The work behind `PreActing`: each run is one attempt at the tool. Not made by users.
 
     Args:
-        work: What runs.
-        changed: What `chunks` does.
+        inner: What runs.
+        change: Gives the same work with other pieces.
+        layer: What is put around that.
     """
 
-    def __init__(self, work: Mono[ToolResultBlock], changed: Callable[[Transform], ToolSource]) -> None:
-        self._work = work
-        self._changed = changed
+    def __init__(self, inner: Mono[ToolResultBlock], change: Changed, layer: Layer | None = None) -> None:
+        self.inner = inner
+        self._change = change
+        self._layer = layer
 
     def resolve(self) -> Awaitable[ToolResultBlock | Empty]:
         """Start an attempt; see `Mono.resolve`."""
-        return self._work.resolve()
+        return cast("Mono[ToolResultBlock]", self.inner).resolve()
 
     def chunks(self, transform: Transform) -> ToolSource:
         """The same work with its pieces changed on their way to `ActingChunk`.
@@ -122,20 +137,66 @@ class ToolSource(Mono[ToolResultBlock]):
             ...         return source.chunks(lambda pieces: pieces.map(mask))
             ...     return source
         """
-        return self._changed(transform)
+        source = self._change(transform)
+        return source if self._layer is None else layered(*self._layer, source)
 
-    def over(self, work: Observable[Any]) -> ToolSource:
+    def over(self, inner: Observable[Any]) -> ToolSource:
         """The same source with other work; `chunks` changes the pieces of the source as it was."""
-        return ToolSource(_mono(work), self._changed)
-
-    def wrapped(self, work: Observable[Any], changed: Callable[[Transform], ToolSource]) -> ToolSource:
-        """What a hook has made of this source, as the next hook's source."""
-        return ToolSource(_mono(work), changed)
+        return ToolSource(_mono_of(inner), self._change, self._layer)
 
 
-def _flux(work: Observable[Any]) -> Flux[ModelChunk]:
-    return cast("Flux[ModelChunk]", work if isinstance(work, Flux) else Flux.from_observable(work))
+def layered(around: Around, hook: Hook, event: Event, source: Any) -> Any:
+    """Put one hook's `around` around a source; what can be asked for something else still can be.
+
+    Args:
+        around: The hook's method.
+        hook: The hook.
+        event: The sealed event.
+        source: The work, with the layers further in.
+
+    Raises:
+        HookContractError: The hook returned something else than a source.
+    """
+    try:
+        made = around(event, source)
+    except Exception as error:
+        kind = type(event).__name__
+        error.add_note(Aside(f"raised by hook {hook.name} (priority {hook.priority}) on {kind}"))
+        raise
+    if made is source or type(made) in _SOURCES:
+        return made
+    if not hasattr(made, "subscribe"):
+        raise HookContractError(
+            f"{hook.name}.around",
+            type(event).__name__,
+            "None (is a `return` missing? what stays as it is is returned too: `return source`)"
+            if made is None
+            else type(made).__name__,
+            "the source, or any Mono, Flux or Observable",
+        )
+    if type(source) is ModelSource:
+        private = source.private or isinstance(made, PrivateFlux)
+        return ModelSource(_flux_of(made), source.request, source.using, (around, hook, event), private)
+    if type(source) is ToolSource:
+        return ToolSource(_mono_of(made), source.chunks, (around, hook, event))
+    return made
 
 
-def _mono(work: Observable[Any]) -> Mono[ToolResultBlock]:
-    return cast("Mono[ToolResultBlock]", work if isinstance(work, Mono) else Mono.from_observable(work))
+def standing_for(made: Any, watched: Observable[Any]) -> Observable[Any]:
+    """What is put in the place of what a hook has made: as much a source as that, and as private."""
+    if isinstance(made, ModelSource | ToolSource):
+        return made.over(watched)
+    if isinstance(made, PrivateFlux):
+        return PrivateFlux(_flux_of(watched).open)
+    return watched
+
+
+def _flux_of(work: Any) -> Flux[ModelChunk]:
+    return work if isinstance(work, Flux) else Flux.from_observable(work)  # pyright: ignore[reportUnknownVariableType]
+
+
+def _mono_of(work: Any) -> Mono[ToolResultBlock]:
+    return work if isinstance(work, Mono) else Mono.from_observable(work)  # pyright: ignore[reportUnknownVariableType]
+
+
+_SOURCES = (ModelSource, ToolSource)

@@ -17,12 +17,11 @@ from functools import partial
 from typing import Any, TypeAlias, TypeVar, cast
 
 from agentflow.chunks import ModelChunk
-from agentflow.errors import Aside, HookContractError, HookError, UsageError
+from agentflow.errors import HookError, UsageError
 from agentflow.events import Event, PreActing, PreCall, PreToolRound
 from agentflow.hooks.chain import HookSet, cancellations, raise_swallowed
-from agentflow.hooks.hook import Hook
 from agentflow.hooks.options import concerns_tool
-from agentflow.hooks.wrapping import ModelSource, ToolSource, Transform
+from agentflow.hooks.wrapping import ModelSource, ToolSource, Transform, layered
 from agentflow.loop.run import RunBase
 from agentflow.messages import Msg, ToolResultBlock
 from agentflow.ports.model import Model, ModelRequest, resolve_model
@@ -34,7 +33,6 @@ __all__ = ["Attempts", "Stage", "close_stream", "model_source", "tool_source", "
 
 T = TypeVar("T")
 
-Around: TypeAlias = Callable[[Any, Any], Any]
 ToolWork: TypeAlias = Callable[["Transform | None"], Awaitable[ToolResultBlock]]
 
 
@@ -179,57 +177,8 @@ def wrap(run: RunBase, kind: type[Any], event: Any, source: Any, scope: HookSet 
     for around, hook in reversed((run.hooks if scope is None else scope).arounds(kind)):
         if kind is PreActing and hook.only_tools and not concerns_tool(hook, event.tool_use):
             continue
-        source = _layer(around, hook, event, source)
+        source = layered(around, hook, event, source)
     return source
-
-
-def _layer(around: Around, hook: Hook, event: Event, source: Any) -> Any:
-    """One hook's `around` around a source; around what can be asked for something else it can still be asked."""
-    try:
-        made = around(event, source)
-    except Exception as error:
-        kind = type(event).__name__
-        error.add_note(Aside(f"raised by hook {hook.name} (priority {hook.priority}) on {kind}"))
-        raise
-    if (
-        made is source
-        or isinstance(made, ModelSource | ToolSource)
-        or hasattr(made, "using")
-        or hasattr(made, "chunks")
-    ):
-        return made
-    if not hasattr(made, "subscribe"):
-        raise HookContractError(
-            f"{hook.name}.around",
-            type(event).__name__,
-            "None (is a `return` missing? what stays as it is is returned too: `return source`)"
-            if made is None
-            else type(made).__name__,
-            "the source, or any Mono, Flux or Observable",
-        )
-    if isinstance(source, ModelSource):
-        return source.wrapped(made, partial(_asked_through, around, hook, event, source))
-    if isinstance(source, ToolSource):
-        return source.wrapped(made, partial(_changed_through, around, hook, event, source))
-    return made
-
-
-def _asked_through(
-    around: Around,
-    hook: Hook,
-    event: Event,
-    source: ModelSource,
-    model: str | Model | None,
-    input_messages: Sequence[Msg] | None,
-    options: ModelOptions | None,
-) -> ModelSource:
-    """A layer's `using`: another request further in, and the hook's `around` once more."""
-    return _layer(around, hook, event, source.using(model=model, input_messages=input_messages, options=options))
-
-
-def _changed_through(around: Around, hook: Hook, event: Event, source: ToolSource, transform: Transform) -> ToolSource:
-    """A layer's `chunks`: other pieces further in, and the hook's `around` once more."""
-    return _layer(around, hook, event, source.chunks(transform))
 
 
 def model_source(attempts: Attempts, model: str | Model, request: ModelRequest) -> ModelSource:
@@ -247,20 +196,22 @@ def model_source(attempts: Attempts, model: str | Model, request: ModelRequest) 
 
 def _asked(
     attempts: Attempts,
-    model: str | Model,
+    current: str | Model,
     before: ModelRequest,
-    other: str | Model | None,
+    /,
+    *,
+    model: str | Model | None,
     input_messages: Sequence[Msg] | None,
     options: ModelOptions | None,
 ) -> ModelSource:
-    """The same work with another request."""
+    """The same work with another request; see `ModelSource.using`."""
     request = ModelRequest(
         before.messages if input_messages is None else legalise(input_messages),
         before.tools,
         before.options.merge(options),
-        before.model if other is None else other if isinstance(other, str) else other.name,
+        before.model if model is None else model if isinstance(model, str) else model.name,
     )
-    return model_source(attempts, model if other is None else other, request)
+    return model_source(attempts, current if model is None else model, request)
 
 
 async def _attempt(attempts: Attempts, model: str | Model, request: ModelRequest) -> AsyncIterator[ModelChunk]:

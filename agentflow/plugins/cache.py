@@ -39,8 +39,9 @@ from agentflow.chunks import ModelChunk
 from agentflow.errors import UsageError
 from agentflow.events import Event, HookEvent, PreActing, PreReasoning
 from agentflow.hooks.hook import Hook
+from agentflow.hooks.wrapping import ModelSource
 from agentflow.messages import Msg, ThinkingBlock, ToolResultBlock, ToolUseBlock
-from agentflow.plugins.sources import ModelSource, ToolSource, lane_of, names, says_something
+from agentflow.plugins._matching import lane_of, names, says_something
 from agentflow.ports.model import ModelRequest
 from agentflow.reactive import Flux, Mono
 from agentflow.reactive.iterators import close
@@ -277,11 +278,11 @@ class ToolCache(Hook):
         self._specs: dict[str, tuple[ToolSpec, object]] = {}
         self.priority = priority
 
-    def around(self, event: HookEvent, source: Observable[Any]) -> Observable[Any]:
+    def around(self, event: HookEvent, source: Any) -> Observable[Any]:
         """Wrap the tool."""
         if not isinstance(event, PreActing) or not self._covers(event):
             return source
-        return ToolSource(source, lambda inner: self._run(inner, event))
+        return Mono(lambda: self._run(source, event))
 
     def _covers(self, event: PreActing) -> bool:
         if event.tool_use.input_error is not None or _streams(event):
@@ -384,23 +385,20 @@ class ModelCache(Hook):
         self._vary = vary
         self.priority = priority
 
-    def around(self, event: HookEvent, source: Observable[Any]) -> Observable[Any]:
+    def around(self, event: HookEvent, source: Any) -> Observable[Any]:
         """Wrap the model call."""
         if not isinstance(event, PreReasoning):
             return source
-        wrapped = ModelSource(event, source, lambda inner, request: self._run(inner, request, event))
-        if not wrapped.exact:
+        if source.private:
             raise UsageError(
-                f"ModelCache (priority {self.priority}) wraps a model call that a hook further in has wrapped with a plain "
-                "operator, so it cannot know what the model will be asked. Give it a higher priority than that hook: "
-                "ModelCache(priority=...); agent.hooks.describe() prints the order."
+                f"ModelCache (priority {self.priority}) wraps a model call into which a hook further in (such as Redaction) "
+                "puts words of one session, so its replies may not be kept for another. Give it a higher priority than that "
+                "hook: ModelCache(priority=...); agent.hooks.describe() prints the order."
             )
-        return wrapped
+        return Flux(lambda: self._run(source, event))
 
-    async def _run(
-        self, source: Flux[ModelChunk], request: ModelRequest, event: PreReasoning
-    ) -> AsyncIterator[ModelChunk]:
-        context = event.context
+    async def _run(self, source: ModelSource, event: PreReasoning) -> AsyncIterator[ModelChunk]:
+        context, request = event.context, source.request
         covered = names(self._models, request.model)
         key = _request_key(request, self._vary(event) if self._vary is not None else None) if covered else ""
         if covered:

@@ -23,6 +23,7 @@ from agentflow.events import HookEvent, PreReasoning
 from agentflow.ground.frozen import FrozenDict
 from agentflow.ground.logs import log_failure
 from agentflow.hooks.hook import Hook
+from agentflow.hooks.wrapping import ModelSource
 from agentflow.messages import Msg, TextBlock
 from agentflow.plugins._counting import (
     CountTokens,
@@ -35,7 +36,6 @@ from agentflow.plugins._counting import (
     tail,
     unit_starts,
 )
-from agentflow.plugins.sources import ModelSource
 from agentflow.ports.model import Model
 from agentflow.reactive import Flux
 from agentflow.reactive.iterators import close
@@ -196,11 +196,9 @@ class SummaryCompaction(Hook):
         """Ask once more, with a shorter conversation, if this one does not fit."""
         if not isinstance(event, PreReasoning):
             return source
-        if not hasattr(source, "using"):  # behind a plain operator: a shorter request cannot be asked
-            return source
-        return ModelSource(event, source, lambda inner, _: self._fitting(event, inner))
+        return Flux(lambda: self._fitting(event, source))
 
-    async def _fitting(self, event: PreReasoning, source: Flux[ModelChunk]) -> AsyncIterator[ModelChunk]:
+    async def _fitting(self, event: PreReasoning, source: ModelSource) -> AsyncIterator[ModelChunk]:
         chunks = source.open()
         try:
             async for chunk in chunks:
@@ -220,7 +218,7 @@ class SummaryCompaction(Hook):
         finally:
             await close(chunks)
 
-    async def _shorter(self, event: PreReasoning, source: Any, error: Exception) -> AsyncIterator[ModelChunk]:
+    async def _shorter(self, event: PreReasoning, source: ModelSource, error: Exception) -> AsyncIterator[ModelChunk]:
         if not is_context_overflow(error):
             raise error
         stored = event.context.state[_Request].messages
@@ -228,7 +226,7 @@ class SummaryCompaction(Hook):
         if compacted is None:
             raise error
         messages = _spliced(source.request.messages, compacted)
-        stream = cast("AsyncIterator[ModelChunk]", source.using(input_messages=messages).open())
+        stream = source.using(input_messages=messages).open()
         try:
             async for chunk in stream:
                 yield chunk

@@ -21,8 +21,9 @@ from agentflow.context import RunContext
 from agentflow.errors import AgentFlowError, Aside, HookError, ModelError, UsageError, Veto
 from agentflow.events import Event, HookEvent, PreReasoning
 from agentflow.hooks.hook import Hook
-from agentflow.plugins.sources import ModelSource, says_something
-from agentflow.ports.model import Model, ModelRequest
+from agentflow.hooks.wrapping import ModelSource
+from agentflow.plugins._matching import says_something
+from agentflow.ports.model import Model
 from agentflow.reactive import Flux
 from agentflow.reactive.iterators import close
 from agentflow.reactive.signals import SourceTimeoutError
@@ -118,29 +119,21 @@ class ModelFallback(Hook):
         self._rests: dict[str, float] = {}  # single reads and writes only, so threads need no lock
         self.priority = priority
 
-    def around(self, event: HookEvent, source: Observable[Any]) -> Observable[Any]:
+    def around(self, event: HookEvent, source: Any) -> Observable[Any]:
         """Wrap the model call."""
         if not isinstance(event, PreReasoning):
             return source
-        if not hasattr(source, "using"):
-            raise UsageError(
-                f"ModelFallback (priority {self.priority}) wraps a model call that a hook further in has wrapped with a "
-                "plain operator, so it cannot ask another model. Give it a higher priority than that hook: "
-                "ModelFallback(..., priority=...); agent.hooks.describe() prints the order."
-            )
-        return ModelSource(event, source, lambda inner, request: self._run(inner, request, event))
+        return Flux(lambda: self._run(source, event))
 
-    async def _run(
-        self, source: Flux[ModelChunk], request: ModelRequest, event: PreReasoning
-    ) -> AsyncIterator[ModelChunk]:
+    async def _run(self, source: ModelSource, event: PreReasoning) -> AsyncIterator[ModelChunk]:
         context = event.context
-        candidates, resting = self._in_order((_Candidate(request.model, None), *self._models), context.clock)
+        candidates, resting = self._in_order((_Candidate(source.request.model, None), *self._models), context.clock)
         failed: list[tuple[str, str]] = []
         delivered = False
         for place, candidate in enumerate(candidates, 1):
             void = delivered
             model = candidate.model
-            chunks = (source if model is None else _asked(source, model)).open()
+            chunks = (source if model is None else source.using(model=model)).open()
             try:
                 async for chunk in chunks:
                     if void:
@@ -185,7 +178,3 @@ class ModelFallback(Hook):
         now = clock.monotonic()
         resting = frozenset(one.name for one in chain if self._rests.get(one.name, now) > now)
         return tuple(sorted(chain, key=lambda one: one.name in resting)), resting
-
-
-def _asked(source: Any, model: str | Model) -> Flux[ModelChunk]:
-    return source.using(model=model)

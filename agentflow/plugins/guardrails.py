@@ -21,8 +21,7 @@ from agentflow.errors import UsageError, Veto
 from agentflow.events import HookEvent, PostReasoning, PreActing, PreCall, PreReasoning
 from agentflow.hooks.hook import Hook
 from agentflow.messages import Msg, TextBlock, ToolUseBlock
-from agentflow.plugins.sources import ModelSource
-from agentflow.reactive import Flux
+from agentflow.reactive import Flux, Mono
 from agentflow.reactive.iterators import close
 from agentflow.verdicts import Again, Deny, Stop
 
@@ -107,10 +106,11 @@ def _text(messages: Sequence[Msg]) -> str:
 
 @dataclass(eq=False)
 class _Asked:
-    """The ids of the messages that a call began with; not stored with a session."""
+    """The ids of the messages that a call began with, and its checks that race; not stored with a session."""
 
     def __post_init__(self) -> None:
         self.ids: tuple[str, ...] = ()
+        self.races: dict[int, _Race] = {}
 
 
 @dataclass(eq=False)
@@ -167,9 +167,12 @@ class InputGuardrail(Hook):
         """Let the check race the first model call."""
         if not self.racing or not isinstance(event, PreReasoning) or event.iteration != 1:
             return source
-        text = _text(_said(event.input_messages, event.context.state[_Asked].ids))
-        race = _Race(self.check, text, event.context)
-        return ModelSource(event, source, lambda inner, _: _beside(race, inner, self.hold))
+        context = event.context
+        asked = context.state[_Asked]
+        race = asked.races.get(id(self))
+        if race is None:  # (there is one, where a hook further out asks for another request)
+            race = asked.races[id(self)] = _Race(self.check, _text(_said(event.input_messages, asked.ids)))
+        return Flux(lambda: _beside(lambda: race.run(context), source, self.hold))
 
 
 def _said(messages: Sequence[Msg], ids: tuple[str, ...]) -> list[Msg]:
@@ -189,18 +192,17 @@ class _Passed:
 class _Race:
     """A check that runs once, however often the model is tried."""
 
-    def __init__(self, check: Check, text: str, context: RunContext) -> None:
+    def __init__(self, check: Check, text: str) -> None:
         self._check = check
         self._text = text
-        self._context = context
         self._passed = False
         self._refused: str | None = None
 
-    async def run(self) -> _Passed:
+    async def run(self, context: RunContext) -> _Passed:
         """The check as work, or a Veto."""
         if not self._passed and self._refused is None:
             try:
-                self._refused = await _finding(self._check, self._text, self._context)
+                self._refused = await _finding(self._check, self._text, context)
             except Exception as error:
                 self._refused = f"InputGuardrail failed ({type(error).__name__}), so this is refused"
             self._passed = self._refused is None
@@ -209,15 +211,13 @@ class _Race:
         return _Passed()
 
 
-async def _beside(race: _Race, source: Flux[ModelChunk], hold: bool) -> AsyncIterator[ModelChunk]:
+async def _beside(
+    check: Callable[[], Awaitable[_Passed]], source: Flux[ModelChunk], hold: bool
+) -> AsyncIterator[ModelChunk]:
     """The model's chunks with a check beside them; held until it has passed, if they shall be."""
-
-    async def check() -> AsyncIterator[_Passed]:
-        yield await race.run()
-
     passed = not hold
     held: list[ModelChunk] = []
-    stream = Flux.merge(Flux[ModelChunk | _Passed](check), source).open()
+    stream = Flux.merge(Mono[ModelChunk | _Passed](check), source).open()
     try:
         async for item in stream:
             if isinstance(item, _Passed):

@@ -28,8 +28,6 @@ from agentflow.events import CallEnded, PreActing, PreCall, PreReasoning
 from agentflow.hooks.hook import Hook
 from agentflow.messages import Msg
 from agentflow.plugins._counting import CountTokens, count_tokens
-from agentflow.plugins.sources import ModelSource, ToolSource
-from agentflow.ports.model import ModelRequest
 from agentflow.reactive import Flux, Mono
 from agentflow.reactive.iterators import close
 from agentflow.specs import Usage
@@ -232,15 +230,10 @@ class UsageLimits(Hook):
         if isinstance(event, PreReasoning):
             root = self._root(event.context)
             call_id = event.call_id
-
-            def attempt(inner: Flux[ModelChunk], request: ModelRequest) -> AsyncIterator[ModelChunk]:
-                del request
-                return self._ask(root, call_id, inner)
-
-            return ModelSource(event, source, attempt)
+            return Flux(lambda: self._ask(root, call_id, source))
         if isinstance(event, PreActing):
             root = self._root(event.context)
-            return ToolSource(source, lambda inner: self._run_tool(root, inner))
+            return Mono(lambda: self._run_tool(root, source))
         return cast("Observable[Any]", source)
 
     async def _ask(self, root: RunContext, call_id: str, inner: Flux[ModelChunk]) -> AsyncIterator[ModelChunk]:

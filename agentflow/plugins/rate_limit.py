@@ -29,8 +29,9 @@ from agentflow.context import RunContext
 from agentflow.errors import ModelError, ToolError, UsageError
 from agentflow.events import Event, HookEvent, PreActing, PreReasoning
 from agentflow.hooks.hook import Hook
+from agentflow.hooks.wrapping import ModelSource
 from agentflow.messages import Msg, ThinkingBlock, ToolResultBlock, ToolUseBlock
-from agentflow.plugins.sources import ModelSource, ToolSource, names
+from agentflow.plugins._matching import names
 from agentflow.ports.model import ModelRequest
 from agentflow.reactive import Flux, Mono
 from agentflow.reactive.iterators import close
@@ -173,12 +174,16 @@ class RateLimit(Hook):
                 f"{given}: tools cost no tokens. Use one RateLimit for the tools and another for model calls."
             )
 
-    def around(self, event: HookEvent, source: Observable[Any]) -> Observable[Any]:
+    def around(self, event: HookEvent, source: Any) -> Observable[Any]:
         """Wrap the model call or the tool."""
         if isinstance(event, PreReasoning) and not self._tools:
-            return ModelSource(event, source, lambda inner, request: self._model(inner, request, event.context))
+            return (
+                Flux(lambda: self._model(source, event.context))
+                if names(self._models, source.request.model)
+                else source
+            )
         if isinstance(event, PreActing) and names(self._tools, event.tool_use.name):
-            return ToolSource(source, lambda inner: self._tool(inner, event))
+            return Mono(lambda: self._tool(source, event))
         return source
 
     async def _tool(self, source: Mono[ToolResultBlock], event: PreActing) -> Any:
@@ -190,17 +195,8 @@ class RateLimit(Hook):
             )
         return await source.resolve()
 
-    async def _model(
-        self, source: Flux[ModelChunk], request: ModelRequest, context: RunContext
-    ) -> AsyncIterator[ModelChunk]:
-        if not names(self._models, request.model):
-            chunks = source.open()
-            try:
-                async for chunk in chunks:
-                    yield chunk
-            finally:
-                await close(chunks)
-            return
+    async def _model(self, source: ModelSource, context: RunContext) -> AsyncIterator[ModelChunk]:
+        request = source.request
         booked = self._estimate(request) if self._tokens is not None else 0
         wait = await self._enter(context, booked)
         if wait is not None:

@@ -34,11 +34,12 @@ from agentflow.errors import UsageError
 from agentflow.events import CallEnded, HookEvent, PostActing, PreActing, PreCall, PreReasoning
 from agentflow.facts import Fact
 from agentflow.hooks.hook import Hook
+from agentflow.hooks.wrapping import PrivateFlux
 from agentflow.messages import ContentBlock, Msg, Pending, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
+from agentflow.plugins._matching import names
 from agentflow.plugins.redaction_model import RedactedModel
 from agentflow.plugins.redaction_store import redacted_store
 from agentflow.plugins.redaction_text import DETECTORS, Detector, Found, Scanner, Streaming, Vault, scan
-from agentflow.plugins.sources import names
 from agentflow.ports.model import Model, ModelRequest
 from agentflow.ports.store import Store
 from agentflow.reactive import Flux
@@ -153,7 +154,7 @@ class Redaction(Hook):
             return _RedactedFlux(
                 source, lambda messages: self._messages(messages, vault), lambda: self._reply(event, vault)
             )
-        if isinstance(event, PreActing) and hasattr(source, "chunks") and self.stored == "redacted":
+        if isinstance(event, PreActing) and self.stored == "redacted":
 
             def redacted(pieces: Any) -> Flux[Any]:
                 return Flux(lambda: self._pieces(Flux[Any].wrap(pieces), vault, whole=event.iteration == 0))
@@ -471,10 +472,10 @@ class _Numberless(Vault):
         return f"<{kind}>"
 
 
-class _RedactedFlux(Flux[ModelChunk]):
-    """The model's work, asked without secrets and shown without secrets; `using` works as on the source itself.
+class _RedactedFlux(PrivateFlux):
+    """The model's work, asked without secrets and shown without secrets.
 
-    It does not say what the model is asked: a cache further out would keep restored words under a request that another session
+    It is private: a cache further out would keep restored words under a request that another session
     makes too. So `ModelCache` refuses such a place, and says that it needs a higher priority.
     """
 
@@ -493,10 +494,6 @@ class _RedactedFlux(Flux[ModelChunk]):
         self._clean = clean
         self._make = reply
         super().__init__(self._run)
-
-    def using(self, *, input_messages: Sequence[Msg] | None = None, **changes: Any) -> _RedactedFlux:
-        """The same work with another request; that one is redacted too."""
-        return _RedactedFlux(self._work.using(input_messages=input_messages, **changes), self._clean, self._make)
 
     async def _run(self) -> AsyncIterator[ModelChunk]:
         reply = self._make()

@@ -24,9 +24,9 @@ from agentflow.chunks import ModelChunk
 from agentflow.context import RunContext
 from agentflow.events import ActingChunk, Event, HookEvent, PreActing, PreReasoning
 from agentflow.hooks.hook import Hook
+from agentflow.hooks.wrapping import ModelSource
 from agentflow.messages import ToolResultBlock
-from agentflow.plugins.sources import ModelSource, ToolSource, lane_of, names, says_something
-from agentflow.ports.model import ModelRequest
+from agentflow.plugins._matching import lane_of, names, says_something
 from agentflow.ports.retry import RetryPolicy, model_may_recover, tool_may_recover
 from agentflow.reactive import Flux, Mono
 from agentflow.reactive.iterators import close
@@ -124,17 +124,15 @@ class ModelRetry(Hook):
         self._after = after_first_chunk
         self.priority = priority
 
-    def around(self, event: HookEvent, source: Observable[Any]) -> Observable[Any]:
+    def around(self, event: HookEvent, source: Any) -> Observable[Any]:
         """Wrap the model call."""
         if not isinstance(event, PreReasoning):
             return source
-        return ModelSource(event, source, lambda inner, request: self._run(inner, request, event.context))
+        return Flux(lambda: self._run(source, event.context))
 
-    async def _run(
-        self, source: Flux[ModelChunk], request: ModelRequest, context: RunContext
-    ) -> AsyncIterator[ModelChunk]:
+    async def _run(self, source: ModelSource, context: RunContext) -> AsyncIterator[ModelChunk]:
         delivered = void = False
-        attempts = self._policy.start(context.clock.sleep, _noting(context, request.model))
+        attempts = self._policy.start(context.clock.sleep, _noting(context, source.request.model))
         while True:
             chunks = source.open()
             try:
@@ -219,11 +217,11 @@ class ToolRetry(Hook):
             event.context.state[_Shown].uses.add(event.tool_use.id)
         return event
 
-    def around(self, event: HookEvent, source: Observable[Any]) -> Observable[Any]:
+    def around(self, event: HookEvent, source: Any) -> Observable[Any]:
         """Wrap the tool."""
         if not isinstance(event, PreActing) or not self._covers(event):
             return source
-        return ToolSource(source, lambda inner: self._run(inner, event))
+        return Mono(lambda: self._run(source, event))
 
     def _covers(self, event: PreActing) -> bool:
         name = event.tool_use.name

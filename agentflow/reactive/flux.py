@@ -88,10 +88,15 @@ class Flux(Piping[T_co], metaclass=_FluxType):
         source: Starts one run: an async generator function without arguments, or anything callable that returns an
             async iterator.
 
+    Attributes:
+        inner: The flux that this one only stands for: steps before and behind it run in one loop. A subclass's affair.
+
     Example:
         >>> async for line in Flux(read_lines).filter(bool).take(10):
         ...     print(line)
     """
+
+    inner: Flux[Any] | None = None
 
     def __init__(self, source: Callable[[], AsyncIterator[T_co]]) -> None:
         self._source = source
@@ -261,12 +266,12 @@ class Flux(Piping[T_co], metaclass=_FluxType):
     # ---- one item at a time
 
     def _step(self, factory: Callable[[], items.Step]) -> Flux[Any]:
-        return _StepFlux(self, factory)
+        return _StepFlux(self, factory, anew=True)
 
     def map(self, mapper: Callable[[T_co], B]) -> Flux[B]:
         """Each item, changed by a plain function; `concat_map` awaits one."""
         plain_function("map", mapper, "concat_map")
-        return self._step(lambda: cast("items.Step", mapper))
+        return _StepFlux(self, mapper)
 
     def map_indexed(self, mapper_indexed: Callable[[T_co, int], B] | None = None) -> Flux[B]:
         """Each item, changed by a function of it and its index."""
@@ -276,7 +281,7 @@ class Flux(Piping[T_co], metaclass=_FluxType):
     def filter(self, predicate: Callable[[T_co], object]) -> Flux[T_co]:
         """The items for which the predicate holds."""
         plain_function("filter", predicate, "concat_map")
-        return self._step(lambda: items.keep_if(cast("items.Step", predicate)))
+        return _StepFlux(self, items.keep_if(cast("items.Step", predicate)))
 
     def filter_indexed(self, predicate_indexed: Callable[[T_co, int], object]) -> Flux[T_co]:
         """The items for which a predicate of item and index holds."""
@@ -290,14 +295,13 @@ class Flux(Piping[T_co], metaclass=_FluxType):
         on_completed: Callable[[], object] | None = None,
     ) -> Flux[T_co]:
         """Watch items, the failure or the end go by, without changing them."""
-        source = self
+        source: Flux[T_co] = self
         if on_next is not None:
             plain_function("tap", on_next, "concat_map")
-            step = items.side_effect(cast("items.Step", on_next))
-            source = self._step(lambda: step)
+            source = _StepFlux(self, items.side_effect(cast("items.Step", on_next)))
         if on_error is None and on_completed is None:
             return source
-        return Flux(lambda: recovering.observe_end(source, on_error, on_completed))
+        return _StepFlux(source, items.End(on_error, on_completed))
 
     do_action = tap
     do = tap
@@ -652,19 +656,25 @@ class Flux(Piping[T_co], metaclass=_FluxType):
 class _StepFlux(Flux[T_co], Generic[T_co]):
     """One fused step; a run collects all neighbouring ones into one loop."""
 
-    def __init__(self, upstream: Flux[Any], factory: Callable[[], items.Step]) -> None:
+    def __init__(self, upstream: Flux[Any], step: Any, anew: bool = False) -> None:
         self._upstream = upstream
-        self._factory = factory
+        self._made = step
+        self._anew = anew
 
     def open(self) -> AsyncIterator[T_co]:
         """Start a run of the whole row of steps."""
-        steps: list[items.Step] = []
+        row: list[items.Step | items.End] = []
         node: Flux[Any] = self
-        while type(node) is _StepFlux:
-            steps.append(node._factory())
-            node = node._upstream
-        steps.reverse()
-        return cast("AsyncIterator[T_co]", items.fused(node.open(), steps))
+        while True:
+            if type(node) is _StepFlux:
+                row.append(node._made() if node._anew else node._made)
+                node = node._upstream
+            elif node.inner is not None:
+                node = node.inner
+            else:
+                break
+        row.reverse()
+        return cast("AsyncIterator[T_co]", items.fused(node.open(), row))
 
 
 Piping.flux_type = Flux

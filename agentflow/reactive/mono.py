@@ -79,11 +79,16 @@ class Mono(Piping[T_co], Coroutine[Any, Any, T_co], metaclass=_MonoType):
         source: Starts one run: a coroutine function without arguments, or anything callable that returns an awaitable.
             What it gives is the value (None included); `EMPTY` means there is none.
 
+    Attributes:
+        inner: The mono that this one only stands for: links before and behind it are one chain. A subclass's affair.
+
     Example:
         >>> greeting = Mono(fetch_name).map(lambda name: f"Hello {name}")
         >>> await greeting
         'Hello Ada'
     """
+
+    inner: Mono[Any] | None = None
 
     def __init__(self, source: Callable[[], Awaitable[T_co | Empty]]) -> None:
         self._source = source
@@ -632,11 +637,15 @@ class _Watcher:
 
 def _unwind(mono: Mono[Any], links: list[StepMono[Any]]) -> Mono[Any]:
     """Push a chain's links so that the first to run is popped first; the result is what feeds them."""
-    while type(mono) is StepMono:
-        link = cast("StepMono[Any]", mono)
-        links.append(link)
-        mono = link.upstream
-    return mono
+    while True:
+        if type(mono) is StepMono:
+            link = cast("StepMono[Any]", mono)
+            links.append(link)
+            mono = link.upstream
+        elif mono.inner is not None:
+            mono = mono.inner
+        else:
+            return mono
 
 
 async def _work_off(chain: Mono[Any]) -> Any:

@@ -1,18 +1,19 @@
 """One item in, at most one out: map, filter, scan and their kin, fused.
 
 Neighbouring steps run in one loop of one async generator, so a chain of them costs one layer, whatever its length, and
-has no recursion limit. A step is a function from item to item; `DROP` means "nothing comes out of this one".
+has no recursion limit. A step is a function from item to item; `DROP` means "nothing comes out of this one". What only
+watches the end (`tap`'s other two functions) stands among them as an `End`.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from enum import Enum
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple, cast
 
 from agentflow.reactive.iterators import close
 
-__all__ = ["DROP", "Drop", "Step", "distinct", "distinct_until_changed", "fused", "pairwise", "scan", "skip"]
+__all__ = ["DROP", "Drop", "End", "Step", "distinct", "distinct_until_changed", "fused", "pairwise", "scan", "skip"]
 
 Step = Callable[[object], object]
 """What happens to one item of one run."""
@@ -30,8 +31,22 @@ class Drop(Enum):
 DROP: Final[Literal[Drop.DROP]] = Drop.DROP
 
 
-async def fused(source: AsyncIterator[object], steps: Sequence[Step]) -> AsyncIterator[object]:
-    """Pass each item through all steps."""
+class End(NamedTuple):
+    """Who watches the end, at its place among the steps."""
+
+    on_error: Callable[[Exception], object] | None
+    on_completed: Callable[[], object] | None
+
+
+def fused(source: AsyncIterator[object], row: Sequence[Step | End]) -> AsyncIterator[object]:
+    """Pass each item through a row of steps."""
+    ends = [(place, step) for place, step in enumerate(row) if isinstance(step, End)]
+    if ends:
+        return _watched(source, [(place, step) for place, step in enumerate(row) if not isinstance(step, End)], ends)
+    return _stepped(source, cast("Sequence[Step]", row))
+
+
+async def _stepped(source: AsyncIterator[object], steps: Sequence[Step]) -> AsyncIterator[object]:
     try:
         if len(steps) == 1:
             step = steps[0]
@@ -49,6 +64,48 @@ async def fused(source: AsyncIterator[object], steps: Sequence[Step]) -> AsyncIt
                 yield value
     finally:
         await close(source)
+
+
+async def _watched(
+    source: AsyncIterator[object], steps: Sequence[tuple[int, Step]], ends: Sequence[tuple[int, End]]
+) -> AsyncIterator[object]:
+    """The same, and the end told to who watches it: a failure to those behind the step that failed."""
+    place = -1
+    failure: Exception | None = None
+    try:
+        try:
+            async for value in source:
+                for place, step in steps:  # noqa: B007 - which one it was is read where one fails
+                    value = step(value)
+                    if value is DROP:
+                        break
+                else:
+                    yield value
+                place = -1  # what fails now is the source
+        finally:
+            await close(source)
+        place = -1
+        for place, end in ends:  # noqa: B007
+            if end.on_completed is not None:
+                end.on_completed()
+    except Exception as error:
+        failure = _told(error, place, ends)
+    try:
+        if failure is not None:
+            raise failure
+    finally:
+        del failure  # its traceback holds this frame
+
+
+def _told(error: Exception, failed: int, ends: Sequence[tuple[int, End]]) -> Exception:
+    """Tell a failure to those who stand behind it; the failure of one of them goes on in its place."""
+    for place, end in ends:
+        if place > failed and end.on_error is not None:
+            try:
+                end.on_error(error)
+            except Exception as another:
+                error = another
+    return error
 
 
 def keep_if(predicate: Callable[[object], object]) -> Step:

@@ -15,7 +15,7 @@ from agentflow.reactive.publisher import Publisher, Source, open_source
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-__all__ = ["catch", "finally_action", "observe_end", "on_error_resume_next", "repeat", "retry"]
+__all__ = ["catch", "finally_action", "on_error_resume_next", "repeat", "retry"]
 
 T = TypeVar("T")
 P = TypeVar("P", bound="Publisher[object]")
@@ -92,24 +92,6 @@ async def repeat(source: Publisher[T], times: int | None) -> AsyncIterator[T]:
         finally:
             await close(iterator)
         await asyncio.sleep(0)
-
-
-async def observe_end(
-    source: Publisher[T], on_error: Callable[[Exception], object] | None, on_completed: Callable[[], object] | None
-) -> AsyncIterator[T]:
-    """Call back at the end of the source, then pass the end on."""
-    iterator = source.open()
-    try:
-        async for value in iterator:
-            yield value
-    except Exception as error:
-        if on_error is not None:
-            on_error(error)
-        raise
-    finally:
-        await close(iterator)
-    if on_completed is not None:
-        on_completed()
 
 
 async def finally_action(source: Publisher[T], action: Callable[[], object]) -> AsyncIterator[T]:
