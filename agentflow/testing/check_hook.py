@@ -38,6 +38,7 @@ from agentflow.testing.hook_checks.report import FindingKind, HookReport
 from agentflow.testing.hook_checks.scenes import SCENES, Planted, Scene, Stage
 from agentflow.testing.hook_checks.trial import Ran, run_watched
 from agentflow.testing.hook_checks.watchdog import Watchdog
+from agentflow.testing.suite import no_loop_here
 
 __all__ = ["FindingKind", "HookReport", "check_hook", "check_hook_async"]
 
@@ -86,15 +87,7 @@ def check_hook(
         ...         return event
         >>> check_hook(Greeter, runs=5, orders=2, cuts=4).assert_clean()
     """
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        pass
-    else:
-        raise UsageError(
-            "check_hook(...) runs event loops of its own, and one runs in this thread already. In a coroutine write "
-            "`await check_hook_async(...)`, or call it from a plain `def` test."
-        )
+    no_loop_here("check_hook")
     return _Check(hook, deps, raises, runs, orders, cuts, seed, patience).report()
 
 

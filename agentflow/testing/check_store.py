@@ -12,20 +12,18 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, NamedTuple, TypeVar, get_args
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, NamedTuple, get_args
 
-from agentflow.errors import StoreError, UsageError
+from agentflow.errors import StoreError
 from agentflow.ports.store import SessionStore, Store
-from agentflow.testing.findings import ConformanceReport, Findings
+from agentflow.testing.findings import ConformanceReport
 from agentflow.testing.store_checks import keeping, writing
 from agentflow.testing.store_checks.samples import a_call
-from agentflow.testing.store_checks.trial import Skipped, StoreFlaw, Trial, Wrong
+from agentflow.testing.store_checks.trial import StoreFlaw, Trial
+from agentflow.testing.suite import Suite, Wrong, in_threads, no_loop_here
 
 __all__ = ["StoreFlaw", "StoreReport", "check_store", "check_store_async"]
-
-T = TypeVar("T")
 
 
 class StoreReport(ConformanceReport[StoreFlaw]):
@@ -84,15 +82,7 @@ def check_store(
     Example:
         >>> check_store(MemoryStore).assert_clean()
     """
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        pass
-    else:
-        raise UsageError(
-            "check_store(...) runs event loops of its own, and one runs in this thread already. In a coroutine write "
-            "`await check_store_async(...)`, or call it from a plain `def` test."
-        )
+    no_loop_here("check_store")
     return _Trials(store, broken, patience).report()
 
 
@@ -110,75 +100,43 @@ async def check_store_async(store: Store | Callable[[], Store], **options: Any) 
     return await asyncio.to_thread(check_store, store, **options)
 
 
-class _Trials:
+class _Trials(Suite[StoreFlaw]):
     """All checks of one store."""
 
     def __init__(self, store: Store | Callable[[], Store], broken: Callable[[], Store] | None, patience: float) -> None:
+        super().__init__(get_args(StoreFlaw), StoreError, patience)
         self.open = store if callable(store) else None
         self.store = store() if callable(store) else store
         self.broken = broken
-        self.patience = patience
-        self.findings: Findings[StoreFlaw] = Findings(get_args(StoreFlaw))
-        self.checks: list[StoreFlaw] = []
-        self.left_out: dict[str, list[StoreFlaw]] = {}
+
+    def trial(self, kind: StoreFlaw) -> Trial:
+        """What a check works with."""
+        return Trial(self.store, kind, self.open)
 
     def report(self) -> StoreReport:
         """Run the whole suite."""
         with asyncio.Runner() as runner:
-            for check in _CHECKS:
-                self._run(runner, check.kind, check.run, check.needs)
+            for kind, check, needs in _CHECKS:
+                self.run(runner, kind, lambda kind=kind, check=check: check(self.trial(kind)), needs)
             if self.broken is not None:
-                self._run(runner, "errors", self._cannot_work, ())
-        if not any(kind in self.findings for kind in ("hang", "order", "concurrency")):
+                self.run(runner, "errors", self._cannot_work)
+        if any(kind in self.findings for kind in ("hang", "order", "concurrency")):
+            self.leave_out("loops", "mend hang, order or concurrency first")
+        else:
             self._loops()
         with asyncio.Runner() as runner:
-            self._run(runner, "errors", writing.errors, ("order", "loops"))
-        checked = tuple(dict.fromkeys(self.checks))
-        notes = [f"not checked: {', '.join(kinds)} ({reason})" for reason, kinds in self.left_out.items()]
-        return StoreReport(type(self.store).__name__, self.findings.sorted(), checked, tuple(notes))
+            self.run(runner, "errors", lambda: writing.errors(self.trial("errors")), ("order", "loops"))
+        return StoreReport(type(self.store).__name__, self.findings.sorted(), self.checks, self.notes)
 
-    def _leave_out(self, kind: StoreFlaw, reason: str) -> None:
-        self.left_out.setdefault(reason, []).append(kind)
-
-    def _run(
-        self,
-        runner: asyncio.Runner,
-        kind: StoreFlaw,
-        check: Callable[[Trial], Awaitable[None]],
-        needs: tuple[StoreFlaw, ...] = (),
-    ) -> None:
-        missing = [need for need in needs if need in self.findings]
-        if missing:
-            self._leave_out(kind, f"mend {', '.join(missing)} first")
-            return
-        trial = Trial(self.store, kind, self.open, self.patience)
-        try:
-            runner.run(self._patiently(check(trial)))
-        except Skipped as reason:
-            self._leave_out(kind, str(reason))
-            return
-        except Wrong as wrong:
-            self.findings.add(wrong.kind, wrong.message, evidence=wrong.evidence)
-        except TimeoutError:
-            self.findings.add("hang", f"does not come to an end within {self.patience:g} s ({kind})")
-        except StoreError as error:
-            self.findings.add(kind, "refuses what it must do", evidence=f"{error!r}")
-        except Exception as error:
-            self.findings.add("errors", f"fails with {type(error).__name__} ({kind})", evidence=f"{error!r}")
-        self.checks.append(kind)
-
-    async def _patiently(self, check: Awaitable[T]) -> T:
-        async with asyncio.timeout(self.patience):
-            return await check
-
-    async def _cannot_work(self, trial: Trial) -> None:
+    async def _cannot_work(self) -> None:
         """Who cannot do it says so with a StoreError."""
         assert self.broken is not None
-        store = self.broken()
-        for doing, work in (
-            ("append", lambda: trial.keep(trial.new_session(), a_call(1), store)),
-            ("load", lambda: trial.load(trial.new_session(), store)),
-        ):
+        store, trial = self.broken(), self.trial("errors")
+        works: dict[str, Callable[[], Awaitable[object]]] = {
+            "append": lambda: trial.keep(trial.new_session(), a_call(1), store),
+            "load": lambda: trial.load(trial.new_session(), store),
+        }
+        for doing, work in works.items():
             try:
                 await work()
             except StoreError:
@@ -191,40 +149,22 @@ class _Trials:
             await store.close()
 
     def _loops(self) -> None:
-        """The same store in a second event loop, and in two at once in threads of their own."""
-        trial = Trial(self.store, "loops", self.open, self.patience)
-        s, numbers = trial.new_session(), range(8)
+        """The same store in two event loops at once, in threads of their own, and then in another one."""
+        trial, numbers = self.trial("loops"), range(8)
+        s = trial.new_session()
 
-        async def writes(*numbers: int) -> None:
+        async def writes(numbers: Sequence[int]) -> None:
             for number in numbers:
                 await trial.keep(s, a_call(number))
 
-        def in_thread(work: Coroutine[Any, Any, None], failed: list[Exception]) -> None:
-            try:
-                asyncio.run(self._patiently(work))
-            except Exception as error:
-                failed.append(error)
+        async def all_there() -> None:
+            found = await trial.load(s)
+            calls = sorted(found[place : place + 3] for place in range(0, len(found), 3))
+            trial.same(calls, sorted(a_call(n) for n in numbers), "loses or mixes what several loops append at once")
 
-        failed: list[Exception] = []
-        work = [writes(*numbers[:4]), writes(*numbers[4:])]
-        threads = [threading.Thread(target=in_thread, args=(one, failed), daemon=True) for one in work]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        failed = in_threads([lambda n=n: self.patiently(writes(n)) for n in (numbers[:4], numbers[4:])])
+        self.add_checked("loops", failed)
         if failed:
-            message = "does not work in several event loops at once, nor in one after another"
-            self.findings.add("loops", message, evidence="\n".join(repr(error) for error in failed))
-        else:
-
-            async def all_there(trial: Trial) -> None:
-                found = await trial.load(s)
-                calls = sorted(found[place : place + 3] for place in range(0, len(found), 3))
-                trial.same(
-                    calls, sorted(a_call(n) for n in numbers), "loses or mixes what several loops append at once"
-                )
-
-            with asyncio.Runner() as runner:
-                self._run(runner, "loops", all_there)
             return
-        self.checks.append("loops")
+        with asyncio.Runner() as runner:
+            self.run(runner, "loops", all_there)

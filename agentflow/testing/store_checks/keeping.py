@@ -13,7 +13,8 @@ from agentflow.facts import CallClosed, Fact, RoundSuspended, SessionBegan
 from agentflow.ground.ids import inner_session_id
 from agentflow.messages import Msg, Pending
 from agentflow.testing.store_checks.samples import a_call
-from agentflow.testing.store_checks.trial import Trial, Wrong
+from agentflow.testing.store_checks.trial import Trial
+from agentflow.testing.suite import Wrong
 
 __all__ = ["delete", "exchange", "fork", "listing", "newer", "prune", "rename"]
 

@@ -9,8 +9,9 @@ from agentflow.errors import SessionConflictError, StoreError
 from agentflow.facts import Fact
 from agentflow.ground.ids import new_id
 from agentflow.ports.store import SessionStore, Store
+from agentflow.testing.suite import Skipped, Wrong
 
-__all__ = ["Skipped", "StoreFlaw", "Trial", "Wrong"]
+__all__ = ["StoreFlaw", "Trial"]
 
 StoreFlaw: TypeAlias = Literal[
     "aliasing",
@@ -37,20 +38,6 @@ StoreFlaw: TypeAlias = Literal[
 """What can be wrong with a store; `docs/testing-stores.md` says what each means and how to mend it."""
 
 
-class Wrong(Exception):  # noqa: N818 - a finding on its way, not a fault of the kit
-    """The store does something that it must not."""
-
-    def __init__(self, kind: StoreFlaw, message: str, evidence: str = "") -> None:
-        super().__init__(message)
-        self.kind: StoreFlaw = kind
-        self.message = message
-        self.evidence = evidence
-
-
-class Skipped(Exception):  # noqa: N818 - likewise
-    """This cannot be checked with this store; the text says why."""
-
-
 class Trial:
     """One check's view of the store.
 
@@ -58,16 +45,12 @@ class Trial:
         store: The store.
         kind: What the check is about.
         open_another: Opens the store once more.
-        patience: Seconds after which a wait counts as hanging.
     """
 
-    def __init__(
-        self, store: Store, kind: StoreFlaw, open_another: Callable[[], Store] | None, patience: float
-    ) -> None:
+    def __init__(self, store: Store, kind: StoreFlaw, open_another: Callable[[], Store] | None) -> None:
         self.any_store = store
         self.kind: StoreFlaw = kind
         self.open_another = open_another
-        self.patience = patience
 
     @property
     def store(self) -> SessionStore:

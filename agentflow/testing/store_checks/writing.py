@@ -11,7 +11,8 @@ from agentflow.ground.ids import inner_session_id
 from agentflow.messages import Msg
 from agentflow.ports.store import Claim, SessionStore, Store
 from agentflow.testing.store_checks.samples import a_call, samples
-from agentflow.testing.store_checks.trial import Skipped, Trial, Wrong
+from agentflow.testing.store_checks.trial import Trial
+from agentflow.testing.suite import Skipped, Wrong
 
 __all__ = [
     "aliasing",
@@ -151,7 +152,7 @@ async def fencing(trial: Trial) -> None:
 
 
 async def _claimed(trial: Trial, session_id: str) -> Claim:
-    asked = trial.store.claim(session_id, lease=max(3 * trial.patience, 30.0))
+    asked = trial.store.claim(session_id, lease=30.0)
     if asked is None:
         raise Skipped("it hands out no claims: writers find out when they append")
     return await asked

@@ -1,0 +1,139 @@
+"""What the suites for stores and models have in common: checks that build on each other, limits, and notes."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, Generic, TypeVar
+
+from agentflow.errors import UsageError
+from agentflow.testing.findings import Findings
+
+__all__ = ["Skipped", "Suite", "Wrong", "in_threads", "no_loop_here"]
+
+Kind = TypeVar("Kind", bound=str)
+
+
+class Wrong(Exception):  # noqa: N818 - a finding on its way, not a fault of the suite
+    """What is checked does something that it must not."""
+
+    def __init__(self, kind: str, message: str, evidence: str = "") -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.message = message
+        self.evidence = evidence
+
+
+class Skipped(Exception):  # noqa: N818 - likewise
+    """This cannot be checked here; the text says why."""
+
+
+class Suite(Generic[Kind]):
+    """The checks of one store or model.
+
+    Args:
+        kinds: What can be found, in the order of the report.
+        due: The error that it may raise where it cannot do something.
+        patience: Seconds after which a check counts as hanging.
+    """
+
+    def __init__(self, kinds: tuple[Kind, ...], due: type[Exception], patience: float) -> None:
+        self.findings: Findings[Kind] = Findings(kinds)
+        self.patience = patience
+        self._kinds = {str(kind): kind for kind in kinds}
+        self._due = due
+        self._checks: dict[Kind, None] = {}
+        self._left_out: dict[str, list[Kind]] = {}
+
+    @property
+    def checks(self) -> tuple[Kind, ...]:
+        """What was looked for."""
+        return tuple(self._checks)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was not, and why."""
+        return tuple(f"not checked: {', '.join(kinds)} ({reason})" for reason, kinds in self._left_out.items())
+
+    async def patiently(self, work: Awaitable[object]) -> None:
+        """Wait, but not for ever."""
+        async with asyncio.timeout(self.patience):
+            await work
+
+    def run(
+        self, runner: asyncio.Runner, kind: Kind, check: Callable[[], Awaitable[None]], needs: tuple[Kind, ...] = ()
+    ) -> None:
+        """Make one check, unless it builds on one that has found something."""
+        missing = [need for need in needs if need in self.findings]
+        if missing:
+            self.leave_out(kind, f"mend {', '.join(missing)} first")
+            return
+        try:
+            runner.run(self.patiently(check()))
+        except Skipped as reason:
+            self.leave_out(kind, str(reason))
+            return
+        except Exception as error:
+            self.add(kind, error)
+        self._checks[kind] = None
+
+    def add(self, kind: Kind, error: Exception) -> None:
+        """Make a finding of what a check raised."""
+        self._checks[kind] = None
+        if isinstance(error, Wrong):
+            self.findings.add(self._kinds[error.kind], error.message, evidence=error.evidence)
+        elif isinstance(error, TimeoutError):
+            message = f"does not come to an end within {self.patience:g} s ({kind})"
+            self.findings.add(self._kinds["hang"], message)
+        elif isinstance(error, self._due):
+            self.findings.add(kind, "refuses what it must do", evidence=f"{error!r}")
+        else:
+            message = f"fails with {type(error).__name__} ({kind})"
+            self.findings.add(self._kinds["errors"], message, evidence=f"{error!r}")
+
+    def add_checked(self, kind: Kind, failed: Sequence[Exception]) -> None:
+        """Note a check that was made in several loops at once."""
+        self._checks[kind] = None
+        if failed:
+            message = "does not work in several event loops at once, nor in one after another"
+            evidence = "\n".join(dict.fromkeys(map(repr, failed)))
+            self.findings.add(kind, message, evidence=evidence)
+
+    def leave_out(self, kind: Kind, reason: str) -> None:
+        """Note what was not checked."""
+        self._left_out.setdefault(reason, []).append(kind)
+
+
+def in_threads(works: Sequence[Callable[[], Coroutine[Any, Any, None]]]) -> list[Exception]:
+    """Do each in an event loop and a thread of its own, at once; returns what they raised."""
+    failed: list[Exception] = []
+
+    def run(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        try:
+            asyncio.run(work())
+        except Exception as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=run, args=(work,), daemon=True) for work in works]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return failed
+
+
+def no_loop_here(name: str) -> None:
+    """Refuse to run event loops where one runs.
+
+    Raises:
+        UsageError: One does.
+    """
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise UsageError(
+        f"{name}(...) runs event loops of its own, and one runs in this thread already. In a coroutine write "
+        f"`await {name}_async(...)`, or call it from a plain `def` test."
+    )

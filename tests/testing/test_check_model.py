@@ -1,0 +1,133 @@
+"""`check_model` finds each planted defect, and nothing else; our own models are clean."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from planted_models import DEFECTS, Mine, provider
+
+from agentflow.chunks import ModelChunk, ToolUseDelta
+from agentflow.errors import ModelError, UsageError
+from agentflow.models.litellm import LiteLLMModel
+from agentflow.models.litellm_library import library
+from agentflow.testing import ScriptedModel, check_model, check_model_async
+from agentflow.testing.check_model import ModelFlaw
+from agentflow.testing.model_scenes import SCENES, ModelScene, Staged
+from agentflow.testing.wire import Fault, Reply, ToolCall, WireServer, WireUsage
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:litellm")
+
+
+@pytest.mark.parametrize(("kind", "model"), [pytest.param(*row, id=f"{row[0]}-{row[1].__name__}") for row in DEFECTS])
+def test_a_planted_defect_is_found_and_nothing_else(kind: ModelFlaw, model: Any) -> None:
+    """A model with one defect gets findings of that kind only."""
+    report = check_model(provider(model), patience=1)
+    assert report.kinds == {kind}, str(report)
+
+
+def test_every_kind_of_finding_has_a_planted_defect() -> None:
+    """No kind is listed that nothing can show."""
+    assert {row[0] for row in DEFECTS} == set(get_args(ModelFlaw))
+
+
+def test_the_page_tells_of_every_kind_and_scene() -> None:
+    """`docs/testing-models.md` says of each kind what it means and what to do, and of each scene what is played."""
+    page = (Path(__file__).parents[2] / "docs" / "testing-models.md").read_text("utf-8")
+    assert [word for word in (*get_args(ModelFlaw), *SCENES) if f"`{word}`" not in page] == []
+
+
+# ---- our own
+
+
+def test_a_model_without_a_defect_is_clean() -> None:
+    """The model in which the defects are planted has none itself; every check is made."""
+    report = check_model(provider(Mine))
+    report.assert_clean()
+    assert (set(report.checks), report.notes) == (set(get_args(ModelFlaw)) - {"hang"}, ())
+
+
+def scripted(scene: ModelScene) -> Staged:
+    """The scene as a script."""
+    deltas = [
+        ModelChunk(tool_uses=(ToolUseDelta(n, call.id, call.name, call.arguments),))
+        for n, call in enumerate(scene.calls)
+    ]
+    errors = {
+        "torn": ModelError("torn", retryable=True),
+        "busy": ModelError("busy", retryable=True, retry_after=scene.retry_after),
+        "refused": ModelError("no"),
+        "silent": asyncio.Event().wait,
+    }
+    last = errors.get(scene.ends) or ModelChunk(usage=scene.usage, finish_reason=scene.finish_reason)
+    model = ScriptedModel(lambda request: [*scene.pieces, *deltas, last])
+    return Staged(model, lambda: model.open_streams)
+
+
+def test_the_scripted_model_is_clean() -> None:
+    """A test's model behaves like a real one."""
+    report = check_model(scripted)
+    report.assert_clean()
+    assert report.notes == ("not checked: options (nobody knows what was sent: Staged(sent=))",)
+
+
+def wired(wire: str) -> Any:
+    """The scene on a server, and the adapter before it."""
+
+    @contextmanager
+    def play(scene: ModelScene) -> Iterator[Staged]:
+        calls = tuple(ToolCall(call.name, call.arguments, call.id or None) for call in scene.calls)
+        faults: dict[str, Any] = {
+            "torn": Fault.cut("text"),
+            "silent": Fault.hang("text"),
+            "busy": Fault.status(429, retry_after=scene.retry_after),
+            "refused": Fault.status(400),
+        }
+        named = [faults[scene.ends]] if scene.ends != "well" else []
+        if scene.name == "no ids":
+            named.append(Fault.no_ids())
+        used = WireUsage(input=scene.usage.input_tokens, output=scene.usage.output_tokens)
+        reply = Reply(scene.text, calls=calls, usage=used, chunk=5, faults=named)
+        build = WireServer.openai if wire == "openai" else WireServer.anthropic
+        with build(lambda request: reply).in_thread() as server:
+            name = "openai/gpt-4o" if wire == "openai" else "anthropic/claude-sonnet-4-5"
+            model = LiteLLMModel(name, api_base=server.base_url, api_key="k", retries=0, timeout=20)
+            yield Staged(model, lambda: server.open_connections, lambda: server.requests[-1].body)
+
+    return play
+
+
+@pytest.fixture(scope="module")
+def loaded() -> None:
+    """LiteLLM, which takes its time to load: that is nobody's patience with a reply."""
+    asyncio.run(library())
+
+
+@pytest.mark.usefixtures("loaded")
+@pytest.mark.parametrize("wire", ["openai", "anthropic"])
+def test_the_adapter_is_clean_on_both_wires(wire: str) -> None:
+    """`LiteLLMModel` passes every check against a server that speaks the vendor's wire."""
+    report = check_model(wired(wire), patience=30)
+    report.assert_clean()
+    assert (set(report.checks), report.notes) == (set(get_args(ModelFlaw)) - {"hang"}, ())
+
+
+# ---- the report
+
+
+def test_scenes_that_are_not_played_are_left_out() -> None:
+    """A model whose provider plays one scene is checked on that one; the notes name the others."""
+    report = check_model(lambda scene: provider(Mine)(scene) if scene.name == "words" else None)
+    report.assert_clean()
+    assert "not checked: empty (the scene 'empty' is not played)" in report.notes
+
+
+async def test_in_a_coroutine() -> None:
+    """In a coroutine, `check_model` says what to write."""
+    with pytest.raises(UsageError, match="await check_model_async"):
+        check_model(scripted)
+    assert (await check_model_async(scripted)).clean
