@@ -284,7 +284,8 @@ class EventStream(StreamIterator[HookEvent]):
                     driver.close()
                     raise
                 except BaseException as error:
-                    yielded = driver.throw(error)
+                    # Its traceback holds this frame, and so the stream, for as long as the driver keeps the error.
+                    yielded = driver.throw(error.with_traceback(None))
                 else:
                     yielded = driver.send(sent)
         except StopIteration:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from laws_harness import run
+from laws_harness import SlowStore, run
 
 from agentflow import Agent, Deny, Hook, Msg, ToolUseBlock, on, tool
 from agentflow.errors import Veto
@@ -186,6 +186,41 @@ def test_after_a_bare_break_the_next_call_waits_for_the_cleanup(session: str | N
     gc.disable()
     try:
         assert run(main) == "one"
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("kind", [PreCall, PostToolRound])
+def test_a_bare_break_at_an_event_that_an_interrupt_had_overtaken(kind: type[Event]) -> None:
+    """L1: what the interrupt raised, which the call keeps while it shows the event, does not keep the stream alive."""
+    events: list[Event] = []
+
+    @tool(type="read")
+    async def waits() -> str:
+        """Wait."""
+        asyncio.get_running_loop().call_later(0.1, agent.interrupt, "s")
+        await asyncio.sleep(1)
+        return "late"
+
+    model = ScriptedModel([ToolUseBlock("t", "waits", {}) if kind is PostToolRound else "one", "two"])
+    agent = Agent("a", model, tools=[waits], hooks=[seeing(events)], store=SlowStore())
+
+    async def read() -> None:
+        if kind is PreCall:
+            asyncio.get_running_loop().call_later(0.005, agent.interrupt, "s")  # while its input is being stored
+        async for event in agent.stream("x", session="s"):
+            if isinstance(event, kind):
+                break
+
+    async def main() -> None:
+        await asyncio.create_task(read())
+        reply = await asyncio.wait_for(agent.call("y", session="s"), 10)
+        assert reply.outcome == "completed"
+        assert [event.outcome for event in events if isinstance(event, CallEnded)] == ["interrupted", "completed"]
+
+    gc.disable()
+    try:
+        run(main)
     finally:
         gc.enable()
 
