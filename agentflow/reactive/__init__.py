@@ -1,9 +1,10 @@
 """Mono and Flux: cold, pulled, cancellable reactive types that are real reactivex observables (layer 1)."""
 
 from agentflow.reactive.bridge import LoopScheduler, first_value, last_value
+from agentflow.reactive.call_mono import CallMono
 from agentflow.reactive.flux import Flux
 from agentflow.reactive.iterators import StreamIterator
-from agentflow.reactive.mono import CallMono, Just, Mono
+from agentflow.reactive.mono import Just, Mono
 from agentflow.reactive.publisher import Publisher, Source
 from agentflow.reactive.sched import Threads, threads
 from agentflow.reactive.signals import EMPTY, Empty, SourceTimeoutError

@@ -13,12 +13,11 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABCMeta
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Generator, Iterable
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, Never, TypeVar, cast, overload
 
 from reactivex import Observable, abc
-from reactivex.internal.exceptions import SequenceContainsNoElementsError
 
 from agentflow.errors import UsageError
 from agentflow.reactive.bridge import drain
@@ -26,8 +25,9 @@ from agentflow.reactive.iterators import ManagedStream, StreamIterator, close
 from agentflow.reactive.mono import Mono
 from agentflow.reactive.operators import items, many, recovering, timed, trim
 from agentflow.reactive.piping import Piping
-from agentflow.reactive.publisher import Publisher, Source, open_source, refuse_running_loop
-from agentflow.reactive.signals import EMPTY, Empty, plain_function, seconds_of, seconds_until
+from agentflow.reactive.publisher import Publisher, Source, open_source
+from agentflow.reactive.reducing import Reducing
+from agentflow.reactive.signals import identity, plain_function, positive, seconds_of, seconds_until
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -81,7 +81,7 @@ class _FluxType(ABCMeta):
     race = amb
 
 
-class Flux(Piping[T_co], metaclass=_FluxType):
+class Flux(Reducing[T_co], metaclass=_FluxType):
     """A stream of values.
 
     Args:
@@ -133,27 +133,6 @@ class Flux(Piping[T_co], metaclass=_FluxType):
 
     def _open_streams(self) -> dict[asyncio.Task[Any] | None, list[AsyncIterator[T_co]]]:
         return vars(self).setdefault("_streams", {})
-
-    async def resolve(self) -> T_co | Empty:
-        """Run to the end; the last item, or `EMPTY` if there was none."""
-        iterator = self.open()
-        last: T_co | Empty = EMPTY
-        try:
-            async for value in iterator:
-                last = value
-        finally:
-            await close(iterator)
-        return last
-
-    def __await__(self) -> Generator[Any, None, T_co]:
-        """The last item, as reactivex's observables give it; an empty stream raises."""
-        value = yield from self.resolve().__await__()
-        if value is EMPTY:
-            raise SequenceContainsNoElementsError(
-                "This Flux gave no item, and awaiting a Flux gives its last one. Read it with `async for`, or await "
-                "flux.to_list(), flux.default_if_empty(...) or flux.last()."
-            )
-        return value
 
     # ---- making one
 
@@ -419,7 +398,7 @@ class Flux(Piping[T_co], metaclass=_FluxType):
         """
         if max_concurrent < 1:
             raise UsageError(f"flat_map(max_concurrent={max_concurrent}) would never run anything; give 1 or more")
-        function = cast("many.Mapper", mapper or _identity)
+        function = cast("many.Mapper", mapper or identity)
         return Flux(lambda: many.flat_map(self.open(), function, max_concurrent, "flat_map"))
 
     def concat_map(self, project: Callable[[T_co], Source[B]]) -> Flux[B]:
@@ -434,15 +413,15 @@ class Flux(Piping[T_co], metaclass=_FluxType):
 
     def switch_latest(self) -> Flux[Any]:
         """For a stream of sources: always the newest one."""
-        return Flux(lambda: many.switch_map(self.open(), _identity, "switch_latest"))
+        return Flux(lambda: many.switch_map(self.open(), identity, "switch_latest"))
 
     def merge_all(self) -> Flux[Any]:
         """For a stream of sources: all of them at once."""
-        return Flux(lambda: many.flat_map(self.open(), _identity, DEFAULT_CONCURRENCY, "merge_all"))
+        return Flux(lambda: many.flat_map(self.open(), identity, DEFAULT_CONCURRENCY, "merge_all"))
 
     def concat_all(self) -> Flux[Any]:
         """For a stream of sources: one after the other."""
-        return Flux(lambda: many.concat_map(self.open(), _identity, "concat_all"))
+        return Flux(lambda: many.concat_map(self.open(), identity, "concat_all"))
 
     def merge(self, *sources: Source[A], max_concurrent: int | None = None) -> Flux[T_co | A]:
         """All sources at once; the first failure cancels the others. Each is at most one item ahead of the reader.
@@ -505,12 +484,12 @@ class Flux(Piping[T_co], metaclass=_FluxType):
 
         Items delivered by a run that then fails stay delivered.
         """
-        _positive("retry", "retry_count", retry_count)
+        positive("retry", "retry_count", retry_count)
         return Flux(lambda: recovering.retry(self, retry_count))
 
     def repeat(self, repeat_count: int | None = None) -> Flux[T_co]:
         """The whole stream `repeat_count` times, one run after the other; None is for ever."""
-        _positive("repeat", "repeat_count", repeat_count)
+        positive("repeat", "repeat_count", repeat_count)
         return Flux(lambda: recovering.repeat(self, repeat_count))
 
     def finally_action(self, action: Callable[[], object]) -> Flux[T_co]:
@@ -558,99 +537,6 @@ class Flux(Piping[T_co], metaclass=_FluxType):
             return Flux.from_observable(super().delay_subscription(duetime, scheduler))
         due = duetime if isinstance(duetime, datetime) else seconds_of("delay_subscription", duetime)
         return Flux(lambda: timed.delay_subscription(self, seconds_until(due) if isinstance(due, datetime) else due))
-
-    # ---- down to one value
-
-    def first(self, predicate: Callable[[Any], object] | None = None) -> Mono[T_co]:
-        """The first item (for which the predicate holds), the source closed at once; empty if there is none."""
-        return Mono((self if predicate is None else self.filter(predicate)).take(1).resolve)
-
-    def last(self, predicate: Callable[[Any], object] | None = None) -> Mono[T_co]:
-        """The last item (for which the predicate holds); empty if there is none."""
-        return Mono((self if predicate is None else self.filter(predicate)).resolve)
-
-    def single(self, predicate: Callable[[T_co], object] | None = None) -> Mono[T_co]:
-        """The only item; a `UsageError` if there are more; empty if there is none."""
-        chosen = self if predicate is None else self.filter(predicate)
-
-        async def run() -> T_co | Empty:
-            found = await chosen.take(2).to_list()
-            if len(found) > 1:
-                raise UsageError(f"single() found a second item, {found[1]!r:.80}; use first() or last() to choose one")
-            return found[0] if found else EMPTY
-
-        return Mono(run)
-
-    def element_at(self, index: int) -> Mono[T_co]:
-        """The item at `index`; empty if the stream is shorter."""
-        return self.skip(index).first()
-
-    def to_list(self) -> Mono[list[T_co]]:
-        """All items in a list."""
-
-        async def run() -> list[T_co]:
-            iterator = self.open()
-            try:
-                return [value async for value in iterator]
-            finally:
-                await close(iterator)
-
-        return Mono(run)
-
-    def to_set(self) -> Mono[set[T_co]]:
-        """All items in a set."""
-        return self.to_list().map(_set_of)
-
-    @overload
-    def reduce(self, accumulator: Callable[[Any, T_co], Any]) -> Mono[T_co]: ...
-    @overload
-    def reduce(self, accumulator: Callable[[A, T_co], A], seed: A) -> Mono[A]: ...
-    def reduce(self, accumulator: Callable[[Any, Any], Any], seed: Any = items.DROP) -> Mono[Any]:
-        """All items folded into one; the seed alone for an empty stream, and empty without a seed."""
-        folded = Mono(self._step(items.scan(accumulator, seed)).resolve)
-        return folded if seed is items.DROP else folded.default_if_empty(seed)
-
-    def count(self, predicate: Callable[[T_co], object] | None = None) -> Mono[int]:
-        """How many items there are (for which the predicate holds)."""
-        chosen = self if predicate is None else self.filter(predicate)
-        return chosen.reduce(_increment, 0)
-
-    def all(self, predicate: Callable[[T_co], object]) -> Mono[bool]:
-        """Whether the predicate holds for every item; ends at the first for which it does not."""
-        return self.filter(lambda value: not predicate(value)).is_empty()
-
-    def some(self, predicate: Callable[[T_co], object] | None = None) -> Mono[bool]:
-        """Whether there is an item (for which the predicate holds); ends at the first."""
-        return (self if predicate is None else self.filter(predicate)).is_empty().map(_negate)
-
-    def is_empty(self) -> Mono[bool]:
-        """Whether there is no item; ends at the first."""
-        return self.first().map(_false).default_if_empty(True)
-
-    def ignore_elements(self) -> Mono[Never]:
-        """Only the end or the failure."""
-        return Mono(self.resolve).ignore_elements()
-
-    def then(self, other: Source[A]) -> Mono[A]:
-        """When this has ended, the value of `other`; the items are dropped, a failure is not."""
-        return Mono(self.resolve).then(other)
-
-    def block_first(self, timeout: float | timedelta | None = None) -> T_co:
-        """The first item, from synchronous code (None if there is none). See `Mono.block`."""
-        return self.first().block(timeout)
-
-    def block_last(self, timeout: float | timedelta | None = None) -> T_co:
-        """The last item, from synchronous code (None if there is none). See `Mono.block`."""
-        return self.last().block(timeout)
-
-    def run(self, scheduler: abc.SchedulerBase | None = None) -> T_co:
-        """Block for the last item, by reactivex's name; an empty stream raises, as there."""
-        refuse_running_loop("run")
-
-        async def run() -> T_co:
-            return await self
-
-        return asyncio.run(run())
 
 
 class _StepFlux(Flux[T_co], Generic[T_co]):
@@ -700,36 +586,11 @@ def _amb(*sources: Source[A]) -> Flux[A]:
     return Flux(lambda: cast("AsyncIterator[A]", many.amb(sources)))
 
 
-def _identity(value: Any) -> Any:
-    return value
-
-
 def _first_argument(value: Any, _index: int) -> Any:
     return value
-
-
-def _set_of(values: list[T]) -> set[T]:
-    return set(values)
-
-
-def _increment(total: int, _value: object) -> int:
-    return total + 1
-
-
-def _negate(value: bool) -> bool:
-    return not value
-
-
-def _false(_value: object) -> bool:
-    return False
 
 
 def _not_negative(operator: str, count: int) -> int:
     if count < 0:
         raise UsageError(f"{operator}({count}): a number of items cannot be negative")
     return count
-
-
-def _positive(operator: str, name: str, count: int | None) -> None:
-    if count is not None and count < 1:
-        raise UsageError(f"{operator}({name}={count}) would never run the source; give 1 or more, or None for no limit")

@@ -12,7 +12,6 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-import warnings
 from abc import ABCMeta
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator
 from datetime import datetime, timedelta
@@ -21,22 +20,19 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Never, TypeVar, cast, ove
 from reactivex import Observable, abc
 
 from agentflow.errors import UsageError
+from agentflow.reactive.driven import Driven
 from agentflow.reactive.iterators import SingleIterator, close
 from agentflow.reactive.operators import many
 from agentflow.reactive.operators.timed import label, limit_value
-from agentflow.reactive.piping import Piping
-from agentflow.reactive.publisher import Source, not_a_source, refuse_running_loop, resolve_source
+from agentflow.reactive.publisher import Source, not_a_source, resolve_source
 from agentflow.reactive.sched import Threads
-from agentflow.reactive.signals import EMPTY, Empty, plain_function, seconds_of, seconds_until
-from agentflow.reactive.subscription import Subscription, running_loop
+from agentflow.reactive.signals import EMPTY, Empty, identity, plain_function, positive, seconds_of, seconds_until
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from agentflow.reactive.combining import MonoJoining, MonoZipping
     from agentflow.reactive.flux import Flux
 
-__all__ = ["CallMono", "Just", "Mono"]
+__all__ = ["Just", "Mono"]
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -72,7 +68,7 @@ class _MonoType(ABCMeta):
     race = amb
 
 
-class Mono(Piping[T_co], Coroutine[Any, Any, T_co], metaclass=_MonoType):
+class Mono(Driven[T_co], metaclass=_MonoType):
     """One value or none, later.
 
     Args:
@@ -100,52 +96,6 @@ class Mono(Piping[T_co], Coroutine[Any, Any, T_co], metaclass=_MonoType):
     def open(self) -> AsyncIterator[T_co]:
         """Start a run as an iterator of at most one value."""
         return SingleIterator(self.resolve)
-
-    # ---- being awaited, and being a coroutine
-
-    def __await__(self) -> Generator[Any, None, T_co]:
-        value = yield from self.resolve().__await__()
-        return cast("T_co", None) if value is EMPTY else value
-
-    def send(self, value: Any, /) -> Any:
-        """Advance this task's run; each task that drives the mono has a run of its own."""
-        return self._drive(value, None)
-
-    def throw(
-        self,
-        typ: type[BaseException] | BaseException,
-        val: BaseException | object = None,
-        tb: TracebackType | None = None,
-        /,
-    ) -> Any:
-        """Raise inside this task's run."""
-        error = typ if isinstance(typ, BaseException) else val if isinstance(val, BaseException) else typ()
-        try:
-            return self._drive(None, error if tb is None else error.with_traceback(tb))
-        finally:
-            del typ, val, tb, error  # its traceback holds this frame
-
-    def close(self) -> None:
-        """End this task's run, if there is one."""
-        run = self._runs().pop(_driver(), None)
-        if run is not None:
-            run.close()
-
-    def _drive(self, value: Any, error: BaseException | None) -> Any:
-        runs, driver = self._runs(), _driver()
-        run = runs.get(driver)
-        if run is None:
-            run = runs[driver] = _as_coroutine(self)
-        try:
-            return run.send(value) if error is None else run.throw(error)
-        except BaseException:  # StopIteration with the value, or the run's failure: this run is over
-            runs.pop(driver, None)
-            raise
-        finally:
-            del error
-
-    def _runs(self) -> dict[asyncio.Task[Any] | None, Coroutine[Any, Any, T_co]]:
-        return vars(self).setdefault("_active_runs", {})
 
     # ---- making one
 
@@ -260,7 +210,7 @@ class Mono(Piping[T_co], Coroutine[Any, Any, T_co], metaclass=_MonoType):
     def flat_map(self, mapper: None = None) -> Mono[object]: ...
     def flat_map(self, mapper: Callable[[T_co], Source[Any]] | None = None) -> Mono[Any]:
         """The value of what `mapper` makes of the value: a Mono, an awaitable (`async def` is fine), an observable."""
-        return StepMono(self, _FLAT, _identity if mapper is None else mapper, "flat_map")
+        return StepMono(self, _FLAT, identity if mapper is None else mapper, "flat_map")
 
     def concat_map(self, project: Callable[[T_co], Source[B]]) -> Mono[B]:
         """The same as `flat_map`: with one value there is nothing to reorder."""
@@ -374,7 +324,7 @@ class Mono(Piping[T_co], Coroutine[Any, Any, T_co], metaclass=_MonoType):
 
     def retry(self, retry_count: int | None = None) -> Mono[T_co]:
         """Run until it succeeds, at most `retry_count` times altogether (the first run counts, as in reactivex)."""
-        _positive("retry", "retry_count", retry_count)
+        positive("retry", "retry_count", retry_count)
 
         async def run() -> T_co | Empty:
             attempt = 0
@@ -475,28 +425,6 @@ class Mono(Piping[T_co], Coroutine[Any, Any, T_co], metaclass=_MonoType):
             chain = StepMono(chain, link.kind, link.function, link.operator)
         return chain
 
-    def block(self, timeout: float | timedelta | None = None) -> T_co:
-        """Run to the end from synchronous code and return the value (None if there is none).
-
-        Each call runs in an event loop of its own, in this thread, with this thread's context variables.
-
-        Args:
-            timeout: Seconds after which the work is cancelled and `SourceTimeoutError` raised.
-
-        Raises:
-            UsageError: Called inside a running event loop, which it would block for ever.
-        """
-        refuse_running_loop("block")
-        source: Mono[T_co] = self
-        if timeout is not None:
-            limit = seconds_of("block", timeout)
-            source = Mono(lambda: limit_value(self.resolve, limit, f"block({limit:g})", "the work did not end", None))
-        return asyncio.run(_as_coroutine(source))
-
-    def run(self, scheduler: abc.SchedulerBase | None = None) -> T_co:
-        """The same as `block()`, by reactivex's name."""
-        return self.block()
-
 
 class Just(Mono[T_co], Generic[T_co]):
     """A mono whose value is already there; recognisable by its exact type, the value readable as `.value`."""
@@ -511,75 +439,6 @@ class Just(Mono[T_co], Generic[T_co]):
     def __await__(self) -> Generator[Any, None, T_co]:
         return self.value
         yield  # makes this a generator
-
-
-class CallMono(Mono[T_co], Generic[T_co]):
-    """A mono that stands for a call: dropping it unused is a mistake, and warns like a coroutine never awaited.
-
-    Args:
-        source: Starts one run.
-        label: The call as its author wrote it, for the warning, for example `agent.call('Hi')`.
-    """
-
-    def __init__(self, source: Callable[[], Awaitable[T_co | Empty]], label: str) -> None:
-        self._source = source
-        self._label = label
-        self._used = False
-
-    def resolve(self) -> Awaitable[T_co | Empty]:
-        """Start a run."""
-        self._used = True
-        return self._source()
-
-    def __await__(self) -> Generator[Any, None, T_co]:
-        """Start a run; a call always gives a value, so nothing stands between it and whoever awaits it."""
-        self._used = True
-        return cast("Generator[Any, None, T_co]", self._source().__await__())
-
-    def subscribe(
-        self,
-        on_next: abc.ObserverBase[T_co] | Callable[[T_co], object] | None = None,
-        on_error: Callable[[Exception], object] | None = None,
-        on_completed: Callable[[], object] | None = None,
-        *,
-        scheduler: abc.SchedulerBase | None = None,
-    ) -> Subscription:
-        """Start a run that pushes into callbacks or an observer; see `Mono.subscribe`."""
-        self._used = True
-        return super().subscribe(on_next, on_error, on_completed, scheduler=scheduler)
-
-    def block(self, timeout: float | timedelta | None = None) -> T_co:
-        """Run to the end from synchronous code; see `Mono.block`."""
-        self._used = True
-        return super().block(timeout)
-
-    def throw(
-        self,
-        typ: type[BaseException] | BaseException,
-        val: BaseException | object = None,
-        tb: TracebackType | None = None,
-        /,
-    ) -> Any:
-        """Raise inside this task's run; a task that is cancelled before its first step was no mistake."""
-        self._used = True
-        try:
-            return super().throw(typ, val, tb)
-        finally:
-            del typ, val, tb  # its traceback holds this frame
-
-    def close(self) -> None:
-        """End this task's run; closed on purpose is no mistake, as with a coroutine."""
-        self._used = True
-        super().close()
-
-    def __del__(self) -> None:
-        if not getattr(self, "_used", True):
-            warnings.warn(
-                f"{self._label} was never awaited, so it did nothing; await it, or .subscribe() or .block()",
-                RuntimeWarning,
-                stacklevel=2,
-                source=self,
-            )
 
 
 class _CallableMono(Mono[T_co], Generic[T_co]):
@@ -704,23 +563,6 @@ def _source_of(operator: str, result: object) -> object:
     if result is None:
         raise not_a_source(operator, result)
     return result
-
-
-def _identity(value: Any) -> Any:
-    return value
-
-
-def _positive(operator: str, name: str, count: int | None) -> None:
-    if count is not None and count < 1:
-        raise UsageError(f"{operator}({name}={count}) would never run the source; give 1 or more, or None for no limit")
-
-
-def _driver() -> asyncio.Task[Any] | None:
-    return asyncio.current_task() if running_loop() is not None else None
-
-
-async def _as_coroutine(mono: Mono[A]) -> A:
-    return await mono
 
 
 def _zip(*sources: Source[Any]) -> Mono[Any]:

@@ -12,14 +12,23 @@ from __future__ import annotations
 import inspect
 from datetime import UTC, datetime, timedelta
 from enum import Enum
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from agentflow.errors import AgentFlowError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["EMPTY", "Empty", "SourceTimeoutError", "plain_function", "seconds_of", "seconds_until"]
+__all__ = [
+    "EMPTY",
+    "Empty",
+    "SourceTimeoutError",
+    "identity",
+    "plain_function",
+    "positive",
+    "seconds_of",
+    "seconds_until",
+]
 
 
 class Empty(Enum):
@@ -76,3 +85,14 @@ def plain_function(operator: str, function: Callable[..., object], instead: str)
             f"{operator}() calls a plain function, but {name} is a coroutine function, whose result would be a "
             f"coroutine that nobody awaits; use {instead}, which awaits it"
         )
+
+
+def positive(operator: str, name: str, count: int | None) -> None:
+    """Refuse a number of runs that would run nothing."""
+    if count is not None and count < 1:
+        raise UsageError(f"{operator}({name}={count}) would never run the source; give 1 or more, or None for no limit")
+
+
+def identity(value: Any) -> Any:
+    """The value."""
+    return value

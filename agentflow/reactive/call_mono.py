@@ -1,0 +1,90 @@
+"""A mono that stands for a call, such as `agent.call("Hi")`: dropping it unused warns."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Awaitable, Callable, Generator
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+
+from reactivex import abc
+
+from agentflow.reactive.mono import Mono
+from agentflow.reactive.signals import Empty
+from agentflow.reactive.subscription import Subscription
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+__all__ = ["CallMono"]
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+class CallMono(Mono[T_co], Generic[T_co]):
+    """A mono that stands for a call: dropping it unused is a mistake, and warns like a coroutine never awaited.
+
+    Args:
+        source: Starts one run.
+        label: The call as its author wrote it, for the warning, for example `agent.call('Hi')`.
+    """
+
+    def __init__(self, source: Callable[[], Awaitable[T_co | Empty]], label: str) -> None:
+        self._source = source
+        self._label = label
+        self._used = False
+
+    def resolve(self) -> Awaitable[T_co | Empty]:
+        """Start a run."""
+        self._used = True
+        return self._source()
+
+    def __await__(self) -> Generator[Any, None, T_co]:
+        """Start a run; a call always gives a value, so nothing stands between it and whoever awaits it."""
+        self._used = True
+        return cast("Generator[Any, None, T_co]", self._source().__await__())
+
+    def subscribe(
+        self,
+        on_next: abc.ObserverBase[T_co] | Callable[[T_co], object] | None = None,
+        on_error: Callable[[Exception], object] | None = None,
+        on_completed: Callable[[], object] | None = None,
+        *,
+        scheduler: abc.SchedulerBase | None = None,
+    ) -> Subscription:
+        """Start a run that pushes into callbacks or an observer; see `Mono.subscribe`."""
+        self._used = True
+        return super().subscribe(on_next, on_error, on_completed, scheduler=scheduler)
+
+    def block(self, timeout: float | timedelta | None = None) -> T_co:
+        """Run to the end from synchronous code; see `Mono.block`."""
+        self._used = True
+        return super().block(timeout)
+
+    def throw(
+        self,
+        typ: type[BaseException] | BaseException,
+        val: BaseException | object = None,
+        tb: TracebackType | None = None,
+        /,
+    ) -> Any:
+        """Raise inside this task's run; a task that is cancelled before its first step was no mistake."""
+        self._used = True
+        try:
+            return super().throw(typ, val, tb)
+        finally:
+            del typ, val, tb  # its traceback holds this frame
+
+    def close(self) -> None:
+        """End this task's run; closed on purpose is no mistake, as with a coroutine."""
+        self._used = True
+        super().close()
+
+    def __del__(self) -> None:
+        if not getattr(self, "_used", True):
+            warnings.warn(
+                f"{self._label} was never awaited, so it did nothing; await it, or .subscribe() or .block()",
+                RuntimeWarning,
+                stacklevel=2,
+                source=self,
+            )

@@ -1,0 +1,108 @@
+"""How a mono is run: awaited, driven as a coroutine by a task, or blocked on.
+
+Rules:
+
+1. Each `await`, and each task that drives the mono, has a run of its own.
+2. A run that ended, well or not, is forgotten: driven again, the work runs anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Coroutine, Generator
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from reactivex import abc
+
+from agentflow.reactive.operators.timed import limit_value
+from agentflow.reactive.piping import Piping
+from agentflow.reactive.publisher import refuse_running_loop
+from agentflow.reactive.signals import EMPTY, seconds_of
+from agentflow.reactive.subscription import running_loop
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+__all__ = ["Driven"]
+
+T_co = TypeVar("T_co", covariant=True)
+A = TypeVar("A")
+
+
+class Driven(Piping[T_co], Coroutine[Any, Any, T_co]):
+    """What makes a `Mono` a `collections.abc.Coroutine` too."""
+
+    def __await__(self) -> Generator[Any, None, T_co]:
+        value = yield from self.resolve().__await__()
+        return cast("T_co", None) if value is EMPTY else value
+
+    def send(self, value: Any, /) -> Any:
+        """Advance this task's run; each task that drives the mono has a run of its own."""
+        return self._drive(value, None)
+
+    def throw(
+        self,
+        typ: type[BaseException] | BaseException,
+        val: BaseException | object = None,
+        tb: TracebackType | None = None,
+        /,
+    ) -> Any:
+        """Raise inside this task's run."""
+        error = typ if isinstance(typ, BaseException) else val if isinstance(val, BaseException) else typ()
+        try:
+            return self._drive(None, error if tb is None else error.with_traceback(tb))
+        finally:
+            del typ, val, tb, error  # its traceback holds this frame
+
+    def close(self) -> None:
+        """End this task's run, if there is one."""
+        run = self._runs().pop(_driver(), None)
+        if run is not None:
+            run.close()
+
+    def _drive(self, value: Any, error: BaseException | None) -> Any:
+        runs, driver = self._runs(), _driver()
+        run = runs.get(driver)
+        if run is None:
+            run = runs[driver] = _as_coroutine(self)
+        try:
+            return run.send(value) if error is None else run.throw(error)
+        except BaseException:  # StopIteration with the value, or the run's failure: this run is over
+            runs.pop(driver, None)
+            raise
+        finally:
+            del error
+
+    def _runs(self) -> dict[asyncio.Task[Any] | None, Coroutine[Any, Any, T_co]]:
+        return vars(self).setdefault("_active_runs", {})
+
+    def block(self, timeout: float | timedelta | None = None) -> T_co:
+        """Run to the end from synchronous code and return the value (None if there is none).
+
+        Each call runs in an event loop of its own, in this thread, with this thread's context variables.
+
+        Args:
+            timeout: Seconds after which the work is cancelled and `SourceTimeoutError` raised.
+
+        Raises:
+            UsageError: Called inside a running event loop, which it would block for ever.
+        """
+        refuse_running_loop("block")
+        if timeout is None:
+            return asyncio.run(_as_coroutine(self))
+        limit = seconds_of("block", timeout)
+        value = asyncio.run(limit_value(self.resolve, limit, f"block({limit:g})", "the work did not end", None))
+        return cast("T_co", None) if value is EMPTY else value
+
+    def run(self, scheduler: abc.SchedulerBase | None = None) -> T_co:
+        """The same as `block()`, by reactivex's name."""
+        return self.block()
+
+
+def _driver() -> asyncio.Task[Any] | None:
+    return asyncio.current_task() if running_loop() is not None else None
+
+
+async def _as_coroutine(mono: Awaitable[A]) -> A:
+    return await mono
