@@ -1,6 +1,7 @@
 """`around`: the work behind a sealed Pre event, as a cold Mono or Flux."""
 
 import asyncio
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -63,6 +64,36 @@ async def test_source_itself_changes_nothing() -> None:
     )
     mapped = [Around(kind, lambda _, source: source.map(lambda value: value)) for kind in kinds]
     assert await streamed(agent_of([ONE, ["e", "nd"]], *mapped)) == plain
+
+
+async def test_layers_of_plain_operators_are_one_loop() -> None:
+    """Hooks that map, filter or tap the model's chunks are one async generator altogether, however many they are."""
+
+    async def generators(*hooks: Hook) -> int:
+        begun = 0
+        before = sys.get_asyncgen_hooks()
+
+        def first(generator: Any) -> None:
+            nonlocal begun
+            begun += 1
+            assert before.firstiter is not None
+            before.firstiter(generator)
+
+        sys.set_asyncgen_hooks(firstiter=first)
+        try:
+            assert (await agent_of([["e", "nd"]], *hooks).call("go")).text == "end"
+        finally:
+            sys.set_asyncgen_hooks(*before)
+        return begun
+
+    def one(verb: str) -> Hook:
+        return Around(PreReasoning, lambda _, source: getattr(source, verb)(lambda value: value))
+
+    def watching() -> Hook:
+        return Around(PreReasoning, lambda _, source: source.tap(on_completed=lambda: None))
+
+    single = await generators(one("map"))
+    assert await generators(one("map"), one("filter"), one("tap"), watching(), one("map"), watching()) == single
 
 
 async def test_retry_before_any_chunk() -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import reactivex as rx
+from reactivex import operators as ops
 
 from agentflow.errors import UsageError
 from agentflow.reactive import EMPTY, Flux, Mono, SourceTimeoutError
@@ -15,7 +16,7 @@ from agentflow.testing.clock import run_virtual
 from agentflow.testing.verify import Probe, verify
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
 BROKEN = OSError("broken")
 
@@ -188,9 +189,72 @@ async def test_reactivex_counts_the_same() -> None:
         return rx.throw(BROKEN)
 
     with pytest.raises(OSError):
-        await rx.defer(fail).pipe(rx.operators.retry(3))
+        await rx.defer(fail).pipe(ops.retry(3))
     assert runs == 3
-    assert await rx.of(1).pipe(rx.operators.repeat(2), rx.operators.to_list()) == [1, 1]
+    assert await rx.of(1).pipe(ops.repeat(2), ops.to_list()) == [1, 1]
+
+
+def test_a_deadline_that_a_source_ignores_ends_its_next_item() -> None:
+    """An item that comes late all the same is delivered; none is left for another, and the error says how much there was."""
+
+    got: list[int] = []
+
+    async def stubborn() -> AsyncIterator[int]:
+        try:
+            await asyncio.sleep(10)
+        except asyncio.CancelledError:
+            yield 1
+        await asyncio.sleep(10)
+        yield 2
+
+    with pytest.raises(SourceTimeoutError, match=r"deadline\(3\).* within 3 s"):
+        run_virtual(Flux(stubborn).deadline(3).tap(got.append).to_list())
+    assert got == [1]
+
+
+@pytest.mark.parametrize(
+    ("fails_at", "told"),
+    [
+        ("source", ["inner BROKEN", "outer BROKEN"]),
+        ("between", ["inner 1", "outer BROKEN"]),
+        ("last", ["inner 1", "outer 1"]),
+        ("nowhere", ["inner 1", "outer 1", "inner done", "outer done"]),
+        ("inner done", ["inner 1", "outer 1", "inner done", "outer BROKEN"]),
+    ],
+)
+def test_a_failure_is_told_to_the_taps_behind_it(fails_at: str, told: list[str]) -> None:
+    """Steps in one row: those before the one that failed hear nothing of it, and no end either."""
+    log: list[str] = []
+
+    def step(place: str) -> Callable[[Any], Any]:
+        def run(value: Any) -> Any:
+            if place == fails_at:
+                raise BROKEN
+            return value
+
+        return run
+
+    def done(name: str) -> None:
+        log.append(f"{name} done")
+        if fails_at == f"{name} done":
+            raise BROKEN
+
+    def tapped(source: Flux[Any], name: str) -> Flux[Any]:
+        def failed(error: Exception) -> None:
+            assert error is BROKEN
+            log.append(f"{name} BROKEN")
+
+        return source.tap(lambda value: log.append(f"{name} {value}"), failed, lambda: done(name))
+
+    source: Flux[Any] = Flux.error(BROKEN) if fails_at == "source" else Flux.of(1)
+    row = tapped(tapped(source, "inner").map(step("between")), "outer").map(step("last"))
+    if fails_at == "nowhere":
+        verify(row).expect(1).expect_complete().run_virtual()
+    elif fails_at == "inner done":
+        verify(row).expect(1).expect_error(same=BROKEN).run_virtual()
+    else:
+        verify(row).expect_error(same=BROKEN).run_virtual()
+    assert log == told
 
 
 def test_tap_and_finally_see_the_end() -> None:

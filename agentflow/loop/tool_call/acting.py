@@ -27,6 +27,7 @@ from agentflow.errors import (
 )
 from agentflow.events import ErrorPhase, Event, PostActing, PreActing
 from agentflow.facts import ToolDecided, ToolFinished, ToolStarted, new_fact
+from agentflow.ground.time_limit import TimeLimit
 from agentflow.hooks.chain import HookSet
 from agentflow.hooks.wrapping import Transform
 from agentflow.loop.active import Halted
@@ -35,7 +36,7 @@ from agentflow.loop.run import RunBase, ToolSuspended, attach, current_turn
 from agentflow.loop.sources import Stage, tool_source, wrap
 from agentflow.loop.stream import Port
 from agentflow.loop.tool_call.attempts import Hold, carefully, held_locks
-from agentflow.loop.tool_call.limit import LimitPassed, TimeLimit, drive
+from agentflow.loop.tool_call.limit import LimitPassed, drive
 from agentflow.loop.tool_call.pieces import Pieces
 from agentflow.messages import Pending, ToolResultBlock, ToolState, ToolUseBlock, tool_result
 from agentflow.reactive import EMPTY

@@ -18,68 +18,9 @@ from collections.abc import Coroutine, Generator
 from contextvars import Context
 from typing import Any
 
-__all__ = ["LimitPassed", "TimeLimit", "drive"]
+from agentflow.ground.time_limit import TimeLimit
 
-
-class TimeLimit:
-    """The time that one tool run may take, its reader's time not counted.
-
-    Args:
-        seconds: The limit; None: none.
-    """
-
-    __slots__ = ("_base", "_handle", "_left", "_since", "_task", "expired", "seconds")
-
-    def __init__(self, seconds: float | None) -> None:
-        self.seconds = seconds
-        self._left = 0.0 if seconds is None else seconds
-        self._since = 0.0
-        self._base = 0
-        self._handle: asyncio.TimerHandle | None = None
-        self._task: asyncio.Task[Any] | None = None
-        self.expired = False
-
-    def start(self) -> None:
-        """Count against the current task, if there is a limit and it is not counting."""
-        if self.seconds is None or self._handle is not None or self.expired:
-            return
-        self._task = task = asyncio.current_task()
-        self._base = 0 if task is None else task.cancelling()
-        self.resume()
-
-    def resume(self) -> None:
-        """Count on, against the task that began."""
-        if self._handle is not None or self.expired or self._task is None:
-            return
-        loop = asyncio.get_running_loop()
-        self._since = loop.time()
-        self._handle = loop.call_at(self._since + max(self._left, 0.0), self._expire)
-
-    def pause(self) -> bool:
-        """Stop counting; returns whether it was."""
-        handle = self._handle
-        if handle is None:
-            return False
-        handle.cancel()
-        self._handle = None
-        self._left -= asyncio.get_running_loop().time() - self._since
-        return True
-
-    def stop(self) -> None:
-        """Stop counting, and let go of the task."""
-        self.pause()
-        self._task = None
-
-    def _expire(self) -> None:
-        self._handle = None
-        self.expired = True
-        if self._task is not None:
-            self._task.cancel()
-
-    def absorb(self) -> bool:
-        """Take the limit's own cancellation back; False: somebody else cancelled too, so the cancellation stands."""
-        task = self._task
-        return task is None or task.uncancel() <= self._base
+__all__ = ["LimitPassed", "drive"]
 
 
 @types.coroutine

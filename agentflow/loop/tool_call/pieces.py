@@ -15,11 +15,12 @@ from contextvars import Context
 from typing import Any, Protocol, cast
 
 from agentflow.events import ActingChunk
+from agentflow.ground.time_limit import TimeLimit
 from agentflow.hooks.chain import HookSet
 from agentflow.hooks.wrapping import Transform
 from agentflow.loop.run import RunBase
 from agentflow.loop.stream import Port
-from agentflow.loop.tool_call.limit import TimeLimit, drive
+from agentflow.loop.tool_call.limit import drive
 from agentflow.messages import ToolUseBlock
 from agentflow.reactive import Flux
 

@@ -99,13 +99,16 @@ async def _watched(
 
 def _told(error: Exception, failed: int, ends: Sequence[tuple[int, End]]) -> Exception:
     """Tell a failure to those who stand behind it; the failure of one of them goes on in its place."""
-    for place, end in ends:
-        if place > failed and end.on_error is not None:
-            try:
-                end.on_error(error)
-            except Exception as another:
-                error = another
-    return error
+    try:
+        for place, end in ends:
+            if place > failed and end.on_error is not None:
+                try:
+                    end.on_error(error)
+                except Exception as another:
+                    error = another
+        return error
+    finally:
+        del error  # its traceback may hold this frame
 
 
 def keep_if(predicate: Callable[[object], object]) -> Step:

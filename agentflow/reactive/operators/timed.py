@@ -1,6 +1,6 @@
 """Operators that look at the clock: timeout, deadline, delay, interval, buffer_with_time.
 
-Limits run only while the operator itself awaits its source (see `agentflow.reactive.timing`).
+Limits run only while the operator itself awaits its source: a reader who holds an item has all the time.
 """
 
 from __future__ import annotations
@@ -9,11 +9,12 @@ import asyncio
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeVar, cast
 
+from agentflow.errors import UsageError
+from agentflow.ground.time_limit import TimeLimit
 from agentflow.reactive.iterators import close
 from agentflow.reactive.operators.hub import Hub
 from agentflow.reactive.publisher import Publisher, Source, open_source, resolve_source
 from agentflow.reactive.signals import EMPTY, Empty, SourceTimeoutError, seconds_until
-from agentflow.reactive.timing import Limit
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -31,10 +32,67 @@ def label(operator: str, due: float | datetime) -> str:
     return f"{operator}({due.isoformat()})" if isinstance(due, datetime) else f"{operator}({due:g})"
 
 
+class _Limited:
+    """Awaits pieces of work under a limit, in the current task.
+
+    Args:
+        operator: Named in the error, for example `timeout(5)`.
+        what: What did not happen, for example `no item came`.
+        seconds: For all pieces together; None: each has its own.
+    """
+
+    __slots__ = ("_limit", "_operator", "_seconds", "_what", "error")
+
+    def __init__(self, operator: str, what: str, seconds: float | None = None) -> None:
+        self._operator = operator
+        self._what = what
+        self._seconds = seconds
+        self._limit = TimeLimit(seconds)
+        self.error: SourceTimeoutError | None = None
+        """The error of this very limit, to tell it from one that the source passed on."""
+
+    async def run(self, start: Callable[[], Awaitable[T]], seconds: float | None = None) -> T:
+        """Await `start()`, for so many seconds, or for what the pieces before it have left.
+
+        Raises:
+            SourceTimeoutError: The limit passed first; what was awaited has been cancelled.
+        """
+        if asyncio.current_task() is None:
+            raise UsageError(f"{self._operator} needs a running asyncio task to cancel; it was driven by hand")
+        limit = self._limit
+        if seconds is not None:
+            limit.renew(seconds)
+        elif limit.expired:  # the source kept its cancellation to itself and gave an item all the same: nothing is left
+            limit.renew(0.0)
+        limit.start()
+        try:
+            value = await start()
+        except asyncio.CancelledError as error:
+            if self._passed():
+                allowed = self._seconds if seconds is None else seconds
+                self.error = SourceTimeoutError(self._operator, allowed or 0.0, self._what)
+                raise self.error from error
+            raise
+        except BaseException:
+            self._passed()
+            raise
+        self._passed()
+        return value
+
+    def _passed(self) -> bool:
+        """End the wait; true if the cancellation that ended it was the limit's alone."""
+        self._limit.pause()
+        return self._limit.expired and self._limit.absorb()
+
+    def stop(self) -> None:
+        """Drop the timer; for `finally`."""
+        self._limit.stop()
+
+
 async def timeout(source: Publisher[T], due: float | datetime, other: Source[T] | None) -> AsyncIterator[T]:
     """Fail (or switch to `other`) when the next item takes longer than `due`."""
     iterator = source.open()
-    limit = Limit(label("timeout", due), "no item came")
+    limit = _Limited(label("timeout", due), "no item came")
     try:
         while True:
             seconds = seconds_until(due) if isinstance(due, datetime) else due
@@ -61,17 +119,13 @@ async def timeout(source: Publisher[T], due: float | datetime, other: Source[T] 
 async def deadline(source: Publisher[T], seconds: float) -> AsyncIterator[T]:
     """Fail when the source has worked for longer than `seconds` altogether; the reader's own time is not counted."""
     iterator = source.open()
-    clock = asyncio.get_running_loop().time
-    limit = Limit(f"deadline({seconds:g})", "the source did not end")
-    left = seconds
+    limit = _Limited(f"deadline({seconds:g})", "the source did not end", seconds)
     try:
         while True:
-            begin = clock()
             try:
-                value = await limit.run(iterator.__anext__, left)
+                value = await limit.run(iterator.__anext__)
             except StopAsyncIteration:
                 return
-            left = max(0.0, left - (clock() - begin))
             yield value
     finally:
         limit.stop()
@@ -82,7 +136,7 @@ async def limit_value(
     source: Callable[[], Awaitable[T]], due: float | datetime, operator: str, what: str, other: Source[T] | None
 ) -> T:
     """Await one value under a limit."""
-    limit = Limit(operator, what)
+    limit = _Limited(operator, what)
     try:
         return await limit.run(source, seconds_until(due) if isinstance(due, datetime) else due)
     except SourceTimeoutError as error:
@@ -147,7 +201,7 @@ async def buffer_with_time(source: Publisher[T], seconds: float, count: int | No
     """
     clock = asyncio.get_running_loop().time
     hub = Hub[T]()
-    limit = Limit("buffer_with_time", "span over")
+    limit = _Limited("buffer_with_time", "span over")
     try:
         hub.spawn(hub.feed(source.open()))
         while True:
@@ -171,7 +225,7 @@ async def buffer_with_time(source: Publisher[T], seconds: float, count: int | No
         await hub.close()
 
 
-async def _before(limit: Limit, hub: Hub[T], seconds: float) -> tuple[T | Empty] | None:
+async def _before(limit: _Limited, hub: Hub[T], seconds: float) -> tuple[T | Empty] | None:
     """One item (or the end) from the hub; None if the span passed first."""
     if seconds <= 0:
         return None
