@@ -75,7 +75,6 @@ HEAVY = {
     "referencing",
     "psycopg",
     "pyrate_limiter",
-    "cachetools",
     "regex",
     "stdnum",
     "tree_sitter",

@@ -10,9 +10,9 @@ Rules:
 4. Times are read from the run's clock. One cache serves any number of agents, event loops and threads; a `path` serves
    several processes.
 
-In memory, cachetools keeps and forgets the entries. On disk they are rows of JSON in one SQLite table, through Python's own
-`sqlite3`: diskcache would be the usual choice, but has had no release since 2023 and reads pickles by default, which runs
-whatever somebody writes into the file.
+In memory they are the values themselves, which nobody can change. On disk they are rows of JSON in one SQLite table, through
+Python's own `sqlite3`: diskcache would be the usual choice, but has had no release since 2023 and reads pickles by default,
+which runs whatever somebody writes into the file.
 """
 
 from __future__ import annotations
@@ -20,15 +20,17 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import math
 import sqlite3
 import threading
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import closing
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from loguru import logger
 from pydantic import TypeAdapter, ValidationError
@@ -41,21 +43,17 @@ from agentflow.events import Event, HookEvent, PreActing, PreReasoning
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.wrapping import ModelSource
 from agentflow.messages import Msg, ThinkingBlock, ToolResultBlock, ToolUseBlock
+from agentflow.plugins._calls import canonical
 from agentflow.plugins._matching import lane_of, names, says_something
 from agentflow.ports.model import ModelRequest
 from agentflow.reactive import Flux, Mono
 from agentflow.reactive.iterators import close
 from agentflow.specs import Clock, ToolSpec
 
-try:
-    from cachetools import LRUCache, TTLCache
-except ImportError as error:
-    raise ImportError('The caches need cachetools: pip install "agentflow[cache]"') from error
-
 __all__ = ["CacheUse", "ModelCache", "ToolCache"]
 
 T = TypeVar("T")
-_FORMAT = "agentflow-cache-1"
+_FORMAT = "agentflow-cache-2"
 
 
 @dataclass(slots=True)
@@ -73,33 +71,32 @@ class CacheUse:
     shared: int = 0
 
 
-class _Store(Protocol):
-    """Where entries are kept."""
-
-    async def get(self, key: str, clock: Clock) -> str | None: ...
-
-    async def put(self, key: str, text: str, clock: Clock) -> None: ...
-
-
 class _Memory:
-    """The latest used entries, in this process."""
+    """The latest used entries, in this process; they are values that nobody can change."""
 
     def __init__(self, ttl: float | None, size: int) -> None:
-        self._now = 0.0
+        self._ttl = math.inf if ttl is None else ttl
+        self._size = size
         self._lock = threading.Lock()
-        self._entries: LRUCache[str, str] | TTLCache[str, str] = (
-            LRUCache(size) if ttl is None else TTLCache(size, ttl, timer=lambda: self._now)
-        )
+        self._entries: OrderedDict[str, tuple[float, object]] = OrderedDict()
 
-    async def get(self, key: str, clock: Clock) -> str | None:
+    def get(self, key: str, now: float) -> object:
         with self._lock:
-            self._now = clock.monotonic()
-            return self._entries.get(key)
+            expires, value = self._entries.get(key, (0.0, None))
+            if value is None:
+                return None
+            if expires <= now:
+                del self._entries[key]
+                return None
+            self._entries.move_to_end(key)
+            return value
 
-    async def put(self, key: str, text: str, clock: Clock) -> None:
+    def put(self, key: str, value: object, now: float) -> None:
         with self._lock:
-            self._now = clock.monotonic()
-            self._entries[key] = text
+            self._entries[key] = now + self._ttl, value
+            self._entries.move_to_end(key)
+            if len(self._entries) > self._size:
+                self._entries.popitem(last=False)
 
 
 class _Disk:
@@ -166,12 +163,16 @@ class _Cached:
             )
         self._hook = hook
         self._kind = kind
-        self._store: _Store = _Memory(ttl, size) if path is None else _Disk(Path(path), ttl, size)
+        self._memory = _Memory(ttl, size) if path is None else None
+        self._disk = None if path is None else _Disk(Path(path), ttl, size)
 
     async def get(self, key: str, clock: Clock) -> Any:
         """The value, or None."""
+        if self._memory is not None:
+            return self._memory.get(key, clock.monotonic())
+        assert self._disk is not None
         try:
-            text = await self._store.get(key, clock)
+            text = await self._disk.get(key, clock)
             return None if text is None else _adapter(self._kind).validate_json(text)
         except (sqlite3.Error, OSError, ValidationError) as error:
             logger.warning("{} could not be read, so the work is done: {!r}", self._hook, error)
@@ -179,8 +180,12 @@ class _Cached:
 
     async def put(self, key: str, value: object, clock: Clock) -> None:
         """Keep a value."""
+        if self._memory is not None:
+            self._memory.put(key, value, clock.monotonic())
+            return
+        assert self._disk is not None
         try:
-            await self._store.put(key, _adapter(self._kind).dump_json(value).decode(), clock)
+            await self._disk.put(key, _adapter(self._kind).dump_json(value).decode(), clock)
         except (sqlite3.Error, OSError) as error:
             logger.warning("{} could not be written, so the work will be done again: {!r}", self._hook, error)
 
@@ -193,33 +198,41 @@ class _Flights:
     """Work that is going on, so that whoever asks for the same waits for it."""
 
     def __init__(self) -> None:
-        self._going: dict[tuple[asyncio.AbstractEventLoop, str], asyncio.Future[Any]] = {}
+        self._going: dict[tuple[asyncio.AbstractEventLoop, str], asyncio.Future[Any] | None] = {}
+        """None: nobody waits for it yet."""
 
     async def share(self, key: str, work: Callable[[], Awaitable[T]]) -> tuple[T | None, bool]:
         """Do the work, or wait for the same; returns what it gave (None: the other's failed) and whether it was another's."""
         place = (asyncio.get_running_loop(), key)
-        if place in _led.get():
+        led = _led.get()
+        if place in led:
             return await work(), False
-        going = self._going.get(place)
-        if going is not None:
+        if place in self._going:
+            going = self._going[place]
+            if going is None:
+                going = self._going[place] = place[0].create_future()
             return await asyncio.shield(going), True
-        future = self._going[place] = place[0].create_future()
+        self._going[place] = None
         value: T | None = None
-        token = _led.set((*_led.get(), place))
+        token = _led.set((*led, place))
         try:
             value = await work()
             return value, False
         finally:
             _led.reset(token)
-            del self._going[place]
-            future.set_result(value)
+            waited = self._going.pop(place)
+            if waited is not None:
+                waited.set_result(value)
 
 
 _encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=str).encode
 
 
 def _digest(*parts: object) -> str:
-    text = _encode((_FORMAT, *parts))
+    return _hash(_encode((_FORMAT, *parts)))
+
+
+def _hash(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -275,7 +288,7 @@ class ToolCache(Hook):
         self._tools = tools if tools is None else tuple(tools)
         self._vary = vary
         self._flights = _Flights() if single_flight else None
-        self._specs: dict[str, tuple[ToolSpec, object]] = {}
+        self._specs: dict[str, tuple[ToolSpec | None, str]] = {}
         self.priority = priority
 
     def around(self, event: HookEvent, source: Any) -> Observable[Any]:
@@ -293,15 +306,12 @@ class ToolCache(Hook):
 
     def _key(self, event: PreActing) -> str:
         use = event.tool_use
-        specs = [self._spec(spec) for spec in event.agent.tools if spec.name == use.name]
-        arguments = to_jsonable_python(use.input, fallback=str)
-        return _digest("tool", specs, use.name, arguments, self._vary(event) if self._vary is not None else None)
-
-    def _spec(self, spec: ToolSpec) -> object:
-        known = self._specs.get(spec.name)
+        spec = next((spec for spec in event.agent.tools if spec.name == use.name), None)
+        known = self._specs.get(use.name)
         if known is None or known[0] is not spec:
-            known = self._specs[spec.name] = spec, _spec(spec)
-        return known[1]
+            known = self._specs[use.name] = spec, _digest("tool", use.name, None if spec is None else _spec(spec))
+        vary = "" if self._vary is None else _encode(self._vary(event))
+        return _hash(f"{known[1]}{canonical(use)}\n{vary}")
 
     async def _run(self, source: Mono[ToolResultBlock], event: PreActing) -> Any:
         key, clock, use = self._key(event), event.context.clock, event.context.state[CacheUse]

@@ -76,17 +76,26 @@ _MAY_GO_WRONG = frozenset({Error, CallEnded, PostActing})
 _PLAIN = re.compile(r"[^\s\"=]+")
 
 
+class _Place:
+    """What all lines of one call have in common: where it happens, and loggers that know its ids.
+
+    Binding a logger anew for each line would cost as much as a part of the line.
+    """
+
+    __slots__ = ("loggers", "where")
+
+    def __init__(self, where: str) -> None:
+        self.where = where
+        self.loggers: dict[type[Event], Logger] = {}
+
+
 @dataclass
 class _Began:
-    """When the call began, by the run's clock; None for a resumed one.
-
-    And the loggers that know the call's ids: binding them anew for each line would cost as much as a part of the line.
-    Nothing of it is stored with a session.
-    """
+    """When the call began, by the run's clock (None for a resumed one), and its place in each log; not stored."""
 
     def __post_init__(self) -> None:
         self.at: float | None = None
-        self.loggers: dict[tuple[int, type[Event]], Logger] = {}
+        self.places: dict[int, _Place] = {}
 
 
 class EventLog(Hook):
@@ -139,14 +148,16 @@ class EventLog(Hook):
         fixed = dict(levels or {})
         pieces = {ReasoningChunk: "DEBUG", ActingChunk: "DEBUG", TurnValue: "DEBUG"} if chunks else {}
         self._final = frozenset([kind for kind in EVENT_TYPES if issubclass(kind, tuple(fixed))])
-        self._levels = {
+        levels_of = {
             kind: _nearest(kind, fixed if kind in self._final else {**LEVELS, **pieces}) for kind in EVENT_TYPES
         }
         wanted = tuple(EVENT_TYPES if only is None else only)
         for level in fixed.values():
             _check_level(log, level)
-        shown = [kind for kind in EVENT_TYPES if self._levels[kind] is not None and issubclass(kind, wanted)]
-        self._shown = frozenset(shown)
+        self._shown = {
+            kind: level for kind, level in levels_of.items() if level is not None and issubclass(kind, wanted)
+        }
+        shown = list(self._shown)
         if CallEnded in shown and PreCall not in shown:  # the end tells how long the call took
             shown.append(PreCall)
         # Per instance here: what is not logged is not built.
@@ -155,19 +166,32 @@ class EventLog(Hook):
     def on_event(self, event: HookEvent) -> None:
         """Write the line."""
         kind = event.sealed_form
-        context = event.context
+        context = event.frame.context
         began = context.state[_Began]
         if kind is PreCall:
             began.at = context.clock.monotonic()
-        level = self._levels[kind]
-        if level is None or kind not in self._shown:
+        level = self._shown.get(kind)
+        if level is None:
             return
         if kind not in self._final and (kind in _MAY_GO_WRONG or event.decision is not None):
             level = _raised(event, level)
-        bound = began.loggers.get((id(self), kind))
+        place = began.places.get(id(self)) or self._enter(event, began)
+        bound = place.loggers.get(kind)
         if bound is None:
-            bound = began.loggers[id(self), kind] = self._bound(event)
-        bound.log(level, "{}", lambda: self._json(event, level) if self.json else self._line(event))
+            bound = place.loggers[kind] = self._bound(event)
+        if self.json:
+            bound.log(level, "{}", lambda: self._json(event, level))
+        else:
+            bound.log(level, "{}", lambda: self._line(event, place.where))
+
+    def _enter(self, event: HookEvent, began: _Began) -> _Place:
+        """The beginning of a call's lines."""
+        frame = event.frame
+        where = one_line(frame.source or frame.agent.name)
+        if not frame.source and frame.session_id != where:
+            where += f" {_shown(frame.session_id, self.clip)}"
+        place = began.places[id(self)] = _Place(where)
+        return place
 
     def _bound(self, event: HookEvent) -> Logger:
         return self._log.bind(
@@ -179,17 +203,12 @@ class EventLog(Hook):
             session_id=event.session_id,
         )
 
-    def _line(self, event: HookEvent) -> str:
-        frame, clip = event.frame, self.clip
-        where = one_line(frame.source or frame.agent.name)
-        if not frame.source and frame.session_id != where:
-            where += f" {_shown(frame.session_id, clip)}"
-        if event.iteration:
-            where += f"#{event.iteration}"
-        line = [where, event.sealed_form.__name__]
-        for name, value in _told(event).items():
+    def _line(self, event: HookEvent, where: str) -> str:
+        clip, name = self.clip, event.sealed_form.__name__
+        line = [f"{where}#{event.iteration} {name}" if event.iteration else f"{where} {name}"]
+        for field, value in _told(event).items():
             if value is not None and value != "":
-                line.append(f"{name}={_shown(value, clip)}")
+                line.append(f"{field}={_shown(value, clip)}")
         return " ".join(line)
 
     def _json(self, event: HookEvent, level: str) -> str:
@@ -216,7 +235,13 @@ def fields_of(event: HookEvent) -> Fields:
         >>> fields_of(PreActing(tool_use=ToolUseBlock("t1", "add", {"a": 1})))
         {'tool': 'add', 'id': 't1', 'input': '{"a":1}'}
     """
-    match event:
+    match event:  # the events of every round come first
+        case PreActing() | ActingChunk() | PostActing():
+            return _acting(event)
+        case PostReasoning():
+            reply = event.reasoning_result
+            said: Fields = {"text": reply.text, "calls": _calls(reply.tool_uses), "finish": reply.finish_reason}
+            return {**said, **_usage(event.usage), "ms": _ms(event.duration_ms)}
         case PreCall():
             return {"input": _texts(event.input_messages), "history": len(event.history)}
         case PreReasoning():
@@ -228,16 +253,10 @@ def fields_of(event: HookEvent) -> Fields:
             calls = "".join(f"{part.name or ''}{part.arguments}" for part in chunk.tool_uses)
             again = {"attempt": event.attempt} if event.attempt > 1 else {}
             return {"text": chunk.text, "thinking": chunk.thinking, "calls": calls, **again}
-        case PostReasoning():
-            reply = event.reasoning_result
-            said: Fields = {"text": reply.text, "calls": _calls(reply.tool_uses), "finish": reply.finish_reason}
-            return {**said, **_usage(event.usage), "ms": _ms(event.duration_ms)}
         case PreToolRound():
             return {"calls": _calls(event.tool_uses)}
         case PostToolRound():
             return {"results": ", ".join(f"{result.name} {result.state}" for result in event.tool_results)}
-        case PreActing() | ActingChunk() | PostActing():
-            return _acting(event)
         case PostCall():
             told = {"outcome": event.outcome, "text": event.final_message.text}
             return {**told, "ms": _ms(event.duration_ms)}
@@ -362,6 +381,8 @@ def _shown(value: object, clip: int) -> str:
         text = text.lower()
     if len(text) > clip:
         text = f"{text[:clip]}… ({len(text)} characters)"
+    if text.isalnum():  # what most values are, at a fraction of the pattern's cost
+        return text
     if _PLAIN.fullmatch(text) and (text.isprintable() or CONTROLS.search(text) is None):
         return text
     return printable_json(encode_basestring(text))

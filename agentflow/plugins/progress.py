@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -12,6 +11,7 @@ from agentflow.errors import UsageError
 from agentflow.events import PostReasoning
 from agentflow.hooks.hook import Hook
 from agentflow.messages import Msg, ToolUseBlock, with_metadata
+from agentflow.plugins._calls import canonical
 from agentflow.verdicts import Again, Stop
 
 __all__ = ["NUDGE", "NoProgress"]
@@ -94,19 +94,11 @@ class NoProgress(Hook):
         if not uses:
             words = reply.text.strip()
             return ("", words) if words else ()
-        if any(fnmatchcase(use.name, pattern) for use in uses for pattern in self.ignore):
+        if self.ignore and any(fnmatchcase(use.name, pattern) for use in uses for pattern in self.ignore):
             return ()
-        return tuple(sorted({f"{use.name} {_canonical(use)}" for use in uses}))
-
-
-_encode = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
-
-
-def _canonical(use: ToolUseBlock) -> str:
-    """The arguments as text that does not depend on order or blanks; text that is no JSON stands for itself."""
-    if use.input_error is not None:
-        return use.raw
-    return _encode(json.loads(use.arguments))
+        if len(uses) == 1:
+            return (f"{uses[0].name} {canonical(uses[0])}",)
+        return tuple(sorted({f"{use.name} {canonical(use)}" for use in uses}))
 
 
 def _shown(use: ToolUseBlock) -> str:

@@ -1,0 +1,286 @@
+"""Texts, values, blocks and messages without their secrets: what `Redaction` does to what passes it.
+
+Rules:
+
+1. What is clean comes back as the same object, and costs one look: a set of texts in which nothing was found, then the
+   scanner's cheap check. Only what may hold something is taken apart.
+2. What was clean stays so until a new value becomes known; the vault tells then.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from operator import is_
+from typing import Any, cast
+
+from agentflow.messages import ContentBlock, Msg, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
+from agentflow.plugins.redaction_text import Found, Scanner, Vault, scan
+from agentflow.transcript import MessageView
+
+__all__ = ["Cleaning", "named_anew"]
+
+
+class Cleaning:
+    """Takes secrets out of values, for one session.
+
+    Args:
+        base: What is looked for, beside the values that the session knows.
+        restore: Readers see originals.
+        vault: What the session knows.
+    """
+
+    __slots__ = ("_base", "_restore", "_spotless", "vault")
+
+    def __init__(self, base: Scanner, restore: bool, vault: Vault) -> None:
+        self._base = base
+        self._restore = restore
+        self._spotless = vault.spotless(base)
+        self.vault = vault
+
+    def scanner(self) -> Scanner:
+        """The scanner as of now."""
+        return self.vault.scanner(self._base)
+
+    # ---- what stands for what
+
+    def masking(self, *, by_model: bool = False) -> Found:
+        """Placeholders for all that is found."""
+        vault = self.vault
+
+        def found(kind: str, text: str, /) -> str:
+            if not kind:
+                vault.original(text)
+                return text
+            return vault.hide(text, kind, self._base, by_model=by_model)
+
+        return found
+
+    def restoring(self, lost: list[str]) -> Found:
+        """Originals for placeholders; those that nobody knows any more are added to `lost`."""
+        vault = self.vault
+
+        def found(kind: str, text: str, /) -> str:
+            if not kind and vault.is_lost(text):
+                lost.append(text)
+            return text if kind else vault.original(text) or text
+
+        return found
+
+    def showing(self) -> Found:
+        """For readers: their own values as they are, the model's own hidden."""
+        if not self._restore:
+            return self.masking(by_model=True)
+        vault = self.vault
+
+        def found(kind: str, text: str, /) -> str:
+            placeholder = vault.hide(text, kind, self._base, by_model=True) if kind else text
+            if vault.is_models_own(placeholder):
+                return placeholder
+            return vault.original(placeholder) or text
+
+        return found
+
+    # ---- whether there is anything to do
+
+    def is_clean(self, text: str) -> bool:
+        """Whether nothing is in a text, as far as a cheap look tells."""
+        if text in self._spotless:
+            return True
+        if self.scanner().may_find(text):
+            return False
+        self._spotless.add(text)
+        return True
+
+    def are_clean_arguments(self, raw: str) -> bool:
+        """The same for the JSON text of a call's arguments, and all values in it."""
+        key = (raw,)  # as arguments: none of the values, and not the text
+        if key in self._spotless:
+            return True
+        # Without escapes each name, text and number of it stands in it as it is.
+        if "\\" in raw or self.scanner().may_find_within(raw):
+            return False
+        self._spotless.add(key)
+        return True
+
+    def is_clean_result(self, result: ToolResultBlock) -> bool:
+        """The same for a tool's result; one with several blocks is taken apart."""
+        return isinstance(result.content, str) and self.is_clean(result.content) and self.is_clean(result.name)
+
+    def _is_clean_block(self, block: ContentBlock) -> bool:
+        kind = type(block)
+        if kind is TextBlock:
+            return self.is_clean(cast("TextBlock", block).text)
+        if kind is ToolUseBlock:
+            use = cast("ToolUseBlock", block)
+            return self.are_clean_arguments(use.raw) and self.is_clean(use.name)
+        return kind is ToolResultBlock and self.is_clean_result(cast("ToolResultBlock", block))
+
+    def _is_clean_metadata(self, metadata: Mapping[str, Any]) -> bool:
+        return all(
+            isinstance(value, str) and self.is_clean(value) and self.is_clean(name) for name, value in metadata.items()
+        )
+
+    # ---- texts and JSON-like values
+
+    def text(self, text: str, found: Found) -> str:
+        """A text with what is found replaced."""
+        if self.is_clean(text):
+            return text
+        parts, _ = scan(self.scanner, text, 0, True, found)
+        if len(parts) != 1:
+            return "".join(parts)
+        self._spotless.add(text)  # one part: nothing was found
+        return text
+
+    def walk(self, value: Any, found: Found) -> Any:
+        """JSON-like data with its texts replaced, and its whole numbers where they are secrets."""
+        if isinstance(value, str):
+            return self.text(value, found)
+        if isinstance(value, int) and not isinstance(value, bool):
+            digits = str(value)
+            text = self.text(digits, found)
+            return value if text == digits else text
+        if isinstance(value, Mapping):
+            mapping = cast("Mapping[Any, Any]", value)
+            items = {key: self.walk(item, found) for key, item in mapping.items()}
+            keys = {key: self.walk(key, found) if isinstance(key, str) else key for key in mapping}
+            if all(items[key] is item and keys[key] == key for key, item in mapping.items()):
+                return cast("object", value)
+            return named_anew(items, keys)
+        if isinstance(value, list | tuple):
+            before = cast("Sequence[Any]", value)
+            after = [self.walk(item, found) for item in before]
+            return cast("object", value) if all(map(is_, after, before)) else after
+        return value
+
+    # ---- blocks
+
+    def arguments(self, raw: str) -> str:
+        """The JSON text of a call's arguments, without secrets, escaped ones included; unchanged where there are none."""
+        masked = ("masked", raw)  # there may be placeholders in it, and nothing else
+        if masked in self._spotless or self.are_clean_arguments(raw):
+            return raw
+        found = self.masking(by_model=True)
+        try:
+            value = json.loads(raw)
+        except ValueError:
+            return self.text(raw, found)
+        cleaned = self.walk(value, found)
+        # A key that is there twice is in the text, and not in the value.
+        if cleaned == value and self.text(raw, found) == raw:
+            self._spotless.add(masked)
+            return raw
+        return json.dumps(cleaned, ensure_ascii=False)
+
+    def use(self, use: ToolUseBlock) -> ToolUseBlock:
+        """A call."""
+        raw, name = self.arguments(use.raw), self.text(use.name, self.masking(by_model=True))
+        return use if raw == use.raw and name == use.name else ToolUseBlock.from_json(use.id, name, raw)
+
+    def result(self, result: ToolResultBlock, found: Found) -> ToolResultBlock:
+        """A tool's result."""
+        content, name = result.content, self.text(result.name, found)
+        if name != result.name:
+            result = replace(result, name=name)
+        if isinstance(content, str):
+            text = self.text(content, found)
+            return result if text == content else replace(result, content=text)
+        blocks = tuple(
+            replace(block, text=self.text(block.text, found)) if isinstance(block, TextBlock) else block
+            for block in content
+        )
+        return replace(result, content=blocks)
+
+    def block(self, block: ContentBlock, found: Found) -> ContentBlock:
+        """A part of a message; a sealed thought is what its model really thought."""
+        if isinstance(block, TextBlock):
+            text = self.text(block.text, found)
+            return block if text == block.text else replace(block, text=text)
+        if isinstance(block, ToolUseBlock):
+            return self.use(block)
+        if isinstance(block, ToolResultBlock):
+            return self.result(block, found)
+        if isinstance(block, ThinkingBlock):
+            thought = self.vault.thoughts.get(block.signature or "")
+            return replace(block, text=self.text(block.text, found) if thought is None else thought)
+        return block
+
+    # ---- messages
+
+    def message(self, msg: Msg) -> Msg:
+        """A message as it is sent; looked through once."""
+        vault, key = self.vault, (id(msg), id(self._base))
+        known = vault.clean.get(key)
+        if known is not None and known[0] is msg and known[1] == vault.version:
+            return known[2]
+        cleaned = self._message(msg)
+        vault.clean[key] = (msg, vault.version, cleaned)
+        return cleaned
+
+    def _message(self, msg: Msg) -> Msg:
+        for block in msg.content:
+            if not self._is_clean_block(block):
+                break
+        else:
+            if (not msg.name or self.is_clean(msg.name)) and self._is_clean_metadata(msg.metadata):
+                return msg
+        found = self.masking(by_model=msg.role == "assistant")
+        content = tuple(self.block(block, found) for block in msg.content)
+        cleaned = msg if content == msg.content else replace(msg, content=content)
+        if msg.name and (name := self.text(msg.name, found)) != msg.name:
+            cleaned = replace(cleaned, name=name)
+        if msg.metadata and (metadata := self.walk(msg.metadata, found)) is not msg.metadata:
+            cleaned = replace(cleaned, metadata=metadata)
+        return cleaned
+
+    def messages(self, messages: Iterable[Msg]) -> tuple[Msg, ...] | None:
+        """The messages without secrets; None where there were none."""
+        vault, base = self.vault, self._base
+        known = vault.checked.get(id(base))
+        if (
+            known is not None
+            and known[0] is base
+            and known[1] == vault.version
+            and isinstance(messages, MessageView)
+            and self._is_clean_view(messages, known[2])
+        ):
+            return None
+        before = tuple(messages)
+        version = -1
+        after = before
+        while version != vault.version:  # a value found in the last message may stand in the first
+            version = vault.version
+            after = tuple([self.message(msg) for msg in before])
+        if len(vault.clean) > 2 * len(before) + 64:  # messages that were part of one request only
+            kept = {(id(msg), id(base)) for msg in before}
+            vault.clean = {key: known for key, known in vault.clean.items() if key in kept}
+        if not all(map(is_, after, before)):
+            return after
+        if isinstance(messages, MessageView):
+            vault.checked[id(base)] = (base, vault.version, messages)
+        return None
+
+    def _is_clean_view(self, messages: MessageView, earlier: Sequence[Msg]) -> bool:
+        """The next request usually is the last one, in which nothing was found, and a little more."""
+        vault = self.vault
+        version, seen, size = vault.version, messages.shared(earlier), len(messages)
+        for at in range(seen, size):
+            msg = messages[at]
+            if self.message(msg) is not msg or vault.version != version:
+                return False
+        if seen < size:
+            vault.checked[id(self._base)] = (self._base, version, messages)
+        return True
+
+
+def named_anew(items: Mapping[Any, Any], names: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Items under other keys; where two become alike, both stay."""
+    renamed: dict[Any, Any] = {}
+    for key, item in items.items():
+        name = names[key]
+        while name in renamed:
+            name += "'"
+        renamed[name] = item
+    return renamed
