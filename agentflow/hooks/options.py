@@ -18,7 +18,7 @@ from agentflow.hooks.answers import comes_to, failure_of, is_later, judge, settl
 from agentflow.hooks.hook import Hook
 from agentflow.messages import ToolUseBlock
 
-__all__ = ["Call", "about_a_tool", "call_of", "concerns_tool", "handler_of", "listens_to"]
+__all__ = ["Call", "about_a_tool", "call_of", "concerns_tool", "getter", "handler_of", "listens_to"]
 
 Call: TypeAlias = Callable[[Any], Any]
 
@@ -116,7 +116,7 @@ def _serial(call: Call, hook: Hook) -> Call:
     return serial
 
 
-def _getter(names: tuple[str, ...]) -> Callable[[Event], tuple[Any, ...]]:
+def getter(names: tuple[str, ...]) -> Callable[[Event], tuple[Any, ...]]:
     """Reads the fields in one call."""
     if len(names) > 1:
         return attrgetter(*names)
@@ -126,7 +126,7 @@ def _getter(names: tuple[str, ...]) -> Callable[[Event], tuple[Any, ...]]:
 def _undoing(call: Call, hook: Hook, kind: type[Event]) -> Call:
     """The call with what it changed taken back where it fails."""
     names = tuple(kind.writable)
-    values_of = _getter(names)
+    values_of = getter(names)
 
     def failed(error: BaseException, event: Event, before: tuple[Any, ...]) -> None:
         stands = isinstance(error, Exception) and not isinstance(failure_of(hook, kind, event, error), Exception)

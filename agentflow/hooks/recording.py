@@ -13,23 +13,24 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Callable, Mapping
+from operator import is_
 from time import perf_counter
 from typing import Any, TypeAlias, cast
 
 from agentflow.chunks import ModelChunk, fold
 from agentflow.events import Event, PreReasoning
-from agentflow.ground.frozen import EMPTY
 from agentflow.ground.logs import log_failure
 from agentflow.ground.values import frozen
 from agentflow.hooks.answers import comes_to, is_later, settle
 from agentflow.hooks.hook import Hook
-from agentflow.hooks.options import Call
+from agentflow.hooks.options import Call, getter
 from agentflow.hooks.wrapping import standing_for
 from agentflow.reactive import Flux, Mono
+from agentflow.reactive.iterators import close
+from agentflow.reactive.signals import EMPTY
 
-__all__ = ["Around", "ChangeListener", "FieldChange", "HookCall", "LayerRun", "recorded", "recorded_around"]
+__all__ = ["Around", "ChangeListener", "FieldChange", "HookCall", "LayerRun", "Side", "recorded", "recorded_around"]
 
 Around: TypeAlias = Callable[[Any, Any], Any]
 
@@ -98,6 +99,8 @@ class ChangeListener(Hook):
     """
 
     observer = True
+    changes_only: bool = False
+    """Told only of calls and layers that changed, decided or failed; what comes to nothing then costs a look."""
 
     def on_call(self, call: HookCall) -> None:
         """An editing hook or a guard has answered an event."""
@@ -124,17 +127,40 @@ def recorded(call: Call, hook: Hook, kind: type[Event], listeners: Listeners) ->
         listeners: Who is told.
     """
     names = tuple(kind.writable)
+    values_of = getter(names)
+    quiet = not hook.shadow and all(listener.changes_only for listener in listeners)
 
     def watching(event: Any) -> Any:
-        watch = _Watch(hook, kind, event, names, listeners)
+        before = values_of(event)
+        began = _clock(event)()
+        shadows = len(event.context.shadows) if hook.shadow else 0
+
+        def tell(result: Any, error: BaseException | None) -> None:
+            watch = _Watch(hook, kind, event, dict(zip(names, before, strict=True)), listeners)
+            watch.tell(result, error, began, shadows)
+
+        async def later(result: Any) -> Any:
+            try:
+                result = await settle(result)
+            except BaseException as error:
+                tell(None, error)
+                raise
+            if not (quiet and (result is None or result is event) and all(map(is_, before, values_of(event)))):
+                tell(result, None)
+            return result
+
         try:
             result = call(event)
         except BaseException as error:
-            watch.tell(None, error)
+            tell(None, error)
             raise
+        if result is None or result is event:
+            if not (quiet and all(map(is_, before, values_of(event)))):
+                tell(result, None)
+            return result
         if is_later(result):
-            return watch.later(result)
-        watch.tell(result, None)
+            return later(result)
+        tell(result, None)
         return result
 
     return watching
@@ -143,35 +169,22 @@ def recorded(call: Call, hook: Hook, kind: type[Event], listeners: Listeners) ->
 class _Watch:
     """One call of one hook."""
 
-    __slots__ = ("before", "began", "clock", "event", "hook", "kind", "listeners", "shadows")
+    __slots__ = ("before", "event", "hook", "kind", "listeners")
 
     def __init__(
-        self, hook: Hook, kind: type[Event], event: Event, names: tuple[str, ...], listeners: Listeners
+        self, hook: Hook, kind: type[Event], event: Event, before: Mapping[str, Any], listeners: Listeners
     ) -> None:
         self.hook = hook
         self.kind = kind
         self.event = event
+        self.before = before
         self.listeners = listeners
-        self.before: Mapping[str, Any] = {name: getattr(event, name) for name in names} if names else EMPTY
-        self.shadows = len(event.context.shadows) if hook.shadow else 0
-        self.clock = _clock(event)
-        self.began = self.clock()
 
-    async def later(self, result: Any) -> Any:
-        """Wait for the answer, and tell then."""
-        try:
-            result = await settle(result)
-        except BaseException as error:
-            self.tell(None, error)
-            raise
-        self.tell(result, None)
-        return result
-
-    def tell(self, result: Any, error: BaseException | None) -> None:
-        """Tell what the call has done."""
-        duration = (self.clock() - self.began) * 1000
+    def tell(self, result: Any, error: BaseException | None, began: float, shadows: int) -> None:
+        """Tell what the call has done, since when, and how many shadows there were before."""
+        duration = (_clock(self.event)() - began) * 1000
         if self.hook.shadow:
-            self._tell_shadow(duration)
+            self._tell_shadow(duration, shadows)
             return
         after, verdict, error = comes_to(self.hook, self.kind, self.event, result, error)
         changes = tuple(
@@ -179,14 +192,16 @@ class _Watch:
             for name, before in self.before.items()
             if (now := getattr(after, name)) is not before
         )
+        if not (changes or verdict is not None or error is not None) and _all_quiet(self.listeners):
+            return
         told = HookCall(self.hook, self.event, changes, verdict, error, duration)
         _tell(self.listeners, lambda listener: listener.on_call(told))
 
-    def _tell_shadow(self, duration: float) -> None:
+    def _tell_shadow(self, duration: float, shadows: int) -> None:
         changes: tuple[FieldChange, ...] = ()
         verdict: Any = None
         error: BaseException | None = None
-        for shadow in self.event.context.shadows[self.shadows :]:
+        for shadow in self.event.context.shadows[shadows:]:
             if shadow.seq != self.event.seq or shadow.hook != self.hook.name:
                 continue
             changes = tuple(FieldChange(name, self.before[name], value) for name, value in shadow.changes.items())
@@ -206,6 +221,10 @@ def _tell(listeners: Listeners, say: Callable[[ChangeListener], None]) -> None:
             log_failure("WARNING", error, "listener {} failed and was skipped", listener.name)
 
 
+def _all_quiet(listeners: Listeners) -> bool:
+    return all(listener.changes_only for listener in listeners)
+
+
 def recorded_around(around: Around, hook: Hook, listeners: Listeners) -> Around:
     """A hook's `around`, with what passes its layer told to the listeners."""
 
@@ -220,72 +239,132 @@ def recorded_around(around: Around, hook: Hook, listeners: Listeners) -> Around:
     return layered
 
 
-@dataclass(slots=True)
-class _Side:
+class Side:
     """What passes one side of a layer: the chunks of the last run, or one value."""
 
-    chunks: list[ModelChunk] = field(default_factory=list[ModelChunk])
-    ended: bool = False
-    value: Any = None
+    __slots__ = ("_value", "chunks", "ended")
+
+    def __init__(self) -> None:
+        self.chunks: list[ModelChunk] = []
+        self.ended = False
+        self._value: Any = None
 
     def take_chunk(self, chunk: ModelChunk) -> None:
+        """The next chunk; one that begins anew makes those before it void."""
         if self.ended or chunk.restart:
             self.chunks, self.ended = [], False
         self.chunks.append(chunk)
 
     def take_value(self, value: Any) -> None:
-        self.value = value
+        """The one value."""
+        self._value = value
 
     def end(self) -> None:
+        """No chunk follows."""
         self.ended = True
 
     def seen(self) -> Any:
-        return fold(self.chunks, id="") if self.chunks else self.value
+        """The message that the chunks make, or the value."""
+        return fold(self.chunks, id="") if self.chunks else self._value
+
+    def same(self, other: Side) -> bool:
+        """Whether the very same things have passed."""
+        return (
+            self._value is other._value
+            and len(self.chunks) == len(other.chunks)
+            and all(map(is_, self.chunks, other.chunks))
+        )
+
+
+class _WatchedModel(Flux[ModelChunk]):
+    """A model's work whose chunks are looked at in passing."""
+
+    def __init__(self, inner: Flux[ModelChunk], side: Side) -> None:
+        self._watched = inner
+        self.side = side
+        self.on_end: Callable[[], None] | None = None
+
+    def open(self) -> AsyncIterator[ModelChunk]:
+        return self._run()
+
+    async def _run(self) -> AsyncIterator[ModelChunk]:
+        take = self.side.take_chunk
+        chunks = self._watched.open()
+        try:
+            async for chunk in chunks:
+                take(chunk)
+                yield chunk
+        finally:
+            await close(chunks)
+        self.side.end()
+        if self.on_end is not None:
+            self.on_end()
+
+
+class _WatchedWork(Mono[Any]):
+    """Work of one value, which is looked at in passing."""
+
+    def __init__(self, inner: Mono[Any], side: Side) -> None:
+        self._watched = inner
+        self.side = side
+        self.on_end: Callable[[], None] | None = None
+
+    async def resolve(self) -> Any:
+        value = await self._watched.resolve()
+        if value is not EMPTY:
+            self.side.take_value(value)
+            if self.on_end is not None:
+                self.on_end()
+        return value
+
+
+_Watched: TypeAlias = _WatchedModel | _WatchedWork
 
 
 class _Layer:
     """One hook's layer around one piece of work."""
 
-    __slots__ = ("before", "began", "clock", "event", "hook", "listeners")
+    __slots__ = ("after", "before", "began", "clock", "event", "hook", "listeners")
 
     def __init__(self, hook: Hook, event: Event, listeners: Listeners) -> None:
         self.hook = hook
         self.event = event
         self.listeners = listeners
-        self.before = _Side()
+        self.before = Side()
+        self.after = Side()
         self.clock = _clock(event)
         self.began = self.clock()
 
     def inside(self, source: Any) -> Any:
-        """The source as the layer gets it; what only sources can do (`using`, `chunks`) it can do too."""
-        side = self.before
-        if isinstance(source, Flux):
-            watched: Any = cast("Flux[ModelChunk]", source).tap(side.take_chunk, on_completed=side.end)
-        elif isinstance(source, Mono):
-            watched = cast("Mono[Any]", source).tap(side.take_value)
-        else:
+        """The source as the layer gets it; what only sources can do (`using`, `chunks`) it can do too.
+
+        What goes out of a layer goes into the next one, and is looked at once.
+        """
+        inner = getattr(source, "inner", source)
+        if isinstance(inner, _Watched):
+            self.before = inner.side
             return source
-        return standing_for(source, watched)
+        if isinstance(source, Flux):
+            return standing_for(source, _WatchedModel(cast("Flux[ModelChunk]", source), self.before))
+        if isinstance(source, Mono):
+            return standing_for(source, _WatchedWork(cast("Mono[Any]", source), self.before))
+        return source
 
     def outside(self, wrapped: Any) -> Any:
         """What the layer made of it, watched."""
-        side = _Side()
-
-        def told_value(value: Any) -> None:
-            side.take_value(value)
-            self._tell(side)
-
-        def told_end() -> None:
-            side.end()
-            self._tell(side)
-
+        watched: _Watched
         if isinstance(self.event, PreReasoning):
             flux = cast("Flux[ModelChunk]", wrapped if isinstance(wrapped, Flux) else Flux.from_observable(wrapped))
-            return standing_for(wrapped, flux.tap(side.take_chunk, on_completed=told_end))
-        mono = cast("Mono[Any]", wrapped if isinstance(wrapped, Mono) else Mono.from_observable(wrapped))
-        return standing_for(wrapped, mono.tap(told_value))
+            watched = _WatchedModel(flux, self.after)
+        else:
+            mono = cast("Mono[Any]", wrapped if isinstance(wrapped, Mono) else Mono.from_observable(wrapped))
+            watched = _WatchedWork(mono, self.after)
+        watched.on_end = self._tell
+        return standing_for(wrapped, watched)
 
-    def _tell(self, after: _Side) -> None:
+    def _tell(self) -> None:
+        if self.before.same(self.after) and _all_quiet(self.listeners):
+            return
         duration = (self.clock() - self.began) * 1000
-        told = LayerRun(self.hook, self.event, self.before.seen(), after.seen(), duration)
+        told = LayerRun(self.hook, self.event, self.before.seen(), self.after.seen(), duration)
         _tell(self.listeners, lambda listener: listener.on_layer(told))
