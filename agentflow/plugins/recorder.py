@@ -5,24 +5,24 @@ message is written once, and named by its id and digest from then on. Priority 9
 
 Rules:
 
-1. It never breaks a run: a file that cannot be written is reported once, and left alone from then on.
-2. `short=0` keeps no content at all, only digests: a recorder sees what a redaction has not hidden yet.
+1. On the way of a run it keeps references only; digests, records and lines are made by a thread, or by whoever reads.
+2. It never breaks a run: a file that cannot be written is reported once, and left alone from then on.
+3. `short=0` keeps no content at all, only digests: a recorder sees what a redaction has not hidden yet.
 """
 
 from __future__ import annotations
 
-import threading
+import asyncio
 import weakref
-from collections import OrderedDict, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import IO, Any, cast
-
-from loguru import logger
+from typing import Any
 
 from agentflow.errors import UsageError, Veto
 from agentflow.events import (
+    CallEnded,
     Event,
     HookEvent,
     MessagesAdded,
@@ -33,27 +33,17 @@ from agentflow.events import (
     PreReasoning,
     PreToolRound,
 )
-from agentflow.hooks.recording import ChangeListener, HookCall, LayerRun
+from agentflow.hooks.recording import ChangeListener, FieldChange, HookCall, LayerRun
 from agentflow.messages import Msg
-from agentflow.plugins.recorder_records import (
-    AddedRecord,
-    Edit,
-    Explanation,
-    HookRecord,
-    MessageRecord,
-    Record,
-    Recording,
-    Shown,
-    message_digest,
-    record_from_json,
-    record_to_json,
-    show,
-)
+from agentflow.plugins.recorder_making import Deed, Making, place_of
+from agentflow.plugins.recorder_records import Explanation, Record, Recording, record_from_json
+from agentflow.plugins.recorder_writer import Writer
 from agentflow.transcript import MessageView
-from agentflow.verdicts import Again, Answer, Deny, Recover, Stop, Suspend
+from agentflow.verdicts import Deny
 
 __all__ = ["Recorder"]
 
+_HEARD = (PreCall, PreReasoning, PostReasoning, PostCall, MessagesAdded)
 _LAYERS: dict[type[Event], str] = {
     PreCall: "message",
     PreReasoning: "reply",
@@ -78,6 +68,7 @@ class Recorder(ChangeListener):
         max_records: How many records memory holds; older ones are dropped. The file keeps all.
         short: Most characters of the short forms; 0: digests only, and no message is written.
         every_call: Record calls of hooks that changed nothing, too (for their durations).
+        interval: Seconds between two writes to the file while a call runs.
 
     Raises:
         UsageError: An argument cannot be used.
@@ -91,7 +82,7 @@ class Recorder(ChangeListener):
     """
 
     priority = 990
-    events = (PreCall, PreReasoning, PostReasoning, PostCall, MessagesAdded)
+    events = _HEARD
 
     def __init__(
         self,
@@ -100,29 +91,31 @@ class Recorder(ChangeListener):
         max_records: int = 10_000,
         short: int = 80,
         every_call: bool = False,
+        interval: float = 0.25,
     ) -> None:
         if max_records < 1:
             raise UsageError(f"Recorder(max_records={max_records}): memory holds at least 1 record.")
         if short < 0:
             raise UsageError(f"Recorder(short={short}): it is a number of characters; 0 keeps digests only.")
+        if not interval > 0:
+            raise UsageError(f"Recorder(interval={interval}): it is a number of seconds above 0.")
         self.path = None if path is None else Path(path)
         self.short = short
         self.every_call = every_call
-        self._records: deque[Record] = deque(maxlen=max_records)
-        self._known: OrderedDict[tuple[str, str], None] = OrderedDict()
-        self._digests: OrderedDict[int, tuple[Msg, str]] = OrderedDict()
-        self._most = max_records
-        self._lock = threading.RLock()
-        self._file: IO[str] | None = None
-        self._broken = False
+        self.changes_only = not every_call
+        self._making = Making(short, every_call, max_records)
+        self._writer = Writer(self.path, max_records, interval)
+        if path is not None:
+            # Per instance here: without a file there is nothing to do at the end.
+            self.events = (*_HEARD, CallEnded)  # pyright: ignore[reportAttributeAccessIssue]
+            weakref.finalize(self, self._writer.close)
 
     # ---- reading
 
     @property
     def records(self) -> tuple[Record, ...]:
         """What memory holds, oldest first."""
-        with self._lock:
-            return tuple(self._records)
+        return self._writer.records
 
     def explain(self, message: Msg | str) -> Explanation:
         """Say which hooks shaped a message.
@@ -146,187 +139,78 @@ class Recorder(ChangeListener):
         records = [record_from_json(line) for line in lines[:-1] if line]
         return Recording(records)
 
+    def flush(self) -> None:
+        """Write what was seen so far; the end of each call does so too."""
+        self._writer.flush()
+
     def close(self) -> None:
-        """Close the file; the next record opens it again."""
-        with self._lock:
-            if self._file is not None:
-                self._file.close()
-                self._file = None
+        """Write what was seen so far, and close the file; the next record opens it again."""
+        self._writer.close()
 
     # ---- what is seen
 
-    def on_event(self, event: HookEvent) -> None:
-        """Write the messages that are new, and tell of those that no other event carries."""
+    def on_event(self, event: HookEvent) -> Any:
+        """Keep the messages that may be new, and those that no other event carries; write at the end of a call."""
         match event:
-            case PreCall():
-                self._see(event.input_messages, event)
             case PreReasoning():
                 messages, last = event.input_messages, event.context.state[_Last].by_recorder
                 seen = messages.shared(last.get(id(self), ())) if isinstance(messages, MessageView) else 0
                 last[id(self)] = messages
-                self._see([messages[index] for index in range(seen, len(messages))], event)
+                self._see(tuple([messages[index] for index in range(seen, len(messages))]), event)
             case PostReasoning():
                 self._see((event.reasoning_result,), event)
+            case PreCall():
+                self._see(event.input_messages, event)
             case PostCall():
                 self._see((event.final_message,), event)
             case MessagesAdded():
-                self._see(event.messages, event)
-                shown = tuple((msg.id, self._digest(msg)) for msg in event.messages)
-                sources = tuple(str(msg.metadata.get("synthetic", "")) for msg in event.messages)
-                self._write(AddedRecord(origin=event.origin, messages=shown, sources=sources, **_place(event)))
+                added = partial(self._making.added, event.messages, event.origin, "MessagesAdded", place_of(event))
+                self._writer.put(added)
+            case CallEnded():
+                return asyncio.to_thread(self._writer.flush)
             case _:
                 pass
+        return None
 
     def on_call(self, call: HookCall) -> None:
-        """Record what an editing hook or a guard did."""
-        edits: list[Edit] = []
-        for change in call.changes:
-            self._see_messages_of(change.before, call.event)
-            self._see_messages_of(change.after, call.event)
-            before, after = self._show(change.before), self._show(change.after)
-            if before != after:
-                edits.append(Edit(change.field, before, after))
-            edits.extend(_marked(change.field, change.before, change.after, self.short))
+        """Keep what an editing hook or a guard did."""
         verdict, error = call.verdict, call.error
         if isinstance(error, Veto):
             verdict, error = Deny(error.reason), None
-        if not (edits or verdict is not None or error is not None or self.every_call):
-            return
-        self._write(
-            HookRecord(
-                hook=call.hook.name,
-                priority=call.hook.priority,
-                event=type(call.event).__name__,
-                via="shadow" if call.shadow else "on_event",
-                edits=tuple(edits),
-                verdict="" if verdict is None else type(verdict).__name__,
-                detail=self._detail(error if verdict is None else verdict),
-                error="" if error is None else type(error).__name__,
-                duration_ms=call.duration_ms,
-                tool_use_id=_tool_use_id(call.event),
-                **_place(call.event),
-            )
+        # Of an exception the words: it holds the frames that it came through.
+        deed = Deed(
+            call.hook.name,
+            call.hook.priority,
+            type(call.event).__name__,
+            "shadow" if call.shadow else "on_event",
+            call.duration_ms,
+            _tool_use_id(call.event),
+            place_of(call.event),
+            call.changes,
+            verdict,
+            "" if error is None else type(error).__name__,
+            "" if error is None else str(error),
         )
+        self._writer.put(partial(self._making.deed, deed))
 
     def on_layer(self, layer: LayerRun) -> None:
-        """Record what a layer of `around` made of the work."""
-        before, after = self._show(layer.before), self._show(layer.after)
-        if before == after and not self.every_call:
-            return
+        """Keep what a layer of `around` made of the work."""
         name = next((name for kind, name in _LAYERS.items() if isinstance(layer.event, kind)), "value")
-        self._write(
-            HookRecord(
-                hook=layer.hook.name,
-                priority=layer.hook.priority,
-                event=type(layer.event).__name__,
-                via="around",
-                edits=() if before == after else (Edit(name, before, after),),
-                duration_ms=layer.duration_ms,
-                tool_use_id=_tool_use_id(layer.event),
-                **_place(layer.event),
-            )
+        deed = Deed(
+            layer.hook.name,
+            layer.hook.priority,
+            type(layer.event).__name__,
+            "around",
+            layer.duration_ms,
+            _tool_use_id(layer.event),
+            place_of(layer.event),
+            (FieldChange(name, layer.before, layer.after),),
         )
+        self._writer.put(partial(self._making.deed, deed))
 
-    # ---- in short
-
-    def _show(self, value: Any) -> Shown:
-        return show(value, self.short, self._digest)
-
-    def _digest(self, msg: Msg) -> str:
-        with self._lock:
-            found = self._digests.get(id(msg))
-            if found is not None and found[0] is msg:
-                return found[1]
-            digest = message_digest(msg)
-            self._digests[id(msg)] = (
-                msg,
-                digest,
-            )  # holding the message keeps its identity from being given to another one
-            if len(self._digests) > self._most:
-                self._digests.popitem(last=False)
-            return digest
-
-    def _detail(self, value: object) -> str:
-        if not self.short or value is None:
-            return ""
-        match value:
-            case Deny(reason=text) | Stop(reason=text):
-                return show(text, self.short).short
-            case Answer(value=given) | Recover(value=given) | Again(messages=given) | Suspend(request=given):
-                return "" if given is None else show(given, self.short).short
-            case _:
-                return show(str(value), self.short).short
-
-    # ---- writing
-
-    def _see_messages_of(self, value: object, event: Event) -> None:
-        self._see(_messages_in(value), event)
-
-    def _see(self, messages: Iterable[Msg], event: Event) -> None:
-        for msg in messages:
-            key = msg.id, self._digest(msg)
-            with self._lock:
-                if key in self._known:
-                    continue
-                self._known[key] = None
-                if len(self._known) > self._most:
-                    self._known.popitem(last=False)
-            calls = [*(use.id for use in msg.tool_uses), *(result.tool_use_id for result in msg.tool_results)]
-            self._write(
-                MessageRecord(
-                    id=msg.id,
-                    digest=key[1],
-                    role=msg.role,
-                    event=type(event).__name__,
-                    calls=tuple(calls),
-                    message=msg.to_dict() if self.short else None,
-                    **_place(event),
-                )
-            )
-
-    def _write(self, record: Record) -> None:
-        with self._lock:
-            self._records.append(record)
-            if self.path is None or self._broken:
-                return
-            try:
-                if self._file is None:
-                    self.path.parent.mkdir(parents=True, exist_ok=True)
-                    self._file = self.path.open("a", encoding="utf-8")
-                    weakref.finalize(self, self._file.close)
-                self._file.write(record_to_json(record) + "\n")
-                self._file.flush()
-            except (OSError, ValueError) as error:
-                self._broken = True
-                logger.error(
-                    "the recorder stops writing to {}: {}; runs go on, memory goes on recording", self.path, error
-                )
-
-
-def _marked(field: str, before: object, after: object, short: int) -> Iterable[Edit]:
-    """What has changed in the metadata of messages that are there before and after."""
-    old = {msg.id: msg for msg in _messages_in(before)}
-    for msg in _messages_in(after):
-        was = old.get(msg.id)
-        if was is None or was is msg or was.metadata == msg.metadata:
-            continue
-        shown = [show(", ".join(f"{k}={v!r}" for k, v in sorted(one.metadata.items())), short) for one in (was, msg)]
-        yield Edit(f"{field}.metadata", *(Shown(one.digest, one.short, ((msg.id, one.digest),)) for one in shown))
-
-
-def _messages_in(value: object) -> Iterable[Msg]:
-    if isinstance(value, Msg):
-        return (value,)
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return [item for item in cast("Sequence[object]", value) if isinstance(item, Msg)]
-    return ()
-
-
-def _place(event: Event) -> dict[str, Any]:
-    """Where and when an event was."""
-    frame = event._frame  # pyright: ignore[reportPrivateUsage] - an event built by hand has none
-    ids = {} if frame is None else {n: getattr(frame, n) for n in ("run_id", "call_id", "session_id", "source")}
-    return {**ids, "iteration": event.iteration, "seq": event.seq, "time": event.time}
+    def _see(self, messages: Sequence[Msg], event: Event) -> None:
+        if messages:
+            self._writer.put(partial(self._making.messages, messages, type(event).__name__, place_of(event)))
 
 
 def _tool_use_id(event: Event) -> str:
