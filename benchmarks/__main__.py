@@ -25,7 +25,7 @@ ROWS: dict[str, Callable[[Effort], Awaitable[list[Figure]]]] = {
     "history": loops.history,
     "at-once": scale.at_once,
     "parallel": scale.parallel,
-    "plugins": plugins.shelf,
+    "plugins": plugins.together,
     "build": process.building,
     "import": process.importing,
 }

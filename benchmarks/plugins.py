@@ -1,4 +1,4 @@
-"""What the ready-made hooks cost: each alone, and the whole shelf in one agent, per ReAct round.
+"""What the ready-made hooks cost: each alone, and all plugins in one agent, per ReAct round.
 
 `python -m benchmarks.plugins` prints every plugin; `python -m benchmarks --only plugins` the summary. A round is measured
 as in `benchmarks.loops`: the slope of a call with many rounds and one with none.
@@ -8,7 +8,7 @@ Rules:
 1. Each plugin is measured doing what it does in an ordinary round. Where it acts now and then only, *idle* is the ordinary
    round, and *active* is the round in which it acts.
 2. Work that is another model's (a judge, a summary, a thought) is done by a model without any waiting.
-3. The shelf is what one agent would plausibly have: all plugins at once, nothing acting that would end the work.
+3. All plugins are what one agent would plausibly have at once, nothing acting that would end the work.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from benchmarks.report import Figure, line, title
 if TYPE_CHECKING:
     from loguru import Logger
 
-__all__ = ["BUDGET", "PLUGINS", "Case", "plugins", "shelf", "whole_shelf"]
+__all__ = ["BUDGET", "PLUGINS", "Case", "all_plugins", "plugins", "together"]
 
 BUDGET = 39.0
 """The round of the fastest full-featured peer, against the bare loop's in the same run."""
@@ -143,11 +143,11 @@ PLUGINS: tuple[Case, ...] = (
     Case("DynamicContext, the time", lambda: [DynamicContext(current_time())]),
     Case("Recorder, to memory", lambda: [Recorder()]),
 )
-"""Every plugin alone, in the order of the shelf's documentation."""
+"""Every plugin alone, in the order of the documentation."""
 
 
-def whole_shelf(level: str = "INFO") -> list[Hook]:
-    """The whole shelf, as one agent might have it; whoever wants every change recorded adds the `Recorder`."""
+def all_plugins(level: str = "INFO") -> list[Hook]:
+    """All plugins, as one agent might have it; whoever wants every change recorded adds the `Recorder`."""
     return [
         EventLog(log=_log(level)),
         UsageLimits(tokens=_FOREVER, cost=1e9, tool_calls=_FOREVER, seconds=1e9),
@@ -236,20 +236,20 @@ async def _figures(effort: Effort, cases: Sequence[Case]) -> list[Figure]:
         side = 4 + 2 * index
         took = turns.slope(side + 1, side, n)
         detail = f"{took * 1e6:.1f} µs, its share {(took - none) * 1e6:.1f}"
-        budget = BUDGET if case.name.startswith("the whole shelf") else None
+        budget = BUDGET if case.name.startswith("all plugins") else None
         figures.append(Figure("plugins", case.name, took / bare, budget=budget, detail=detail))
     return figures
 
 
-async def shelf(effort: Effort) -> list[Figure]:
+async def together(effort: Effort) -> list[Figure]:
     """The round with all plugins at once."""
     return await _figures(
         effort,
         (
-            Case("the whole shelf, log at INFO", whole_shelf),
-            Case("  log at DEBUG", lambda: whole_shelf("DEBUG")),
-            Case("  log at WARNING: no lines", lambda: whole_shelf("WARNING")),
-            Case("  log at INFO, and the Recorder", lambda: [*whole_shelf(), Recorder()]),
+            Case("all plugins, log at INFO", all_plugins),
+            Case("  log at DEBUG", lambda: all_plugins("DEBUG")),
+            Case("  log at WARNING: no lines", lambda: all_plugins("WARNING")),
+            Case("  log at INFO, and the Recorder", lambda: [*all_plugins(), Recorder()]),
         ),
     )
 
@@ -287,18 +287,18 @@ def main() -> None:
     )
     parser.add_argument("--only", metavar="TEXT", help="the plugins with this in their line")
     parser.add_argument("--quick", action="store_true", help="only see that it runs")
-    parser.add_argument("--profile", metavar="TEXT", help="profile the first plugin with this in its line, or 'shelf'")
+    parser.add_argument("--profile", metavar="TEXT", help="profile the first plugin with this in its line, or 'all'")
     asked = parser.parse_args()
     if asked.profile:
         found = [case for case in PLUGINS if asked.profile in case.name]
-        _profile(found[0] if found else Case("the whole shelf", whole_shelf))
+        _profile(found[0] if found else Case("all plugins", all_plugins))
         return
     effort = Effort.smoke() if asked.quick else EFFORT
     print(title(), flush=True)
     if asked.only:
         figures = asyncio.run(_figures(effort, [case for case in PLUGINS if asked.only in case.name]))
     else:
-        figures = asyncio.run(plugins(effort)) + asyncio.run(shelf(effort))
+        figures = asyncio.run(plugins(effort)) + asyncio.run(together(effort))
     for figure in figures:
         print(line(figure))
 

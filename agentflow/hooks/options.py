@@ -147,6 +147,8 @@ def _undoing(call: Call, hook: Hook, kind: type[Event]) -> Call:
         before = values_of(event)
         try:
             answer = call(event)
+            if answer is None or answer is event:
+                return answer
             if is_later(answer):
                 return later(answer, event, before)
             judge(hook, kind, event, answer)

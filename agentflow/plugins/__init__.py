@@ -1,1 +1,1 @@
-"""The shelf: ready-made hooks, one module each. Import the one you want: `from agentflow.plugins.logging import ...`."""
+"""Plugins: ready-made hooks, one module each. Import the one you want: `from agentflow.plugins.logging import ...`."""

@@ -54,7 +54,7 @@ class Rule:
 
     def fits(self, use: ToolUseBlock) -> bool:
         """Whether the rule is about this call."""
-        if not fnmatchcase(use.name, self.tool):
+        if use.name != self.tool and not fnmatchcase(use.name, self.tool):
             return False
         given = use.input
         for name, pattern in self.arguments.items():
@@ -187,7 +187,7 @@ class Approval(Hook):
         self.suspend = suspend
         self.always: MutableSet[str] = set() if always is None else always
 
-    async def on_event(self, event: PreActing) -> PreActing | Deny | Suspend:  # pyright: ignore[reportIncompatibleMethodOverride] - it listens to one event
+    def on_event(self, event: PreActing) -> PreActing | Deny | Awaitable[PreActing | Deny | Suspend]:  # pyright: ignore[reportIncompatibleMethodOverride] - it listens to one event
         """Let the call pass, refuse it, or ask."""
         use = event.tool_use
         refusal = self.refused(use)
@@ -197,6 +197,10 @@ class Approval(Hook):
             return event
         if self.allowed(use):
             return event
+        return self._asked(event, use)
+
+    async def _asked(self, event: PreActing, use: ToolUseBlock) -> PreActing | Deny | Suspend:
+        """Whether somebody has allowed it, or does now."""
         scope = self.covers(use)
         granted = event.context.session_state[Granted].scopes
 

@@ -332,8 +332,15 @@ class ToolGuardrail(Hook):
         self.check = check
         self.only_tools = tuple(tools)
 
-    async def on_event(self, event: PreActing) -> PreActing | Deny:  # pyright: ignore[reportIncompatibleMethodOverride] - it listens to one event
+    def on_event(self, event: PreActing) -> Awaitable[Deny | None] | Deny | None:  # pyright: ignore[reportIncompatibleMethodOverride] - it listens to one event
         """Judge the call."""
         found = self.check(event)
-        reason = _reason(await found if _is_later(found) else found)
-        return event if reason is None else Deny(reason)
+        return self._later(found) if _is_later(found) else _refusal(found)
+
+    async def _later(self, found: Awaitable[Finding]) -> Deny | None:
+        return _refusal(await found)
+
+
+def _refusal(found: Finding) -> Deny | None:
+    reason = _reason(found)
+    return None if reason is None else Deny(reason)

@@ -377,6 +377,8 @@ def _text(value: object) -> str:
 def _shown(value: object, clip: int) -> str:
     """A value in a readable line: bare where it is one word, else quoted, always on one line."""
     text = value if isinstance(value, str) else _text(value)
+    if (type(value) is int or type(value) is float) and len(text) <= clip:
+        return text
     if isinstance(value, bool):
         text = text.lower()
     if len(text) > clip:

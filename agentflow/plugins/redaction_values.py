@@ -118,7 +118,7 @@ class Cleaning:
         return kind is ToolResultBlock and self.is_clean_result(cast("ToolResultBlock", block))
 
     def _is_clean_metadata(self, metadata: Mapping[str, Any]) -> bool:
-        return all(
+        return not metadata or all(
             isinstance(value, str) and self.is_clean(value) and self.is_clean(name) for name, value in metadata.items()
         )
 

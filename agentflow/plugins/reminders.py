@@ -119,14 +119,27 @@ class DynamicContext(Hook):
         self.place: Place = place
         self.tag = tag
 
-    async def on_event(self, event: PreReasoning) -> None:  # pyright: ignore[reportIncompatibleMethodOverride] - it listens to one event
+    def on_event(self, event: PreReasoning) -> Awaitable[None] | None:  # pyright: ignore[reportIncompatibleMethodOverride] - it listens to one event
         """Ask the providers, and add what they tell."""
         texts: list[str] = []
-        for provider in self.providers:
-            text = provider(event)
-            told = text if text is None or isinstance(text, str) else await text
+        for at, provider in enumerate(self.providers):
+            told = provider(event)
+            if not (told is None or isinstance(told, str)):
+                return self._later(event, texts, told, at + 1)
             if told:
                 texts.append(told)
+        self._add(event, texts)
+        return None
+
+    async def _later(self, event: PreReasoning, texts: list[str], first: Awaitable[str | None], rest: int) -> None:
+        """Wait for the first provider that has to be waited for, and ask the rest of them."""
+        texts.append(await first or "")
+        for provider in self.providers[rest:]:
+            told = provider(event)
+            texts.append((told if told is None or isinstance(told, str) else await told) or "")
+        self._add(event, [text for text in texts if text])
+
+    def _add(self, event: PreReasoning, texts: list[str]) -> None:
         text = _tagged("\n".join(texts), self.tag)
         if self.place == "end":
             _append(event, text, "context")

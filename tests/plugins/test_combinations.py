@@ -1,4 +1,4 @@
-"""Plugins of the shelf together: each still does its work, and none takes another's away."""
+"""All plugins together: each still does its work, and none takes another's away."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def other(text: str = "All is well.") -> ScriptedModel:
     return ScriptedModel(lambda request: text)
 
 
-def shelf(**instead: Hook) -> list[Hook]:
+def all_plugins(**instead: Hook) -> list[Hook]:
     """Every plugin at once, each doing something."""
     hooks: dict[str, Hook] = {
         "log": EventLog(json=True),
@@ -115,7 +115,7 @@ def shelf(**instead: Hook) -> list[Hook]:
 
 
 @pytest.mark.parametrize("how", ["call", "stream"])
-async def test_the_whole_shelf_works_for_thirty_rounds_over_the_wire(wired: Wired, how: str) -> None:
+async def test_all_plugins_work_for_thirty_rounds_over_the_wire(wired: Wired, how: str) -> None:
     """Each of 31 requests is legal and without secrets, old rounds are summed up, and the user reads real words."""
 
     def brain(request: Any) -> Reply | str:
@@ -128,7 +128,7 @@ async def test_the_whole_shelf_works_for_thirty_rounds_over_the_wire(wired: Wire
     said: list[str] = []
     steering, recorder = Steering(), Recorder()
     async with wired.serve(brain) as server:
-        hooks = shelf(steering=steering, recorder=recorder)
+        hooks = all_plugins(steering=steering, recorder=recorder)
         agent = Agent("a", wired.model(server), tools=[look, note, bash], hooks=hooks, max_iterations=40)
         agent.on("after_each_tool", lambda event: said.append(event.tool_use.input.get("text", "")))
         steering.send("Begin at the top.", session="s")
@@ -158,7 +158,7 @@ class Passes(Hook):
         return event
 
 
-async def test_fifty_runs_of_three_agents_share_one_shelf() -> None:
+async def test_fifty_runs_of_three_agents_share_all_plugins() -> None:
     """One instance of each plugin: nobody reads another's secrets, answers or results."""
 
     def brain(request: Any) -> Any:
@@ -166,14 +166,14 @@ async def test_fifty_runs_of_three_agents_share_one_shelf() -> None:
         mine = next(msg.text for msg in request.messages if msg.role == "user" and "synthetic" not in msg.metadata)
         return f"{mine} <email-1>" if answered else [use("t1", "look", place=1), use("t2", "note", text="<email-1>")]
 
-    hooks = shelf(log=Passes(), context=Passes())
+    hooks = all_plugins(log=Passes(), context=Passes())
     agents = [Agent(name, ScriptedModel(brain), tools=[look, note], hooks=hooks) for name in ("ann", "bob", "cid")]
     calls = [agents[i % 3].call(f"{i}: u{i}@example.org", session=f"s{i}") for i in range(50)]
     replies = await asyncio.gather(*calls)
     assert [reply.text for reply in replies] == [f"{i}: u{i}@example.org u{i}@example.org" for i in range(50)]
 
 
-async def test_turns_of_a_queue_pass_the_whole_shelf() -> None:
+async def test_turns_of_a_queue_pass_all_plugins() -> None:
     """Where there is no conversation nothing fails for the lack of one, and values stay values."""
 
     @tool
@@ -182,7 +182,7 @@ async def test_turns_of_a_queue_pass_the_whole_shelf() -> None:
         for number in range(to):
             yield f"{MAIL} {number}"
 
-    agent = Agent("a", ScriptedModel([]), tools=[look, count], hooks=shelf())
+    agent = Agent("a", ScriptedModel([]), tools=[look, count], hooks=all_plugins())
     for turn in (Turn(look, {"place": 1}), Turn(count, {"to": 3}), Turn(look, {"place": 1})):
         await agent.put(turn)
     values = [value async for _, value in agent.run()]
@@ -193,7 +193,7 @@ async def test_turns_of_a_queue_pass_the_whole_shelf() -> None:
     ]
 
 
-async def test_a_cancelled_call_leaves_the_shelf_ready_for_the_next() -> None:
+async def test_a_cancelled_call_leaves_all_plugins_ready_for_the_next() -> None:
     """A call is cancelled while a tool runs: the session's next call goes through the same hooks as if nothing was."""
     begun = asyncio.Event()
 
@@ -206,7 +206,7 @@ async def test_a_cancelled_call_leaves_the_shelf_ready_for_the_next() -> None:
 
     steering = Steering()
     model = ScriptedModel([use("t1", "wait"), "Here again."])
-    agent = Agent("a", model, tools=[wait], hooks=shelf(steering=steering))
+    agent = Agent("a", model, tools=[wait], hooks=all_plugins(steering=steering))
     call = asyncio.ensure_future(agent.call("Wait", session="s"))
     await begun.wait()
     steering.send("Never mind.", session="s")
