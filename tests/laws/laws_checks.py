@@ -189,6 +189,8 @@ def check_ended(seen: Seen) -> CallEnded:
 def check_error(seen: Seen, ended: CallEnded) -> None:
     """L8: who fails raises the original error, by identity, and `Error` told of it."""
     raised = seen.error
+    if isinstance(ended.error, StopAsyncIteration) and isinstance(raised, RuntimeError):
+        raised = raised.__cause__  # a stream cannot raise it as a failure
     if ended.outcome == "failed":
         if seen.left is None and raised is not None and not seen.hooked_cancel:
             assert raised is ended.error, f"raised {raised!r}, CallEnded says {ended.error!r}"

@@ -236,6 +236,37 @@ async def test_a_failing_sibling_leaves_no_task_and_no_lost_error() -> None:
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
+@pytest.mark.parametrize(
+    "joined",
+    [
+        lambda stubborn: Mono.just("first").amb(Mono(stubborn)),
+        lambda stubborn: Flux.merge(Mono.just("first"), Mono(stubborn)).first(),
+        lambda stubborn: Flux.merge(Mono.error(OSError("first")), Mono(stubborn)).to_list(),
+        lambda stubborn: Mono.error(OSError("first")).zip(Mono(stubborn)),
+    ],
+    ids=["amb", "merge left early", "merge that fails", "zip that fails"],
+)
+async def test_what_a_cancelled_source_gives_all_the_same_is_dropped(joined: Callable[[object], Mono[object]]) -> None:
+    """Nobody takes it any more, and nobody waits for ever for it to be taken."""
+    ended: list[str] = []
+
+    async def stubborn() -> str:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            ended.append("cancelled")
+        return "too late"
+
+    came: list[str] = []
+    try:
+        came.append(str(await asyncio.wait_for(joined(stubborn), 10)))
+    except OSError as error:
+        came.append(str(error))
+    assert came == ["first"]
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+    assert ended in (["cancelled"], [])  # (a source that was not begun has nothing to swallow)
+
+
 async def test_changes_to_context_variables_do_not_leak_from_subscriptions() -> None:
     """A subscription runs in a copy of its subscriber's context."""
     user: contextvars.ContextVar[str] = contextvars.ContextVar("user", default="nobody")

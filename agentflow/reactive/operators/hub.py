@@ -82,6 +82,9 @@ class Hub(Generic[T]):
 
     async def put(self, value: T) -> None:
         """Offer an item; returns when the reader wants the one after it."""
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():  # the source has swallowed it
+            raise asyncio.CancelledError("nobody takes it any more")
         if len(self._queue) < self._capacity:
             self._queue.append((value, None))
             self._wake()
