@@ -36,7 +36,7 @@ from agentflow.events import (
 from agentflow.hooks.recording import ChangeListener, FieldChange, HookCall, LayerRun
 from agentflow.messages import Msg
 from agentflow.plugins.recorder_making import Deed, Making, place_of
-from agentflow.plugins.recorder_records import Explanation, Record, Recording, record_from_json
+from agentflow.plugins.recorder_records import Explanation, Record, Recording, records_of
 from agentflow.plugins.recorder_writer import Writer
 from agentflow.transcript import MessageView
 from agentflow.verdicts import Deny
@@ -130,14 +130,13 @@ class Recorder(ChangeListener):
         """Read a file back.
 
         Args:
-            path: The JSONL file; a last line that was cut off by a crash is left out.
+            path: The JSONL file; a line that a crash has cut off is left out.
 
         Raises:
             UsageError: The file is not a recording.
         """
         lines = Path(path).read_text("utf-8").split("\n")
-        records = [record_from_json(line) for line in lines[:-1] if line]
-        return Recording(records)
+        return Recording(records_of(line for line in lines[:-1] if line))
 
     def flush(self) -> None:
         """Write what was seen so far; the end of each call does so too."""

@@ -23,6 +23,7 @@ __all__ = [
     "Shown",
     "record_from_json",
     "record_to_json",
+    "records_of",
     "show",
 ]
 
@@ -185,6 +186,22 @@ def record_from_json(line: str) -> Record:
         return kind(**data)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UsageError(f"This line is no record ({type(error).__name__}: {error}): {line!r:.80}") from error
+
+
+def records_of(lines: Iterable[str]) -> list[Record]:
+    """Read lines back; those that a killed process has left half written are left out, if there are whole ones before them.
+
+    Raises:
+        UsageError: A line is no record.
+    """
+    records: list[Record] = []
+    for line in lines:
+        try:
+            records.append(record_from_json(line))
+        except UsageError as error:
+            if not (records and isinstance(error.__cause__, json.JSONDecodeError)):
+                raise
+    return records
 
 
 def _shown(data: Mapping[str, Any]) -> Shown:

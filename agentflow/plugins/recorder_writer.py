@@ -13,6 +13,7 @@ Rules:
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -135,7 +136,9 @@ class Writer:
         try:
             if self._file is None:
                 self._path.parent.mkdir(parents=True, exist_ok=True)
+                torn = _is_torn(self._path)
                 self._file = self._path.open("a", encoding="utf-8")
+                lines = f"\n{lines}" if torn else lines
             self._file.write(lines)
             self._file.flush()
         except (OSError, ValueError) as error:
@@ -143,3 +146,12 @@ class Writer:
             logger.error(
                 "the recorder stops writing to {}: {}; runs go on, memory goes on recording", self._path, error
             )
+
+
+def _is_torn(path: Path) -> bool:
+    """Whether a process was killed while it wrote the last line."""
+    if not path.exists() or path.stat().st_size == 0:
+        return False
+    with path.open("rb") as file:
+        file.seek(-1, os.SEEK_END)
+        return file.read(1) != b"\n"

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import signal
+import subprocess
 import sys
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -40,6 +44,7 @@ from agentflow import (
     tool,
 )
 from agentflow.events import EVENT_TYPES, Error
+from agentflow.loop.session import Session
 from agentflow.plugins.recorder import Recorder
 from agentflow.plugins.recorder_records import Edit, HookRecord, MessageRecord, show
 from agentflow.specs import ToolSpec
@@ -365,16 +370,81 @@ async def test_a_file_is_read_back_as_it_was_written(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
     recorder = Recorder(path)
     reply = await agent_with(Signs("A", 100), Shouts(), recorder).call("1 + 2? ☂")
-    assert len(path.read_text("utf-8").splitlines()) == len(recorder.records)  # flushed, record by record
+    assert len(path.read_text("utf-8").splitlines()) == len(recorder.records)  # written when the call has ended
     recorder.close()
     with path.open("a", encoding="utf-8") as file:
         file.write('{"kind": "hook", "ho')
     recording = Recorder.read(path)
     assert recording.records == recorder.records
     assert recording.explain(reply.id) == recorder.explain(reply.id)
+    later = Recorder(path)
+    await agent_with(later).call("2 + 2?")
+    assert Recorder.read(path).records == (*recorder.records, *later.records)
     path.write_text('{"kind": "novel"}\n', "utf-8")
     with pytest.raises(UsageError, match="no record"):
         Recorder.read(path)
+
+
+async def test_the_file_grows_while_the_call_runs(tmp_path: Path) -> None:
+    """Nobody has to wait for the end of a call: a thread writes what was seen every `interval` seconds."""
+    path = tmp_path / "run.jsonl"
+    seen: list[str] = []
+
+    @tool(type="read")
+    async def waits() -> str:
+        """Wait until something is written."""
+        while not (path.exists() and path.read_text("utf-8")):  # noqa: ASYNC110 - another thread writes it
+            await asyncio.sleep(0.005)
+        seen.extend(json.loads(line)["kind"] for line in path.read_text("utf-8").splitlines())
+        return "written"
+
+    recorder = Recorder(path, interval=0.01)
+    model = ScriptedModel([ToolUseBlock("t1", "waits"), "Done."])
+    async with asyncio.timeout(10):
+        await Agent("a", model, tools=[waits], hooks=[recorder]).call("go")
+    assert set(seen) == {"message"}
+    assert Recorder.read(path).records == recorder.records
+    assert "agentflow-recorder" not in {thread.name for thread in threading.enumerate()}
+
+
+KILLED = """
+import asyncio, os, signal, sys
+from agentflow import Agent, ToolUseBlock, tool
+from agentflow.plugins.recorder import Recorder
+from agentflow.testing import ScriptedModel
+
+@tool(type="read")
+async def dies() -> str:
+    \"\"\"Kill this process.\"\"\"
+    recorder.flush()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+recorder = Recorder(sys.argv[1], interval=1000.0)
+agent = Agent("a", ScriptedModel([ToolUseBlock("t1", "dies"), "Done."]), tools=[dies], hooks=[recorder])
+asyncio.run(agent.call("go").resolve())
+"""
+
+
+def test_a_killed_process_loses_nothing_from_before_the_last_write(tmp_path: Path) -> None:
+    """What was seen up to the last write is read back after `kill -9`: the input, and the reply that asks for the tool."""
+    path = tmp_path / "run.jsonl"
+    ended = subprocess.run([sys.executable, "-c", KILLED, str(path)], timeout=60, check=False)
+    assert ended.returncode == -signal.SIGKILL
+    records = [record for record in Recorder.read(path).records if isinstance(record, MessageRecord)]
+    assert [(record.role, record.event, record.calls) for record in records] == [
+        ("user", "PreCall", ()),
+        ("assistant", "PostReasoning", ("t1",)),
+    ]
+
+
+async def test_without_a_file_the_oldest_is_forgotten() -> None:
+    """However much is seen and never read, what waits is bounded, and memory holds the newest records."""
+    recorder = Recorder(max_records=3)
+    agent = Agent("a", ScriptedModel(lambda request: "Done."), hooks=[recorder])
+    for number in range(1_200):
+        await agent.call(f"go {number}", session=Session.fresh())
+    texts = [r.message["content"][0]["text"] for r in recorder.records if isinstance(r, MessageRecord) and r.message]
+    assert texts == ["Done.", "go 1199", "Done."]
 
 
 async def test_a_full_disk_does_not_break_the_run(tmp_path: Path) -> None:

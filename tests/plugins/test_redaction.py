@@ -558,7 +558,7 @@ TEXTS = st.lists(
 def test_a_hint_never_hides_a_find(text: str) -> None:
     """Detectors with hints find what the same detectors find without."""
     shown: list[str] = []
-    for detectors in (DETECTORS, tuple(replace(detector, hint="") for detector in DETECTORS)):
+    for detectors in (DETECTORS, tuple(replace(detector, hint="", needles=()) for detector in DETECTORS)):
         base, vault = Scanner(detectors), Vault()
 
         def found(kind: str, value: str, base: Scanner = base, vault: Vault = vault) -> str:
@@ -568,6 +568,38 @@ def test_a_hint_never_hides_a_find(text: str) -> None:
         pieces = scan(lambda base=base, vault=vault: vault.scanner(base), text, 0, True, found)[0]
         shown.append("".join(pieces) if looked else text)
     assert shown[0] == shown[1]
+
+
+@settings(max_examples=300, deadline=None)
+@given(TEXTS, TEXTS)
+def test_what_is_clean_as_a_whole_has_no_part_that_is_not(before: str, text: str) -> None:
+    """Arguments are told clean by their JSON text: then no name and no value in it holds anything."""
+    base = Scanner(DETECTORS)
+    raw = json.dumps({"given": f"{before} {text}"}, ensure_ascii=False)
+    if "\\" not in raw and not base.may_find_within(raw):
+        assert base.replace(text, lambda kind, value: f"<{kind}>") == text
+
+
+@pytest.mark.parametrize("hint", ["^B-", r"\bB-", r"(?<![\w])B-", "B-", ""])
+async def test_a_hint_that_looks_around_hides_nothing_in_arguments(hint: str) -> None:
+    """In the JSON text of arguments a value does not stand at the start; it is found all the same."""
+    badge = Detector("badge", r"(?<!\S)B-\d{6}", hint=hint)
+    model = ScriptedModel([use("t1", "note", text="B-123456"), "Noted."])
+
+    @tool
+    async def note(text: str) -> str:
+        """Note something."""
+        return "noted"
+
+    agent = Agent("a", model, tools=[note], hooks=[Redaction([badge])])
+    await agent.call("go")
+    assert "B-123456" not in str(model.requests[1].messages)
+
+
+def test_needles_are_small_letters() -> None:
+    """Texts are compared in small letters, so a needle with a capital would hide every find."""
+    with pytest.raises(UsageError, match="small letters"):
+        Detector("badge", r"B-\d{6}", needles=("B-",))
 
 
 @settings(max_examples=300, deadline=None)
