@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
 from operator import is_
-from typing import overload
+from typing import Any, overload
 
 from agentflow.errors import TranscriptError
 from agentflow.ground.ids import new_id as fresh_id
@@ -33,6 +33,9 @@ from agentflow.messages import (
 )
 
 __all__ = ["MessageView", "Transcript", "check_injected", "laid_behind", "legalise"]
+
+
+_new = object.__new__
 
 
 class MessageView(Sequence[Msg]):
@@ -143,21 +146,28 @@ def laid_behind(messages: Sequence[Msg], *added: Msg) -> Sequence[Msg]:
     return messages.with_tail(*added) if isinstance(messages, MessageView) else (*messages, *added)
 
 
+_NO_CALLS: tuple[ToolUseBlock, ...] = ()
+
+
 class Transcript:
     """The ordered messages of a session; see the module's rules.
 
     Args:
         messages: What the conversation starts with.
 
+    Attributes:
+        open_round: The calls of the last assistant message that wait for results.
+        used_ids: The tool-use ids of all its calls.
+
     Raises:
         TranscriptError: The given messages break a rule; the text names the message and the rule.
     """
 
-    __slots__ = ("_messages", "_open", "_waiting", "used_ids")
+    __slots__ = ("_messages", "_waiting", "open_round", "used_ids")
 
     def __init__(self, messages: Iterable[Msg] = ()) -> None:
         self._messages: list[Msg] = []
-        self._open: tuple[ToolUseBlock, ...] = ()
+        self.open_round = _NO_CALLS
         self._waiting: list[tuple[int, Msg]] = []
         self.used_ids: set[str] = set()
         for msg in messages:
@@ -178,7 +188,13 @@ class Transcript:
 
     def view(self, head: tuple[Msg, ...] = (), start: int = 0) -> MessageView:
         """A view of what is stored now, with `head` in front and the first `start` messages left out."""
-        return MessageView(self._messages, len(self._messages), head, start)
+        view: Any = _new(MessageView)  # a call from C into `__init__` costs as much as all of this
+        view._messages = messages = self._messages
+        view._stop = len(messages)
+        view._head = head
+        view._start = start
+        view._tail = ()
+        return view
 
     def since(self, start: int) -> list[Msg]:
         """The messages stored from a place on."""
@@ -193,11 +209,6 @@ class Transcript:
         messages = self._messages
         return bool(messages) and messages[-1].role != "assistant" and messages[0].role == "user"
 
-    @property
-    def open_round(self) -> tuple[ToolUseBlock, ...]:
-        """The calls of the last assistant message that wait for results."""
-        return self._open
-
     def append(self, msg: Msg) -> bool:
         """Store a user's or the assistant's message.
 
@@ -209,8 +220,8 @@ class Transcript:
         """
         role = msg.role
         if role == "user":
-            if self._open:
-                self._waiting.append((len(self._open), msg))
+            if self.open_round:
+                self._waiting.append((len(self.open_round), msg))
                 return False
             self._messages.append(msg)
             return True
@@ -222,12 +233,12 @@ class Transcript:
             if type(block) is ToolUseBlock:
                 uses = msg.tool_uses
                 break
-        if self._open:
+        if self.open_round:
             if uses:
                 raise TranscriptError(
-                    f"The assistant cannot ask for tools while {[use.id for use in self._open]} wait for results."
+                    f"The assistant cannot ask for tools while {[use.id for use in self.open_round]} wait for results."
                 )
-            self._waiting.append((len(self._open), msg))
+            self._waiting.append((len(self.open_round), msg))
             return False
         if uses:
             used = self.used_ids
@@ -235,7 +246,7 @@ class Transcript:
                 self.check_uses(uses)
             for use in uses:
                 used.add(use.id)
-            self._open = uses
+            self.open_round = uses
         self._messages.append(msg)
         return True
 
@@ -263,8 +274,8 @@ class Transcript:
             Whether it was stored at once.
         """
         check_injected(msg)
-        if self._open:
-            self._waiting.append((len(self._open) if at is None else at, msg))
+        if self.open_round:
+            self._waiting.append((len(self.open_round) if at is None else at, msg))
             return False
         self._messages.append(msg)
         return True
@@ -291,10 +302,10 @@ class Transcript:
             ordered = tuple(results)
         else:
             by_id = {result.tool_use_id: result for result in results}
-            ordered = tuple([by_id[use.id] for use in self._open])
+            ordered = tuple([by_id[use.id] for use in self.open_round])
         msg = message("tool", ordered, fresh_id("msg_") if id is None else id)
         self._messages.append(msg)
-        self._open = ()
+        self.open_round = ()
         if not self._waiting:
             return msg, ()
         self._waiting.sort(key=_call_index)
@@ -309,7 +320,7 @@ class Transcript:
         Raises:
             TranscriptError: No round is open, or results are missing, repeated or unknown.
         """
-        open_round = self._open
+        open_round = self.open_round
         if len(open_round) == 1 and len(results) == 1 and results[0].tool_use_id == open_round[0].id:
             return
         given = [result.tool_use_id for result in results]
@@ -328,7 +339,7 @@ class Transcript:
         """An independent copy."""
         copy = Transcript()
         copy._messages = list(self._messages)
-        copy._open = self._open
+        copy.open_round = self.open_round
         copy._waiting = list(self._waiting)
         copy.used_ids = set(self.used_ids)
         return copy

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from _thread import allocate_lock
 from collections import deque
 from typing import TypeAlias
 
@@ -20,36 +21,42 @@ Place: TypeAlias = tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]
 
 
 class FairLine:
-    """What `FairLock` and sessions are built on: whether something is held, and the line of those who wait for it."""
+    """What `FairLock` and sessions are built on: whether something is held, and the line of those who wait for it.
 
-    __slots__ = ("_guard", "_held", "_line")
+    What is free is taken, and let go of, in one step of a plain lock. Whoever joins the line tries once more then, and whoever
+    has let go looks at the line once more: so one of the two sees the other.
+    """
+
+    __slots__ = ("_line", "_lock")
+
+    _guard = threading.RLock()  # of all lines; whoever holds it may let go from within a garbage collection
 
     def __init__(self) -> None:
-        self._held = False
-        self._guard = threading.RLock()  # whoever holds it may let go from within a garbage collection
+        self._lock = allocate_lock()
         # Made when somebody waits: an empty deque is 600 bytes.
         self._line: deque[Place] | None = None
 
+    @property
+    def _held(self) -> bool:
+        return self._lock.locked()
+
     def _take(self) -> bool:
         """Take it if it is free and nobody waits."""
-        with self._guard:
-            if self._held or self._line:
-                return False
-            self._held = True
-            return True
+        return not self._line and self._lock.acquire(False)
 
     def _line_up(self) -> Place | None:
         """Take it if it is free, or get a place in the line."""
         with self._guard:
-            if not self._held:
-                self._held = True
+            if self._take():
                 return None
             loop = asyncio.get_running_loop()
             place = (loop, loop.create_future())
             if self._line is None:
                 self._line = deque()
             self._line.append(place)
-            return place
+        if self._lock.acquire(False):  # let go of meanwhile, by somebody who did not see the line
+            self._hand_on()
+        return place
 
     async def _wait(self, place: Place) -> None:
         """Wait until it is handed over."""
@@ -68,6 +75,15 @@ class FairLine:
 
     def _hand_on(self) -> None:
         """Hand it to the first in the line, or let go."""
+        while True:
+            if self._line and self._handed_on():
+                return
+            self._lock.release()
+            if not self._line or not self._lock.acquire(False):
+                return
+
+    def _handed_on(self) -> bool:
+        """Hand it to the first in the line that is still there; False: nobody is."""
         with self._guard:
             while self._line:
                 loop, waiter = self._line.popleft()
@@ -75,8 +91,8 @@ class FairLine:
                     loop.call_soon_threadsafe(_wake, waiter, self)
                 except RuntimeError:  # the loop is closed: nobody waits there any more
                     continue
-                return
-            self._held = False
+                return True
+        return False
 
 
 def _wake(waiter: asyncio.Future[None], line: FairLine) -> None:
@@ -116,7 +132,8 @@ class FairLock(FairLine):
 
     def release(self) -> None:
         """Hand it to whoever has waited longest. Any thread may do so; letting go of a free lock does nothing."""
-        self._hand_on()
+        if self._lock.locked():
+            self._hand_on()
 
     def __deepcopy__(self, memo: object) -> FairLock:
         return self  # copies of what has a lock must not run at once either

@@ -49,42 +49,33 @@ class Stoppable(Protocol):
 class Running:
     """The calls that an agent runs at the moment."""
 
-    __slots__ = ("_waiting", "closed", "halted", "runs")
+    __slots__ = ("closed", "halted", "runs", "waiting")
 
     def __init__(self) -> None:
         self.runs: set[Stoppable] = set()
         self.closed = False
         self.halted: list[Stoppable] = []
-        self._waiting: list[Callable[[], object]] = []
+        self.waiting: list[Callable[[], object]] = []
 
-    def begin(self, run: Stoppable) -> None:
-        """A call begins."""
-        self.runs.add(run)
-        if self.closed:  # between its permission and now
-            self.halted.append(run)
-            run.halt()
+    def halt(self, run: Stoppable) -> None:
+        """Ask a call to stop at its next safe point."""
+        self.halted.append(run)
+        run.halt()
 
     def close(self) -> None:
         """Begin no call any more, and ask those that run to stop."""
         self.closed = True
-        news = [run for run in tuple(self.runs) if run not in self.halted]
-        self.halted += news
-        for run in news:
-            run.halt()
-
-    def end(self, run: Stoppable) -> None:
-        """A call is over."""
-        self.runs.discard(run)
-        if self._waiting:
-            self._tell()
+        for run in [run for run in tuple(self.runs) if run not in self.halted]:
+            self.halt(run)
 
     def when_idle(self, tell: Callable[[], object]) -> None:
         """Call a function, once, when nothing runs; it may be called from another thread."""
-        self._waiting.append(tell)
-        self._tell()
+        self.waiting.append(tell)
+        self.tell()
 
-    def _tell(self) -> None:
-        if self._waiting and not self.runs:
-            waiting, self._waiting = self._waiting, []
+    def tell(self) -> None:
+        """Call those who wait for the last call's end, if it has come."""
+        if self.waiting and not self.runs:
+            waiting, self.waiting = self.waiting, []
             for tell in waiting:
                 tell()

@@ -102,7 +102,9 @@ class Call(RunBase):
             stopping.watch_the_clock()
         started = self.monotonic()
         try:
-            running.begin(self)
+            running.runs.add(self)
+            if running.closed:  # between its permission and now
+                running.halt(self)
             try:
                 final = await self._begin()
                 if final is None:
@@ -122,7 +124,9 @@ class Call(RunBase):
             await end(self, reply.outcome, None)
             return reply
         finally:
-            running.end(self)
+            running.runs.discard(self)
+            if running.waiting:
+                running.tell()
             if self.machine.suspended or (stopping.halting and self.machine.state is not State.USER_INPUT):
                 state = self._state if self._context is None else self._context.state
                 session.carried = Carried(self.run_id, self.events.seq, self.journal.facts, state)

@@ -22,6 +22,7 @@ from agentflow.loop.machine import State
 from agentflow.loop.reasoning import as_reply
 from agentflow.loop.run import RunBase, attach
 from agentflow.messages import Msg, Outcome, Reply, tool_result
+from agentflow.specs import Usage
 
 __all__ = ["cut_short", "end", "halted", "respond", "wind_up"]
 
@@ -32,7 +33,8 @@ async def respond(run: RunBase, final: Msg, started: float) -> Reply:
     if journal.landed or journal.asked:
         await journal.announce(events, port)
     duration = (run.monotonic() - started) * 1000
-    heard = events.decide(PostCall, port, final, run.outcome, run.usage, duration)
+    usage = run.usage
+    heard = events.decide(PostCall, port, final, run.outcome, usage, duration)
     event = cast("PostCall | None", heard if heard is None or isinstance(heard, Event) else await heard)
     if event is not None:
         final = event.final_message
@@ -46,12 +48,12 @@ async def respond(run: RunBase, final: Msg, started: float) -> Reply:
         raise cut
     if journal.landed:
         await journal.announce(events, port)
-    return _reply(run, final)
+    return _reply(run, final, usage if event is None else run.usage)
 
 
-def _reply(run: RunBase, final: Msg) -> Reply:
+def _reply(run: RunBase, final: Msg, usage: Usage) -> Reply:
     pending = run.machine.pending if run.outcome == "suspended" else ()
-    return Reply.of(final, run.outcome, run.run_id, run.usage, pending, run.session.id)
+    return Reply.of(final, run.outcome, run.run_id, usage, pending, run.session.id)
 
 
 async def end(run: RunBase, outcome: Outcome, error: BaseException | None) -> None:
@@ -62,6 +64,9 @@ async def end(run: RunBase, outcome: Outcome, error: BaseException | None) -> No
     run.outcome = outcome
     stopping, events = run.stopping, run.events
     stopping.over = True
+    if run.port is None and events.chains[CallEnded] is None:
+        events.skip()
+        return
     stopping.begin_end()
     try:
         heard = events.decide(CallEnded, run.port, outcome, error, run.usage)
@@ -151,7 +156,7 @@ async def _recovered(run: RunBase, error: BaseException, started: float) -> Repl
         if await _answer_all(run):
             reply = await respond(run, final, started)
         else:
-            reply = _reply(run, final)
+            reply = _reply(run, final, run.usage)
     except GeneratorExit:
         raise
     except BaseException as problem:

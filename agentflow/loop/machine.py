@@ -297,8 +297,10 @@ class Machine:
 
     def on_opened(self, fact: CallOpened) -> tuple[Msg, ...]:
         """Fold a `CallOpened`."""
-        self.judge_opened(fact)
-        for msg in fact.messages:
+        messages = fact.messages
+        if self.suspended or fact.answer is not None or len(messages) != 1 or messages[0].role != "user":
+            self.judge_opened(fact)
+        for msg in messages:
             self.transcript.append(msg)
         self.run_id, self.call_id = fact.run_id, fact.call_id
         self.max_iterations = fact.max_iterations
@@ -448,12 +450,19 @@ class Machine:
 
     def on_closed(self, fact: CallClosed) -> tuple[Msg, ...]:
         """Fold a `CallClosed`."""
-        self.judge_closed(fact)
-        if fact.outcome == "suspended":
-            return ()
+        final = fact.final
+        if (
+            final is not self.final
+            or fact.run_id != self.run_id
+            or self.transcript.open_round
+            or fact.outcome == "suspended"
+        ):
+            self.judge_closed(fact)
+            if fact.outcome == "suspended":
+                return ()
         added: tuple[Msg, ...] = ()
-        if fact.final is not None and not is_blank(fact.final):
-            self.transcript.append(fact.final)
+        if final is not None and not is_blank(final):
+            self.transcript.append(final)
         if self._late:
             added = tuple(self._late)
             self._late = []

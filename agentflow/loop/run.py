@@ -266,7 +266,9 @@ class RunBase:
         self.events = Events(self, hooks, clock.now, stopping)
         if reader is not None:
             reader.run, reader.stopping = self, stopping
-        self.journal = self._journal(session, stopping)
+        self.journal = (
+            Journal(session, stopping) if session.store is None else StoredJournal(session, stopping, self.place)
+        )
         self.input_messages: tuple[Msg, ...] = ()
         self.given: Mapping[str, Resolution] | None = None
         self.head: tuple[Msg, ...] = ()
@@ -293,9 +295,6 @@ class RunBase:
     def cut(self) -> None:
         """Nothing can be awaited any more: end at once."""
         self.stopping.over = True
-
-    def _journal(self, session: Session, stopping: Stopping) -> Journal:
-        return Journal(session, stopping) if session.store is None else StoredJournal(session, stopping, self.place)
 
     @property
     def context(self) -> RunContext:
@@ -342,7 +341,8 @@ class RunBase:
         """It is over: it, its parts, its context and its last event would keep each other until the collector comes."""
         self.stopping.let_go()
         self.events.let_go()
-        self.journal.let_go()
+        if self.session.store is not None:
+            self.journal.let_go()
         self._context = None
         if self.port is not None:
             self.port.event = None

@@ -241,13 +241,9 @@ class Session(FairLine):
 
     def try_acquire(self) -> bool:
         """Take the session if it is free and nobody waits for it."""
-        if not self._loaded or self._claims or self._stale:
+        if not self._loaded or self._claims or self._stale or self._line:
             return False
-        with self._guard:  # `_take`, written out: every call passes here
-            if self._held or self._line:
-                return False
-            self._held = True
-            return True
+        return self._lock.acquire(False)
 
     async def acquire(self, agent: str) -> None:
         """Wait for the session's turn.
@@ -344,15 +340,14 @@ class Session(FairLine):
 
     def release(self) -> None:
         """Let the next call in, in order of arrival."""
-        with self._guard:
-            self.run = self.interrupted = None
-            self.closing = False
-            self._failure = None
-            claim = self._claim
-            if claim is not None:
-                self._claim = None
-                claim.release()
-            self._hand_on()
+        self.run = self.interrupted = None
+        self.closing = False
+        self._failure = None
+        claim = self._claim
+        if claim is not None:
+            self._claim = None
+            claim.release()
+        self._hand_on()
 
     def keep_inner(self, tool_use_id: str, session: Session) -> None:
         """Keep the session of a sub-agent that is suspended behind one of this session's calls."""

@@ -29,6 +29,8 @@ class Stopping:
         parent: That of the call which this one belongs to.
 
     Attributes:
+        halting: Whether the call itself was asked to stop at its next safe point.
+        leaving: Whether the call itself is being left as it is.
         interrupting: Why the call was interrupted; None: it was not.
         over: Whether the call is over: nothing ends it any more.
         task: The task that runs it.
@@ -45,12 +47,12 @@ class Stopping:
         "_cuts",
         "_deadline",
         "_ending",
-        "_halting",
-        "_leaving",
         "_parent",
         "_reader",
         "_timer",
+        "halting",
         "interrupting",
+        "leaving",
         "over",
         "task",
         "tasks",
@@ -66,8 +68,8 @@ class Stopping:
         self.tasks: tuple[Set[asyncio.Task[Any]], ...] = ()
         self.interrupting: str | None = None
         self.over = False
-        self._halting = False
-        self._leaving = False
+        self.halting = False
+        self.leaving = False
         self._base = 0  # how often the task had been cancelled before it ran this call
         self._absorbed = False
         self._cancelled: asyncio.Task[Any] | None = None
@@ -274,27 +276,17 @@ class Stopping:
 
     def halt(self) -> None:
         """Stop at the next safe point, and leave the call open; see `agentflow.agent.shutdown`."""
-        self._halting = True
+        self.halting = True
 
     def leave(self, reason: str) -> None:
         """End the call at once, and leave it open as a crash would."""
-        self._halting = self._leaving = True
+        self.halting = self.leaving = True
         self.interrupt(reason)
-
-    @property
-    def leaving(self) -> bool:
-        """Whether the call itself is being left as it is."""
-        return self._leaving
-
-    @property
-    def halting(self) -> bool:
-        """Whether the call itself was asked to stop."""
-        return self._halting
 
     def halts(self) -> bool:
         """Whether this call, or one that it belongs to, is to stop at its next safe point."""
-        return self._halting or (self._parent is not None and self._parent.halts())
+        return self.halting or (self._parent is not None and self._parent.halts())
 
     def leaves(self) -> bool:
         """Whether this call, or one that it belongs to, is being left as it is: nothing more is stored."""
-        return self._leaving or (self._parent is not None and self._parent.leaves())
+        return self.leaving or (self._parent is not None and self._parent.leaves())

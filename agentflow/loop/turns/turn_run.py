@@ -27,7 +27,6 @@ from agentflow.hooks.wrapping import Transform
 from agentflow.loop.journal import Journal
 from agentflow.loop.run import LoopConfig, RunBase, TurnPlace
 from agentflow.loop.session import Session
-from agentflow.loop.stopping import Stopping
 from agentflow.loop.stream import Port
 from agentflow.loop.tool_call.acting import Acting
 from agentflow.loop.turns.bound import BoundTool, StopReason
@@ -56,9 +55,6 @@ class TurnRun(RunBase):
     """The turn; None: it only tells of a queue."""
     last: Event | None
     """The value that the reader gets when the turn is over."""
-
-    def _journal(self, session: Session, stopping: Stopping) -> Journal:
-        return _TurnJournal(session, stopping)
 
     async def give(self, turn: BoundTool, value: object, port: Port | None) -> None:
         """Hand a value of a turn to hooks and reader; a turn is routed."""
@@ -245,6 +241,7 @@ def make_host(
     session = Session.fresh()
     run_id = config.new_id("run_")
     run = TurnRun(config, hooks, session, run_id, config.options, deps, None, source, parent, port, False)
+    run.journal = _TurnJournal(session, run.stopping)
     run.stop = run.route = run.bound = run.last = None
     run.port = None  # only values go to the reader
     return run
