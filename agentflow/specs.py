@@ -75,6 +75,24 @@ class Usage:
 
 
 _usage = maker(Usage, tuple(f.name for f in fields(Usage)))
+_ONE_CALL = Usage(model_calls=1)
+
+
+def one_call(usage: Usage | None) -> Usage:
+    """The usage of one model call, whatever the model reported."""
+    if usage is None:
+        return _ONE_CALL
+    if usage.model_calls:
+        return usage
+    return _usage(
+        usage.input_tokens,
+        usage.output_tokens,
+        usage.cache_read_tokens,
+        usage.cache_write_tokens,
+        usage.reasoning_tokens,
+        usage.cost,
+        1,
+    )
 
 
 class ToolSpec:

@@ -297,10 +297,11 @@ class Transcript:
         Raises:
             TranscriptError: No round is open, or results are missing, repeated or unknown.
         """
-        self.check_round(results)
-        if len(results) == 1:
+        wanted = self.open_round
+        if len(results) == 1 and len(wanted) == 1 and results[0].tool_use_id == wanted[0].id:
             ordered = tuple(results)
         else:
+            self.check_round(results)
             by_id = {result.tool_use_id: result for result in results}
             ordered = tuple([by_id[use.id] for use in self.open_round])
         msg = message("tool", ordered, fresh_id("msg_") if id is None else id)

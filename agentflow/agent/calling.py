@@ -10,9 +10,9 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from functools import partial
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from agentflow.agent.arguments import CallArguments, Decisions, check_decisions, not_open
 from agentflow.agent.hooked import HookedAgent
@@ -58,7 +58,10 @@ class CallingAgent(HookedAgent):
     def __init__(self, config: LoopConfig, hooks: Iterable[Hook], store: Store | None) -> None:
         super().__init__(config, hooks)
         own = vars(self)
-        own["_store"], own["_sessions"] = store, Sessions(config.view.name, store, config.new_id)
+        own["_store"], own["_sessions"] = (
+            store,
+            Sessions(config.view.name, store, config.new_id, config.running.suspended),
+        )
 
     def call(
         self,
@@ -114,7 +117,7 @@ class CallingAgent(HookedAgent):
             A Flux of events; `async with` it, or iterate it. A slow reader slows the model down.
         """
         make = partial(CallArguments, input, None, session, options, timeout, deps, hooks, children)
-        return AgentFlux(partial(EventStream, partial(self._start, make)))
+        return AgentFlux(partial(EventStream, partial(self._open, make)))
 
     def resume(
         self,
@@ -158,22 +161,38 @@ class CallingAgent(HookedAgent):
     ) -> AgentFlux:
         """Like `resume`, with the events handed out like `stream`."""
         make = partial(CallArguments, None, decisions or {}, session, options, timeout, deps, hooks, children)
-        return AgentFlux(partial(EventStream, partial(self._start, make)))
+        return AgentFlux(partial(EventStream, partial(self._open, make)))
 
-    async def _start(self, make: _MakeArguments, reader: Port | None = None) -> Reply:
-        """The way in: every call, streamed or not, begun or continued, comes by here.
+    async def _start(self, make: _MakeArguments) -> Reply:
+        """The way in: every call comes by here, begun or continued.
+
+        Args:
+            make: Makes the arguments, and so checks them.
+        """
+        return await self._open(make, None)
+
+    def _open(self, make: _MakeArguments, reader: Port | None) -> Coroutine[Any, Any, Reply]:
+        """The call as a coroutine, to be awaited at once: it holds its session, or waits for it.
 
         Args:
             make: Makes the arguments, and so checks them.
             reader: Where the events go.
         """
-        config, sessions = self.config, self._sessions
-        given = make(config.new_id)
+        given, sessions = make(self.config.new_id), self._sessions
         session = sessions.implicit if given.session is None else given.session
         if not isinstance(session, Session):
             session = sessions.of(session, to_go_on=given.decisions is not None)
         if not session.try_acquire():
-            await self._acquire(session)
+            return self._open_later(given, session, reader)
+        return self._run(given, session, reader).execute()
+
+    async def _open_later(self, given: CallArguments, session: Session, reader: Port | None) -> Reply:
+        await self._acquire(session)
+        return await self._run(given, session, reader).execute()
+
+    def _run(self, given: CallArguments, session: Session, reader: Port | None) -> Call:
+        """The run of a call on a session that was acquired for it; where it cannot be, that is released."""
+        config = self.config
         try:
             if config.running.closed:
                 self._refuse_while_closed(session)
@@ -218,12 +237,7 @@ class CallingAgent(HookedAgent):
         except BaseException:
             session.release()
             raise
-        reply = await run.execute()
-        if reply.outcome == "suspended":
-            sessions.waiting[session.id] = session
-        elif sessions.waiting:
-            sessions.waiting.pop(session.id, None)
-        return reply
+        return run
 
     def _below(self, caller: RunBase, hooks: HookSet, deps: object) -> tuple[HookSet, str, object]:
         """What a sub-agent's call has of its caller's: the hooks of the whole tree, where it is, and what it is given."""

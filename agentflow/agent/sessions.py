@@ -33,19 +33,22 @@ class Sessions:
         agent: The agent's name: the id of its implicit session.
         store: Where they are kept; None: here.
         new_id: Ids.
+        waiting: Those that wait for a decision.
 
     Attributes:
         implicit: The agent's own conversation, once somebody has asked for it.
         waiting: Those that wait for a decision, whoever made them, by id: what they wait with is not all in the store.
     """
 
-    def __init__(self, agent: str, store: Store | None, new_id: Callable[[str], str]) -> None:
+    def __init__(
+        self, agent: str, store: Store | None, new_id: Callable[[str], str], waiting: dict[str, Session]
+    ) -> None:
         self._agent = agent
         self._store = store
         self._new_id = new_id
         self._limit = None if store is None else HELD
         self.implicit: Session | None = None
-        self.waiting: dict[str, Session] = {}
+        self.waiting = waiting
         self._recent: OrderedDict[str, Session] = OrderedDict()  # the last used one is the last
         self._alive: MutableMapping[str, Session] = (
             {} if store is None else WeakValueDictionary()

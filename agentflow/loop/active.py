@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from agentflow.loop.session import Session
+
 __all__ = ["Halted", "Running", "Stoppable"]
 
 
@@ -49,11 +51,12 @@ class Stoppable(Protocol):
 class Running:
     """The calls that an agent runs at the moment."""
 
-    __slots__ = ("closed", "halted", "runs", "waiting")
+    __slots__ = ("closed", "halted", "runs", "suspended", "waiting")
 
     def __init__(self) -> None:
         self.runs: set[Stoppable] = set()
         self.closed = False
+        self.suspended: dict[str, Session] = {}  # those that wait for a decision, whoever made them, by id
         self.halted: list[Stoppable] = []
         self.waiting: list[Callable[[], object]] = []
 

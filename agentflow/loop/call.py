@@ -120,8 +120,13 @@ class Call(RunBase):
                 recovered = await wind_up(self, error, started)
                 if recovered is None:
                     raise
-                return recovered
-            await end(self, reply.outcome, None)
+                reply = recovered
+            else:
+                await end(self, reply.outcome, None)
+            if reply.outcome == "suspended":
+                running.suspended[session.id] = session
+            elif running.suspended:
+                running.suspended.pop(session.id, None)
             return reply
         finally:
             running.runs.discard(self)

@@ -19,6 +19,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from agentflow.events import MessagesAdded, Origin
 from agentflow.facts import CallOpened, Fact, Injected, Reasoned
 from agentflow.loop.emitting import Events
+from agentflow.loop.machine import Machine
 from agentflow.loop.session import Session
 from agentflow.loop.stopping import Stopping
 from agentflow.loop.stream import Port
@@ -74,7 +75,9 @@ class Journal:
             also, self.held, self.holding = (*also, *self.held), (), False
         if also:
             self.machine.check(fact, *also)
-        landed = self.machine.apply(fact)
+        machine = self.machine
+        fold = machine.state.row.get(fact.__class__, Machine.apply)  # else it is refused there
+        landed = fold(machine, fact)
         self.facts.append(fact)
         if landed or origin != "injected":
             self._land(fact, landed, origin)

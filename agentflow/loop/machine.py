@@ -61,6 +61,9 @@ class State(Enum):
     TOOL_EXECUTION = "tool execution"
     RESPONSE = "response"
 
+    row: dict[type, Callable[[Machine, Any], tuple[Msg, ...]]]
+    """The facts that are legal here, and what folds each."""
+
 
 Action: TypeAlias = Literal["input", "reason", "summary", "act", "respond", "suspended"]
 """What comes next: wait for input, ask the model, ask it for the summary, run the open calls, reply, wait for a decision."""
@@ -180,9 +183,9 @@ class Machine:
         Raises:
             UsageError: The fact is not legal in this state.
         """
-        legal, handler, _, _ = _TABLE[type(fact)]
-        if self.state not in legal:
-            raise _misplaced(fact, self.state, legal)
+        handler = self.state.row.get(fact.__class__)
+        if handler is None:
+            raise _misplaced(fact, self.state, _TABLE[type(fact)].legal)
         return handler(self, fact)
 
     def check(self, *facts: Fact) -> None:
@@ -562,3 +565,6 @@ _TABLE: dict[type, _Rule] = {
     StateKept: _Rule(_ANY, Machine.on_state_kept, None, None),
     CallClosed: _Rule(_RUNNING, Machine.on_closed, Machine.judge_closed, _after_closed),
 }
+
+for _state in State:
+    _state.row = {kind: rule.handler for kind, rule in _TABLE.items() if _state in rule.legal}

@@ -14,12 +14,12 @@ from agentflow.facts import Injected, Reasoned, RoundSuspended, new_fact
 from agentflow.ground.logs import log_failure
 from agentflow.hooks.chain import raise_swallowed
 from agentflow.loop.journal import written
-from agentflow.loop.run import RunBase, one_call
+from agentflow.loop.run import RunBase
 from agentflow.loop.sources import Attempts, Stage, close_stream, model_source, wrap
 from agentflow.messages import Msg, Pending, ToolUseBlock, message, with_metadata
 from agentflow.ports.model import Model, ModelRequest, resolve_model
 from agentflow.reactive import Flux
-from agentflow.specs import ModelOptions, Usage
+from agentflow.specs import ModelOptions, Usage, one_call
 from agentflow.transcript import MessageView, laid_behind, legalise
 from agentflow.verdicts import Again, Answer, Decided, Deny, Stop, Suspend
 
@@ -55,7 +55,7 @@ async def reason(run: RunBase, purpose: Purpose) -> None:
     if port is None and events.chains[PreReasoning] is None:
         events.skip()
     else:
-        stored = len(transcript)
+        stored, known = len(transcript), len(journal.facts)
         run.repeatable, run.injections = "reasoning", 0
         heard = events.fire(PreReasoning, port, messages, asked.tools, asked.model, options, purpose)
         event = cast("PreReasoning | None", heard if heard is None or isinstance(heard, Event) else await heard)
@@ -69,7 +69,7 @@ async def reason(run: RunBase, purpose: Purpose) -> None:
                 model = event.model
             options = event.options if purpose == "reason" else without_calls(run, event.options)
             asked = ModelRequest(event.input_messages, tuple(event.tools), options, event.model)
-        if len(transcript) > stored or run.transient:  # injected by the chain: part of this request
+        if len(journal.facts) > known or run.transient:  # injected by the chain: part of this request
             asked.messages = laid_behind(asked.messages, *transcript.since(stored), *run.transient)
             run.transient = ()
     if asked.messages is not base:
@@ -112,7 +112,8 @@ async def _accept(run: RunBase, reply: Msg, purpose: Purpose, duration_ms: float
     else:
         heard = events.decide(PostReasoning, port, reply, used, duration_ms, purpose, model)
         event = cast("PostReasoning | None", heard if heard is None or isinstance(heard, Event) else await heard)
-    if event is None and purpose == "reason":
+    if purpose == "reason" and (event is None or event.decision is None):
+        reply = reply if event is None else event.reasoning_result
         reasoned = (run.run_id, events.iteration, reply, used, duration_ms, True, (), None, False, model)
         writing = journal.append(new_fact(Reasoned, reasoned))
     else:

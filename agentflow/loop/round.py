@@ -149,7 +149,7 @@ class _Round:
     def ordered(self) -> tuple[ToolResultBlock, ...]:
         """The results in call order; calls without one are suspended."""
         results = self.results
-        if len(results) == 1 and len(self.calls) == 1 and not self.run.machine.finished:
+        if len(results) == len(self.calls) == 1 and not self.run.machine.finished:
             return tuple(results.values())
         return tuple(
             [
@@ -179,9 +179,6 @@ class _Round:
 
     async def _run_batches(self, calls: Sequence[ToolUseBlock]) -> None:
         run = self.run
-        if len(calls) == 1 and not self._needs_task(calls[0]):
-            await self.one(calls[0], self._place(calls[0]), run.port, None)
-            return
         schedule = run.config.schedule
         batches = schedule.batches(calls, self.lane_of)
         deferred: list[ToolUseBlock] = []
@@ -194,7 +191,7 @@ class _Round:
             def waits(vetted: Lane, planned: Lane = lane) -> bool:
                 return schedule.waits(vetted, planned)
 
-            if len(batch) == 1 and not self._needs_task(batch[0]):
+            if len(batch) == 1 and not self.needs_task(batch[0]):
                 if not await self.one(batch[0], self._place(batch[0]), run.port, waits):
                     deferred.append(batch[0])
             else:
@@ -210,7 +207,7 @@ class _Round:
                 if self.stop is not None and acting.result is not None:
                     self.results[call.id] = acting.result
 
-    def _needs_task(self, call: ToolUseBlock) -> bool:
+    def needs_task(self, call: ToolUseBlock) -> bool:
         """Whether the call may emit from a task that is not the reader's: then its events need the channel."""
         run = self.run
         if run.port is None or run.port.closed:
@@ -218,8 +215,10 @@ class _Round:
         tool = run.config.tools.get(call.name)
         if tool is None:
             return run.hooks.wraps
-        scope = run.scope_of(tool)
-        return tool.wants_context or (run.hooks if scope is None else scope).wraps
+        if tool.wants_context or run.hooks.wraps:
+            return True
+        scope = run.scope_of(tool) if tool.hooks or tool.tags else None
+        return scope is not None and scope.wraps
 
     def _work(self, call: ToolUseBlock, waits: Callable[[Lane], bool], deferred: list[ToolUseBlock]) -> Work:
         async def work(port: Port | None) -> None:
@@ -258,17 +257,15 @@ class _Round:
         except GeneratorExit:
             raise
         except BaseException:
-            self._note(call, acting)
+            self.note(call, acting)
             raise
         finally:
             if inline:
                 self.run.inline = None
-        self._note(call, acting)
-        if acting.stop is not None and self.stop is None:
-            self.stop = acting.stop
+        self.note(call, acting)
         return True
 
-    def _note(self, call: ToolUseBlock, acting: Acting) -> None:
+    def note(self, call: ToolUseBlock, acting: Acting) -> None:
         """What a call has come to, whether or not its Post chain failed behind it."""
         if acting.pending:
             self.suspended[call.id] = acting.pending
@@ -276,6 +273,8 @@ class _Round:
             self.halted = True
         elif acting.result is not None:
             self.results[call.id] = acting.result
+        if acting.stop is not None and self.stop is None:
+            self.stop = acting.stop
 
     async def abort_waiting(self, error: BaseException) -> None:
         """Close calls that were vetted and still wait for their lane."""
@@ -293,13 +292,14 @@ class _Round:
 async def act(run: RunBase) -> None:
     """Run the open round and make its results a fact."""
     machine = run.machine
-    round_ = _Round(run, machine.open_calls)
+    calls = machine.open_calls if machine.finished else machine.transcript.open_round
+    round_ = _Round(run, calls)
     if round_.stop is not None and not machine.finished:  # the reply itself was stopped: nothing begins
         round_.answer_rest("Not run: the call was stopped.", "denied")
         await written(_close(run, round_, round_.ordered()))
         run.journal.land_results("stopped")
         return
-    if not round_.calls:  # a crash came between its last result and its end
+    if not calls:  # a crash came between its last result and its end
         await _finish(run, round_)
         return
     try:
@@ -307,7 +307,7 @@ async def act(run: RunBase) -> None:
         verdict: Verdict | None = None
         hook = ""
         run.repeatable, run.injections = "round", 0
-        heard = run.events.fire(PreToolRound, run.port, round_.calls)
+        heard = run.events.fire(PreToolRound, run.port, calls)
         event = cast("PreToolRound | None", heard if heard is None or isinstance(heard, Event) else await heard)
         run.repeatable = ""
         if event is not None and event.decision is not None:
@@ -315,6 +315,17 @@ async def act(run: RunBase) -> None:
         if verdict is None or (isinstance(verdict, Suspend) and run.resuming):  # that was answered by resuming
             if run.hooks.wraps and run.hooks.arounds(PreToolRound):
                 await _through_arounds(run, round_, event)
+            elif (
+                len(machine.transcript.open_round) == 1
+                and round_.stop is None
+                and (run.port is None or not round_.needs_task(calls[0]))
+            ):
+                call = calls[0]  # most replies ask for one thing: no lanes, no batches, no task
+                acting = round_.actings[call.id] = Acting(run, call, 0, run.port)
+                try:
+                    await acting.whole()
+                finally:
+                    round_.note(call, acting)
             else:
                 await round_.run_calls()
         elif isinstance(verdict, Deny):
@@ -323,7 +334,7 @@ async def act(run: RunBase) -> None:
             round_.stop = verdict.reason
             round_.answer_rest(f"Not run: {verdict.reason}", "denied")
         elif isinstance(verdict, Suspend):
-            for call in round_.calls:
+            for call in calls:
                 round_.suspended[call.id] = (Pending(call.id, "approval", verdict.request, call, hook),)
     except GeneratorExit:
         raise
@@ -383,7 +394,7 @@ async def _finish(run: RunBase, round_: _Round) -> None:
         raise Halted
     if round_.stop is not None:
         round_.answer_rest("Not run: the call was stopped.", "denied")
-    results = round_.ordered()
+    results = tuple(round_.results.values()) if len(round_.results) == 1 == len(calls) else round_.ordered()
     try:
         heard = events.decide(PostToolRound, port, calls, results)
         event = cast("PostToolRound | None", heard if heard is None or isinstance(heard, Event) else await heard)

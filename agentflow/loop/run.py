@@ -32,7 +32,7 @@ from agentflow.loop.stopping import Stopping
 from agentflow.loop.stream import READING, ForwardPort, Port
 from agentflow.messages import Msg, Outcome, Pending, ToolResultBlock, ToolUseBlock, message, with_metadata
 from agentflow.ports.model import Model, ModelRequest, resolve_model
-from agentflow.specs import Clock, ModelOptions, ToolSpec, Usage
+from agentflow.specs import Clock, ModelOptions, ToolSpec, Usage, one_call
 from agentflow.tools.tool import Tool
 from agentflow.transcript import legalise
 from agentflow.verdicts import Resolution
@@ -128,15 +128,6 @@ class ToolSuspended(Exception):  # noqa: N818 - a signal from a sub-agent to the
 
 
 NOTHING = Usage()
-
-ONE_CALL = Usage(model_calls=1)
-
-
-def one_call(usage: Usage | None) -> Usage:
-    """The usage of one model call, whatever the model reported."""
-    if usage is None:
-        return ONE_CALL
-    return usage if usage.model_calls else usage + ONE_CALL
 
 
 current_turn: ContextVar[TurnPlace | None] = ContextVar("agentflow_turn", default=None)
@@ -351,7 +342,7 @@ class RunBase:
 
     def scope_of(self, tool: Tool[..., Any] | None) -> HookSet | None:
         """The hooks for one tool, where they are others than the run's."""
-        if tool is None:
+        if tool is None or not (tool.hooks or tool.tags):
             return None
         narrower, process = tool.hooks, self.config.process
         if not narrower and not (tool.tags and process.hooks):

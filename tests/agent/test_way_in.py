@@ -43,18 +43,18 @@ async def read(agent: Agent) -> None:
 
 
 WAYS: dict[str, tuple[Callable[[Agent], Awaitable[Any]], int]] = {
-    "call": (lambda agent: agent.call("go"), 15),
-    "call in a named session": (lambda agent: agent.call("go", session="s"), 17),
+    "call": (lambda agent: agent.call("go"), 16),
+    "call in a named session": (lambda agent: agent.call("go", session="s"), 18),
     "stream": (read, 21),
 }
 
 
 @pytest.mark.parametrize("way", WAYS)
 async def test_the_way_in_is_short(way: str) -> None:
-    """A second call enters no more functions than these; each way goes through one `_start`."""
+    """A second call enters no more functions than these; each way goes through one `_open`."""
     work, most = WAYS[way]
     agent = Agent("a", ScriptedModel(["1", "2"]))
     await work(agent)
     names = await entered(lambda: work(agent))
     assert len(names) <= most, names
-    assert names.count("_start") == 1
+    assert names.count("_open") == 1

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import copy_context
-from typing import Any, Literal, cast
+from typing import Any, ClassVar, Literal, cast
 
 from agentflow.errors import (
     HookContractError,
@@ -65,6 +65,9 @@ class Acting:
         port: Where its events go.
     """
 
+    by_tool: ClassVar[bool] = True
+    """Whether the tool itself says how long one attempt may take."""
+
     __slots__ = (
         "approval",
         "asked",
@@ -88,6 +91,7 @@ class Acting:
         "shelved",
         "stop",
         "tap",
+        "tool",
         "use",
         "value",
         "verdict",
@@ -98,6 +102,7 @@ class Acting:
         self.run = run
         self.original = use
         self.use = use
+        self.tool: Tool[..., Any] | None = run.config.tools.get(use.name)
         self.index = index
         self.port = port
         self.approval: Resolution | None = None
@@ -131,15 +136,14 @@ class Acting:
         self.tap: Callable[[object], Awaitable[None]] | None = None
 
     @property
-    def tool(self) -> Tool[..., Any] | None:
-        """The tool that the call names, as hooks left it."""
-        return self.run.config.tools.get(self.use.name)
-
-    @property
     def lane(self) -> Lane:
         """The lane of the call as hooks left it; an unknown tool is a write."""
-        tool = self.tool
-        return "write" if tool is None else tool.lane
+        return "write" if self.tool is None else self.tool.lane
+
+    def _call(self, use: ToolUseBlock) -> None:
+        """The call, as it stands now, and the tool that it names."""
+        self.use = use
+        self.tool = self.run.config.tools.get(use.name)
 
     async def whole(self, waits: Callable[[Lane], bool] | None = None) -> bool:
         """Vet, run and close the call.
@@ -190,7 +194,7 @@ class Acting:
         self.began = run.monotonic()
         if run.machine.decided and use.id in run.machine.decided:
             committed = run.machine.decided[use.id]
-            self.use = committed.tool_use
+            self._call(committed.tool_use)
             self.verdict = cast("Verdict | None", committed.verdict)
             self.scope = run.scope_of(self.tool)
             self.opened = self.vetted = True
@@ -200,7 +204,7 @@ class Acting:
         self.opened = True
         hook = ""
         asked, tool = use.name, self.tool
-        self.scope = scope = run.scope_of(tool)
+        scope = self.scope = None if tool is None else run.scope_of(tool)
         heard = events.fire(PreActing, self.port, use, approval, scope=scope)
         event = cast("PreActing | None", heard if heard is None or isinstance(heard, Event) else await heard)
         if event is not None:
@@ -209,6 +213,7 @@ class Acting:
             if event.decision is not None:
                 self.verdict, hook = event.decision.verdict, event.decision.hook
             if use.name != asked:
+                self._call(use)
                 hook = await self._renamed() or hook
                 use, tool = self.use, self.tool
         if (
@@ -234,7 +239,8 @@ class Acting:
         event = cast("PreActing | None", heard if heard is None or isinstance(heard, Event) else await heard)
         if event is None:
             return ""
-        self.event, self.use = event, event.tool_use
+        self.event = event
+        self._call(event.tool_use)
         if event.decision is None:
             return ""
         self.verdict = event.decision.verdict
@@ -379,7 +385,7 @@ class Acting:
         """One attempt."""
         run, use = self.run, self.use
         self.attempt += 1
-        limit = self.limit_of(tool)
+        limit = tool.timeout if self.by_tool else self.limit_of(tool)
         pieces: Pieces | None = None
         context: ToolContext | None = None
         if tool.wants_context or tool.streaming:
@@ -449,7 +455,7 @@ class Acting:
 
     def _finished(self, result: ToolResultBlock, duration: float) -> Awaitable[None] | None:
         run = self.run
-        if self.pending or self.shelved or run.stopping.leaves():
+        if self.pending or self.shelved or ((run.parent is not None or run.stopping.leaving) and run.stopping.leaves()):
             return None
         finished = (run.run_id, self.original.id, self.use, result, duration, self.stop)
         return run.journal.append(new_fact(ToolFinished, finished))

@@ -127,6 +127,8 @@ class _TurnActing(Acting):
 
     __slots__ = ("failure", "made", "produced", "turn")
 
+    by_tool = False
+
     def __init__(self, turn: BoundTool, run: TurnRun, port: Port | None) -> None:
         super().__init__(run, ToolUseBlock(turn.id, turn.tool.name, turn.arguments), 0, None)
         self.turn = turn
