@@ -342,7 +342,7 @@ class RunBase:
 
     def scope_of(self, tool: Tool[..., Any] | None) -> HookSet | None:
         """The hooks for one tool, where they are others than the run's."""
-        if tool is None or not (tool.hooks or tool.tags):
+        if tool is None:
             return None
         narrower, process = tool.hooks, self.config.process
         if not narrower and not (tool.tags and process.hooks):

@@ -204,7 +204,7 @@ class Acting:
         self.opened = True
         hook = ""
         asked, tool = use.name, self.tool
-        scope = self.scope = None if tool is None else run.scope_of(tool)
+        scope = self.scope = run.scope_of(tool) if tool is not None and (tool.hooks or tool.tags) else None
         heard = events.fire(PreActing, self.port, use, approval, scope=scope)
         event = cast("PreActing | None", heard if heard is None or isinstance(heard, Event) else await heard)
         if event is not None:
