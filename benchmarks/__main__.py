@@ -10,7 +10,7 @@ import pstats
 import sys
 from collections.abc import Awaitable, Callable
 
-from benchmarks import hooks, layers, loops, plugins, process, scale
+from benchmarks import counters, hooks, layers, loops, plugins, process, scale
 from benchmarks.measure import Effort, fit
 from benchmarks.report import Figure, as_json, line, title
 
@@ -27,6 +27,7 @@ ROWS: dict[str, Callable[[Effort], Awaitable[list[Figure]]]] = {
     "parallel": scale.parallel,
     "plugins": plugins.together,
     "build": process.building,
+    "counters": counters.counters,
     "import": process.importing,
 }
 

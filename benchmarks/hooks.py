@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import reactivex as rx
 
 from agentflow import Agent, Hook, HookEvent, Mono, PreActing, Session, ToolUseBlock
-from agentflow.chunks import ModelChunk
+from agentflow.loop.call import Call
+from benchmarks.bare import Script, answer
 from benchmarks.measure import Body, Effort, measure
 from benchmarks.report import Figure
 
@@ -50,27 +51,11 @@ class ForeignHook(Hook):
         return rx.just(event)
 
 
-class _Witness:
-    """A model that remembers the run it was asked in."""
-
-    name = "witness"
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        self.run: Any = None
-
-    async def stream(self, request: object) -> AsyncIterator[ModelChunk]:
-        """Answer in one chunk."""
-        self.run = self._session.run
-        yield ModelChunk("It is 3.", finish_reason="stop")
-
-
-async def _run_with(hooks: Sequence[Hook]) -> Any:
-    """Return a run of an agent with these hooks, to fire events of."""
-    session = Session.fresh()
-    model = _Witness(session)
-    await Agent("benchmark", model, hooks=list(hooks), default_hooks=()).call("What is 1 + 2?", session=session)
-    return model.run
+def _run_with(hooks: Sequence[Hook]) -> Any:
+    """Return a call of an agent with these hooks that has not begun, to fire events of."""
+    agent = Agent("benchmark", Script(answer()), hooks=list(hooks), default_hooks=())
+    config = agent.config
+    return Call(config, agent.hooks, Session.fresh(), "run_1", config.options, None, None, "", None, None, False)
 
 
 def fired(kind: type[Hook], count: int) -> Body:
@@ -80,7 +65,7 @@ def fired(kind: type[Hook], count: int) -> Body:
 
     async def body(times: int) -> None:
         if not found:
-            found.append(await _run_with([kind() for _ in range(count)]))
+            found.append(_run_with([kind() for _ in range(count)]))
         run = found[0]
         for _ in range(times):
             await run.events.emit(PreActing, None, use, None)
@@ -150,7 +135,7 @@ async def hooks(effort: Effort) -> list[Figure]:
 
 async def unheard(effort: Effort) -> list[Figure]:
     """An event nobody listens to: `events.fire`, which looks and counts."""
-    run = await _run_with([])
+    run = _run_with([])
 
     async def skipped(times: int) -> None:
         for _ in range(times):

@@ -15,7 +15,7 @@ from benchmarks.bare import Chunks, Script, add, answer, bare_call, bare_stream,
 from benchmarks.measure import Body, Effort, Turns, measure
 from benchmarks.report import Figure
 
-__all__ = ["OURS", "call", "chunk", "history", "round_", "streamed"]
+__all__ = ["OURS", "agent_of", "call", "chunk", "history", "round_", "streamed"]
 
 _TOOL = tool(add)
 _ROUNDS = 40
@@ -25,7 +25,8 @@ def _rounds(count: int) -> Script:
     return Script(*[tool_reply(i) for i in range(count)], answer())
 
 
-def _agent(model: Any, **options: Any) -> Agent:
+def agent_of(model: Any, **options: Any) -> Agent:
+    """The agent that is measured: one tool, no limit that counts."""
     return Agent("benchmark", model, tools=[_TOOL], max_iterations=1_000, **options)
 
 
@@ -46,7 +47,7 @@ def calls(fresh: bool = False, **options: Any) -> Body:
     model = Script(answer())
 
     async def body(count: int) -> None:
-        agent = _agent(model, **options)
+        agent = agent_of(model, **options)
         if fresh:
             for _ in range(count):
                 await agent.call("What is 1 + 2?", session=Session.fresh())
@@ -78,7 +79,7 @@ async def call(effort: Effort) -> list[Figure]:
         effort, bare_calls(), calls(), calls(default_hooks=()), bare_calls(fresh=True), calls(fresh=True)
     )
     return [
-        Figure("call", "call without tools", turns.ratio(1, 0), budget=6.0, detail=_pair(turns.best(1), turns.best(0))),
+        Figure("call", "call without tools", turns.ratio(1, 0), budget=5.0, detail=_pair(turns.best(1), turns.best(0))),
         Figure("call", "  without the default hooks", turns.ratio(2, 0), detail=us(turns.best(2))),
         Figure("call", "  each in a Session.fresh()", turns.ratio(4, 3), detail=_pair(turns.best(4), turns.best(3))),
     ]
@@ -89,7 +90,7 @@ async def call(effort: Effort) -> list[Figure]:
 
 def call_with(rounds: int, **options: Any) -> Body:
     """A call with so many rounds."""
-    agent = _agent(_rounds(rounds), **options)
+    agent = agent_of(_rounds(rounds), **options)
 
     async def body(count: int) -> None:
         for _ in range(count):
@@ -121,7 +122,7 @@ async def round_(effort: Effort) -> list[Figure]:
         call_with(0, default_hooks=()),
         call_with(n, default_hooks=()),
     )
-    return _round_figures("round", "ReAct round, no hooks of one's own", turns, 4.0)
+    return _round_figures("round", "ReAct round, no hooks of one's own", turns, 3.8)
 
 
 def _round_figures(row: str, what: str, turns: Turns, budget: float) -> list[Figure]:
@@ -136,7 +137,7 @@ def _round_figures(row: str, what: str, turns: Turns, budget: float) -> list[Fig
 
 def streamed_with(rounds: int, **options: Any) -> Body:
     """A call with so many rounds, its stream read to the end."""
-    agent = _agent(_rounds(rounds), **options)
+    agent = agent_of(_rounds(rounds), **options)
 
     async def body(count: int) -> None:
         for _ in range(count):
@@ -183,7 +184,7 @@ async def streamed(effort: Effort) -> list[Figure]:
 
 def chunks_of(chunk_count: int) -> Body:
     """A streamed call whose reply has so many chunks."""
-    agent = _agent(Chunks(chunk_count))
+    agent = agent_of(Chunks(chunk_count))
 
     async def body(count: int) -> None:
         for _ in range(count):
@@ -266,7 +267,7 @@ def conversation(size: int) -> list[Msg]:
 
 def rounds_behind(size: int, rounds: int) -> Body:
     """A call with so many rounds in a session that already holds so many messages; only the calls are timed."""
-    agent = _agent(_rounds(rounds))
+    agent = agent_of(_rounds(rounds))
     sessions = iter([Session.fresh(messages=conversation(size)) for _ in range(64)])
 
     async def body(count: int) -> None:

@@ -37,7 +37,8 @@ def test_every_row_gives_its_figures(report: dict[str, object]) -> None:
     rows = dict.fromkeys(figure["row"] for figure in figures)
     assert list(rows) == [
         "hooks", "unheard", "around", "call", "round", "streamed", "chunk", "history", "at-once", "parallel", "plugins",
-        "build", "import",
+        "build", "counters",
+    "import",
     ]  # fmt: skip
     assert {"python", "cpus", "packages"} <= report.keys()
 

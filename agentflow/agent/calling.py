@@ -94,7 +94,7 @@ class CallingAgent(HookedAgent):
             CallTimeoutError: `timeout` passed.
         """
         make = partial(CallArguments, input, None, session, options, timeout, deps, hooks, False)
-        return CallMono(partial(self._start, make), "agent.call(...)")
+        return CallMono(partial(self._open, make), "agent.call(...)")
 
     def stream(
         self,
@@ -146,7 +146,7 @@ class CallingAgent(HookedAgent):
             ShutdownError: The agent is shutting down.
         """
         make = partial(CallArguments, None, decisions or {}, session, options, timeout, deps, hooks, False)
-        return CallMono(partial(self._start, make), "agent.resume(...)")
+        return CallMono(partial(self._open, make), "agent.resume(...)")
 
     def resume_stream(
         self,
@@ -163,16 +163,10 @@ class CallingAgent(HookedAgent):
         make = partial(CallArguments, None, decisions or {}, session, options, timeout, deps, hooks, children)
         return AgentFlux(partial(EventStream, partial(self._open, make)))
 
-    async def _start(self, make: _MakeArguments) -> Reply:
-        """The way in: every call comes by here, begun or continued.
+    def _open(self, make: _MakeArguments, reader: Port | None = None) -> Coroutine[Any, Any, Reply]:
+        """The way in: a call, streamed or not, begun or continued, as a coroutine that is to be awaited at once.
 
-        Args:
-            make: Makes the arguments, and so checks them.
-        """
-        return await self._open(make, None)
-
-    def _open(self, make: _MakeArguments, reader: Port | None) -> Coroutine[Any, Any, Reply]:
-        """The call as a coroutine, to be awaited at once: it holds its session, or waits for it.
+        It holds its session, or waits for it.
 
         Args:
             make: Makes the arguments, and so checks them.

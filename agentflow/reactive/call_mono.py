@@ -25,7 +25,7 @@ class CallMono(Mono[T_co], Generic[T_co]):
     """A mono that stands for a call: dropping it unused is a mistake, and warns like a coroutine never awaited.
 
     Args:
-        source: Starts one run.
+        source: Starts one run, which is awaited at once.
         label: The call as its author wrote it, for the warning, for example `agent.call('Hi')`.
     """
 
@@ -35,9 +35,9 @@ class CallMono(Mono[T_co], Generic[T_co]):
         self._used = False
 
     def resolve(self) -> Awaitable[T_co | Empty]:
-        """Start a run."""
+        """Start a run, when what is returned is first awaited."""
         self._used = True
-        return self._source()
+        return _begun_later(self._source)
 
     def __await__(self) -> Generator[Any, None, T_co]:
         """Start a run; a call always gives a value, so nothing stands between it and whoever awaits it."""
@@ -88,3 +88,7 @@ class CallMono(Mono[T_co], Generic[T_co]):
                 stacklevel=2,
                 source=self,
             )
+
+
+async def _begun_later(source: Callable[[], Awaitable[T_co]]) -> T_co:
+    return await source()

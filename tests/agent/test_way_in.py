@@ -43,8 +43,8 @@ async def read(agent: Agent) -> None:
 
 
 WAYS: dict[str, tuple[Callable[[Agent], Awaitable[Any]], int]] = {
-    "call": (lambda agent: agent.call("go"), 16),
-    "call in a named session": (lambda agent: agent.call("go", session="s"), 18),
+    "call": (lambda agent: agent.call("go"), 15),
+    "call in a named session": (lambda agent: agent.call("go", session="s"), 17),
     "stream": (read, 21),
 }
 
