@@ -200,10 +200,12 @@ class Call(RunBase):
         bare = Mono(partial(stage.do, rest))
         try:
             source: Any = wrap(self, PreCall, event, bare)
-        except Veto as veto:
+        except Exception as error:
             stage.over = True
+            if not isinstance(error, Veto):
+                raise
             self.outcome = "denied"
-            return self.say(veto.reason, "denied")
+            return self.say(error.reason, "denied")
         if source is bare:
             stage.over = True
             return None
@@ -222,7 +224,10 @@ class Call(RunBase):
         if self.port is None:
             await wrapped(None)
         else:
-            await in_tasks(self, [wrapped], 1)
+            try:
+                await in_tasks(self, [wrapped], 1)
+            finally:
+                stage.over = True  # cut before its first step, it has not ended by itself
         if found[0] is EMPTY:
             return None if stage.begun else self.say("(no answer)", "closing")
         if self.machine.suspended:

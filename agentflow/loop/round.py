@@ -356,9 +356,11 @@ async def _through_arounds(run: RunBase, round_: _Round, event: PreToolRound | N
     bare = Mono(partial(stage.do, work))
     try:
         source: Any = wrap(run, PreToolRound, event, bare)
-    except Veto as veto:
+    except Exception as error:
         stage.over = True
-        round_.answer_rest(f"Denied: {veto.reason}", "denied")
+        if not isinstance(error, Veto):
+            raise
+        round_.answer_rest(f"Denied: {error.reason}", "denied")
         return
     if source is bare:
         stage.over = True
@@ -382,7 +384,10 @@ async def _through_arounds(run: RunBase, round_: _Round, event: PreToolRound | N
         if not round_.suspended and round_.stop is None and not round_.halted:
             round_.answer_rest("(no result)", "error")
 
-    await in_tasks(run, [wrapped], 1)
+    try:
+        await in_tasks(run, [wrapped], 1)
+    finally:
+        stage.over = True  # cut before its first step, it has not ended by itself
 
 
 async def _finish(run: RunBase, round_: _Round) -> None:

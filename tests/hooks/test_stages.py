@@ -1,6 +1,7 @@
 """A source belongs to its stage: late, twice or on another loop it raises, and what runs of it is over when its stage is."""
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -99,6 +100,30 @@ async def test_a_source_that_is_kept_for_later_raises(kind: type) -> None:
     with pytest.raises(UsageError, match=f"behind {kind.__name__} was subscribed when its stage was over"):
         await value_of(kept[0])
     assert (len(model.requests), len(recorder.seen), stored(store)) == (2, seen, PLAIN)
+    await usable(store)
+
+
+@pytest.mark.parametrize("kind", STAGES)
+async def test_a_source_that_was_kept_where_the_next_hook_fails_raises(kind: type) -> None:
+    """A stage that ends before its work was begun is over too."""
+    kept: list[Any] = []
+
+    def keep(_: Any, source: Any) -> Any:
+        kept.append(source)
+        return source
+
+    def fail(_: Any, source: Any) -> Any:
+        raise RuntimeError("broken")
+
+    store, recorder = MemoryStore(), Recorder()
+    hooks = [Around(kind, fail), Around(kind, keep), recorder]  # the last is the innermost
+    agent = Agent("a", ScriptedModel([ONE, "end"]), tools=[add], hooks=hooks, store=store)
+    with contextlib.suppress(RuntimeError):
+        await agent.call("go", session="s")
+    before = len(recorder.seen), stored(store)
+    with pytest.raises(UsageError, match=f"behind {kind.__name__} was subscribed when its stage was over"):
+        await value_of(kept[0])
+    assert (len(recorder.seen), stored(store)) == before
     await usable(store)
 
 

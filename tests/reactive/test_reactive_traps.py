@@ -267,6 +267,32 @@ async def test_what_a_cancelled_source_gives_all_the_same_is_dropped(joined: Cal
     assert ended in (["cancelled"], [])  # (a source that was not begun has nothing to swallow)
 
 
+async def test_a_zip_that_is_cancelled_again_waits_for_all_its_sources() -> None:
+    """The first that has ended does not end the wait for the others."""
+    ended: list[str] = []
+
+    async def source(name: str, more: float) -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            try:
+                await asyncio.sleep(30)
+            finally:
+                await asyncio.sleep(more)
+                ended.append(name)
+
+    task = asyncio.ensure_future(
+        Mono.zip(Mono(lambda: source("quick", 0)), Mono(lambda: source("slow", 0.01))).resolve()
+    )
+    for _ in range(2):
+        await asyncio.sleep(0.005)
+        task.cancel()
+    await asyncio.wait([task])
+    assert task.cancelled()
+    assert ended == ["quick", "slow"]
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
 async def test_changes_to_context_variables_do_not_leak_from_subscriptions() -> None:
     """A subscription runs in a copy of its subscriber's context."""
     user: contextvars.ContextVar[str] = contextvars.ContextVar("user", default="nobody")

@@ -351,7 +351,10 @@ class Acting:
         if event is None:
             event = run.events.sealed(PreActing, self.use, self.approval)
         stage = Stage(run, PreActing)
-        value = await stage.outcome(wrap(run, PreActing, event, tool_source(stage, self.work), self.scope))
+        try:
+            value = await stage.outcome(wrap(run, PreActing, event, tool_source(stage, self.work), self.scope))
+        finally:
+            stage.over = True  # a hook that fails while it wraps has ended it too
         if value is EMPTY:
             return self._result("(no output)")
         return self._block(value)

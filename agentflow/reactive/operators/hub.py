@@ -132,11 +132,15 @@ class Hub(Generic[T]):
             finally:
                 self._waiter = None
 
-    async def close(self) -> None:
-        """Cancel what still runs and wait for its cleanup."""
+    def leave(self) -> list[asyncio.Task[None]]:
+        """Take nothing more; what still runs is left to whoever called this."""
         self._closing = True
         self._error = None
-        await cancelled(self._tasks)
+        return list(self._tasks)
+
+    async def close(self) -> None:
+        """Cancel what still runs and wait for its cleanup."""
+        await cancelled(self.leave())
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

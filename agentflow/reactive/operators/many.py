@@ -127,7 +127,7 @@ async def switch_map(outer: AsyncIterator[object], mapper: Mapper, operator: str
 
 
 async def _close_all(hubs: Iterable[Hub[object]]) -> None:
-    await asyncio.gather(*(hub.close() for hub in hubs))
+    await cancelled([task for hub in hubs for task in hub.leave()])  # (`gather` ends with the first that is cancelled)
 
 
 async def zip_rows(sources: Sequence[object]) -> AsyncIterator[tuple[object, ...]]:
