@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
@@ -87,6 +87,22 @@ def test_the_approval_of_a_turn_is_a_decision_and_no_truth_value(wrong: Any) -> 
     legal = "legal are Approve(), Approve(input=...), Deny(reason), Answer(value), and None: nobody has decided."
     assert str(made.value) == str(assigned.value) == f"The approval of a turn of 'pay' is {wrong!r}; {legal}"
     assert turn.approval is None
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: Turn(add, {"a": 1, "b": 2}, 60), "options are keywords, such as timeout=60."),
+        (lambda: Turn(tool_name="add", kwargs={"a": 1}), "got kwargs, tool_name; options are timeout, "),
+        (Turn, "Turn(...) takes a tool or its registered name, not NoneType"),
+        (lambda: Turn(add, {"a": b"\xff\x00"}), "argument 'a' is bytes, which is no data"),
+    ],
+)
+def test_a_wrong_form_of_a_turn_says_the_right_one(make: Callable[[], Any], said: str) -> None:
+    """Positional options, names of other libraries, no tool at all, and bytes that are no text."""
+    with pytest.raises(UsageError) as caught:
+        make()
+    assert said in str(caught.value)
 
 
 async def test_a_denied_approval_refuses_the_turn_of_any_tool() -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
-from typing import Any, Final, TypedDict, TypeVar, Unpack, cast, overload
+from typing import Any, Final, Never, TypedDict, TypeVar, Unpack, cast, overload
 
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
@@ -96,13 +96,23 @@ class BoundTool:
     _queued: str
 
     def __init__(
-        self, tool: Any, arguments: Mapping[str, Any] | None = None, /, **options: Unpack[TurnOptions]
+        self,
+        tool: Any = None,
+        arguments: Mapping[str, Any] | None = None,
+        /,
+        *more: Never,
+        **options: Unpack[TurnOptions],
     ) -> None:
+        if more:
+            raise UsageError(
+                f"Turn({tool!r:.40}, ..., {', '.join(map(repr, more))}): options are keywords, such as timeout={more[0]!r:.40}."
+            )
         unknown = options.keys() - TurnOptions.__annotations__.keys()
         if unknown:
             raise UsageError(
                 f"Turn({tool!r:.40}, ...) got {', '.join(sorted(unknown))}; options are "
-                f"{', '.join(TurnOptions.__annotations__)}. The tool's arguments are one mapping: Turn(tool, {{'a': 1}})."
+                f"{', '.join(TurnOptions.__annotations__)}. The tool comes first, its arguments are one mapping: "
+                "Turn(tool, {'a': 1})."
             )
         found = options.get("tools", default_tools)[tool] if isinstance(tool, str) else tool
         put = self.__dict__
@@ -328,7 +338,7 @@ def _as_data(tool: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
     for name, value in arguments.items():
         try:
             plain[name] = to_jsonable_python(value)
-        except PydanticSerializationError as error:
+        except (PydanticSerializationError, UnicodeDecodeError) as error:  # bytes travel as text
             raise UsageError(
                 f"Turn of {tool!r}: argument {name!r} is {type(value).__name__}, which is no data ({error}). Live objects "
                 "are dependencies: annotate the parameter with their class and pass Turn(..., deps=...)."
