@@ -57,3 +57,18 @@ def test_the_commands_are_those_of_the_program() -> None:
     assert sorted(set(re.findall(r"^\| `agentflow (\w+)", page.split("\n## ")[0], re.MULTILINE))) == commands
     assert sorted(re.findall(r"^## (\w+)$", page, re.MULTILINE)) == commands
     assert sorted(re.findall(r"^\| `agentflow runs (\w+) ?\w*` \|", page, re.MULTILINE)) == sorted(runs.commands)
+
+
+def test_the_way_of_an_event_names_what_exists() -> None:
+    """Each file and function that the architecture page names is there: behind a file stand names of that file."""
+    text = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+    named = re.findall(r"`([\w/]+\.py)`((?:,? (?:and )?`[\w.]+`)*)", text)
+    assert len(named) > 25
+    missing: list[str] = []
+    for path, names in named:
+        source = (ROOT / "agentflow" / path).read_text("utf-8")
+        for name in re.findall(r"`([\w.]+)`", names):
+            *_, last = name.split(".")
+            if not all(re.search(rf"\b(?:class|def) {part}\b", source) for part in (*name.split(".")[:-1], last)):
+                missing.append(f"{path} {name}")
+    assert missing == []
