@@ -579,8 +579,19 @@ class Reply(Msg):
         msg: Msg, outcome: Outcome, run_id: str, usage: Usage, pending: tuple[Pending, ...], session_id: str = ""
     ) -> Reply:
         """Build the reply of a call (the loop's)."""
-        said = (msg.role, msg.content, msg.name, msg.id, msg.metadata, usage, msg.finish_reason)
-        return _reply(*said, outcome, run_id, pending, session_id)
+        return _reply(
+            msg.role,
+            msg.content,
+            msg.name,
+            msg.id,
+            msg.metadata,
+            usage,
+            msg.finish_reason,
+            outcome,
+            run_id,
+            pending,
+            session_id,
+        )
 
 
 _reply = maker(

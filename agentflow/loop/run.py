@@ -403,6 +403,8 @@ class RunBase:
         bills = self._bills
         if bills is None:
             return NOTHING
+        if len(bills) == 1:
+            return bills[0]
         total, *rest = bills
         for bill in rest:
             total += bill
