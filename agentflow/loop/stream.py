@@ -274,10 +274,8 @@ class EventStream(StreamIterator[HookEvent]):
         port.reader = READING
         try:
             stopping = port.stopping
-            if stopping is not None and stopping.interrupting is not None and (error := stopping.noticed()):
-                yielded = driver.throw(error)
-            else:
-                yielded = driver.send(None)
+            told = stopping is not None and stopping.interrupting is not None
+            yielded = _resumed(driver, stopping) if told else driver.send(None)
             if yielded is not port.handed and await self._waited(driver, yielded):
                 self.finish()
                 raise StopAsyncIteration
@@ -365,6 +363,17 @@ class EventStream(StreamIterator[HookEvent]):
         else:
             self.cut()
             driver.close()
+
+
+def _resumed(driver: Coroutine[Any, Any, Any], stopping: Stoppable | None) -> Any:
+    """Let a driver that was interrupted while its reader had an event go on: it is told, if it has not taken that in."""
+    error = None if stopping is None else stopping.noticed()
+    if error is None:
+        return driver.send(None)
+    try:
+        return driver.throw(error)
+    finally:
+        del error  # its traceback holds this frame
 
 
 def _sort_out(port: Port, task: asyncio.Task[Any]) -> Generator[Any, Any, None]:
