@@ -1,282 +1,136 @@
 """agentflow: typed events through one priority-sorted chain of hooks around an LLM agent's ReAct loop.
 
-Adapters are imported from where they live, so that this import stays light: `agentflow.models.litellm.LiteLLMModel`,
-`agentflow.testing`. A model's name (`"openai/gpt-5"`) loads its adapter when it is first called.
+Here stands what most programs need. The rest is found by what it is: `agentflow.errors`, `agentflow.events`, `agentflow.hooks`,
+`agentflow.tools`, `agentflow.turns`, `agentflow.models`, `agentflow.stores`, `agentflow.plugins`, `agentflow.testing`. The
+name of a model (`"openai/gpt-5"`) loads its adapter when it is first called.
 """
+
+from typing import TYPE_CHECKING, NoReturn
 
 from agentflow.agent.agent import Agent
 from agentflow.agent.builder import AgentBuilder
-from agentflow.agent.calling import AgentFlux
-from agentflow.agent.peers import AgentRegistry, default_agents
 from agentflow.agent.queue import TurnQueue
-from agentflow.agent.receipt import Receipt
-from agentflow.agent.shutdown import GracefulShutdown, ShutdownReport, shutdown
-from agentflow.chunks import ModelChunk, ToolUseDelta, fold
-from agentflow.context import AgentView, RunContext
-from agentflow.errors import (
-    AgentFlowError,
-    CallTimeoutError,
-    DuplicateNameError,
-    HookContractError,
-    HookError,
-    HookTimeoutError,
-    MissingOutputError,
-    ModelError,
-    NeverEndsError,
-    NotRegisteredError,
-    QueueFullError,
-    SafeExecutionError,
-    ScriptError,
-    SessionConflictError,
-    ShutdownError,
-    StoreError,
-    SuspendedError,
-    ToolArgumentError,
-    ToolContractError,
-    ToolError,
-    ToolNotFoundError,
-    TranscriptError,
-    TurnDeniedError,
-    TurnTimeoutError,
-    UsageError,
-    Veto,
-    WrongRunMethodError,
-)
+from agentflow.agent.shutdown import GracefulShutdown
+from agentflow.chunks import ModelChunk
+from agentflow.context import RunContext
+from agentflow.errors import Veto
 from agentflow.events import (
     ActingChunk,
-    ActingEvent,
     CallEnded,
-    CallEvent,
-    Decision,
     Error,
-    ErrorPhase,
     HookEvent,
     MessagesAdded,
-    Notification,
-    Paused,
     PostActing,
     PostCall,
-    PostPut,
     PostReasoning,
     PostToolRound,
-    PostTurn,
     PreActing,
     PreCall,
-    PrePut,
     PreReasoning,
     PreToolRound,
-    PreTurn,
     ReasoningChunk,
-    ReasoningEvent,
-    Resumed,
-    TurnEvent,
-    TurnValue,
-    TurnView,
 )
-from agentflow.ground.ids import new_id
-from agentflow.hooks.chain import HookSet
-from agentflow.hooks.defaults import RetryEmptyAnswers, RetryTruncatedAnswers, default_hooks
-from agentflow.hooks.discovery import installed_hook_names, installed_hooks
-from agentflow.hooks.functions import FunctionHook, HookOptions, on
-from agentflow.hooks.hook import Hook, HookResult
-from agentflow.hooks.named import (
-    HooksByName,
+from agentflow.hooks import (
+    Hook,
+    HookResult,
     after_each_tool,
     after_llm,
     after_tool_round,
+    after_turn,
     after_user_input,
     before_each_tool,
     before_llm,
     before_tool_round,
+    before_turn,
+    on,
     on_complete,
     on_error,
+    process_hooks,
 )
-from agentflow.hooks.scope import ProcessHooks, process_hooks
-from agentflow.loop.history import fold_events, fold_facts
 from agentflow.loop.schedule import ToolSchedule
 from agentflow.loop.session import Session
-from agentflow.loop.turns.turn import StopReason, Turn, TurnOptions
-from agentflow.messages import (
-    ContentBlock,
-    DataBlock,
-    Msg,
-    Outcome,
-    Pending,
-    Reply,
-    TextBlock,
-    ThinkingBlock,
-    ToolResultBlock,
-    ToolUseBlock,
-)
-from agentflow.ports.clock import SystemClock
-from agentflow.ports.model import Model, ModelRequest, resolve_model
-from agentflow.ports.store import MemoryStore, SessionInfo, SessionStore, Store
-from agentflow.reactive import Flux, Mono, Subscription, threads
-from agentflow.specs import Clock, ModelOptions, ToolSpec, Usage
-from agentflow.tools import (
-    Dep,
-    Tool,
-    ToolContext,
-    ToolEmitter,
-    ToolRegistry,
-    Toolset,
-    ToolType,
-    default_tools,
-    external_tool,
-    tool,
-)
-from agentflow.transcript import Transcript, legalise
-from agentflow.verdicts import Again, Answer, Approve, Decided, Deny, Recover, Resolution, Stop, Suspend, Verdict
+from agentflow.loop.turns.turn import Turn
+from agentflow.messages import DataBlock, Msg, Reply, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
+from agentflow.ports.model import Model, ModelRequest
+from agentflow.ports.store import MemoryStore
+from agentflow.reactive import Flux, Mono, threads
+from agentflow.specs import ModelOptions, Usage
+from agentflow.tools import Dep, ToolContext, ToolEmitter, Toolset, external_tool, tool
+from agentflow.verdicts import Again, Answer, Approve, Deny, Recover, Stop, Suspend
+from agentflow.wrong_names import wrong_name
 
 __all__ = [
     "ActingChunk",
-    "ActingEvent",
     "Again",
     "Agent",
     "AgentBuilder",
-    "AgentFlowError",
-    "AgentFlux",
-    "AgentRegistry",
-    "AgentView",
     "Answer",
     "Approve",
     "CallEnded",
-    "CallEvent",
-    "CallTimeoutError",
-    "Clock",
-    "ContentBlock",
     "DataBlock",
-    "Decided",
-    "Decision",
     "Deny",
     "Dep",
-    "DuplicateNameError",
     "Error",
-    "ErrorPhase",
     "Flux",
-    "FunctionHook",
     "GracefulShutdown",
     "Hook",
-    "HookContractError",
-    "HookError",
     "HookEvent",
-    "HookOptions",
     "HookResult",
-    "HookSet",
-    "HookTimeoutError",
-    "HooksByName",
     "MemoryStore",
     "MessagesAdded",
-    "MissingOutputError",
     "Model",
     "ModelChunk",
-    "ModelError",
     "ModelOptions",
     "ModelRequest",
     "Mono",
     "Msg",
-    "NeverEndsError",
-    "NotRegisteredError",
-    "Notification",
-    "Outcome",
-    "Paused",
-    "Pending",
     "PostActing",
     "PostCall",
-    "PostPut",
     "PostReasoning",
     "PostToolRound",
-    "PostTurn",
     "PreActing",
     "PreCall",
-    "PrePut",
     "PreReasoning",
     "PreToolRound",
-    "PreTurn",
-    "ProcessHooks",
-    "QueueFullError",
     "ReasoningChunk",
-    "ReasoningEvent",
-    "Receipt",
     "Recover",
     "Reply",
-    "Resolution",
-    "Resumed",
-    "RetryEmptyAnswers",
-    "RetryTruncatedAnswers",
     "RunContext",
-    "SafeExecutionError",
-    "ScriptError",
     "Session",
-    "SessionConflictError",
-    "SessionInfo",
-    "SessionStore",
-    "ShutdownError",
-    "ShutdownReport",
     "Stop",
-    "StopReason",
-    "Store",
-    "StoreError",
-    "Subscription",
     "Suspend",
-    "SuspendedError",
-    "SystemClock",
     "TextBlock",
     "ThinkingBlock",
-    "Tool",
-    "ToolArgumentError",
     "ToolContext",
-    "ToolContractError",
     "ToolEmitter",
-    "ToolError",
-    "ToolNotFoundError",
-    "ToolRegistry",
     "ToolResultBlock",
     "ToolSchedule",
-    "ToolSpec",
-    "ToolType",
     "ToolUseBlock",
-    "ToolUseDelta",
     "Toolset",
-    "Transcript",
-    "TranscriptError",
     "Turn",
-    "TurnDeniedError",
-    "TurnEvent",
-    "TurnOptions",
     "TurnQueue",
-    "TurnTimeoutError",
-    "TurnValue",
-    "TurnView",
     "Usage",
-    "UsageError",
-    "Verdict",
     "Veto",
-    "WrongRunMethodError",
     "after_each_tool",
     "after_llm",
     "after_tool_round",
+    "after_turn",
     "after_user_input",
     "before_each_tool",
     "before_llm",
     "before_tool_round",
-    "default_agents",
-    "default_hooks",
-    "default_tools",
+    "before_turn",
     "external_tool",
-    "fold",
-    "fold_events",
-    "fold_facts",
-    "installed_hook_names",
-    "installed_hooks",
-    "legalise",
-    "new_id",
     "on",
     "on_complete",
     "on_error",
     "process_hooks",
-    "resolve_model",
-    "shutdown",
     "threads",
     "tool",
 ]
+
+
+if not TYPE_CHECKING:  # a checker must see that a name is wrong
+
+    def __getattr__(name: str) -> NoReturn:
+        raise wrong_name(name)

@@ -5,26 +5,22 @@ The context belongs to one call. What it does to the run goes through `CallPort`
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any, Final, NamedTuple, Protocol, TypeVar, cast
 
-from pydantic.errors import PydanticUserError
-
-from agentflow.errors import StoreError, UsageError
+from agentflow.errors import UsageError
 from agentflow.facts import Fact, ModelRecord, TurnRecord, model_calls_of, turns_of
-from agentflow.ground.frozen import EMPTY
 from agentflow.ground.ids import new_id as fresh_id
-from agentflow.ground.validation import adapter_of
 from agentflow.messages import Msg
 from agentflow.specs import Clock, ModelOptions, ToolSpec, Usage, checked_options
+from agentflow.typed_state import StateMap
 
 __all__ = [
     "AgentView",
     "CallPort",
     "RunContext",
     "Shadow",
-    "StateMap",
     "Trace",
     "called_from",
     "find_dep",
@@ -109,108 +105,6 @@ class Shadow(NamedTuple):
     seq: int
     changes: Mapping[str, Any]
     verdict: Any
-
-
-class StateMap:
-    """Typed state: one object per class, made on first use.
-
-    Example:
-        >>> class Counter:
-        ...     n = 0
-        >>> state = StateMap()
-        >>> state[Counter].n += 1
-        >>> state[Counter].n
-        1
-    """
-
-    __slots__ = ("_objects", "_stored")
-
-    def __init__(self) -> None:
-        self._objects: dict[type, Any] = {}
-        self._stored: Mapping[str, Any] = EMPTY
-        """What was saved and nobody has asked for yet: JSON data by `"module:qualname"` of its class."""
-
-    def __getitem__(self, kind: type[T]) -> T:
-        found = self._objects.get(kind)
-        if found is None and self._stored:
-            found = self._revived(kind)
-        if found is None:
-            try:
-                found = self._objects[kind] = kind()
-            except TypeError as error:
-                raise UsageError(
-                    f"state[{kind.__name__}] does not exist yet and {kind.__name__}() needs arguments ({error}); put one "
-                    f"there first: state[{kind.__name__}] = {kind.__name__}(...)."
-                ) from error
-        return found
-
-    def __setitem__(self, kind: type[T], value: T) -> None:
-        if not isinstance(value, kind):
-            raise TypeError(f"state[{kind.__name__}] takes a {kind.__name__}, not {type(value).__name__}.")
-        self._objects[kind] = value
-
-    def __contains__(self, kind: type) -> bool:
-        return kind in self._objects or state_name(kind) in self._stored
-
-    def __iter__(self) -> Iterator[type]:
-        return iter(self._objects)
-
-    def __len__(self) -> int:
-        return len(self._objects)
-
-    def _revived(self, kind: type[T]) -> T | None:
-        data = self._stored.get(state_name(kind))
-        if data is None:
-            return None
-        try:
-            made: T = adapter_of(kind).validate_python(data)
-        except ValueError as error:
-            raise StoreError(
-                f"The saved state of {state_name(kind)} does not fit the class any more ({error}). Give new fields a "
-                f"default, or start it afresh: state[{kind.__name__}] = {kind.__name__}(...)."
-            ) from error
-        self._objects[kind] = made
-        return made
-
-    def restore(self, values: Mapping[str, Any], *, replace: bool = False) -> None:
-        """Take in what `saved` gave; each object is made again when it is asked for by its class.
-
-        Args:
-            values: JSON data by `"module:qualname"`.
-            replace: Forget the objects that are here; else they win.
-        """
-        if replace:
-            self._objects.clear()
-        self._stored = values
-
-    def saved(self) -> tuple[dict[str, Any], tuple[str, ...]]:
-        """The state as JSON data by `"module:qualname"`, and the names of the classes that pydantic cannot write.
-
-        Example:
-            >>> from dataclasses import dataclass
-            >>> @dataclass
-            ... class Cart:
-            ...     items: int = 0
-            >>> state = StateMap()
-            >>> state[Cart].items = 2
-            >>> list(state.saved()[0].values())
-            [{'items': 2}]
-        """
-        found = dict(self._stored)
-        refused: list[str] = []
-        for kind, value in self._objects.items():
-            name = state_name(kind)
-            try:
-                found[name] = adapter_of(kind).dump_python(value, mode="json")
-            except (PydanticUserError, ValueError, TypeError):
-                found.pop(name, None)
-                refused.append(name)
-        return found, tuple(refused)
-
-
-def state_name(kind: type) -> str:
-    """The name under which the state of a class is saved."""
-    return f"{kind.__module__}:{kind.__qualname__}"
 
 
 class Trace:

@@ -22,13 +22,12 @@ from agentflow.events import Event
 from agentflow.ground.shown import printable_json
 from agentflow.messages import Msg, ToolUseBlock
 from agentflow.specs import ToolSpec
-from agentflow.verdicts import Again, Answer, Approve, Deny, Recover, Stop, Suspend
+from agentflow.verdicts import AnyVerdict
 
 __all__ = ["Json", "event_line", "event_to_dict"]
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 
-_VERDICTS = (Deny, Answer, Again, Stop, Suspend, Recover, Approve)
 _COMMON = ("seq", "iteration", "time")
 
 
@@ -98,7 +97,7 @@ def _json(value: object) -> Json:
     if isinstance(value, ModelChunk):
         return {name: _json(part) for name, part in _fields(value) if part not in ("", None, (), False)}
     if is_dataclass(value) and not isinstance(value, type):
-        named: dict[str, Json] = {"type": type(value).__name__} if isinstance(value, _VERDICTS) else {}
+        named: dict[str, Json] = {"type": type(value).__name__} if isinstance(value, AnyVerdict) else {}
         return {**named, **{name: _json(part) for name, part in _fields(value)}}
     if isinstance(value, Mapping):
         return {str(key): _json(part) for key, part in cast("Mapping[object, object]", value).items()}

@@ -8,8 +8,6 @@ Rules:
 3. Committed decisions are never taken again: a resume goes on at the first fact that is missing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
@@ -41,7 +39,7 @@ _F = TypeVar("_F", bound=tuple[Any, ...])
 
 
 class _NewFact(Protocol):
-    def __call__(self, kind: type[_F], values: tuple[Any, ...], /) -> _F: ...
+    def __call__(self, kind: type[_F], fields: tuple[Any, ...], /) -> _F: ...
 
 
 new_fact = cast("_NewFact", cast("Any", tuple).__new__)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, replace
 from typing import Any, Literal, Protocol, TypeAlias, cast, runtime_checkable
 
@@ -62,16 +62,28 @@ class Usage:
         return self.input_tokens + self.output_tokens
 
     def __add__(self, other: Usage) -> Usage:
-        cost = self.cost if other.cost is None else other.cost if self.cost is None else self.cost + other.cost
-        return _usage(
-            self.input_tokens + other.input_tokens,
-            self.output_tokens + other.output_tokens,
-            self.cache_read_tokens + other.cache_read_tokens,
-            self.cache_write_tokens + other.cache_write_tokens,
-            self.reasoning_tokens + other.reasoning_tokens,
-            cost,
-            self.model_calls + other.model_calls,
-        )
+        return self.total((self, other))
+
+    @staticmethod
+    def total(usages: Iterable[Usage]) -> Usage:
+        """Several usages added up; its cost is that of those whose price is known.
+
+        Example:
+            >>> Usage.total([Usage(cost=0.5), Usage(model_calls=1), Usage(cost=0.25)]).cost
+            0.75
+        """
+        read = written = cached = kept = thought = calls = 0
+        cost: float | None = None
+        for usage in usages:
+            read += usage.input_tokens
+            written += usage.output_tokens
+            cached += usage.cache_read_tokens
+            kept += usage.cache_write_tokens
+            thought += usage.reasoning_tokens
+            calls += usage.model_calls
+            if usage.cost is not None:
+                cost = usage.cost if cost is None else cost + usage.cost
+        return _usage(read, written, cached, kept, thought, cost, calls)
 
 
 _usage = maker(Usage, tuple(f.name for f in fields(Usage)))

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
 from operator import is_
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 from agentflow.errors import TranscriptError
 from agentflow.ground.ids import new_id as fresh_id
@@ -36,6 +36,19 @@ __all__ = ["MessageView", "Transcript", "check_injected", "laid_behind", "legali
 
 
 _new = object.__new__
+
+
+_READ_ONLY = "Messages of an event are a read-only view of the history"
+_CHANGED_BY = {
+    "append": f"{_READ_ONLY}; assign others: event.input_messages = [*event.input_messages, msg]",
+    "extend": f"{_READ_ONLY}; assign others: event.input_messages = [*event.input_messages, *more]",
+    "insert": f"{_READ_ONLY}; assign others: event.input_messages = [msg, *event.input_messages]",
+    **dict.fromkeys(
+        ("pop", "remove", "clear", "sort", "reverse", "__setitem__"),
+        f"{_READ_ONLY}; assign others: event.input_messages = [msg for msg in event.input_messages if ...]",
+    ),
+}
+"""What to write in the place of a list's methods."""
 
 
 class MessageView(Sequence[Msg]):
@@ -63,6 +76,15 @@ class MessageView(Sequence[Msg]):
         self._head = head
         self._start = start
         self._tail = tail
+
+    if not TYPE_CHECKING:  # a checker must see that an unknown attribute is one
+
+        def __getattr__(self, name: str) -> NoReturn:
+            said = _CHANGED_BY.get(name) or f"A view of messages has no attribute {name!r}"
+            raise AttributeError(f"{said}.", name=name, obj=self)
+
+        def __setitem__(self, key: object, value: object) -> NoReturn:
+            raise TypeError(f"{_CHANGED_BY['__setitem__']}.")
 
     @property
     def head(self) -> tuple[Msg, ...]:
@@ -105,17 +127,29 @@ class MessageView(Sequence[Msg]):
     def __getitem__(self, index: slice) -> Sequence[Msg]: ...
     def __getitem__(self, index: int | slice) -> Msg | Sequence[Msg]:
         if isinstance(index, slice):
-            return tuple(self)[index]
-        size = len(self)
+            first, last, step = index.indices(len(self))
+            return self._part(first, last) if step == 1 else tuple(self)[index]
+        head, start, tail = self._head, self._start, self._tail
+        stored = self._stop - start
         if index < 0:
-            index += size
-        if not 0 <= index < size:
-            raise IndexError("message index out of range")
-        head = len(self._head)
-        if index < head:
-            return self._head[index]
-        at = self._start + index - head
-        return self._messages[at] if at < self._stop else self._tail[at - self._stop]
+            index += len(head) + stored + len(tail)
+        at = index - len(head)
+        if 0 <= at < stored:
+            return self._messages[start + at]
+        if at < 0 <= index:
+            return head[index]
+        if 0 <= at - stored < len(tail):
+            return tail[at - stored]
+        raise IndexError("message index out of range")
+
+    def _part(self, first: int, last: int) -> tuple[Msg, ...]:
+        """What lies between two places, at a cost that its own length decides and not that of the history."""
+        head, start, stop = len(self._head), self._start, self._stop
+        shift, behind = start - head, head + stop - start
+        if head <= first <= last <= behind:
+            return tuple(self._messages[first + shift : last + shift])
+        stored = self._messages[max(first + shift, start) : min(max(last + shift, start), stop)]
+        return (*self._head[first:last], *stored, *self._tail[max(first - behind, 0) : max(last - behind, 0)])
 
     def __iter__(self) -> Iterator[Msg]:
         return chain(self._head, islice(self._messages, self._start, self._stop), self._tail)
@@ -147,6 +181,8 @@ def laid_behind(messages: Sequence[Msg], *added: Msg) -> Sequence[Msg]:
 
 
 _NO_CALLS: tuple[ToolUseBlock, ...] = ()
+_NO_IDS: set[str] = set()
+"""Of conversations without calls, by far most; never added to."""
 
 
 class Transcript:
@@ -156,6 +192,8 @@ class Transcript:
         messages: What the conversation starts with.
 
     Attributes:
+        stored: The messages; only ever appended to. What is certainly legal (the words of a call that just opened or closed)
+            a fold appends here itself; all else goes through the methods.
         open_round: The calls of the last assistant message that wait for results.
         used_ids: The tool-use ids of all its calls.
 
@@ -163,19 +201,19 @@ class Transcript:
         TranscriptError: The given messages break a rule; the text names the message and the rule.
     """
 
-    __slots__ = ("_messages", "_waiting", "open_round", "used_ids")
+    __slots__ = ("_waiting", "open_round", "stored", "used_ids")
 
     def __init__(self, messages: Iterable[Msg] = ()) -> None:
-        self._messages: list[Msg] = []
+        self.stored: list[Msg] = []
         self.open_round = _NO_CALLS
-        self._waiting: list[tuple[int, Msg]] = []
-        self.used_ids: set[str] = set()
+        self._waiting: tuple[tuple[int, Msg], ...] = ()
+        self.used_ids = _NO_IDS  # a set of its own with the first call
         for msg in messages:
             if msg.role == "tool":
                 self.close_round(msg.tool_results, id=msg.id)
             elif self.open_round:
                 raise TranscriptError(
-                    f"Message {len(self._messages)} ({msg.role}) stands between tool calls and their results; results of "
+                    f"Message {len(self.stored)} ({msg.role}) stands between tool calls and their results; results of "
                     f"{[use.id for use in self.open_round]} have to come first."
                 )
             else:
@@ -184,12 +222,12 @@ class Transcript:
     @property
     def messages(self) -> MessageView:
         """All stored messages as of now; the view does not change when more arrive."""
-        return MessageView(self._messages, len(self._messages))
+        return self.view()
 
     def view(self, head: tuple[Msg, ...] = (), start: int = 0) -> MessageView:
         """A view of what is stored now, with `head` in front and the first `start` messages left out."""
         view: Any = _new(MessageView)  # a call from C into `__init__` costs as much as all of this
-        view._messages = messages = self._messages
+        view._messages = messages = self.stored
         view._stop = len(messages)
         view._head = head
         view._start = start
@@ -198,15 +236,15 @@ class Transcript:
 
     def since(self, start: int) -> list[Msg]:
         """The messages stored from a place on."""
-        return self._messages[start:]
+        return self.stored[start:]
 
     def __len__(self) -> int:
-        return len(self._messages)
+        return len(self.stored)
 
     @property
     def sendable(self) -> bool:
         """Whether the conversation as it stands starts with a user and ends with a user or with results."""
-        messages = self._messages
+        messages = self.stored
         return bool(messages) and messages[-1].role != "assistant" and messages[0].role == "user"
 
     def append(self, msg: Msg) -> bool:
@@ -221,34 +259,53 @@ class Transcript:
         role = msg.role
         if role == "user":
             if self.open_round:
-                self._waiting.append((len(self.open_round), msg))
-                return False
-            self._messages.append(msg)
+                return self._wait(len(self.open_round), msg)
+            self.stored.append(msg)
             return True
         if role != "assistant":
             legal = "results are stored with close_round" if role == "tool" else "it is laid in front of requests"
             raise TranscriptError(f"A {role} message cannot be appended to a conversation: {legal}.")
-        uses: tuple[ToolUseBlock, ...] = ()
         for block in msg.content:
             if type(block) is ToolUseBlock:
-                uses = msg.tool_uses
-                break
+                self.ask(msg)
+                return True
         if self.open_round:
-            if uses:
-                raise TranscriptError(
-                    f"The assistant cannot ask for tools while {[use.id for use in self.open_round]} wait for results."
-                )
-            self._waiting.append((len(self.open_round), msg))
-            return False
-        if uses:
-            used = self.used_ids
-            if uses[0].id in used or len(uses) > 1:
-                self.check_uses(uses)
+            return self._wait(len(self.open_round), msg)
+        self.stored.append(msg)
+        return True
+
+    def ask(self, msg: Msg) -> tuple[ToolUseBlock, ...]:
+        """Store an assistant's message that asks for tools.
+
+        Returns:
+            The calls of the round that this opens.
+
+        Raises:
+            TranscriptError: A round is open, or an id is used already.
+        """
+        if self.open_round:
+            raise TranscriptError(
+                f"The assistant cannot ask for tools while {[use.id for use in self.open_round]} wait for results."
+            )
+        content = msg.content
+        if len(content) == 1 and type(use := content[0]) is ToolUseBlock and use.id not in self.used_ids:
+            uses = (use,)
+        else:
+            uses = msg.tool_uses
+            self.check_uses(uses)
+        used = self.used_ids
+        if used is _NO_IDS:
+            self.used_ids = {use.id for use in uses}
+        else:
             for use in uses:
                 used.add(use.id)
-            self.open_round = uses
-        self._messages.append(msg)
-        return True
+        self.open_round = uses
+        self.stored.append(msg)
+        return uses
+
+    def _wait(self, index: int, msg: Msg) -> bool:
+        self._waiting = (*self._waiting, (index, msg))
+        return False
 
     def check_uses(self, uses: Sequence[ToolUseBlock]) -> None:
         """Refuse tool calls that could not be stored.
@@ -275,9 +332,8 @@ class Transcript:
         """
         check_injected(msg)
         if self.open_round:
-            self._waiting.append((len(self.open_round) if at is None else at, msg))
-            return False
-        self._messages.append(msg)
+            return self._wait(len(self.open_round) if at is None else at, msg)
+        self.stored.append(msg)
         return True
 
     def close_round(
@@ -305,14 +361,13 @@ class Transcript:
             by_id = {result.tool_use_id: result for result in results}
             ordered = tuple([by_id[use.id] for use in self.open_round])
         msg = message("tool", ordered, fresh_id("msg_") if id is None else id)
-        self._messages.append(msg)
+        self.stored.append(msg)
         self.open_round = ()
         if not self._waiting:
             return msg, ()
-        self._waiting.sort(key=_call_index)
-        landed = tuple([waited for _, waited in self._waiting])
-        self._waiting = []
-        self._messages.extend(landed)
+        landed = self.waiting
+        self._waiting = ()
+        self.stored.extend(landed)
         return msg, landed
 
     def check_round(self, results: Sequence[ToolResultBlock]) -> None:
@@ -339,9 +394,9 @@ class Transcript:
     def fork(self) -> Transcript:
         """An independent copy."""
         copy = Transcript()
-        copy._messages = list(self._messages)
+        copy.stored = list(self.stored)
         copy.open_round = self.open_round
-        copy._waiting = list(self._waiting)
+        copy._waiting = self._waiting
         copy.used_ids = set(self.used_ids)
         return copy
 

@@ -8,12 +8,15 @@
 | `Stop(reason)` | `PreReasoning`, `PostReasoning`, rounds, `PostActing` | the call ends at the next legal place |
 | `Suspend(request)` | `PostReasoning`, rounds, `PreActing` | the call ends and waits to be resumed |
 | `Recover(value)` | fatal `Error` | the value takes the failed work's place |
+
+A verdict has one field, what it carries; whoever stores, shows or cleans it goes by that, and by what its class says of
+it. So a new one is a class here, a member of the union, the events that name it, and the stage that acts on it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from agentflow.ground.values import frozen
 from agentflow.messages import Msg
@@ -30,6 +33,7 @@ __all__ = [
     "Stop",
     "Suspend",
     "Verdict",
+    "carried",
 ]
 
 
@@ -43,6 +47,10 @@ class Deny:
 
     reason: str = "denied"
 
+    said: ClassVar[str] = "denied"
+    by_guards: ClassVar[bool] = True
+    strength: ClassVar[int] = 0
+
 
 @frozen
 class Answer:
@@ -55,6 +63,10 @@ class Answer:
 
     value: Any
 
+    said: ClassVar[str] = "answered"
+    by_guards: ClassVar[bool] = False
+    strength: ClassVar[int] = 0
+
 
 @frozen
 class Again:
@@ -65,6 +77,10 @@ class Again:
     """
 
     messages: str | Msg | Sequence[Msg] = ()
+
+    said: ClassVar[str] = "asked again"
+    by_guards: ClassVar[bool] = True
+    strength: ClassVar[int] = 1
 
 
 @frozen
@@ -77,6 +93,10 @@ class Stop:
 
     reason: str = "stopped"
 
+    said: ClassVar[str] = "stop"
+    by_guards: ClassVar[bool] = True
+    strength: ClassVar[int] = 2
+
 
 @frozen
 class Suspend:
@@ -87,6 +107,10 @@ class Suspend:
     """
 
     request: Any = None
+
+    said: ClassVar[str] = "suspended"
+    by_guards: ClassVar[bool] = True
+    strength: ClassVar[int] = 3
 
 
 @frozen
@@ -99,6 +123,10 @@ class Recover:
     """
 
     value: Any = None
+
+    said: ClassVar[str] = "recovered"
+    by_guards: ClassVar[bool] = False
+    strength: ClassVar[int] = 0
 
 
 @frozen
@@ -113,13 +141,24 @@ class Approve:
 
 
 Verdict: TypeAlias = Deny | Answer | Again | Stop | Suspend | Recover
-"""What a hook may return besides the event."""
+"""What a hook may return besides the event. Each class says of itself: `said`, in one word for people; `by_guards`, whether
+guards may give it; `strength`, where several are given on a Post event the strongest counts."""
 
 AnyVerdict: TypeAlias = Verdict | Approve
 """What hooks and people say; all of it can be written down (`agentflow.saving.codec.verdict_to_dict`)."""
 
 Resolution: TypeAlias = Approve | Deny | Answer
 """What a suspended tool call is resumed with."""
+
+
+def carried(verdict: AnyVerdict) -> Any:
+    """What a verdict carries: the value of its one field.
+
+    Example:
+        >>> carried(Deny("not today"))
+        'not today'
+    """
+    return getattr(verdict, verdict.__match_args__[0])
 
 
 @frozen

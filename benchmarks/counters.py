@@ -1,4 +1,7 @@
-"""Counters: how many functions of ours a call, a round and a streamed round enter. They do not wobble with the machine."""
+"""Counters: how many functions of ours a call, a round and a streamed round enter, and the blocks of memory that they keep.
+
+They do not wobble with the machine.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,11 @@ from typing import Any
 
 import agentflow
 from agentflow import Agent, Hook, HookEvent, PreActing, Session
+from benchmarks.allocations import ALLOCATIONS, BLOCKS
 from benchmarks.bare import Script, answer, tool_reply
 from benchmarks.loops import agent_of
 from benchmarks.measure import Effort
+from benchmarks.plugins import all_plugins, with_hooks
 from benchmarks.report import Figure
 
 __all__ = ["COUNTERS", "counters"]
@@ -20,8 +25,9 @@ __all__ = ["COUNTERS", "counters"]
 _PACKAGE = str(Path(agentflow.__file__).parent)
 _ROUNDS = 10
 
-BUDGETS = {"call": 60, "round": 55, "streamed": 100, "hook": 7}
-"""What is entered at most by a call without tools, one more round, one more streamed round, and below a `PreActing` hook."""
+BUDGETS = {"call": 60, "round": 55, "streamed": 100, "hook": 7, "plugins": 715}
+"""What is entered at most by a call without tools, one more round, one more streamed round, below a `PreActing` hook, and by
+one more round with all plugins."""
 
 
 async def entered(work: Callable[[], Awaitable[object]]) -> int:
@@ -96,20 +102,45 @@ async def hook() -> float:
     return stands.depth
 
 
+async def plugins() -> float:
+    """One more round with all plugins in one agent, the log at INFO."""
+
+    async def of(rounds: int) -> int:
+        body = with_hooks(all_plugins, rounds)
+        await body(2)
+        return await entered(lambda: body(1))
+
+    return (await of(2 * _ROUNDS) - await of(_ROUNDS)) / _ROUNDS
+
+
 COUNTERS: dict[str, Callable[[], Awaitable[float]]] = {
     "call": call,
     "round": round_,
     "streamed": streamed,
     "hook": hook,
+    "plugins": plugins,
 }
 
 
 async def counters(effort: Effort) -> list[Figure]:
-    """Functions of ours entered; the same on every machine."""
-    titles = {
+    """Functions of ours entered, and blocks of memory kept; the same on every machine."""
+    entered = {
         "call": "functions of ours in a call",
         "round": "  in one more round",
         "streamed": "  in one more streamed round",
         "hook": "  below a PreActing hook",
+        "plugins": "  in one more round with all plugins",
     }
-    return [Figure("counters", titles[name], await count(), "", BUDGETS[name]) for name, count in COUNTERS.items()]
+    kept = {
+        "call": "blocks of memory a call and its session keep at the peak",
+        "round": "  one more round",
+        "streamed": "  one more streamed round",
+        "chunk": "  one more chunk",
+        "hook": "  a hook that hears all events",
+    }
+    functions = [
+        Figure("counters", entered[name], await count(), "", BUDGETS[name]) for name, count in COUNTERS.items()
+    ]
+    return functions + [
+        Figure("counters", kept[name], round(await count()), "", BLOCKS[name]) for name, count in ALLOCATIONS.items()
+    ]

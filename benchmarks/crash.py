@@ -27,7 +27,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from agentflow import Agent, Msg, ToolContext, ToolUseBlock, fold_facts, tool
+from agentflow import Agent, Msg, ToolContext, ToolUseBlock, tool
+from agentflow.loop.history import fold_facts
 from agentflow.ports.model import ModelRequest
 from agentflow.state.sql import SqlStore
 from agentflow.testing import ScriptedModel

@@ -68,7 +68,7 @@ def fired(kind: type[Hook], count: int) -> Body:
             found.append(_run_with([kind() for _ in range(count)]))
         run = found[0]
         for _ in range(times):
-            await run.events.emit(PreActing, None, use, None)
+            await run.events.emit(PreActing, None, (use, None))
 
     return body
 

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from agentflow import Agent, Hook, PreActing, PreReasoning, tool
+from agentflow import Agent, Hook, PreActing, PreReasoning, Session, tool
 from benchmarks.bare import Script, add, answer, tool_reply
 from benchmarks.measure import Body, Effort, measure
 from benchmarks.report import Figure
@@ -14,7 +14,7 @@ from benchmarks.report import Figure
 __all__ = ["around"]
 
 _TOOL = tool(add)
-_MANY = 5
+_MANY = 40
 _BUDGET = 1.5
 
 
@@ -41,12 +41,12 @@ class Tapped(Mapped):
 
 def layered(hook: Callable[[Any], Hook], kind: type[Any], count: int) -> Body:
     """Calls whose model, or whose tool, so many hooks wrap."""
+    model = Script(tool_reply(0), answer()) if kind is PreActing else Script(answer())
+    agent = Agent("benchmark", model, tools=[_TOOL], hooks=[hook(kind) for _ in range(count)])
 
     async def body(times: int) -> None:
-        model = Script(tool_reply(0), answer()) if kind is PreActing else Script(answer())
-        agent = Agent("benchmark", model, tools=[_TOOL], hooks=[hook(kind) for _ in range(count)])
         for _ in range(times):
-            await agent.call("What is 1 + 2?")
+            await agent.call("What is 1 + 2?", session=Session.fresh())
 
     return body
 
@@ -79,7 +79,7 @@ async def around(effort: Effort) -> list[Figure]:
     for name, kind in (("the model", PreReasoning), ("a tool", PreActing)):
         for verb, hook in (("maps", Mapped), ("taps", Tapped)):
             bodies = [layered(hook, kind, count) for count in (0, 1, 1 + _MANY)]
-            turns = await measure(effort, *bodies)
+            turns = await measure(Effort(effort.turns, effort.seconds / 4, effort.quick), *bodies)
             calls = [await _entered(body) for body in bodies]
             more = (calls[2] - calls[1]) / _MANY
             detail = (

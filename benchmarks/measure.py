@@ -4,6 +4,7 @@ Rules:
 
 1. The two sides run in turns (A B A B ...) in one process and one event loop: what slows the machine slows both.
 2. A side's time is that of its best turn: noise only ever adds. (On a shared machine medians measure the neighbours.)
+   It is the processor's time, of all threads, unless the row is about waiting: then it is the wall clock's.
 3. The garbage collector is emptied before every turn and off during it, for both sides (as `timeit` does).
 """
 
@@ -66,39 +67,43 @@ class Turns:
         return self.slope(*ours, 1) / self.slope(*bare, 1)
 
 
-async def _turn(body: Body, count: int) -> float:
+async def _turn(body: Body, count: int, clock: Callable[[], float]) -> float:
     gc.collect()
     was_on = gc.isenabled()
     gc.disable()
     try:
-        started = time.perf_counter()
+        started = clock()
         await body(count)
-        return time.perf_counter() - started
+        return clock() - started
     finally:
         if was_on:
             gc.enable()
 
 
-async def fit(body: Body, effort: Effort) -> int:
+async def fit(body: Body, effort: Effort, clock: Callable[[], float] = time.perf_counter) -> int:
     """Return how often a body has to be repeated to fill one turn; warms it up."""
+    if not effort.quick:
+        await body(2)  # the first one builds what is built once
     count = 1
     while True:
-        took = await _turn(body, count)
+        took = await _turn(body, count, clock)
         if took >= effort.seconds or effort.quick:
             return count
         count = max(count + 1, min(count * 8, int(count * effort.seconds * 1.2 / max(took, 1e-7))))
 
 
-async def measure(effort: Effort, *bodies: Body, count: int | None = None) -> Turns:
+async def measure(effort: Effort, *bodies: Body, count: int | None = None, waits: bool = False) -> Turns:
     """Measure bodies in turns.
 
     Args:
         effort: How long.
         bodies: The sides.
         count: Repetitions in each turn; fitted to the effort by default.
+        waits: They wait for timers, so the wall clock counts.
     """
-    counts = [await fit(body, effort) if count is None else count for body in bodies]
+    clock = time.perf_counter if waits else time.process_time
+    counts = [await fit(body, effort, clock) if count is None else count for body in bodies]
     times: list[list[float]] = []
     for _ in range(effort.turns):
-        times.append([await _turn(body, repeat) / repeat for body, repeat in zip(bodies, counts, strict=True)])  # noqa: PERF401 - one turn after the other
+        times.append([await _turn(body, repeat, clock) / repeat for body, repeat in zip(bodies, counts, strict=True)])  # noqa: PERF401 - one turn after the other
     return Turns(times)

@@ -54,7 +54,7 @@ from benchmarks.report import Figure, line, title
 if TYPE_CHECKING:
     from loguru import Logger
 
-__all__ = ["BUDGET", "PLUGINS", "Case", "all_plugins", "plugins", "together"]
+__all__ = ["BUDGET", "PLUGINS", "Case", "all_plugins", "plugins", "together", "with_hooks"]
 
 BUDGET = 39.0
 """The round of the fastest full-featured peer, against the bare loop's in the same run."""
@@ -191,7 +191,7 @@ def _script(rounds: int) -> Script:
     return Script(*asks, answer())
 
 
-def _with(hooks: Callable[[], Sequence[Hook]], rounds: int) -> Body:
+def with_hooks(hooks: Callable[[], Sequence[Hook]], rounds: int) -> Body:
     """A call with so many rounds on an agent with these hooks."""
     agent = Agent(
         "benchmark",
@@ -226,9 +226,9 @@ def _nothing() -> list[Hook]:
 async def _figures(effort: Effort, cases: Sequence[Case]) -> list[Figure]:
     """The round of each case against the bare loop's, and what it adds to the round without plugins."""
     n = 2 if effort.quick else _ROUNDS
-    sides: list[Body] = [_bare(0), _bare(n), _with(_nothing, 0), _with(_nothing, n)]
+    sides: list[Body] = [_bare(0), _bare(n), with_hooks(_nothing, 0), with_hooks(_nothing, n)]
     for case in cases:
-        sides += [_with(case.make, 0), _with(case.make, n)]
+        sides += [with_hooks(case.make, 0), with_hooks(case.make, n)]
     turns = await measure(effort, *sides)
     bare, none = turns.slope(1, 0, n), turns.slope(3, 2, n)
     figures = [Figure("plugins", "no plugin", none / bare, detail=f"{none * 1e6:.1f} µs; by hand {bare * 1e6:.2f} µs")]
@@ -267,7 +267,7 @@ async def plugins(effort: Effort) -> list[Figure]:
 
 
 def _profile(case: Case) -> None:
-    body = _with(case.make, _ROUNDS)
+    body = with_hooks(case.make, _ROUNDS)
     profile = cProfile.Profile()
 
     async def profiled() -> None:

@@ -12,7 +12,8 @@ from typing import Any
 from reactivex import Observable
 from reactivex import operators as ops
 
-from agentflow import Agent, Flux, Hook, HookEvent, ModelError, ModelRequest, Mono, PreReasoning, ReasoningChunk
+from agentflow import Agent, Flux, Hook, HookEvent, ModelRequest, Mono, PreReasoning, ReasoningChunk
+from agentflow.errors import ModelError
 from agentflow.testing import ScriptedModel
 
 

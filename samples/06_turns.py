@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
-from agentflow import Agent, PostTurn, PreActing, PrePut, Turn, Veto, on, tool
+from agentflow import Agent, PreActing, Turn, Veto, on, tool
+from agentflow.events import PostTurn, PrePut
 from agentflow.testing import ScriptedModel
 
 
@@ -37,7 +38,7 @@ async def enough() -> bool:
     return True
 
 
-@weigh.before_invoke  # on the tool
+@weigh.on(PreActing)  # on the tool
 def show(event: PreActing) -> None:
     print("weighs", dict(event.tool_use.input))
 

@@ -11,8 +11,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-from agentflow import Agent, Approve, Deny, Pending, Resolution, Session, ToolUseBlock, tool
+from agentflow import Agent, Approve, Deny, Session, ToolUseBlock, tool
+from agentflow.messages import Pending
 from agentflow.testing import ScriptedModel
+from agentflow.verdicts import Resolution
 
 
 @tool

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from agentflow import Agent, AgentRegistry, HookEvent, PostActing, PrePut, ToolUseBlock, Turn, on, tool
-from agentflow.events import PostReasoning
+from agentflow import Agent, HookEvent, PostActing, ToolUseBlock, Turn, on, tool
+from agentflow.agent import AgentRegistry
+from agentflow.events import PostReasoning, PrePut
 from agentflow.testing import ScriptedModel
 
 agents = AgentRegistry()

@@ -1,7 +1,7 @@
 """Sessions: conversations in an SQLite file, listed, continued by another process, forked, exported and imported.
 
 The same code keeps them on a PostgreSQL server: `SqlStore("postgresql+psycopg://user:password@host/database")`.
-Needs `agentflow[sql]`.
+Needs `agentflow-hooks[sql]`.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Run without arguments it starts itself as a child, as often as it takes. A child ends with SIGKILL, as in a power cut: no
 handler runs, nothing is cleaned up. What was stored is all that the next one has.
-Needs `agentflow[sql]`.
+Needs `agentflow-hooks[sql]`.
 """
 
 from __future__ import annotations

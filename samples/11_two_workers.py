@@ -2,7 +2,7 @@
 
 Run without arguments it submits the call and starts itself twice more, as workers. (`agentflow worker module:agent --database
 URL` does the same for an agent of yours; the database may be PostgreSQL on another machine.)
-Needs `agentflow[dbos]`.
+Needs `agentflow-hooks[dbos]`.
 """
 
 from __future__ import annotations

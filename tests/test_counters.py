@@ -1,9 +1,10 @@
-"""How many functions a call enters: held here, since counters do not wobble with the machine (`python -m benchmarks`)."""
+"""The functions that a call enters, and the memory that it keeps: held here, since such counters do not wobble."""
 
 import sys
 
 import pytest
 
+from benchmarks.allocations import ALLOCATIONS, BLOCKS
 from benchmarks.counters import BUDGETS, COUNTERS
 
 ALLOWED = 1.0 if sys.version_info >= (3, 12) else 1.1
@@ -14,3 +15,9 @@ ALLOWED = 1.0 if sys.version_info >= (3, 12) else 1.1
 async def test_no_more_functions_are_entered(name: str) -> None:
     """A call, one more round and one more streamed round enter no more functions of ours than their budgets say."""
     assert await COUNTERS[name]() <= BUDGETS[name] * ALLOWED
+
+
+@pytest.mark.parametrize("name", ALLOCATIONS)
+async def test_no_more_memory_is_kept(name: str) -> None:
+    """A call, a round, a streamed round, a chunk and a hook keep at most a tenth more blocks than what is written down."""
+    assert await ALLOCATIONS[name]() <= BLOCKS[name] * 1.1

@@ -30,6 +30,9 @@ import pytest
 import reactivex
 
 import agentflow
+import agentflow.errors
+import agentflow.events
+import agentflow.hooks
 import agentflow.testing
 from agentflow import Agent, Flux, Hook, HookEvent, HookResult, Mono, tool
 from agentflow.testing import ScriptedModel
@@ -207,7 +210,8 @@ def test_an_example_of_a_docstring_runs(
     """What a docstring shows works, and prints what it says."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "notes.txt").write_text("a note")
-    public = {key: getattr(agentflow, key) for key in agentflow.__all__}
+    places = (agentflow.errors, agentflow.events, agentflow.hooks, agentflow)
+    public = {key: getattr(place, key) for place in places for key in place.__all__}
     kit = {key: getattr(agentflow.testing, key) for key in agentflow.testing.__all__}
     names = {**public, **kit, **props(), **vars(module), "__name__": module.__name__}
     checker = doctest.OutputChecker()

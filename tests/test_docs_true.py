@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import get_args
 
 import click
+import pytest
 
+from agentflow.blocks import ToolState
 from agentflow.cli.main import cli
 from agentflow.cli.runs import runs
-from agentflow.loop.machine import _TABLE, State
+from agentflow.loop.diagram import documented
+from agentflow.loop.states import State
+from agentflow.messages import Outcome
+from agentflow.turns import StopReason
 
 ROOT = Path(__file__).parents[1]
 DESIGN = (ROOT / "docs" / "design.md").read_text("utf-8")
@@ -39,15 +45,21 @@ def test_the_layers_are_those_of_the_package() -> None:
 
 
 def test_the_states_of_the_loop_are_those_of_the_machine() -> None:
-    """Each fact stands in the row of the states where it is legal, and in no other."""
-    legal: dict[str, tuple[str, ...]] = {}
-    every = tuple(state.name for state in State)
-    groups = {"all": every, "all but `USER_INPUT`": every[1:]}
-    for state, _means, _next, facts in rows(section("States of the loop")):
-        for fact in re.findall(r"`(\w+)`", facts):
-            assert fact not in legal
-            legal[fact] = groups.get(state, (state.strip("`"),))
-    assert legal == {kind.__name__: tuple(state.name for state in rule.legal) for kind, rule in _TABLE.items()}
+    """The page explains each state, and its picture and table of transitions are what the code prints."""
+    text = section("States of the loop")
+    explained, _, shown = text.partition("<!-- python -m agentflow.loop.diagram -->\n")
+    assert [state for state, _means, _next in rows(explained)] == [f"`{state.name}`" for state in State]
+    assert shown.partition("\n<!-- end -->")[0] == documented()
+
+
+def test_the_words_for_how_things_end_are_those_of_the_code() -> None:
+    """The glossary's table has every outcome of a call, stop reason of a turn and state of a tool result, and no other."""
+    table = (ROOT / "docs" / "glossary.md").read_text("utf-8").split("## How things end")[1]
+    columns = [
+        {word for cell in column for word in re.findall(r"`([a-z_]+)`", cell)}
+        for column in zip(*rows(table), strict=True)
+    ]
+    assert columns[1:] == [set(get_args(Outcome)), set(StopReason), set(get_args(ToolState))]
 
 
 def test_the_commands_are_those_of_the_program() -> None:
@@ -59,16 +71,22 @@ def test_the_commands_are_those_of_the_program() -> None:
     assert sorted(re.findall(r"^\| `agentflow runs (\w+) ?\w*` \|", page, re.MULTILINE)) == sorted(runs.commands)
 
 
-def test_the_way_of_an_event_names_what_exists() -> None:
-    """Each file and function that the architecture page names is there: behind a file stand names of that file."""
-    text = (ROOT / "docs" / "architecture.md").read_text("utf-8")
-    named = re.findall(r"`([\w/]+\.py)`((?:,? (?:and )?`[\w.]+`)*)", text)
-    assert len(named) > 25
-    missing: list[str] = []
-    for path, names in named:
-        source = (ROOT / "agentflow" / path).read_text("utf-8")
-        for name in re.findall(r"`([\w.]+)`", names):
-            *_, last = name.split(".")
-            if not all(re.search(rf"\b(?:class|def) {part}\b", source) for part in (*name.split(".")[:-1], last)):
-                missing.append(f"{path} {name}")
-    assert missing == []
+def unknown(text: str) -> list[str]:
+    """The files that a page names and are not there, and names beside a file that are none of that file's."""
+    found: list[str] = []
+    for path, names in re.findall(r"`([\w/]+\.py)`((?:,? (?:and )?`[\w.]+`)*)", text):
+        file = (ROOT if path.startswith("tests/") else ROOT / "agentflow") / path
+        source = file.read_text("utf-8") if file.is_file() else ""
+        names = [part for name in re.findall(r"`([\w.]+)`", names) for part in name.split(".")]
+        defined = [re.search(rf"\b(?:class|def) {name}\b|^{name}(?:\b.*)? =", source, re.MULTILINE) for name in names]
+        found += [f"{path} {name}" for name, there in zip(names, defined, strict=True) if not there]
+        found += [] if file.is_file() else [path]
+    return found
+
+
+@pytest.mark.parametrize(("page", "files"), [("architecture", 25), ("contributing", 35)])
+def test_a_page_about_the_code_names_what_exists(page: str, files: int) -> None:
+    """Each file that the page names is there, and behind it stand names of that file."""
+    text = (ROOT / "docs" / f"{page}.md").read_text("utf-8")
+    assert len(re.findall(r"`[\w/]+\.py`", text)) > files
+    assert unknown(text) == []

@@ -23,12 +23,14 @@ LAYERS: dict[str, int] = {
     "ground": 0,
     # 1 vocabulary
     "specs": 1,
+    "blocks": 1,
     "messages": 1,
     "chunks": 1,
     "verdicts": 1,
     "transcript": 1,
     "facts": 1,
     "context": 1,
+    "typed_state": 1,
     "events": 1,
     "event_json": 1,
     "reactive": 1,
@@ -40,6 +42,7 @@ LAYERS: dict[str, int] = {
     # 3 loop, 4 agent
     "loop": 3,
     "agent": 4,
+    "turns": 4,
     # 5 adapters: they do not know each other
     "models": 5,
     "state": 5,
@@ -47,6 +50,8 @@ LAYERS: dict[str, int] = {
     "durable": 5,
     "testing": 5,
     # 6 entry points
+    "stores": 6,
+    "wrong_names": 6,
     "cli": 6,
     "__main__": 6,
     "": 6,  # agentflow/__init__.py

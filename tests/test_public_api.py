@@ -10,6 +10,8 @@ import typing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 import agentflow
 import agentflow.facts
 import agentflow.testing
@@ -19,153 +21,70 @@ if TYPE_CHECKING:
 
 PUBLIC = [
     "ActingChunk",
-    "ActingEvent",
     "Again",
     "Agent",
     "AgentBuilder",
-    "AgentFlowError",
-    "AgentFlux",
-    "AgentRegistry",
-    "AgentView",
     "Answer",
     "Approve",
     "CallEnded",
-    "CallEvent",
-    "CallTimeoutError",
-    "Clock",
-    "ContentBlock",
     "DataBlock",
-    "Decided",
-    "Decision",
     "Deny",
     "Dep",
-    "DuplicateNameError",
     "Error",
-    "ErrorPhase",
     "Flux",
-    "FunctionHook",
     "GracefulShutdown",
     "Hook",
-    "HookContractError",
-    "HookError",
     "HookEvent",
-    "HookOptions",
     "HookResult",
-    "HookSet",
-    "HookTimeoutError",
-    "HooksByName",
     "MemoryStore",
     "MessagesAdded",
-    "MissingOutputError",
     "Model",
     "ModelChunk",
-    "ModelError",
     "ModelOptions",
     "ModelRequest",
     "Mono",
     "Msg",
-    "NeverEndsError",
-    "NotRegisteredError",
-    "Notification",
-    "Outcome",
-    "Paused",
-    "Pending",
     "PostActing",
     "PostCall",
-    "PostPut",
     "PostReasoning",
     "PostToolRound",
-    "PostTurn",
     "PreActing",
     "PreCall",
-    "PrePut",
     "PreReasoning",
     "PreToolRound",
-    "PreTurn",
-    "ProcessHooks",
-    "QueueFullError",
     "ReasoningChunk",
-    "ReasoningEvent",
-    "Receipt",
     "Recover",
     "Reply",
-    "Resolution",
-    "Resumed",
-    "RetryEmptyAnswers",
-    "RetryTruncatedAnswers",
     "RunContext",
-    "SafeExecutionError",
-    "ScriptError",
     "Session",
-    "SessionConflictError",
-    "SessionInfo",
-    "SessionStore",
-    "ShutdownError",
-    "ShutdownReport",
     "Stop",
-    "StopReason",
-    "Store",
-    "StoreError",
-    "Subscription",
     "Suspend",
-    "SuspendedError",
-    "SystemClock",
     "TextBlock",
     "ThinkingBlock",
-    "Tool",
-    "ToolArgumentError",
     "ToolContext",
-    "ToolContractError",
     "ToolEmitter",
-    "ToolError",
-    "ToolNotFoundError",
-    "ToolRegistry",
     "ToolResultBlock",
     "ToolSchedule",
-    "ToolSpec",
-    "ToolType",
     "ToolUseBlock",
-    "ToolUseDelta",
     "Toolset",
-    "Transcript",
-    "TranscriptError",
     "Turn",
-    "TurnDeniedError",
-    "TurnEvent",
-    "TurnOptions",
     "TurnQueue",
-    "TurnTimeoutError",
-    "TurnValue",
-    "TurnView",
     "Usage",
-    "UsageError",
-    "Verdict",
     "Veto",
-    "WrongRunMethodError",
     "after_each_tool",
     "after_llm",
     "after_tool_round",
+    "after_turn",
     "after_user_input",
     "before_each_tool",
     "before_llm",
     "before_tool_round",
-    "default_agents",
-    "default_hooks",
-    "default_tools",
+    "before_turn",
     "external_tool",
-    "fold",
-    "fold_events",
-    "fold_facts",
-    "installed_hook_names",
-    "installed_hooks",
-    "legalise",
-    "new_id",
     "on",
     "on_complete",
     "on_error",
     "process_hooks",
-    "resolve_model",
-    "shutdown",
     "threads",
     "tool",
 ]
@@ -175,6 +94,7 @@ TESTING = [
     "Finding",
     "FindingKind",
     "FindingsError",
+    "Fired",
     "HookReport",
     "Line",
     "ModelFlaw",
@@ -193,6 +113,8 @@ TESTING = [
     "check_model_async",
     "check_store",
     "check_store_async",
+    "fire",
+    "run_context",
     "run_virtual",
     "verify",
 ]
@@ -323,3 +245,48 @@ def test_every_module_says_what_it_is_and_sorts_its_names() -> None:
             wrong.append(f"{info.name}.__all__ repeats itself")
         wrong.extend(f"{info.name}.__all__: {name} is not there" for name in names or () if not hasattr(module, name))
     assert wrong == []
+
+
+LISTS = ("agent", "hooks", "models", "plugins", "stores", "tools", "turns")
+"""The modules that list what is public of one kind."""
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_what_a_list_names_is_there(name: str) -> None:
+    """Each name that a listing module promises exists, is documented and comes from a module of ours; `dir` shows it."""
+    module = importlib.import_module(f"agentflow.{name}")
+    assert list(module.__all__) == sorted(module.__all__)
+    for public in module.__all__:
+        value = getattr(module, public)
+        assert public in dir(module)
+        if inspect.isclass(value) or inspect.isfunction(value):
+            assert value.__module__.startswith("agentflow."), public
+            assert (value.__doc__ or "").strip(), public
+    with pytest.raises(AttributeError):
+        _ = module.nothing_of_this_name
+
+
+@pytest.mark.parametrize(
+    ("name", "cure"),
+    [
+        ("UsageError", "it is in agentflow.errors: from agentflow.errors import UsageError"),
+        ("PreTurn", "it is in agentflow.events: from agentflow.events import PreTurn"),
+        ("Recorder", "it is in agentflow.plugins: from agentflow.plugins import Recorder"),
+        ("SqlStore", "it is in agentflow.stores: from agentflow.stores import SqlStore"),
+        ("ScriptedModel", "it is in agentflow.testing: from agentflow.testing import ScriptedModel"),
+        ("before_tool", "it could mean 'before_tool_round' or 'before_each_tool'."),
+        ("after_lm", "it could mean 'after_llm'."),
+        ("Agnet", "did you mean 'Agent'?"),
+        ("StateGraph", "see `agentflow.__all__`."),
+    ],
+)
+def test_a_wrong_name_gets_the_right_one(name: str, cure: str) -> None:
+    """`from agentflow import x` and `agentflow.x` say where x is, or what it may have been meant for."""
+    text = f"agentflow has no {name!r} at its root; {cure}"
+    with pytest.raises(ImportError) as imported:
+        exec(f"from agentflow import {name}", {})
+    assert str(imported.value) == text
+    with pytest.raises(AttributeError) as read:
+        getattr(agentflow, name)
+    assert str(read.value) == text
+    assert not hasattr(agentflow, name)

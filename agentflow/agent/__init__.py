@@ -1,0 +1,22 @@
+"""Agents: building and calling them, their sessions, their shutdown (`docs/agent.md`)."""
+
+from agentflow.agent.agent import Agent
+from agentflow.agent.agent_flux import AgentFlux
+from agentflow.agent.builder import AgentBuilder
+from agentflow.agent.peers import AgentRegistry, default_agents
+from agentflow.agent.receipt import Receipt
+from agentflow.agent.shutdown import GracefulShutdown, ShutdownReport, shutdown
+from agentflow.loop.session import Session
+
+__all__ = [
+    "Agent",
+    "AgentBuilder",
+    "AgentFlux",
+    "AgentRegistry",
+    "GracefulShutdown",
+    "Receipt",
+    "Session",
+    "ShutdownReport",
+    "default_agents",
+    "shutdown",
+]

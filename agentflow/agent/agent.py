@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from pydantic_core import to_json
 
@@ -27,13 +27,13 @@ from agentflow.hooks.defaults import default_hooks
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.named import HookSource, hooks_of
 from agentflow.hooks.scope import ProcessHooks, process_hooks
-from agentflow.loop.run import LoopConfig, OnUnknownOutcome
+from agentflow.loop.config import LoopConfig, OnUnknownOutcome
 from agentflow.loop.schedule import ToolSchedule
-from agentflow.loop.turns.saved import read_json
 from agentflow.loop.view import View
 from agentflow.ports.clock import SystemClock
 from agentflow.ports.model import Model
-from agentflow.ports.store import Store
+from agentflow.ports.store import Store, resolve_store
+from agentflow.saving.plain import read_json
 from agentflow.specs import Clock, ModelOptions, checked_options
 from agentflow.tools.tool import Tool
 from agentflow.tools.tool_registry import ToolRegistry
@@ -55,7 +55,7 @@ class Agent(PeerAgent):
     """An agent: typed events flow through its hooks around a loop of model and tools.
 
     Args:
-        name: What it is called, `^[a-zA-Z_][a-zA-Z0-9_-]{0,63}$` if it shall be a tool of others.
+        name: What it is called, `^[a-zA-Z_][a-zA-Z0-9_-]{0,63}$` if it is to be a tool of others.
         model: A `Model`, or a name such as `"openai/gpt-5"`.
         system: The system prompt: a text, a message, or a function of the `RunContext` (it may be async).
         description: What it is for; other agents read it.
@@ -97,7 +97,7 @@ class Agent(PeerAgent):
         options: ModelOptions | None = None,
         max_iterations: int = 25,
         schedule: ToolSchedule = ToolSchedule.BY_TYPE,
-        store: Store | None = None,
+        store: Store | str | None = None,
         on_unknown_outcome: OnUnknownOutcome = "tell",
         tags: Iterable[str] = (),
         process_hooks: ProcessHooks = process_hooks,
@@ -107,7 +107,12 @@ class Agent(PeerAgent):
         new_id: Callable[[str], str] = fresh_id,
     ) -> None:
         if not name:
-            raise UsageError("An agent needs a name: Agent('assistant', model).")
+            raise UsageError("An agent needs a name and a model: Agent('assistant', 'openai/gpt-5').")
+        if cast("object", model) is None:
+            raise UsageError(
+                f"Agent {name!r} was given no model: Agent({name!r}, 'openai/gpt-5'), or any other name that LiteLLM knows; "
+                "offline, Agent(..., ScriptedModel(['Hello.'])) from agentflow.testing."
+            )
         if not isinstance(model, str) and not callable(getattr(model, "stream", None)):
             raise UsageError(f"Agent {name!r}: model= takes a Model or a name like 'openai/gpt-5', not {model!r:.60}.")
         if type(max_iterations) is not int or max_iterations < 1:
@@ -138,7 +143,8 @@ class Agent(PeerAgent):
             process_hooks,
             on_unknown_outcome,
         )
-        super().__init__(config, (*standing, *given), store, agents, queue_limit)
+        kept = None if store is None else resolve_store(store)
+        super().__init__(config, (*standing, *given), kept, agents, queue_limit)
 
     if not TYPE_CHECKING:  # a checker must see that an unknown attribute is one
 
@@ -269,3 +275,7 @@ class Agent(PeerAgent):
 
     def __repr__(self) -> str:
         return f"Agent({self.name!r}, {self.config.view.model_name!r}, {len(self.config.tools)} tools, {len(self.hooks)} hooks)"
+
+
+# So that `Agent()` gets a text that names the way out; a checker asks for both.
+Agent.__init__.__defaults__ = (None, None)

@@ -13,12 +13,14 @@ from agentflow.errors import UsageError
 from agentflow.ground.validation import closed
 from agentflow.hooks.defaults import default_hooks
 from agentflow.hooks.hook import Hook
-from agentflow.loop.run import OnUnknownOutcome
+from agentflow.loop.config import OnUnknownOutcome
 from agentflow.loop.schedule import ToolSchedule
-from agentflow.loop.turns.saved import FORMAT_VERSION, Finder, as_data, check_form, hook_names, named_function
+from agentflow.loop.turns.code_names import Finder, hook_names, named_function
 from agentflow.messages import Msg
 from agentflow.ports.model import Model
 from agentflow.saving.codec import msg_from_dict, msg_to_dict
+from agentflow.saving.forms import CODEC_VERSION, check_form, not_saved
+from agentflow.saving.plain import as_data
 from agentflow.specs import ModelOptions
 from agentflow.tools.tool import Tool
 from agentflow.tools.tool_registry import ToolRegistry
@@ -65,7 +67,7 @@ def agent_to_dict(agent: PeerAgent) -> dict[str, Any]:
     system = config.system
     data: _AgentData = {
         "format": "agentflow.agent",
-        "version": FORMAT_VERSION,
+        "version": CODEC_VERSION,
         "name": config.view.name,
         "model": config.view.model_name,
         "model_by_name": isinstance(config.model, str),
@@ -105,7 +107,7 @@ def agent_from_dict(
             f"Agent.from_dict(data, ...) got {', '.join(wrong)}. What the data does not hold is given besides it: tools, "
             f"hooks, model, system, {', '.join(_REST)}. The rest is in the data: change it there."
         )
-    saved = check_form(_AgentData, data, "agent")
+    saved = check_form(_AgentData, data, "The saved agent", not_saved("agent"))
     name = saved["name"]
     if not saved["model_by_name"] and model is None:
         raise UsageError(

@@ -14,8 +14,11 @@ from weakref import WeakKeyDictionary
 
 from agentflow.context import as_messages
 from agentflow.errors import SuspendedError, ToolArgumentError, UsageError
+from agentflow.hooks.hook import Hook
 from agentflow.hooks.named import HookSource, hooks_of
+from agentflow.hooks.registering import refuse_tools
 from agentflow.loop.session import Session
+from agentflow.loop.states import State
 from agentflow.messages import Msg, Pending, ToolUseBlock, message, text_block
 from agentflow.specs import ModelOptions, is_seconds
 from agentflow.tools.tool import Tool
@@ -79,8 +82,14 @@ class CallArguments:
         self.options = options
         self.timeout = timeout
         self.deps = deps
-        self.hooks = hooks_of(hooks) if hooks else ()
+        self.hooks = _of_a_call(hooks) if hooks else ()
         self.children = children
+
+
+def _of_a_call(hooks: HookSource) -> tuple[Hook, ...]:
+    given = hooks_of(hooks)
+    refuse_tools(given, "a call's agent")
+    return given
 
 
 def input_of(given: Any, new_id: Callable[[str], str]) -> tuple[Msg, ...]:
@@ -110,7 +119,7 @@ def check_timeout(timeout: float | None) -> None:
 def not_open(session: Session) -> Exception:
     """Why a plain call is not legal on a session."""
     machine = session.machine
-    if machine.suspended:
+    if machine.state is State.SUSPENDED:
         return SuspendedError(session.id, tuple(p.id for p in machine.pending if p.kind != "parked"))
     return UsageError(
         f"Session {session.id!r} holds an unfinished call (state {machine.state.name}); continue it with "

@@ -9,9 +9,11 @@ from agentflow.agent.calling import CallingAgent
 from agentflow.context import RunContext
 from agentflow.errors import ToolError
 from agentflow.ground.ids import inner_session_id
-from agentflow.loop.run import ToolSuspended, TurnPlace, current_turn
+from agentflow.loop.run import TurnPlace, current_turn
 from agentflow.loop.session import Session
-from agentflow.loop.turns.saved import found_by_name
+from agentflow.loop.signals import ToolSuspended
+from agentflow.loop.states import State
+from agentflow.loop.turns.code_names import found_by_name
 from agentflow.messages import Msg, Reply
 from agentflow.saving.codec import msg_from_dict
 from agentflow.specs import Usage
@@ -106,7 +108,7 @@ class ToolAgent(CallingAgent):
         await session.acquire(self.name)  # loads it
         session.release()
         machine = session.machine
-        if machine.suspended:
+        if machine.state is State.SUSPENDED:
             waits = [waits.id for waits in session.pending if waits.kind != "parked"]
             decided = place.inner
             if decided is None or any(key not in decided for key in waits):  # nobody has been asked yet

@@ -11,7 +11,7 @@ from agentflow.errors import UsageError
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.named import HookSource
 from agentflow.hooks.scope import ProcessHooks
-from agentflow.loop.run import OnUnknownOutcome
+from agentflow.loop.config import OnUnknownOutcome
 from agentflow.loop.schedule import ToolSchedule
 from agentflow.messages import Msg
 from agentflow.ports.model import Model
@@ -95,7 +95,7 @@ class AgentBuilder(Generic[A]):
         """How the tools of one round run."""
         return self._set(schedule=schedule)
 
-    def store(self, store: Store) -> Self:
+    def store(self, store: Store | str) -> Self:
         """Where sessions are kept."""
         return self._set(store=store)
 

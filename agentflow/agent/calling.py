@@ -14,32 +14,29 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
+from agentflow.agent.agent_flux import AgentFlux
 from agentflow.agent.arguments import CallArguments, Decisions, check_decisions, not_open
 from agentflow.agent.hooked import HookedAgent
-from agentflow.agent.sessions import Sessions
+from agentflow.agent.sessions import Sessions, refuse_waiting_for_itself
 from agentflow.context import find_dep
 from agentflow.errors import ShutdownError
-from agentflow.events import HookEvent
-from agentflow.hooks.chain import HookSet
 from agentflow.hooks.hook import Hook
+from agentflow.hooks.hook_set import HookSet
 from agentflow.hooks.named import HookSource
 from agentflow.loop.call import Call
-from agentflow.loop.machine import State
-from agentflow.loop.run import LoopConfig, RunBase, current_turn, refuse_waiting_for_itself
+from agentflow.loop.config import LoopConfig
+from agentflow.loop.run import RunBase, current_turn
 from agentflow.loop.session import Session
+from agentflow.loop.states import State
 from agentflow.loop.stream import EventStream, Port
 from agentflow.messages import Msg, Reply
 from agentflow.ports.store import SessionInfo, Store
-from agentflow.reactive import CallMono, Flux
+from agentflow.reactive import CallMono
 from agentflow.specs import ModelOptions
 
-__all__ = ["AgentFlux", "CallingAgent"]
+__all__ = ["CallingAgent"]
 
 _MakeArguments: TypeAlias = Callable[[Callable[[str], str]], CallArguments]
-
-
-class AgentFlux(Flux[HookEvent]):
-    """The events of a call; each iteration is a new call."""
 
 
 class CallingAgent(HookedAgent):
@@ -193,14 +190,14 @@ class CallingAgent(HookedAgent):
             machine = session.machine
             if given.decisions is not None:
                 decisions, run_id = check_decisions(session, given.decisions, config.tools), machine.run_id
-            elif machine.state is State.USER_INPUT and not machine.suspended:
+            elif machine.state is State.USER_INPUT:
                 decisions, run_id = None, config.new_id("run_")
             else:
                 raise not_open(session)
             if not self._prepared:
                 self._prepare()
             hooks, source, deps = self._hooks, "", given.deps
-            if hooks is None or config.process.scope.hooks is not self._process_seen:
+            if hooks is None or config.process.hooks is not self._process_seen:
                 hooks = self.hooks
             if given.hooks:
                 hooks = hooks.with_hooks(given.hooks)

@@ -2,7 +2,7 @@
 
 Rules:
 
-1. A place is reserved before hooks look at the turn that shall have it, so that a queue never holds more than its limit.
+1. A place is reserved before hooks look at the turn that is to have it, so that a queue never holds more than its limit.
 2. Places are given by order of arrival; who was told to wait for one waits in no other order.
 3. Whatever changes rings the bell, behind the change.
 """

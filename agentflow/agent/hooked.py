@@ -3,34 +3,24 @@ process that match.
 
 Rules:
 
-1. `hook`, `on`, `off` and `remove_hook` swap in a new set; a run keeps the one it began with.
+1. `hook`, `on` and `remove` swap in a new set; a run keeps the one it began with.
 2. Threads may register at once.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
-from typing import Any, TypeVar, Unpack, cast, overload
+from collections.abc import Iterable
 
-from reactivex.abc import DisposableBase
-
-from agentflow.errors import UsageError
-from agentflow.events import Event
-from agentflow.hooks.chain import HookSet
-from agentflow.hooks.functions import EventName, FunctionHook, HookOptions, kinds_of, named_hook
 from agentflow.hooks.hook import Hook
-from agentflow.hooks.named import HookSource, hooks_of
-from agentflow.hooks.scope import Registered, whole
-from agentflow.loop.run import LoopConfig
+from agentflow.hooks.hook_set import HookSet
+from agentflow.hooks.registering import TakesHooks, refuse_tools
+from agentflow.loop.config import LoopConfig
 
 __all__ = ["HookedAgent"]
 
-E = TypeVar("E", bound=Event)
-F = TypeVar("F", bound="Callable[..., Any]")
 
-
-class HookedAgent:
+class HookedAgent(TakesHooks):
     """The hooks of an `Agent`.
 
     Args:
@@ -65,116 +55,18 @@ class HookedAgent:
                 self._process_seen = process
         return found
 
-    @overload
-    def on(
-        self, event: EventName, function: Callable[[Any], Any], **options: Unpack[HookOptions]
-    ) -> DisposableBase: ...
-    @overload
-    def on(self, event: type[E], function: Callable[[E], Any], **options: Unpack[HookOptions]) -> DisposableBase: ...
-    @overload
-    def on(
-        self, event: EventName | type[Event], function: None = None, **options: Unpack[HookOptions]
-    ) -> Callable[[F], F]: ...
-    def on(self, event: EventName | type[Event], function: Any = None, **options: Unpack[HookOptions]) -> Any:
-        """Add a function for an event; calls that begin later have it. It may be called from any thread.
+    def _registered(self) -> Iterable[Hook]:
+        return self.hooks
 
-        Args:
-            event: An event class, or one of the nine names of function hooks.
-            function: The function; without it, a decorator is returned.
-            options: As in `agentflow.on`: `priority`, `tools`, `timeout` and so on.
-
-        Returns:
-            A disposable that takes it off; without `function`, a decorator.
-
-        Raises:
-            UsageError: The event, the function or an option cannot be used.
-
-        Example:
-            >>> agent.on("after_llm", print).dispose()
-            >>> @agent.on(PreActing, tools=["delete_*"])
-            ... def log(event): ...
-        """
-        if isinstance(cast("object", event), Hook):
-            raise UsageError(f"agent.on(event, f) takes an event, and {event!r} is a hook already: agent.hook(it).")
-        if function is None:
-            kinds_of(event)
-
-            def decorate(function: F) -> F:
-                self.on(cast("Any", event), function, **options)
-                return function
-
-            return decorate
-        hook = named_hook(event, function, **options)
+    def _add(self, hooks: tuple[Hook, ...]) -> None:
+        refuse_tools(hooks, f"agent {self.name!r}")
         with self._swapping:
-            self._hooks = self.hooks.with_hooks([hook])
-        return Registered((hook,), self.remove_hook)
+            self._hooks = self.hooks.with_hooks(hooks)
 
-    def hook(self, hook: HookSource) -> Registered:
-        """Register a hook, or whatever else the constructor takes as `hooks=`; calls that begin later have it.
-
-        Args:
-            hook: The hook; the same one twice counts once.
-
-        Returns:
-            A disposable that takes it off.
-
-        Raises:
-            UsageError: It is no hook, its options cannot hold, or it brings tools: those come with the agent.
-
-        Example:
-            >>> with agent.hook(after_llm(print)):
-            ...     await agent.call("Hi")
-        """
-        given = hooks_of(hook)
-        for one in given:
-            if type(one).tools is not Hook.tools:
-                raise UsageError(
-                    f"Hook {one.name!r} brings tools, and the tools of agent {self.name!r} are settled: build the agent with "
-                    "it, Agent(..., hooks=[...])."
-                )
-        with self._swapping:
-            self._hooks = self.hooks.with_hooks(given)
-        return Registered(given, self.remove_hook)
-
-    def off(self, event: EventName | type[Event], function: Callable[[Any], Any]) -> bool:
-        """Take a function off an event.
-
-        Args:
-            event: An event class, or one of the nine names.
-            function: What `on` was given, or what a decorator such as `@after_llm` made of it.
-
-        Returns:
-            Whether it was there.
-
-        Raises:
-            UsageError: There is no such event, or the function is one hook for other events too.
-        """
-        kinds = kinds_of(event)
-        plain = _handler(function)
-        with self._swapping:
-            for hook in self.hooks:
-                if not isinstance(hook, FunctionHook) or _handler(cast("Hook", hook)) != plain:
-                    continue
-                if hook.events == kinds:
-                    self._hooks = self.hooks.without(cast("Hook", hook))
-                    return True
-                if set(kinds) & set(hook.events or ()):
-                    raise UsageError(
-                        f"Hook {hook.name!r} of agent {self.name!r} is one hook for "
-                        f"{' and '.join(kind.__name__ for kind in hook.events or ())}, so it cannot be taken off one of "
-                        "them. Take it off all: agent.remove_hook(hook)."
-                    )
-        return False
-
-    def remove_hook(self, hook: Hook) -> bool:
-        """Take a hook off; runs that have begun keep it. Returns whether it was there."""
+    def _take_off(self, hooks: tuple[Hook, ...]) -> bool:
         with self._swapping:
             before = after = self.hooks
-            for one in whole(hook):
-                after = after.without(one)
+            for hook in hooks:
+                after = after.without(hook)
             self._hooks = after
             return len(after) < len(before)
-
-
-def _handler(function: object) -> object:
-    return cast("FunctionHook[Any]", function).handler if isinstance(function, FunctionHook) else function

@@ -16,7 +16,8 @@ from agentflow.context import as_messages
 from agentflow.errors import UsageError
 from agentflow.ground.registry import NamedRegistry
 from agentflow.hooks.hook import Hook
-from agentflow.loop.run import LoopConfig, current_turn
+from agentflow.loop.config import LoopConfig
+from agentflow.loop.run import current_turn
 from agentflow.loop.turns.turn import Turn
 from agentflow.messages import Msg, Reply
 from agentflow.ports.store import Store
@@ -143,7 +144,7 @@ class PeerAgent(ToolAgent):
 
         Raises:
             NotRegisteredError: There is no such agent.
-            UsageError: The other agent waits for this one: they would wait for each other for ever.
+            UsageError: The other agent waits for this one: they would wait for each other forever.
             QueueFullError: As in `send`.
             Exception: What its call failed with.
 

@@ -32,11 +32,11 @@ from agentflow.hooks.hook import Hook
 from agentflow.loop.run import current_turn
 from agentflow.loop.stream import EventStream
 from agentflow.loop.turns.bound import BoundTool
-from agentflow.loop.turns.saved import FORMAT_VERSION, Finder, check_form
+from agentflow.loop.turns.code_names import Finder
 from agentflow.loop.turns.turn import Turn, turn_from_dict
 from agentflow.loop.turns.turn_run import TurnRun, make_run
 from agentflow.reactive import Flux
-from agentflow.verdicts import Deny
+from agentflow.saving.forms import CODEC_VERSION, check_form, not_saved
 
 __all__ = ["TurnQueue", "check_limit", "copy_turns", "send_to"]
 
@@ -225,9 +225,10 @@ class TurnQueue:
         turn.enter(owner.name)
         try:
             run = make_run(turn, owner.config, owner.hooks, None, owner.name, current_turn.get(), None)
-            event = cast("PrePut | None", await run.events.emit(PrePut, None, turn.view))
-            if event is not None and event.decision is not None and isinstance(event.decision.verdict, Deny):
-                raise TurnDeniedError(turn.tool.name, event.decision.verdict.reason)
+            event = await run.events.emit(PrePut, None, (turn.view,))
+            verdict = None if event is None else event.verdict
+            if verdict is not None:
+                raise TurnDeniedError(turn.tool.name, verdict.reason)
         except BaseException:
             turn.leave()
             raise
@@ -240,7 +241,7 @@ class TurnQueue:
             entry.home = asyncio.get_running_loop()
         self._entries.add(entry, reserved)
         try:
-            await run.events.emit(PostPut, None, turn.view)
+            await run.events.emit(PostPut, None, (turn.view,))
         finally:
             run.end()
             if sent:
@@ -312,7 +313,7 @@ class TurnQueue:
             {"turn": entry.turn.to_dict(), "sent": entry.sent, "question": entry.turn.tool is asking}
             for entry in (*(() if current is None else (current,)), *self._entries)
         ]
-        return {"format": "agentflow.queue", "version": FORMAT_VERSION, "paused": self.paused, "turns": turns}
+        return {"format": "agentflow.queue", "version": CODEC_VERSION, "paused": self.paused, "turns": turns}
 
     def restore(self, data: Mapping[str, Any], hooks: Iterable[Hook] = ()) -> None:
         """Put the turns that `to_dict` has saved at the end; no `PrePut` fires, they were put before.
@@ -326,7 +327,7 @@ class TurnQueue:
             NotRegisteredError: The agent lacks a tool, or a hook was not given. Nothing was restored.
             UsageError: One of the turns is in the queue already. Nothing was restored.
         """
-        saved = check_form(_QueueData, data, "queue")
+        saved = check_form(_QueueData, data, "The saved queue", not_saved("queue"))
         kept = tuple(hooks)
         find = Finder(self._owner.config.tools.values(), kept)
         asked = Finder((self._owner.asking,), kept)

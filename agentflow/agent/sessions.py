@@ -10,17 +10,23 @@ Rules:
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, MutableMapping
+from typing import cast
 from weakref import WeakValueDictionary
 
+from loguru import logger
+
+from agentflow.context import called_from
 from agentflow.errors import UsageError
 from agentflow.ground.ids import inside
+from agentflow.loop.run import RunBase, current_turn
 from agentflow.loop.session import Session
 from agentflow.ports.store import SessionInfo, SessionStore, Store
 
-__all__ = ["HELD", "Sessions"]
+__all__ = ["HELD", "Sessions", "refuse_waiting_for_itself"]
 
 HELD = 256
 """How many idle sessions an agent with a store holds."""
@@ -136,3 +142,35 @@ class Sessions:
         with self._guard:
             here = {**self._alive, **self._recent, **self.waiting}
         return iter(here.values())
+
+
+def refuse_waiting_for_itself(session: Session, agent: str) -> None:
+    """Refuse a call that would wait for a session which the very call that it is made from holds.
+
+    Where the two are in different tasks, nobody can see whether the one waits for the other: then it is logged, and waits.
+
+    Raises:
+        UsageError: It is made from there.
+    """
+    task, place, holder = asyncio.current_task(), current_turn.get(), session.run
+    certain = isinstance(holder, RunBase) and holder.stopping.works_in(task)
+    if not certain:
+        run = cast("RunBase | None", called_from.get()) if place is None else place.run
+        certain = run is not None and run.stopping.waits_for(task)
+        while run is not None and not run.over and not run.uses(session):
+            certain = certain and run.parent is not None and run.parent.stopping.waits_for(run.stopping.task)
+            run = run.parent
+        if run is None or run.over:
+            return
+    if certain:
+        raise UsageError(
+            f"A call of agent {agent!r} on session {session.id!r} was made by a tool or a hook of a call on that same session, "
+            "so each would wait for the other forever. Make it in a conversation of its own (session=Session.fresh()), add "
+            "to this one (context.inject(...)), or make it when this call has ended."
+        )
+    logger.warning(
+        "a call of agent {} on session {} waits for the call from which it was begun; should that one wait for it, neither "
+        "ever ends",
+        agent,
+        session.id,
+    )

@@ -15,7 +15,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 
 from agentflow.agent.agent import Agent
-from agentflow.agent.calling import AgentFlux
+from agentflow.agent.agent_flux import AgentFlux
 from agentflow.events import HookEvent
 from agentflow.loop.session import Session
 from agentflow.models.litellm import close_clients

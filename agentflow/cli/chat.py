@@ -13,9 +13,10 @@ import asyncio
 import contextlib
 import sys
 from collections.abc import Mapping
+from typing import assert_never
 
 from agentflow.agent.agent import Agent
-from agentflow.agent.calling import AgentFlux
+from agentflow.agent.agent_flux import AgentFlux
 from agentflow.cli.calls import call_loop, interrupting, read_events
 from agentflow.cli.failures import CommandError, code_of
 from agentflow.cli.phrases import call_text, plural, shorten, speech
@@ -117,18 +118,24 @@ class Chat:
         """Ask the user what a suspended call waits for."""
         decisions: dict[str, Resolution] = {}
         for wait in self._session.pending:
-            if wait.kind == "parked":  # nothing to decide, but it must not go on unasked: it may park again
-                self._read(f"the call waits{_why(wait)}; Enter lets it go on ")
-            else:
-                decisions[wait.id] = self._decide(wait)
+            decision = self._decide(wait)
+            if decision is not None:
+                decisions[wait.id] = decision
         return decisions
 
-    def _decide(self, wait: Pending) -> Resolution:
+    def _decide(self, wait: Pending) -> Resolution | None:
         what = call_text(wait.tool_use, 100) if wait.tool_use is not None else repr(wait.id)
-        if wait.kind == "external":
-            return Answer(self._read(f"result of {what}{_why(wait)}: "))
-        answer = self._read(f"may it run {what}?{_why(wait)} [y/N] ").strip().lower()
-        return Approve() if answer in ("y", "yes") else Deny("the user said no")
+        match wait.kind:
+            case "parked":  # nothing to decide, but it must not go on unasked: it may park again
+                self._read(f"the call waits{_why(wait)}; Enter lets it go on ")
+                return None
+            case "external":
+                return Answer(self._read(f"result of {what}{_why(wait)}: "))
+            case "approval":
+                answer = self._read(f"may it run {what}?{_why(wait)} [y/N] ").strip().lower()
+                return Approve() if answer in ("y", "yes") else Deny("the user said no")
+            case _:
+                assert_never(wait.kind)
 
 
 def _why(wait: Pending) -> str:

@@ -14,6 +14,8 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import click
+
 from agentflow.agent.agent import Agent
 from agentflow.cli.calls import call_loop, interrupting, read_events
 from agentflow.cli.demo_agent import INVOICES, PROMPT, TOTAL, Folder, make_agent
@@ -24,23 +26,26 @@ from agentflow.errors import AgentFlowError
 from agentflow.models.litellm import LiteLLMModel
 from agentflow.models.litellm_library import library
 
-__all__ = ["run_demo"]
+__all__ = ["demo"]
 
 _PAUSE = 0.02
 
 
-def run_demo(model: str | None, wire: WireChoice) -> int:
-    """Run the demo.
+@click.command()
+@click.option(
+    "--model", metavar="NAME", help="A provider's model, such as openai/gpt-5; the key is in the environment."
+)
+@click.option(
+    "--wire",
+    type=click.Choice(["openai", "anthropic"]),
+    default="openai",
+    show_default=True,
+    help="What the embedded model server speaks (without --model).",
+)
+def demo(model: str | None, wire: WireChoice) -> int:
+    """Watch an agent at work: real files, real HTTP, a hook that vetoes.
 
-    Args:
-        model: A provider's model; None: the embedded server.
-        wire: What the embedded server speaks.
-
-    Returns:
-        0 if the job was done, 130 if it was interrupted.
-
-    Raises:
-        CommandError: The model could not be asked (exit code 2), or it did not do the job (1).
+    Without --model it needs no key and no network: the model is a scripted server inside this process.
     """
     # With a provider nothing is shown before it has answered: a missing key is then one line, and not the end of ten.
     screen = Screen(make_console(), events=True, hold=model is not None)

@@ -11,8 +11,8 @@ from rich.table import Table
 
 from agentflow.events import EVENT_TYPES
 from agentflow.ground.shown import one_line
-from agentflow.hooks.chain import HookSet
 from agentflow.hooks.hook import Hook
+from agentflow.hooks.hook_set import HookSet
 
 __all__ = ["HookRow", "hook_rows", "print_hooks"]
 

@@ -1,4 +1,4 @@
-"""Commands that live in modules which need an extra: they are loaded when they are called."""
+"""Commands that live in modules which load much, or need an extra: they are loaded when they are called."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class Later(click.Command):
     Args:
         name: Its name.
         module: The module of ours that has it, under that name.
-        needs: The extra that brings what the module imports.
         short_help: What the list of commands says of it.
+        needs: The extra that brings what the module imports, if it needs one.
     """
 
-    def __init__(self, name: str, module: str, needs: str, short_help: str) -> None:
+    def __init__(self, name: str, module: str, short_help: str, needs: str | None = None) -> None:
         super().__init__(name, short_help=short_help)
         self._module = module
         self._needs = needs
@@ -34,10 +34,11 @@ class Later(click.Command):
         try:
             module = import_module(self._module)
         except ModuleNotFoundError as error:
-            if (error.name or "").startswith("agentflow"):
+            if self._needs is None or (error.name or "").startswith("agentflow"):
                 raise
             raise CommandError(
-                f"`agentflow {self.name}` needs {error.name}, which is not installed: pip install 'agentflow[{self._needs}]'."
+                f"`agentflow {self.name}` needs {error.name}, which is not installed: "
+                f"pip install 'agentflow-hooks[{self._needs}]'."
             ) from error
         command: click.Command = getattr(module, str(self.name))
         return command.make_context(info_name, args, parent, **extra)

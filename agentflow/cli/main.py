@@ -15,8 +15,6 @@ import click
 from agentflow.agent.agent import Agent
 from agentflow.cli.calls import call_loop, interrupting, read_events
 from agentflow.cli.chat import Chat
-from agentflow.cli.demo import run_demo
-from agentflow.cli.demo_model import WireChoice
 from agentflow.cli.failures import EXIT_CODES, INTERRUPTED, CommandError, code_of
 from agentflow.cli.hook_table import print_hooks
 from agentflow.cli.later import Later
@@ -35,7 +33,7 @@ def _version(context: click.Context, option: click.Parameter, asked: bool) -> No
     if not asked or context.resilient_parsing:
         return
     try:
-        click.echo(f"agentflow {metadata.version('agentflow')}")
+        click.echo(f"agentflow {metadata.version('agentflow-hooks')}")
     except metadata.PackageNotFoundError:
         click.echo("agentflow (from source)")
     context.exit()
@@ -57,25 +55,6 @@ def cli() -> None:
       2    nothing to run or nobody to ask (arguments, agent, key, model, network)
       130  interrupted with Ctrl-C
     """
-
-
-@cli.command()
-@click.option(
-    "--model", metavar="NAME", help="A provider's model, such as openai/gpt-5; the key is in the environment."
-)
-@click.option(
-    "--wire",
-    type=click.Choice(["openai", "anthropic"]),
-    default="openai",
-    show_default=True,
-    help="What the embedded model server speaks (without --model).",
-)
-def demo(model: str | None, wire: WireChoice) -> int:
-    """Watch an agent at work: real files, real HTTP, a hook that vetoes.
-
-    Without --model it needs no key and no network: the model is a scripted server inside this process.
-    """
-    return run_demo(model, wire)
 
 
 @cli.command()
@@ -144,8 +123,11 @@ def hooks(agent: str) -> int:
     return 0
 
 
-cli.add_command(Later("worker", "agentflow.cli.worker_command", "dbos", "Run the calls that other processes submit."))
-cli.add_command(Later("runs", "agentflow.cli.runs", "dbos", "List, show, cancel, resume and prune what was submitted."))
+cli.add_command(
+    Later("demo", "agentflow.cli.demo", "Watch an agent at work: real files, real HTTP, a hook that vetoes.")
+)
+cli.add_command(Later("worker", "agentflow.cli.worker_command", "Run the calls that other processes submit.", "dbos"))
+cli.add_command(Later("runs", "agentflow.cli.runs", "List, show, cancel, resume and prune what was submitted.", "dbos"))
 
 
 def _told(error: BaseException) -> str:

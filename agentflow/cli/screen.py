@@ -27,27 +27,21 @@ from agentflow.events import (
     Error,
     HookEvent,
     MessagesAdded,
-    Paused,
     PostActing,
     PostCall,
-    PostPut,
     PostReasoning,
     PostToolRound,
-    PostTurn,
     PreActing,
     PreCall,
-    PrePut,
     PreReasoning,
     PreToolRound,
-    PreTurn,
     ReasoningChunk,
-    Resumed,
-    TurnValue,
 )
 from agentflow.ground.shown import printable
 from agentflow.messages import TextBlock, ThinkingBlock, ToolState
 from agentflow.plugins.approval_terminal import questions
-from agentflow.verdicts import Again, Answer, Approve, Deny, Recover, Stop, Suspend, Verdict
+from agentflow.plugins.logging import fields_of
+from agentflow.verdicts import Answer, Approve, Deny, Recover, Resolution, Verdict
 
 __all__ = ["Screen", "make_console"]
 
@@ -64,9 +58,6 @@ _STATES: Final = MappingProxyType[ToolState, tuple[str, str]](
         "interrupted": ("■", "magenta"),
         "suspended": ("‖", "yellow"),
     }
-)
-_APPROVALS: Final = MappingProxyType(
-    {Approve: "approved", Answer: "answered from outside", Deny: "refused from outside"}
 )
 _ASCII: Final = str.maketrans(
     {"→": ">", "✓": "+", "✗": "x", "⊘": "!", "■": "#", "‖": "=", "·": "-", "…": "~", "─": "-"}
@@ -141,14 +132,9 @@ class Screen:
             case CallEnded(outcome=outcome):
                 self.stop_waiting()
                 self._event(event, outcome)
-            case (
-                PrePut(turn=turn) | PostPut(turn=turn) | PreTurn(turn=turn) | TurnValue(turn=turn) | PostTurn(turn=turn)
-            ):
-                self._event(event, call_text(turn.tool_use, self._room))
-            case Paused() | Resumed():
-                self._event(event, "")
-            case _:
-                assert_never(event)
+            case _:  # no part of a conversation: in the words of the log
+                said = [f"{name} {value}" for name, value in fields_of(event).items() if value not in (None, "")]
+                self._event(event, shorten(", ".join(said), self._room))
 
     def _pre_reasoning(self, event: PreReasoning) -> None:
         if not event.source:
@@ -191,7 +177,7 @@ class Screen:
         verdict = event.decision.verdict if event.decision is not None else None
         note = self._verdict(event)
         if event.approval is not None and verdict is None:
-            note = f"  {_APPROVALS[type(event.approval)]}"
+            note = f"  {_approval_text(event.approval)}"
         elif event.decision is not None and isinstance(verdict, Deny):
             note = f"  ⊘ vetoed by {event.decision.hook}"
         if event.decision is not None and verdict is not None:
@@ -363,19 +349,18 @@ class Screen:
         self._said = ""
 
 
-def _verdict_text(verdict: Verdict, room: int) -> str:
-    match verdict:
-        case Deny(reason=reason):
-            return f"denied ({shorten(reason, room)})"
-        case Stop(reason=reason):
-            return f"stop ({shorten(reason, room)})"
-        case Suspend():
-            return "suspended"
+def _approval_text(approval: Resolution) -> str:
+    match approval:
+        case Approve():
+            return "approved"
         case Answer():
-            return "answered"
-        case Again():
-            return "asked again"
-        case Recover():
-            return "recovered"
+            return "answered from outside"
+        case Deny():
+            return "refused from outside"
         case _:
-            assert_never(verdict)
+            assert_never(approval)
+
+
+def _verdict_text(verdict: Verdict, room: int) -> str:
+    why = getattr(verdict, "reason", "")
+    return f"{verdict.said} ({shorten(why, room)})" if why else verdict.said

@@ -3,4 +3,4 @@
 from importlib.util import find_spec
 
 if find_spec("dbos") is None:
-    raise ModuleNotFoundError('Durable runs need DBOS: pip install "agentflow[dbos]"', name="dbos")
+    raise ModuleNotFoundError('Durable runs need DBOS: pip install "agentflow-hooks[dbos]"', name="dbos")

@@ -1,4 +1,4 @@
-"""`DurableAgent`: an agent whose calls are run by workers, in this process or others. Needs `agentflow[dbos]`."""
+"""`DurableAgent`: an agent whose calls are run by workers, in this process or others. Needs `agentflow-hooks[dbos]`."""
 
 from __future__ import annotations
 

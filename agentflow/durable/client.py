@@ -56,7 +56,7 @@ QUEUE: Final = "agentflow-"
 """The queue of an agent is this and its name."""
 
 VERSION: Final = "agentflow"
-"""The version of the program, for DBOS: one for ever, so that a deploy strands nothing. What is stored has forms of its own."""
+"""The version of the program, for DBOS: one forever, so that a deploy strands nothing. What is stored has forms of its own."""
 
 APPLICATION: Final = "agentflow"
 """The application, for DBOS."""

@@ -5,7 +5,7 @@ Rules:
 1. What a row says of itself is not believed: through these connections every row of DBOS is in the portable form, JSON. DBOS
    would unpickle a row that says it is pickled, and whoever may write to the database could run code in its readers.
 2. A row that is damaged does not hide the others: text that is none is read with marks in its place.
-3. A process that is frozen in the midst of a transaction keeps its locks for some seconds, not for ever (PostgreSQL).
+3. A process that is frozen in the midst of a transaction keeps its locks for some seconds, not forever (PostgreSQL).
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ Rules:
    committed is not taken again.
 3. Everything is written under the session's lease, which passes to whoever takes the call over. A worker that has lost it
    writes nothing more, and says nothing of the call: what came of it is told by the facts.
-4. A call that shall end (cancelled, past its deadline) is ended through the agent, so that its history is legal.
+4. A call that has to end (cancelled, past its deadline) is ended through the agent, so that its history is legal.
 """
 
 from __future__ import annotations
@@ -18,19 +18,34 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequen
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any, Protocol, assert_never
 
 from agentflow.agent.agent import Agent
-from agentflow.agent.calling import AgentFlux
-from agentflow.durable.records import Request, decisions_in, error_out, reply_out, run_of
+from agentflow.agent.agent_flux import AgentFlux
+from agentflow.durable.records import Request, error_out, run_of
 from agentflow.errors import AgentFlowError, CallTimeoutError, ScriptError, StoreError
 from agentflow.events import CallEnded, HookEvent, PostCall
-from agentflow.facts import CallClosed, CallOpened, CallResumed, Fact, Reasoned, RoundSuspended
+from agentflow.facts import (
+    CallClosed,
+    CallOpened,
+    CallResumed,
+    Compacted,
+    Fact,
+    Injected,
+    Reasoned,
+    RoundClosed,
+    RoundSuspended,
+    SessionBegan,
+    StateKept,
+    ToolDecided,
+    ToolFinished,
+    ToolStarted,
+)
 from agentflow.loop.session import Session
 from agentflow.messages import Msg, Outcome, Pending, Reply
 from agentflow.ports.store import Claim, SessionStore, fenced
 from agentflow.ports.store_wrapper import StoreWrapper
-from agentflow.saving.codec import verdict_to_dict
+from agentflow.saving.codec import decisions_from_dict, reply_to_dict, verdict_to_dict
 from agentflow.specs import Usage
 from agentflow.verdicts import Deny
 
@@ -242,7 +257,7 @@ class _Call:
     async def outcome(self, now: float) -> dict[str, Any]:
         """What comes of it, as data."""
         try:
-            return reply_out(await self._reply(now))
+            return reply_to_dict(await self._reply(now))
         except StoreError:
             raise  # the call is where it was: it may be tried again
         except CallTimeoutError as error:
@@ -256,9 +271,9 @@ class _Call:
         mine = self._mine(facts)
         match None if mine is None else _end_of(mine):
             case CallClosed() as end if end.outcome != "failed":
-                return reply_out(self._told_by(facts, end))
+                return reply_to_dict(self._told_by(facts, end))
             case RoundSuspended() as end:
-                return reply_out(self._waiting(facts, end.pending))
+                return reply_to_dict(self._waiting(facts, end.pending))
             case _:
                 return error_out(error)
 
@@ -308,7 +323,7 @@ class _Call:
 
     async def _go_on(self, decisions: Mapping[str, Any], left: float | None, *, first: bool = False) -> Reply:
         _given.set({"call_": self._workflow_id} if first else None)
-        session, decided = self._session, decisions_in(decisions)
+        session, decided = self._session, decisions_from_dict(decisions)
         return await self._read(
             lambda agent, deps: agent.resume_stream(session, decided, timeout=left, deps=deps), left
         )
@@ -396,10 +411,22 @@ def _end_of(mine: Sequence[Fact]) -> CallClosed | RoundSuspended | None:
                 end = None
             case RoundSuspended():
                 end = fact
-            case CallClosed() if fact.outcome != "suspended":
-                end = fact
-            case _:
+            case CallClosed():
+                end = end if fact.outcome == "suspended" else fact
+            case (
+                SessionBegan()
+                | Reasoned()
+                | ToolDecided()
+                | ToolStarted()
+                | ToolFinished()
+                | RoundClosed()
+                | Injected()
+                | Compacted()
+                | StateKept()
+            ):
                 pass
+            case _:
+                assert_never(fact)
     return end
 
 

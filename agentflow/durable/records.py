@@ -2,44 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, TypeVar, cast
 
-from pydantic import Field, TypeAdapter, ValidationError
-from pydantic_core import PydanticSerializationError
+from pydantic import Field, ValidationError
 from typing_extensions import TypedDict
 
 from agentflow.errors import AgentFlowError, CallTimeoutError, StoreError, UsageError
 from agentflow.event_json import Json
+from agentflow.ground.validation import adapter_of
 from agentflow.messages import Msg, Outcome, Pending, Reply
 from agentflow.ports.store import SessionInfo
-from agentflow.saving.codec import msg_from_dict, msg_to_dict, resolution_from_dict, verdict_to_dict
-from agentflow.specs import Usage
-from agentflow.verdicts import Answer, Approve, Deny, Resolution
+from agentflow.saving.codec import (
+    decisions_from_dict,
+    msg_from_dict,
+    msg_to_dict,
+    reply_from_dict,
+    verdict_to_dict,
+)
+from agentflow.saving.forms import CODEC_VERSION, check_form
+from agentflow.verdicts import Resolution
 
 __all__ = [
-    "FORM",
     "Pruned",
     "Request",
     "RunEvent",
     "RunFailedError",
     "RunInfo",
     "RunStatus",
-    "decisions_in",
     "decisions_out",
     "error_out",
     "events_in",
-    "reply_out",
     "result_in",
     "run_of",
     "segment_id",
     "segment_number",
 ]
-
-FORM = 2
-"""The version of the form of requests and results."""
 
 RunStatus: TypeAlias = Literal["queued", "running", "suspended", "ended", "lost", "damaged"]
 """`queued`: no worker has it; `running`: one has; `suspended`: it waits for `decide`; `ended`: `outcome` says how;
@@ -142,7 +141,7 @@ class Request(NamedTuple):
         session: The session's id.
         messages: What the user says; empty where it goes on.
         decisions: What was decided, by the keys of `reply.pending`, as data.
-        deadline: When it shall end, by the database's clock.
+        deadline: When it has to end, by the database's clock.
         timeout: The seconds that were given for it.
     """
 
@@ -158,7 +157,7 @@ class Request(NamedTuple):
         """As JSON-compatible data."""
         messages = [msg_to_dict(msg) for msg in self.messages]
         decisions = None if self.decisions is None else dict(self.decisions)
-        return {"form": FORM, **self._asdict(), "messages": messages, "decisions": decisions}
+        return {"form": CODEC_VERSION, **self._asdict(), "messages": messages, "decisions": decisions}
 
     @staticmethod
     def from_data(workflow_id: str, data: object) -> Request:
@@ -176,9 +175,9 @@ class Request(NamedTuple):
         if stored["run_id"] != run_of(workflow_id):
             raise StoreError(f"{what} is damaged: it is that of run {stored['run_id']!r}.")
         try:
-            decisions_in(stored["decisions"] or {})
+            decisions_from_dict(stored["decisions"] or {})
         except ValueError as error:
-            raise StoreError(f"{what} is damaged, or not in the portable form: decisions: {error}.") from error
+            raise _damaged(what)(f"decisions: {error}") from error
         values: dict[str, Any] = {name: stored[name] for name in Request._fields}
         values["messages"] = tuple([msg_from_dict(msg) for msg in stored["messages"]])
         return Request(**values)
@@ -217,33 +216,15 @@ class _StoredFailure(TypedDict):
     error: _StoredError
 
 
-class _StoredReply(TypedDict):
-    form: int
-    outcome: Outcome
-    run_id: str
-    message: dict[str, Any]
-    usage: Usage
-    pending: tuple[Pending, ...]
-
-
 D = TypeVar("D")
 
 
 def _checked(form: type[D], data: object, what: str) -> D:
-    version = cast("Mapping[str, object]", data).get("form") if isinstance(data, Mapping) else None
-    if type(version) is int and version > FORM:
-        raise StoreError(
-            f"{what} has the form {version}; this agentflow reads forms up to {FORM}. A newer one made it: upgrade "
-            "agentflow here."
-        )
-    try:
-        return _adapter(form).validate_python(data)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(map(str, first["loc"]))
-        raise StoreError(
-            f"{what} is damaged, or not in the portable form: {where or 'the whole'}: {first['msg']}."
-        ) from error
+    return check_form(form, data, what, _damaged(what))
+
+
+def _damaged(what: str) -> Callable[[str], StoreError]:
+    return lambda problem: StoreError(f"{what} is damaged, or not in the portable form: {problem}.")
 
 
 # ---- ids: a run's first call has the run's id, the ones that go on with it "run/2", "run/3" ...
@@ -285,48 +266,16 @@ def decisions_out(run_id: str, decisions: Mapping[str, Resolution], pending: Seq
         )
     found: dict[str, Any] = {}
     for key, decision in decisions.items():
-        if not isinstance(decision, Approve | Deny | Answer):  # pyright: ignore[reportUnnecessaryIsInstance]
+        if not isinstance(decision, Resolution):  # pyright: ignore[reportUnnecessaryIsInstance] - input from outside
             raise UsageError(
                 f"The decision for {key!r} is {decision!r:.60}; legal are Approve(), Approve(input=...), Deny(reason), "
                 "Answer(value)."
             )
-        try:
-            found[key] = verdict_to_dict(decision)
-        except PydanticSerializationError as error:
-            raise UsageError(
-                f"The decision for {key!r} holds what JSON does not know, so it cannot travel: {error}."
-            ) from error
+        found[key] = verdict_to_dict(decision, f"The decision for {key!r}")
     return found
 
 
-def decisions_in(data: Mapping[str, Any]) -> dict[str, Resolution]:
-    """Decisions from data.
-
-    Raises:
-        ValueError: They are none.
-    """
-    return {key: resolution_from_dict(said) for key, said in data.items()}
-
-
 # ---- results
-
-
-@cache
-def _adapter(form: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(form)
-
-
-def reply_out(reply: Reply) -> dict[str, Any]:
-    """A reply as data."""
-    pending = _adapter(tuple[Pending, ...]).dump_python(reply.pending, mode="json", fallback=str)
-    return {
-        "form": FORM,
-        "outcome": reply.outcome,
-        "run_id": reply.run_id,
-        "message": msg_to_dict(reply.to_message()),
-        "usage": _adapter(Usage).dump_python(reply.usage, mode="json"),
-        "pending": pending,
-    }
 
 
 def result_in(workflow_id: str, agent: str, data: object) -> Reply | AgentFlowError:
@@ -342,8 +291,7 @@ def result_in(workflow_id: str, agent: str, data: object) -> Reply | AgentFlowEr
         if timeout is not None:
             return CallTimeoutError(timeout, agent)
         return RunFailedError(run_of(workflow_id), failed["kind"], failed["said"])
-    said = _checked(_StoredReply, cast("object", data), what)
-    return Reply.of(msg_from_dict(said["message"]), said["outcome"], said["run_id"], said["usage"], said["pending"])
+    return reply_from_dict(cast("object", data), what, _damaged(what))
 
 
 def error_out(error: BaseException) -> dict[str, Any]:
@@ -352,7 +300,7 @@ def error_out(error: BaseException) -> dict[str, Any]:
     said = f"{error} ({notes})" if notes else str(error)
     timeout = error.timeout if isinstance(error, CallTimeoutError) else None
     return {
-        "form": FORM,
+        "form": CODEC_VERSION,
         "outcome": "failed",
         "error": {"kind": type(error).__name__, "said": said, "timeout": timeout},
     }
@@ -368,7 +316,7 @@ def events_in(run_id: str, first: int, last: int, body: str) -> list[RunEvent]:
         StoreError: They are damaged.
     """
     try:
-        found = _adapter(list[dict[str, Any]]).validate_json(body)
+        found = adapter_of(list[dict[str, Any]]).validate_json(body)
         return [RunEvent(run_id, seq, str(data["type"]), data) for seq, data in enumerate(found, first)]
     except (ValidationError, KeyError) as error:
         raise StoreError(

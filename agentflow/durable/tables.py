@@ -210,7 +210,7 @@ class Tables:
         self._write(work)
 
     def cancelled(self, run_ids: Iterable[str]) -> dict[str, str]:
-        """Which of these runs shall end, and why."""
+        """Which of these runs have to end, and why."""
         query = select(_CANCELS.c.run_id, _CANCELS.c.reason).where(_CANCELS.c.run_id.in_(list(run_ids)))
         return self._read(lambda connection: {row.run_id: row.reason for row in connection.execute(query)})
 

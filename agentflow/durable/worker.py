@@ -230,7 +230,7 @@ class Worker:
                 task.cancel()
             if self._tasks:
                 await asyncio.wait(self._tasks, timeout=10)
-            for done in self._tasks.values():  # one that does not let itself be cancelled shall not keep the process
+            for done in self._tasks.values():  # one that does not let itself be cancelled must not keep the process
                 _answer(done, _Dropped())
             self._over.set()
             if self._watcher is not None:

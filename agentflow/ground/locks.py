@@ -69,7 +69,7 @@ class FairLine:
                     self._line.remove(place)
             if not waiter.done():
                 waiter.cancel()  # tells `_wake`, should it be on its way
-            elif not waiter.cancelled():  # the turn had come: give it on
+            elif not waiter.cancelled():  # the turn had come: pass it on
                 self._hand_on()
             raise
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
+from functools import cache
 from typing import Final
 
 __all__ = ["CONTROLS", "described", "one_line", "printable", "printable_json", "without_password", "without_secrets"]
@@ -26,13 +27,15 @@ _LONGEST_FAILURE = 1_000
 _HIDDEN = "***"
 # Greedy up to the last @ of the word: whoever does not escape the @ or / of a password writes a URL that nobody can parse.
 # `user:password@host` is what our own texts show as an example.
-_IN_URL = re.compile(
-    r"(?P<start>\b(?!https?:|wss?:)[a-z][\w+.\-]*://[^\s:/@]*):(?!password@host)[^\s'\"]*@", re.IGNORECASE
-)
-_IN_WEB_URL = re.compile(r"(?P<start>\b(?:https?|wss?)://[^\s:/@]*):[^\s'\"/@]*@", re.IGNORECASE)
-_IN_QUERY = re.compile(r"(?P<start>\b(?:ssl)?(?:passw(?:or)?d|pwd)\s*=\s*)(?:'[^']*'|[^\s&'\"]+)", re.IGNORECASE)
-_BEARER = re.compile(r"(?P<start>\b(?:Bearer|Basic)\s+)[\w+/=.~\-]{8,}", re.IGNORECASE)
+_IN_URL = r"(?i)(?P<start>\b(?!https?:|wss?:)[a-z][\w+.\-]*://[^\s:/@]*):(?!password@host)[^\s'\"]*@"
+_IN_WEB_URL = r"(?i)(?P<start>\b(?:https?|wss?)://[^\s:/@]*):[^\s'\"/@]*@"
+_IN_QUERY = r"(?i)(?P<start>\b(?:ssl)?(?:passw(?:or)?d|pwd)\s*=\s*)(?:'[^']*'|[^\s&'\"]+)"
+_BEARER = r"(?i)(?P<start>\b(?:Bearer|Basic)\s+)[\w+/=.~\-]{8,}"
 _SHORTEST_SECRET = 8
+
+
+_pattern = cache(re.compile)
+"""Compiled with the first text that is looked through: importing the package pays for none."""
 
 
 def _escaped(found: re.Match[str]) -> str:
@@ -105,8 +108,8 @@ def without_password(text: str) -> str:
     """
     if "://" in text:
         for pattern in (_IN_URL, _IN_WEB_URL):
-            text = pattern.sub(rf"\g<start>:{_HIDDEN}@", text)
-    return _IN_QUERY.sub(rf"\g<start>{_HIDDEN}", text)
+            text = _pattern(pattern).sub(rf"\g<start>:{_HIDDEN}@", text)
+    return _pattern(_IN_QUERY).sub(rf"\g<start>{_HIDDEN}", text)
 
 
 def without_secrets(text: str, secrets: Iterable[str]) -> str:
@@ -123,4 +126,4 @@ def without_secrets(text: str, secrets: Iterable[str]) -> str:
     for secret in sorted(set(secrets), key=len, reverse=True):
         if len(secret) >= _SHORTEST_SECRET:
             text = text.replace(secret, _HIDDEN)
-    return _BEARER.sub(rf"\g<start>{_HIDDEN}", without_password(text))
+    return _pattern(_BEARER).sub(rf"\g<start>{_HIDDEN}", without_password(text))

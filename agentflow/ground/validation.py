@@ -6,12 +6,12 @@ from collections.abc import Callable, Hashable, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pydantic_core import core_schema
+from pydantic_core import ValidationError, core_schema
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
-__all__ = ["Above", "Checked", "TaggedBy", "adapter_of", "closed"]
+__all__ = ["Above", "Checked", "TaggedBy", "adapter_of", "closed", "first_problem"]
 
 T = TypeVar("T")
 
@@ -79,3 +79,12 @@ def closed(form: type[T]) -> type[T]:
     """Let no key through that a `TypedDict` does not name (what `pydantic.with_config` does, without loading its models)."""
     setattr(form, "__pydantic_config__", {"extra": "forbid"})  # noqa: B010 - no declared attribute
     return form
+
+
+def first_problem(error: Exception) -> str:
+    """What is wrong first with data, and where."""
+    if not isinstance(error, ValidationError):
+        return f"{type(error).__name__}: {error}"
+    found = error.errors(include_url=False, include_input=False)[0]
+    where = ".".join(str(part) for part in found["loc"])
+    return f"{where or 'the whole'}: {found['msg']}"

@@ -16,6 +16,7 @@ import functools
 from collections.abc import Callable
 from dataclasses import MISSING, Field, FrozenInstanceError, dataclass, field, fields
 from operator import attrgetter
+from types import MethodType
 from typing import Any, ParamSpec, TypeVar, cast, dataclass_transform, overload
 
 __all__ = ["draft_class", "fast_build", "field", "frozen", "maker"]
@@ -71,7 +72,7 @@ def _frozen(cls: type[T], kw_only: bool) -> type[T]:
         made.__repr__ = _repr
     if not own_eq:
         made.__eq__, made.__hash__ = _eq, _hash
-    made.__init__ = _compiled_init(made)
+    made.__init__ = _InitLater(made)
     return cast("type[T]", made)
 
 
@@ -79,8 +80,18 @@ def _nothing(_instance: object) -> tuple[()]:
     return ()
 
 
-def _refuse_set(self: object, name: str, value: object) -> None:
+def _refuse_set(self: Any, name: str, value: object) -> None:
     cls = type(self).__name__
+    known = [f.name for f in fields(self)]
+    if name not in known:
+        said = (
+            f"{cls}.{name} is worked out from its fields"
+            if hasattr(cast("object", type(self)), name)
+            else f"{cls} has no field {name!r}"
+        )
+        raise FrozenInstanceError(
+            f"{said} ({', '.join(known)}), and those are read-only; make a changed copy: replace({cls.lower()}, {known[0]}=...)"
+        )
     raise FrozenInstanceError(f"{cls}.{name} is read-only; make a changed copy: replace({cls.lower()}, {name}=...)")
 
 
@@ -110,6 +121,19 @@ def _eq(self: Any, other: Any) -> bool:
 
 def _hash(self: Any) -> int:
     return hash(self._compared(self))
+
+
+class _InitLater:
+    """An `__init__` that is compiled when it is first asked for, and then stands in its own place: most are not, at first."""
+
+    __slots__ = ("_cls",)
+
+    def __init__(self, cls: Any) -> None:
+        self._cls = cls
+
+    def __get__(self, instance: object, owner: type[Any]) -> Any:
+        made = self._cls.__init__ = _compiled_init(self._cls)
+        return made if instance is None else MethodType(made, instance)
 
 
 def _compiled_init(cls: Any) -> Callable[..., None]:
@@ -184,13 +208,16 @@ def draft_class(cls: type[T]) -> type[T]:
     return cast("type[T]", draft)
 
 
-def maker(cls: type[Any], given: tuple[str, ...], form: type[Any] | None = None) -> Callable[..., Any]:
+def maker(
+    cls: type[Any], given: tuple[str, ...], form: type[Any] | None = None, packed: int | None = None
+) -> Callable[..., Any]:
     """Compile a function that builds an instance of a slotted dataclass; `__post_init__` is not called.
 
     Args:
         cls: The dataclass.
         given: The fields that the function takes, by position; the others get their defaults.
         form: What the instance is in the end, where that is not `cls` but a layout twin of it.
+        packed: How many of them stand alone; the others come as one tuple behind (unpacking costs 0.1 µs less than `*`).
     """
     names: dict[str, object] = {"_new": object.__new__, "_draft": draft_class(cls), "_real": form or cls}
     lines = ["self = _new(_draft)"]
@@ -203,7 +230,11 @@ def maker(cls: type[Any], given: tuple[str, ...], form: type[Any] | None = None)
             names[source] = f.default
         lines.append(f"self.{f.name} = {source}")
     lines += ["self.__class__ = _real", "return self"]
-    made = _compiled(f"make_{cls.__name__}", ", ".join(given), lines, names)
+    parameters = given
+    if packed is not None:
+        parameters = (*given[:packed], "values")
+        lines.insert(0, f"({''.join(f'{name}, ' for name in given[packed:])}) = values")
+    made = _compiled(f"make_{cls.__name__}", ", ".join(parameters), lines, names)
     made.__doc__ = f"Build a `{cls.__name__}` from {', '.join(given)}, by position."
     return made
 

@@ -25,7 +25,7 @@ from agentflow.events import Error, ErrorPhase, Event, PostActing, PostReasoning
 from agentflow.hooks.hook import Hook
 from agentflow.messages import Msg, ToolResultBlock
 from agentflow.reactive import EMPTY, Flux, Mono, first_value
-from agentflow.verdicts import Again, Answer, Deny, Recover, Stop, Suspend, Verdict
+from agentflow.verdicts import Again, Answer, Deny, Recover, Verdict
 
 __all__ = [
     "check_final",
@@ -38,8 +38,6 @@ __all__ = [
     "verdicts_of",
     "withheld",
 ]
-
-_GUARD_MAY: tuple[type[Verdict], ...] = (Deny, Stop, Suspend, Again)
 
 
 def is_later(answer: object) -> bool:
@@ -68,12 +66,12 @@ async def settle(answer: Any) -> Any:
             return None if answer is EMPTY else answer
 
 
-def verdicts_of(hook: Hook, kind: type[Event]) -> tuple[type[Any], ...]:
+def verdicts_of(hook: Hook, kind: type[Event]) -> tuple[type[Verdict], ...]:
     """The verdicts that a hook may give on an event class."""
     if hook.observer:
         return ()
     if hook.guard:
-        return tuple([verdict for verdict in kind.verdicts if verdict in _GUARD_MAY])
+        return tuple([verdict for verdict in kind.verdicts if verdict.by_guards])
     return kind.verdicts
 
 
@@ -93,13 +91,12 @@ def judge(hook: Hook, kind: type[Event], event: Event, answer: object) -> Verdic
             return answer
         raise _contract(hook, kind, event, f"a changed {kind.__name__} although it is {_role(hook)}")
     if isinstance(answer, kind.verdicts):
-        verdict = cast("Verdict", answer)
-        if not isinstance(verdict, verdicts_of(hook, kind)):
-            raise _contract(hook, kind, event, f"{type(verdict).__name__} although it is {_role(hook)}")
-        if _fits(verdict, event):
-            if isinstance(verdict, Answer | Recover):
-                _check_reply(hook, event, verdict.value)
-            return verdict
+        if not isinstance(answer, verdicts_of(hook, kind)):
+            raise _contract(hook, kind, event, f"{type(answer).__name__} although it is {_role(hook)}")
+        if _fits(answer, event):
+            if isinstance(answer, Answer | Recover):
+                _check_reply(hook, event, answer.value)
+            return answer
     raise _contract(hook, kind, event, f"{type(answer).__name__} ({answer!r:.60})")
 
 

@@ -18,35 +18,27 @@ from __future__ import annotations
 
 import asyncio
 import operator
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from types import CoroutineType
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, Protocol
 
 from agentflow.errors import Aside, HookError
 from agentflow.events import (
-    EVENT_TYPES,
     Decision,
     Error,
     Event,
     PostActing,
     PostReasoning,
-    PreActing,
-    PreCall,
-    PreReasoning,
-    PreToolRound,
 )
 from agentflow.hooks.answers import failure_of, is_later, judge, label_of, settle, withheld
 from agentflow.hooks.hook import Hook
-from agentflow.hooks.options import Call, call_of, listens_to
-from agentflow.hooks.recording import Around, ChangeListener, recorded, recorded_around
+from agentflow.hooks.options import Call
 from agentflow.messages import Msg
 from agentflow.reactive import Just
-from agentflow.verdicts import Again, Decided, Stop, Suspend, Verdict
+from agentflow.verdicts import Decided, Suspend, Verdict
 
-__all__ = ["Chain", "Entry", "Faults", "HookSet", "cancellations", "raise_swallowed", "run_chain"]
+__all__ = ["Chain", "Entry", "Faults", "cancellations", "raise_swallowed", "run_chain"]
 
-_STRENGTH: dict[type, int] = {Again: 1, Stop: 2, Suspend: 3}
-_STAGES = (PreCall, PreReasoning, PreToolRound, PreActing)
 _put = object.__setattr__
 
 
@@ -135,144 +127,6 @@ class Chain:
         yield from self.editors
         yield from self.guards
         yield from self.observers
-
-
-class HookSet:
-    """Hooks in order. Immutable: `with_hooks` and `without` make new ones, so a run keeps the one it began with.
-
-    Args:
-        hooks: The hooks, as registered; those of a narrower scope first.
-        process: Process-wide hooks that match; in a tie they come last, and `with_hooks` adds before them.
-    """
-
-    __slots__ = ("_arounds", "_chains", "_narrower", "compiled", "hooks", "listeners", "own", "process", "wraps")
-
-    def __init__(self, hooks: Iterable[Hook] = (), process: Iterable[Hook] = ()) -> None:
-        # Sorting is stable: what is given in the order of scope and registration keeps it in a tie.
-        self.own: tuple[Hook, ...] = tuple(sorted(hooks, key=_rank))
-        self.process: tuple[Hook, ...] = tuple(process)
-        self.hooks: tuple[Hook, ...] = self.own
-        if self.process:
-            self.hooks = tuple(sorted((*self.own, *self.process), key=_rank))
-        self.wraps = any(_wraps(hook) for hook in self.hooks)
-        self.listeners = tuple([hook for hook in self.hooks if isinstance(hook, ChangeListener)])
-        self.compiled: dict[type[Event], Chain | None] | None = None
-        self._chains: dict[type[Event], Chain | None] = {}
-        self._arounds: dict[type[Event], tuple[tuple[Around, Hook], ...]] = {}
-        self._narrower: dict[tuple[tuple[Hook, ...], tuple[Hook, ...]], HookSet] | None = None
-
-    def with_hooks(self, hooks: Iterable[Hook]) -> HookSet:
-        """A set that also has these, registered last."""
-        added = tuple(hooks)
-        return HookSet((*self.own, *added), self.process) if added else self
-
-    def without(self, hook: Hook) -> HookSet:
-        """A set without this hook."""
-        return HookSet((h for h in self.own if h is not hook), (h for h in self.process if h is not hook))
-
-    def with_process(self, process: Iterable[Hook]) -> HookSet:
-        """The set with other process-wide hooks."""
-        return HookSet(self.own, process)
-
-    def inside(self, narrower: tuple[Hook, ...], process: tuple[Hook, ...]) -> HookSet:
-        """The set for something of a narrower scope: its own hooks win a tie. Made once per combination.
-
-        Args:
-            narrower: The hooks of the tool or turn.
-            process: The process-wide hooks that match it.
-        """
-        if not narrower and len(process) == len(self.process):
-            return self
-        made = self._narrower
-        if made is None:
-            made = self._narrower = {}
-        found = made.get((narrower, process))
-        if found is None:
-            found = made[narrower, process] = HookSet((*narrower, *self.own), process)
-        return found
-
-    def chain(self, kind: type[Event]) -> Chain | None:
-        """The chain of an event type; None where nobody listens."""
-        try:
-            return self._chains[kind]
-        except KeyError:
-            chain = self._chains[kind] = self._compile(kind)
-            return chain
-
-    @property
-    def all_chains(self) -> dict[type[Event], Chain | None]:
-        """All chains, by event type; compiled once."""
-        chains = self.compiled
-        if chains is None:
-            chains = self.compiled = {kind: self.chain(kind) for kind in EVENT_TYPES}
-        return chains
-
-    def _compile(self, kind: type[Event]) -> Chain | None:
-        parts: tuple[list[Entry], list[Entry], list[Entry]] = ([], [], [])
-        seen: set[int] = set()
-        for hook in self.hooks:
-            if id(hook) not in seen and listens_to(hook, kind):
-                seen.add(id(hook))
-                call = call_of(hook, kind)
-                if self.listeners and not hook.observer:
-                    call = recorded(call, hook, kind, self.listeners)
-                parts[_class_of(hook)].append(Entry(call, hook))
-        return Chain(kind, *map(tuple, parts)) if seen else None
-
-    def arounds(self, kind: type[Event]) -> tuple[tuple[Around, Hook], ...]:
-        """The hooks that wrap the work behind a Pre event, outermost first."""
-        found = self._arounds.get(kind)
-        if found is None:
-            stages = [
-                hook for hook in self.hooks if _wraps(hook) and kind in (_STAGES if hook.wraps is None else hook.wraps)
-            ]
-            once = {id(hook): hook for hook in stages}
-            wrapping = list(once.values())  # in the chain's order: editing hooks, guards, observers, each by priority
-            found = self._arounds[kind] = tuple((self._around(hook), hook) for hook in wrapping)
-        return found
-
-    def _around(self, hook: Hook) -> Around:
-        around = cast("Around", hook.around)
-        return recorded_around(around, hook, self.listeners) if self.listeners else around
-
-    def describe(self) -> str:
-        """The order in which hooks run, event by event, as text."""
-        lines: list[str] = []
-        for kind in EVENT_TYPES:
-            chain = self.chain(kind)
-            arounds = self.arounds(kind)
-            if chain is None and not arounds:
-                continue
-            lines.append(kind.__name__)
-            for title, entries in _parts(chain):
-                lines.extend(f"  {title:<9}{e.hook.priority:>5}  {e.hook.name}" for e in entries)
-            lines.extend(f"  {'around':<9}{hook.priority:>5}  {hook.name}" for _, hook in arounds)
-        return "\n".join(lines) or "no hooks"
-
-    def __len__(self) -> int:
-        return len(self.hooks)
-
-    def __iter__(self) -> Iterator[Hook]:
-        return iter(self.hooks)
-
-
-def _wraps(hook: Hook) -> bool:
-    """Whether a hook wraps work; one that runs in the shadow applies nothing."""
-    return type(hook).around is not Hook.around and not hook.shadow
-
-
-def _parts(chain: Chain | None) -> tuple[tuple[str, tuple[Entry, ...]], ...]:
-    if chain is None:
-        return ()
-    return (("edit", chain.editors), ("guard", chain.guards), ("observe", chain.observers))
-
-
-def _class_of(hook: Hook) -> int:
-    return 2 if hook.observer else 1 if hook.guard else 0
-
-
-def _rank(hook: Hook) -> tuple[int, float]:
-    return _class_of(hook), hook.priority
 
 
 def run_chain(chain: Chain, event: Event, faults: Faults) -> Coroutine[Any, Any, None] | None:
@@ -444,7 +298,7 @@ async def _verdict(chain: Chain, entry: Entry, event: Event, result: Any, faults
 
 
 def _stronger(before: Decided | None, verdict: Verdict, entry: Entry) -> Decided:
-    if before is not None and _STRENGTH.get(type(before.verdict), 0) >= _STRENGTH.get(type(verdict), 0):
+    if before is not None and before.verdict is not None and before.verdict.strength >= verdict.strength:
         return before
     return Decided(verdict, entry.hook.name)
 

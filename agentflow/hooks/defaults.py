@@ -16,7 +16,7 @@ from agentflow.verdicts import Again
 __all__ = ["RetryEmptyAnswers", "RetryTruncatedAnswers", "default_hooks"]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False, eq=False)
 class _Retries:
     """How often a run's model was asked again; saved with a run that waits."""
 

@@ -75,7 +75,7 @@ def _offers() -> dict[str, EntryPoint]:
             others.append(entry)
     offers: dict[str, EntryPoint] = {}
     for name in sorted(by_name):
-        entries = by_name[name]
+        entries = sorted(by_name[name], key=_distribution)
         if len(entries) == 1:
             offers[name] = entries[0]
         else:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Iterable
-from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
+from typing import Any, ClassVar, Literal, TypeAlias, TypeVar, cast
 
 from reactivex import Observable
 
-from agentflow.events import Event, HookEvent
-from agentflow.messages import Msg
+from agentflow.chunks import ModelChunk
+from agentflow.events import Event, HookEvent, PreActing, PreReasoning
+from agentflow.hooks.wrapping import ModelSource, ToolSource
+from agentflow.messages import Msg, ToolResultBlock
 from agentflow.specs import AnyTool
 from agentflow.verdicts import Verdict
 
@@ -30,7 +32,7 @@ class Hook:
         priority: Ascending order within a class of hooks; bands: 0-49 system, 50-99 checks, 100-499 behaviour, 500 and
             up output.
         on_failure: What an exception of this hook does: `"abort"` ends the call, `"skip"` undoes the hook's edits and
-            goes on, `"deny"` refuses the work. None: abort on a decision, skip on a notification and for observers.
+            goes on, `"deny"` refuses the work. None: abort on a decision event, skip on a notification and for observers.
         timeout: Seconds that one event may take; a synchronous hook needs `in_thread=True` for it.
         guard: Runs after all editing hooks of its event, on the sealed event; may deny, stop, suspend
             or ask again, never edit or answer.
@@ -43,6 +45,7 @@ class Hook:
         only_tools: Patterns such as `"delete_*"`: events about other tools are not shown to the hook.
         events: The event classes (or base classes) that it listens to; None: all. What nobody listens to is not built.
         wraps: The Pre events whose work its `around` may wrap; None: all four. For the others `around` is not called.
+            (`around_model` and `around_tool` say themselves which they are for.)
 
     Example:
         >>> class Polite(Hook):
@@ -79,7 +82,7 @@ class Hook:
         return event
 
     def around(self, event: HookEvent, source: S) -> S | Observable[Any]:
-        """Wrap the work behind a sealed Pre event.
+        """Wrap the work behind a sealed Pre event; `around_model` and `around_tool` are the typed forms for one of them.
 
         Args:
             event: `PreCall`, `PreReasoning`, `PreToolRound` or `PreActing`; its chain is over.
@@ -91,6 +94,41 @@ class Hook:
             `source` itself, or what takes its place.
         """
         return source
+
+    def around_model(self, event: PreReasoning, source: ModelSource) -> Observable[ModelChunk]:
+        """Wrap a model call; the typed form of `around` for `PreReasoning`, and called in its place.
+
+        Args:
+            event: The sealed event.
+            source: Each run of it is one attempt; `source.using(model=...)` is the same with another request, and
+                `source.request` what the model will be asked.
+
+        Returns:
+            `source` itself, or what takes its place.
+
+        Example:
+            >>> class Fallback(Hook):
+            ...     def around_model(self, event: PreReasoning, source: ModelSource) -> Flux[ModelChunk]:
+            ...         return source.catch(lambda error, _: source.using(model="openai/gpt-5-mini"))
+        """
+        return cast("Observable[ModelChunk]", self.around(event, source))
+
+    def around_tool(self, event: PreActing, source: ToolSource) -> Observable[ToolResultBlock]:
+        """Wrap a tool call; the typed form of `around` for `PreActing`, and called in its place.
+
+        Args:
+            event: The sealed event.
+            source: Each run of it is one attempt; `source.chunks(...)` changes the pieces on their way to `ActingChunk`.
+
+        Returns:
+            `source` itself, or what takes its place.
+
+        Example:
+            >>> class Twice(Hook):
+            ...     def around_tool(self, event: PreActing, source: ToolSource) -> Mono[ToolResultBlock]:
+            ...         return source.retry(2)
+        """
+        return cast("Observable[ToolResultBlock]", self.around(event, source))
 
     def concerns(self, reply: Msg) -> bool:
         """Whether a reply of the model concerns this hook.

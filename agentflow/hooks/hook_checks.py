@@ -17,9 +17,9 @@ from typing import Any, NamedTuple, cast
 from weakref import WeakSet
 
 from agentflow.errors import UsageError, close_to
-from agentflow.events import Event, PreActing, PreCall, PreReasoning, PreToolRound
+from agentflow.events import Event
 from agentflow.hooks.hook import Hook
-from agentflow.hooks.options import handler_of
+from agentflow.hooks.options import WRAPPED, handler_of
 from agentflow.hooks.recording import ChangeListener
 
 __all__ = ["check", "takes"]
@@ -37,15 +37,18 @@ class _Method(NamedTuple):
 _METHODS: dict[str, _Method] = {
     "on_event": _Method(Hook.on_event, ("event",), True),
     "around": _Method(Hook.around, ("event", "source"), True),
+    "around_model": _Method(Hook.around_model, ("event", "source"), True),
+    "around_tool": _Method(Hook.around_tool, ("event", "source"), True),
     "tools": _Method(Hook.tools, (), True),
     "concerns": _Method(Hook.concerns, ("reply",), False),
     "on_call": _Method(ChangeListener.on_call, ("call",), True),
     "on_layer": _Method(ChangeListener.on_layer, ("layer",), True),
 }
 _OF_HOOK = {name: method for name, method in _METHODS.items() if hasattr(Hook, name)}
-_STAGES: frozenset[object] = frozenset((PreCall, PreReasoning, PreToolRound, PreActing))
+_STAGES: frozenset[object] = frozenset(WRAPPED)
 _KNOWN = {name.replace("_", ""): name for name in (*Hook.__annotations__, *_METHODS)}
 _OURS = (Hook, ChangeListener)
+_OPTIONS = tuple(Hook.__annotations__)
 
 _checked: WeakSet[type[Hook]] = WeakSet()
 """Classes that have been found good."""
@@ -132,13 +135,17 @@ def _check_method(hook: Hook, name: str, method: _Method) -> None:
             return
         fix = {
             "on_event": "Return the event or a verdict; what wraps a stream is `around`",
-            "around": "Put the loop into a method of its own, and `return Flux(lambda: self.that_method(source))`",
+            "around": (
+                looped := "Put the loop into a method of its own, and `return Flux(lambda: self.that_method(source))`"
+            ),
+            "around_model": looped,
+            "around_tool": looped,
         }
         raise UsageError(
             f"Hook {_name(hook)!r}: {name} has a `yield`, so calling it would run none of it. {fix.get(name, 'Return')}."
         )
     if name != "on_event" and inspect.iscoroutinefunction(found):
-        fix = ": return a Mono or Flux that does what has to be awaited" if name == "around" else ""
+        fix = ": return a Mono or Flux that does what has to be awaited" if name.startswith("around") else ""
         raise UsageError(f"Hook {_name(hook)!r}: {name} is `async def`, and is not awaited. Write {written}{fix}.")
 
 
@@ -153,12 +160,18 @@ def _named(names: Mapping[str, Any]) -> Iterable[str]:
 
 def _check_spelling(hook: Hook, names: Iterable[str]) -> None:
     for name in names:
-        meant = _KNOWN.get(name.replace("_", "").lower(), name)
+        meant = _KNOWN.get(name.replace("_", "").lower()) or _misspelt(hook, name) or name
         if meant != name:
             raise UsageError(
                 f"Hook {_name(hook)!r} has {name!r}, which nothing looks at: the name is {meant!r}. If it is meant for "
                 "yourself, call it something else."
             )
+
+
+def _misspelt(hook: Hook, name: str) -> str | None:
+    """The option that a name with a value of its type is close to."""
+    close = close_to(name, _OPTIONS, 1, 0.85) if len(name) > 5 and name not in _OPTIONS else ()
+    return close[0] if close and type(getattr(hook, name, None)) is type(getattr(Hook, close[0])) else None
 
 
 def _does_nothing(hook: Hook) -> UsageError:

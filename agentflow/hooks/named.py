@@ -1,4 +1,4 @@
-"""The nine names of function hooks: as decorators, as keys of a mapping, and what may be passed as `hooks=`.
+"""The names of function hooks: as decorators, as keys of a mapping, and what may be passed as `hooks=`.
 
 | Name | Event | When |
 |---|---|---|
@@ -11,6 +11,13 @@
 | `after_tool_round` | `PostToolRound` | once, when all results are recorded |
 | `on_complete` | `PostCall` | when the call has its reply |
 | `on_error` | `Error` | when a model call, a tool, a hook or a store failed |
+| `before_put` | `PrePut` | before a turn is put into a queue |
+| `after_put` | `PostPut` | when it is in the queue |
+| `before_turn` | `PreTurn` | before a turn is run without a model |
+| `on_turn_value` | `TurnValue` | for each value that it yields, and its last one |
+| `after_turn` | `PostTurn` | when it is over |
+| `on_pause` | `Paused` | when an agent pauses between turns |
+| `on_resume` | `Resumed` | when it goes on |
 """
 
 from __future__ import annotations
@@ -22,18 +29,28 @@ from agentflow.errors import UsageError
 from agentflow.events import (
     Error,
     Event,
+    Paused,
     PostActing,
     PostCall,
+    PostPut,
     PostReasoning,
     PostToolRound,
+    PostTurn,
     PreActing,
     PreCall,
+    PrePut,
     PreReasoning,
     PreToolRound,
+    PreTurn,
+    Resumed,
+    TurnValue,
 )
-from agentflow.hooks.functions import EVENT_NAMES, EventName, FunctionHook, HookOptions, event_named, named_hook, on
+from agentflow.hooks.event_names import EVENT_NAMES, EventName, kinds_of
+from agentflow.hooks.functions import FunctionHook, HookOptions, named_hook, on
+from agentflow.hooks.handlers import annotated, is_annotated
 from agentflow.hooks.hook import Hook, HookResult
 from agentflow.hooks.hook_checks import check
+from agentflow.hooks.registered import Registered
 from agentflow.specs import ToolSpec
 
 __all__ = [
@@ -43,14 +60,21 @@ __all__ = [
     "NamedEvent",
     "after_each_tool",
     "after_llm",
+    "after_put",
     "after_tool_round",
+    "after_turn",
     "after_user_input",
     "before_each_tool",
     "before_llm",
+    "before_put",
     "before_tool_round",
+    "before_turn",
     "hooks_of",
     "on_complete",
     "on_error",
+    "on_pause",
+    "on_resume",
+    "on_turn_value",
 ]
 
 E = TypeVar("E", bound=Event)
@@ -59,7 +83,7 @@ R = TypeVar("R", bound=HookResult)
 Handler: TypeAlias = Callable[[E], HookResult]
 """A function of one event: plain or `async`, or one that returns a Mono or another Observable."""
 
-Handlers: TypeAlias = "Handler[E] | Sequence[Handler[E]]"
+Handlers: TypeAlias = Handler[E] | Sequence[Handler[E]]
 
 
 class NamedEvent(Generic[E]):
@@ -68,7 +92,7 @@ class NamedEvent(Generic[E]):
     A function that is decorated twice listens to both; each decorator's options are its own.
 
     Args:
-        name: One of the nine names.
+        name: The name.
         about: When it fires.
 
     Example:
@@ -132,6 +156,13 @@ after_tool_round: NamedEvent[PostToolRound] = NamedEvent(
 )
 on_complete: NamedEvent[PostCall] = NamedEvent("on_complete", "the call has a reply")
 on_error: NamedEvent[Error] = NamedEvent("on_error", "a model call, a tool, a hook or a store failed")
+before_put: NamedEvent[PrePut] = NamedEvent("before_put", "a turn is about to be put into a queue")
+after_put: NamedEvent[PostPut] = NamedEvent("after_put", "a turn is in a queue")
+before_turn: NamedEvent[PreTurn] = NamedEvent("before_turn", "a turn is about to run without a model")
+on_turn_value: NamedEvent[TurnValue] = NamedEvent("on_turn_value", "a turn has yielded a value, or its result")
+after_turn: NamedEvent[PostTurn] = NamedEvent("after_turn", "a turn is over")
+on_pause: NamedEvent[Paused] = NamedEvent("on_pause", "an agent pauses between turns")
+on_resume: NamedEvent[Resumed] = NamedEvent("on_resume", "an agent goes on with its turns")
 
 
 class HooksByName(TypedDict, total=False):
@@ -146,14 +177,31 @@ class HooksByName(TypedDict, total=False):
     after_tool_round: Handlers[PostToolRound]
     on_complete: Handlers[PostCall]
     on_error: Handlers[Error]
+    before_put: Handlers[PrePut]
+    after_put: Handlers[PostPut]
+    before_turn: Handlers[PreTurn]
+    on_turn_value: Handlers[TurnValue]
+    after_turn: Handlers[PostTurn]
+    on_pause: Handlers[Paused]
+    on_resume: Handlers[Resumed]
 
 
-HookSource: TypeAlias = "Hook | HooksByName | Iterable[Hook] | Sequence[HookSource]"
-"""What may be passed as `hooks=`: a hook, a mapping by name, or lists of these, as deep as you like."""
+HookSource: TypeAlias = (
+    Hook
+    | Registered
+    | HooksByName
+    | Mapping[type[Event], Handlers[Any]]
+    | Callable[[Any], HookResult]
+    | Iterable[Hook]
+    | Sequence["HookSource"]
+    | None
+)
+"""What may be passed as `hooks=`: a hook, a function whose argument is annotated with its events, a mapping by name or event
+class, lists of these, as deep as you like, or None."""
 
 
 def hooks_of(source: HookSource) -> tuple[Hook, ...]:
-    """Flatten a hook, a list (of lists) of hooks, or a mapping from event names to functions.
+    """Flatten a hook, an annotated function, a list (of lists) of these, or a mapping from events to functions.
 
     Raises:
         UsageError: Something else is among them; the text says how to make a hook of it.
@@ -175,25 +223,41 @@ def _flat(source: Any) -> Iterator[Hook]:
     elif isinstance(source, Hook):
         check(source)
         yield source
+    elif isinstance(source, Registered):
+        yield from source.hooks
     elif isinstance(source, Mapping):
-        for name, functions in cast("Mapping[str, Any]", source).items():
-            yield from _by_name(name, functions)
-    elif isinstance(source, str | bytes | Awaitable) or callable(source) or not isinstance(source, Iterable):
+        for event, functions in cast("Mapping[Any, Any]", source).items():
+            yield from _by_event(event, functions)
+    elif _says_its_events(source):
+        yield FunctionHook(source, annotated(source))
+    elif (
+        isinstance(source, str | bytes | Awaitable)
+        or callable(source)
+        or not (source is None or isinstance(source, Iterable))
+    ):
         raise _no_hook(cast("object", source))
-    else:
+    elif source is not None:
         for item in cast("Iterable[Any]", source):
             yield from _flat(item)
 
 
-def _by_name(name: str, functions: Any) -> Iterator[Hook]:
-    event_named(name)  # an empty list has a name too
+def _says_its_events(source: Any) -> bool:
+    """Whether something is a plain function whose argument is annotated."""
+    if not callable(source) or isinstance(source, type | NamedEvent | Iterable | Awaitable):
+        return False
+    return not isinstance(getattr(source, "spec", None), ToolSpec) and is_annotated(source)
+
+
+def _by_event(event: Any, functions: Any) -> Iterator[Hook]:
+    kinds_of(event)  # an empty list has a name too
     for function in cast("Iterable[Any]", functions) if isinstance(functions, list | tuple) else (functions,):
         if isinstance(function, Hook):
+            key = event if isinstance(event, type) else repr(event)
             raise UsageError(
-                f"hooks={{{name!r}: ...}} takes plain functions, and {function.name!r} is a hook already; pass it in a "
-                "list: hooks=[...]."
+                f"hooks={{{getattr(key, '__name__', key)}: ...}} takes plain functions, and {function.name!r} is a hook "
+                "already; pass it in a list: hooks=[...]."
             )
-        yield named_hook(name, function)
+        yield named_hook(event, function)
 
 
 def _no_hook(source: object) -> UsageError:
@@ -209,7 +273,7 @@ def _no_hook(source: object) -> UsageError:
     if callable(source):
         return UsageError(
             f"{name} is a plain function: nothing says which event it is for. Mark it: @after_llm (or another of "
-            f"{', '.join(EVENT_NAMES)}), or @on with an annotated argument."
+            f"{', '.join(EVENT_NAMES)}), or annotate its argument: def {name}(event: PostReasoning)."
         )
     if isinstance(source, str):
         return UsageError(f"{source!r:.60} is a text, not a hook. By name: hooks={{{source!r:.60}: my_function}}.")

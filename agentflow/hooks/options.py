@@ -8,19 +8,33 @@ from contextvars import copy_context
 from dataclasses import fields
 from fnmatch import fnmatchcase
 from operator import attrgetter
-from typing import Any, TypeAlias, cast
+from typing import Any, Final, TypeAlias, cast
 from weakref import WeakKeyDictionary
 
 from agentflow.context import Shadow, note_caller
 from agentflow.errors import HookTimeoutError
-from agentflow.events import Event, TurnEvent
+from agentflow.events import Event, PreActing, PreCall, PreReasoning, PreToolRound, TurnEvent
 from agentflow.hooks.answers import comes_to, failure_of, is_later, judge, settle
 from agentflow.hooks.hook import Hook
+from agentflow.hooks.wrapping import Around
 from agentflow.messages import ToolUseBlock
 
-__all__ = ["Call", "about_a_tool", "call_of", "concerns_tool", "getter", "handler_of", "listens_to"]
+__all__ = [
+    "WRAPPED",
+    "Call",
+    "about_a_tool",
+    "around_of",
+    "call_of",
+    "concerns_tool",
+    "getter",
+    "handler_of",
+    "listens_to",
+]
 
 Call: TypeAlias = Callable[[Any], Any]
+
+WRAPPED: Final = (PreCall, PreReasoning, PreToolRound, PreActing)
+"""The events whose work hooks can wrap."""
 
 
 def listens_to(hook: Hook, kind: type[Event]) -> bool:
@@ -28,6 +42,20 @@ def listens_to(hook: Hook, kind: type[Event]) -> bool:
     if type(hook).on_event is Hook.on_event:
         return False
     return hook.events is None or issubclass(kind, hook.events)
+
+
+def around_of(hook: Hook, kind: type[Event]) -> Around | None:
+    """What a hook wraps the work behind a Pre event with; None: it does not. One that runs in the shadow applies nothing."""
+    cls = type(hook)
+    if hook.shadow:
+        return None
+    if kind is PreReasoning and cls.around_model is not Hook.around_model:
+        return hook.around_model
+    if kind is PreActing and cls.around_tool is not Hook.around_tool:
+        return hook.around_tool
+    if cls.around is Hook.around or kind not in (WRAPPED if hook.wraps is None else hook.wraps):
+        return None
+    return cast("Around", hook.around)
 
 
 def handler_of(hook: Hook) -> Call:

@@ -25,14 +25,12 @@ from agentflow.ground.values import frozen
 from agentflow.hooks.answers import comes_to, is_later, settle
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.options import Call, getter
-from agentflow.hooks.wrapping import standing_for
+from agentflow.hooks.wrapping import Around, standing_for
 from agentflow.reactive import Flux, Mono
 from agentflow.reactive.iterators import close
 from agentflow.reactive.signals import EMPTY
 
-__all__ = ["Around", "ChangeListener", "FieldChange", "HookCall", "LayerRun", "Side", "recorded", "recorded_around"]
-
-Around: TypeAlias = Callable[[Any, Any], Any]
+__all__ = ["ChangeListener", "FieldChange", "HookCall", "LayerRun", "Side", "recorded", "recorded_around"]
 
 
 @frozen

@@ -12,12 +12,11 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from agentflow.chunks import ModelChunk
 from agentflow.errors import Aside, HookContractError
 from agentflow.events import Event
-from agentflow.hooks.hook import Hook
 from agentflow.messages import Msg, ToolResultBlock
 from agentflow.ports.model import Model, ModelRequest
 from agentflow.reactive import Empty, Flux, Mono
@@ -35,8 +34,21 @@ Asked: TypeAlias = Callable[..., "ModelSource"]
 """Takes what `ModelSource.using` takes."""
 Changed: TypeAlias = Callable[[Transform], "ToolSource"]
 """Other pieces of the same work."""
-Layer: TypeAlias = tuple[Around, Hook, Event]
-"""A hook's `around`, the hook, and the sealed event."""
+
+
+class Wrapping(Protocol):
+    """A hook, as far as errors name it."""
+
+    priority: int
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        ...
+
+
+Layer: TypeAlias = tuple[Around, Wrapping, Event]
+"""What a hook wraps work with, the hook, and the sealed event."""
 
 
 class ModelSource(Flux[ModelChunk]):
@@ -54,10 +66,8 @@ class ModelSource(Flux[ModelChunk]):
         private: Whether a hook further in puts in what belongs to this session alone (see `PrivateFlux`).
 
     Example:
-        >>> def around(self, event, source):
-        ...     if isinstance(event, PreReasoning):
-        ...         return source.catch(lambda error, _: source.using(model="openai/gpt-5-mini"))
-        ...     return source
+        >>> def around_model(self, event: PreReasoning, source: ModelSource) -> Flux[ModelChunk]:
+        ...     return source.catch(lambda error, _: source.using(model="openai/gpt-5-mini"))
     """
 
     def __init__(
@@ -76,7 +86,7 @@ class ModelSource(Flux[ModelChunk]):
 
     def open(self) -> AsyncIterator[ModelChunk]:
         """Start an attempt; see `Flux.open`."""
-        return cast("Flux[ModelChunk]", self.inner).open()
+        return self.inner.open()  # pyright: ignore[reportOptionalMemberAccess] - a source stands for something
 
     def using(
         self,
@@ -123,7 +133,7 @@ class ToolSource(Mono[ToolResultBlock]):
 
     def resolve(self) -> Awaitable[ToolResultBlock | Empty]:
         """Start an attempt; see `Mono.resolve`."""
-        return cast("Mono[ToolResultBlock]", self.inner).resolve()
+        return self.inner.resolve()  # pyright: ignore[reportOptionalMemberAccess] - a source stands for something
 
     def chunks(self, transform: Transform) -> ToolSource:
         """The same work with its pieces changed on their way to `ActingChunk`.
@@ -132,10 +142,8 @@ class ToolSource(Mono[ToolResultBlock]):
             transform: Gets the pieces as a Flux, returns another.
 
         Example:
-            >>> def around(self, event, source):
-            ...     if isinstance(event, PreActing):
-            ...         return source.chunks(lambda pieces: pieces.map(mask))
-            ...     return source
+            >>> def around_tool(self, event: PreActing, source: ToolSource) -> Mono[ToolResultBlock]:
+            ...     return source.chunks(lambda pieces: pieces.map(mask))
         """
         source = self._change(transform)
         return source if self._layer is None else layered(*self._layer, source)
@@ -145,7 +153,7 @@ class ToolSource(Mono[ToolResultBlock]):
         return ToolSource(_mono_of(inner), self._change, self._layer)
 
 
-def layered(around: Around, hook: Hook, event: Event, source: Any) -> Any:
+def layered(around: Around, hook: Wrapping, event: Event, source: Any) -> Any:
     """Put one hook's `around` around a source; what can be asked for something else still can be.
 
     Args:
@@ -165,6 +173,12 @@ def layered(around: Around, hook: Hook, event: Event, source: Any) -> Any:
         raise
     if made is source or type(made) in _SOURCES:
         return made
+    below: type[Any] = source.__class__
+    if below is ModelSource and isinstance(made, Flux):
+        private = source.private or isinstance(made, PrivateFlux)
+        return ModelSource(made, source.request, source.using, (around, hook, event), private)  # pyright: ignore[reportUnknownArgumentType]
+    if below is ToolSource and isinstance(made, Mono):
+        return ToolSource(made, source.chunks, (around, hook, event))  # pyright: ignore[reportUnknownArgumentType]
     if not hasattr(made, "subscribe"):
         raise HookContractError(
             f"{hook.name}.around",
@@ -174,11 +188,12 @@ def layered(around: Around, hook: Hook, event: Event, source: Any) -> Any:
             else type(made).__name__,
             "the source, or any Mono, Flux or Observable",
         )
-    if type(source) is ModelSource:
-        private = source.private or isinstance(made, PrivateFlux)
-        return ModelSource(_flux_of(made), source.request, source.using, (around, hook, event), private)
-    if type(source) is ToolSource:
-        return ToolSource(_mono_of(made), source.chunks, (around, hook, event))
+    if below is ModelSource:
+        return ModelSource(
+            Flux.from_observable(made), source.request, source.using, (around, hook, event), source.private
+        )
+    if below is ToolSource:
+        return ToolSource(Mono.from_observable(made), source.chunks, (around, hook, event))
     return made
 
 

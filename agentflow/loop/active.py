@@ -14,11 +14,7 @@ from typing import Protocol
 
 from agentflow.loop.session import Session
 
-__all__ = ["Halted", "Running", "Stoppable"]
-
-
-class Halted(BaseException):
-    """A call stops at a safe point: a signal from it to the tool, and the call, that it runs for."""
+__all__ = ["Running", "Stoppable"]
 
 
 class Stoppable(Protocol):

@@ -12,22 +12,24 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping
 from functools import partial
-from typing import Any, cast
+from typing import Any, assert_never, cast
 
 from agentflow.errors import Veto
 from agentflow.events import Event, PreCall
-from agentflow.facts import CallOpened, CallResumed, new_fact
+from agentflow.facts import CallOpened, CallResumed
 from agentflow.hooks.answers import check_final
-from agentflow.loop.active import Halted
+from agentflow.loop.conversation import Carried
 from agentflow.loop.endings import cut_short, end, halted, respond, wind_up
 from agentflow.loop.journal import written
-from agentflow.loop.machine import Machine, State
+from agentflow.loop.machine import Machine
 from agentflow.loop.reasoning import as_reply, reason
-from agentflow.loop.round import act, in_tasks
+from agentflow.loop.round import act
 from agentflow.loop.run import RunBase
-from agentflow.loop.session import Carried
+from agentflow.loop.signals import Halted
 from agentflow.loop.sources import Stage, wrap
+from agentflow.loop.states import State
 from agentflow.loop.stream import Port
+from agentflow.loop.tasks import in_tasks
 from agentflow.messages import Msg, Outcome, Reply
 from agentflow.reactive import EMPTY, Mono
 from agentflow.verdicts import Answer, Deny, Resolution
@@ -40,7 +42,7 @@ _WORK = ("reason", "summary", "act")
 
 def _outcome_so_far(machine: Machine) -> Outcome:
     """The outcome that a cut run had already come to: whether its last facts have stopped it."""
-    if machine.state is State.RESPONSE and machine.final is not None:
+    if machine.state is not State.ASSISTANT and machine.final is not None:
         said = machine.final.metadata.get("synthetic")
         if said == "denied" or said == "stopped":
             return said
@@ -58,10 +60,11 @@ class Call(RunBase):
         """Make this a resume: of a suspended run, with decisions; of one that a crash has cut, with those that it had."""
         machine = self.machine
         self.given = decisions
-        answered = machine.suspended or machine.answers is not None
-        if not machine.suspended and machine.answers is not None:
+        suspended = machine.state is State.SUSPENDED
+        answered = suspended or machine.answers is not None
+        if not suspended and machine.answers is not None:
             decisions = machine.answers
-        self.resuming = answered and machine.state is State.TOOL_EXECUTION
+        self.resuming = answered and bool(machine.transcript.open_round)
         self.decisions = decisions
         inside: dict[str, dict[str, Resolution]] = {}
         for waits in machine.pending if answered else ():
@@ -74,7 +77,8 @@ class Call(RunBase):
         self.outcome = _outcome_so_far(machine)
         carried = self.session.carried
         if carried is not None and carried.run_id == self.run_id:
-            self.events.seq, self.journal.facts, self._state = carried.seq, carried.facts, carried.state
+            self.events.seq, self._state = carried.seq, carried.state
+            self.journal.go_on(carried.facts)
         self.session.carried = None
         return self
 
@@ -132,7 +136,8 @@ class Call(RunBase):
             running.runs.discard(self)
             if running.waiting:
                 running.tell()
-            if self.machine.suspended or (stopping.halting and self.machine.state is not State.USER_INPUT):
+            where = self.machine.state
+            if where is State.SUSPENDED or (stopping.halting and where is not State.USER_INPUT):
                 state = self._state if self._context is None else self._context.state
                 session.carried = Carried(self.run_id, self.events.seq, self.journal.facts, state)
             self.let_go()
@@ -155,19 +160,25 @@ class Call(RunBase):
         if port is None and events.chains[PreCall] is None:
             events.skip()
         else:
-            heard = events.decide(PreCall, port, messages, self.machine.transcript.messages)
-            event = cast("PreCall | None", heard if heard is None or isinstance(heard, Event) else await heard)
+            heard = events.decide(PreCall, port, (messages, self.machine.transcript.messages))
+            event = heard if heard is None or isinstance(heard, Event) else await heard
             if event is not None:
                 messages = tuple(event.input_messages)
-                verdict = None if event.decision is None else event.decision.verdict
-                if event.decision is not None and isinstance(verdict, Deny):
-                    self.outcome = "denied"
-                    await events.hand_over(event, port)
-                    return self.say(verdict.reason, "denied")
-                if event.decision is not None and isinstance(verdict, Answer):
-                    answer = as_reply(verdict.value, event.decision.hook, "PreCall", self.config.new_id)
+                if event.decision is not None:
+                    verdict = event.verdict
+                    match verdict:
+                        case None:
+                            pass
+                        case Deny(reason=reason):
+                            self.outcome = "denied"
+                            await events.hand_over(event, port)
+                            return self.say(reason, "denied")
+                        case Answer(value=value):
+                            answer = as_reply(value, event.decision.hook, "PreCall", self.config.new_id)
+                        case _:
+                            assert_never(verdict)
         opened = (self.run_id, self.call_id, messages, self.config.max_iterations, answer)
-        writing = journal.append(new_fact(CallOpened, opened))
+        writing = journal.append_new(CallOpened, opened)
         cut = None if writing is None else await journal.kept(writing)
         if event is not None:
             await events.hand_over(event, port)
@@ -189,8 +200,7 @@ class Call(RunBase):
 
     async def _through_arounds(self, event: PreCall | None) -> Msg | None:
         if event is None:
-            values = (self.input_messages, self.machine.transcript.messages)
-            event = self.events.sealed(PreCall, *values)
+            event = self.events.sealed(PreCall, (self.input_messages, self.machine.transcript.messages))
         stage = Stage(self, PreCall)
 
         async def rest() -> Msg:
@@ -230,7 +240,7 @@ class Call(RunBase):
                 stage.over = True  # cut before its first step, it has not ended by itself
         if found[0] is EMPTY:
             return None if stage.begun else self.say("(no answer)", "closing")
-        if self.machine.suspended:
+        if self.machine.state is State.SUSPENDED:
             return None
         final = as_reply(found[0], "around", "PreCall", self.config.new_id)
         check_final(final, "around", "PreCall")
@@ -260,7 +270,7 @@ class Call(RunBase):
 
     def _final(self) -> Msg:
         machine = self.machine
-        if machine.suspended:
+        if machine.state is State.SUSPENDED:
             self.outcome = "suspended"
             stored = machine.transcript.messages
             if machine.final is not None:

@@ -27,8 +27,9 @@ from agentflow.events import (
     TurnView,
 )
 from agentflow.ground.logs import log_failure
-from agentflow.hooks.chain import Chain, HookSet, run_chain
+from agentflow.hooks.chain import Chain, run_chain
 from agentflow.hooks.hook import Hook
+from agentflow.hooks.hook_set import HookSet
 from agentflow.loop.stopping import Stopping
 from agentflow.loop.stream import Port
 from agentflow.messages import ToolUseBlock
@@ -38,7 +39,7 @@ __all__ = ["Events", "Heard"]
 
 E = TypeVar("E", bound=Event)
 
-Heard: TypeAlias = "Event | Awaitable[Event | None] | None"
+Heard: TypeAlias = E | Awaitable[E | None] | None
 """What became of an event: None, nobody was there; the event, as its hooks left it; or what has to be awaited to get it."""
 
 
@@ -136,7 +137,9 @@ class Events:
 
     # ---- building and passing on
 
-    def fire(self, kind: type[Event], port: Port | None, *values: object, scope: HookSet | None = None) -> Heard:
+    def fire(
+        self, kind: type[E], port: Port | None, values: tuple[object, ...], scope: HookSet | None = None
+    ) -> Heard[E]:
         """Count an event; where somebody is there, build it, pass it through its chain, hand it to the reader.
 
         Args:
@@ -150,9 +153,9 @@ class Events:
         if chain is None:
             if port is None or port.closed:
                 return None
-            port.event = kind.make(self._frame or self.frame, self.iteration, self.seq, self._now(), *values)
+            port.event = kind.make(self._frame or self.frame, self.iteration, self.seq, self._now(), values)
             return port
-        event: Event = kind.make_open(self._frame or self.frame, self.iteration, self.seq, self._now(), *values)
+        event: E = kind.make_open(self._frame or self.frame, self.iteration, self.seq, self._now(), values)
         waits = run_chain(chain, event, self)
         if waits is not None or (port is not None and not port.closed):
             return self._passed_on(event, waits, port)
@@ -161,21 +164,21 @@ class Events:
         return event
 
     async def emit(
-        self, kind: type[Event], port: Port | None, *values: object, scope: HookSet | None = None
-    ) -> Event | None:
+        self, kind: type[E], port: Port | None, values: tuple[object, ...] = (), scope: HookSet | None = None
+    ) -> E | None:
         """`fire`, and wait for it.
 
         Returns:
             The event, as its hooks left it; None: no hook has seen it.
         """
-        heard = self.fire(kind, port, *values, scope=scope)
+        heard = self.fire(kind, port, values, scope)
         return heard if heard is None or isinstance(heard, Event) else await heard
 
     def skip(self) -> None:
         """Count an event that nobody listens to."""
         self.seq += 1
 
-    async def _passed_on(self, event: Event, waits: Coroutine[Any, Any, None] | None, port: Port | None) -> Event:
+    async def _passed_on(self, event: E, waits: Coroutine[Any, Any, None] | None, port: Port | None) -> E:
         if waits is not None:
             try:
                 await waits
@@ -185,7 +188,9 @@ class Events:
         await self.hand_over(event, port)
         return event
 
-    def decide(self, kind: type[Event], port: Port | None, *values: object, scope: HookSet | None = None) -> Heard:
+    def decide(
+        self, kind: type[E], port: Port | None, values: tuple[object, ...], scope: HookSet | None = None
+    ) -> Heard[E]:
         """Build an event and pass it through its chain; the caller makes what it decided a fact, and hands it over then.
 
         So nobody is shown a decision that a crash or a closed stream could take back.
@@ -195,8 +200,8 @@ class Events:
         if chain is None:
             if port is None or port.closed:
                 return None
-            return kind.make(self._frame or self.frame, self.iteration, self.seq, self._now(), *values)
-        event: Event = kind.make_open(self._frame or self.frame, self.iteration, self.seq, self._now(), *values)
+            return kind.make(self._frame or self.frame, self.iteration, self.seq, self._now(), values)
+        event: E = kind.make_open(self._frame or self.frame, self.iteration, self.seq, self._now(), values)
         judging = self.judging
         self.judging = (*judging, event)
         waits = run_chain(chain, event, self)
@@ -205,7 +210,7 @@ class Events:
         self.judging = judging
         return event
 
-    async def _decided(self, event: Event, waits: Coroutine[Any, Any, None], port: Port | None) -> Event:
+    async def _decided(self, event: E, waits: Coroutine[Any, Any, None], port: Port | None) -> E:
         try:
             await waits
         except BaseException as error:
@@ -215,9 +220,9 @@ class Events:
             self.judging = tuple([other for other in self.judging if other is not event])
         return event
 
-    def sealed(self, kind: type[E], *values: object) -> E:
+    def sealed(self, kind: type[E], values: tuple[object, ...]) -> E:
         """The event once more for wrapping hooks, where no chain has built it."""
-        return kind.make(self._frame or self.frame, self.iteration, self.seq, self._now(), *values)
+        return kind.make(self._frame or self.frame, self.iteration, self.seq, self._now(), values)
 
     def hand_over(self, event: Event, port: Port | None) -> Awaitable[None]:
         """Give an event to the reader; what is returned is to be awaited. Without a reader an interrupt is noticed here."""
@@ -265,11 +270,8 @@ class Events:
         owner = self._owner
         purpose = owner.purpose if phase is ErrorPhase.REASONING else None
         told = (error, phase, fatal, hook, tool_use, purpose, owner.turn)
-        event = await self.emit(Error, port or owner.here(), *told, scope=scope)
-        if event is None or event.decision is None:
-            return None
-        verdict = event.decision.verdict
-        return verdict if isinstance(verdict, Recover) else None
+        event = await self.emit(Error, port or owner.here(), told, scope)
+        return None if event is None else event.verdict
 
     # ---- hooks that fail (`Faults`)
 

@@ -10,17 +10,16 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-from typing import cast
 
 from agentflow.errors import ShutdownError
 from agentflow.events import CallEnded, ErrorPhase, Event, PostCall
-from agentflow.facts import CallClosed, Fact, RoundClosed, new_fact
+from agentflow.facts import CallClosed, Fact, RoundClosed
 from agentflow.ground.logs import log_failure
-from agentflow.loop.active import Halted
 from agentflow.loop.journal import written
-from agentflow.loop.machine import State
 from agentflow.loop.reasoning import as_reply
-from agentflow.loop.run import RunBase, attach
+from agentflow.loop.run import RunBase
+from agentflow.loop.signals import Halted, attach
+from agentflow.loop.states import State
 from agentflow.messages import Msg, Outcome, Reply, tool_result
 from agentflow.specs import Usage
 
@@ -34,13 +33,13 @@ async def respond(run: RunBase, final: Msg, started: float) -> Reply:
         await journal.announce(events, port)
     duration = (run.monotonic() - started) * 1000
     usage = run.usage
-    heard = events.decide(PostCall, port, final, run.outcome, usage, duration)
-    event = cast("PostCall | None", heard if heard is None or isinstance(heard, Event) else await heard)
+    heard = events.decide(PostCall, port, (final, run.outcome, usage, duration))
+    event = heard if heard is None or isinstance(heard, Event) else await heard
     if event is not None:
         final = event.final_message
     cut = None
     if run.machine.state is not State.USER_INPUT:  # a denied call never opened
-        writing = journal.append(new_fact(CallClosed, (run.run_id, run.call_id, run.outcome, final)))
+        writing = journal.append_new(CallClosed, (run.run_id, run.call_id, run.outcome, final))
         cut = None if writing is None else await journal.kept(writing)
     if event is not None:
         await events.hand_over(event, port)
@@ -69,7 +68,7 @@ async def end(run: RunBase, outcome: Outcome, error: BaseException | None) -> No
         return
     stopping.begin_end()
     try:
-        heard = events.decide(CallEnded, run.port, outcome, error, run.usage)
+        heard = events.decide(CallEnded, run.port, (outcome, error, run.usage))
         event = heard if heard is None or isinstance(heard, Event) else await heard
     finally:
         stopping.finish_end()
@@ -195,7 +194,7 @@ async def _close_history(run: RunBase, outcome: Outcome) -> None:
 
 def _accepted(run: RunBase) -> Msg | None:
     """The reply that was accepted before the call was cut."""
-    return run.machine.final if run.machine.state is State.RESPONSE else None
+    return None if run.machine.state is State.ASSISTANT else run.machine.final
 
 
 def _closing_round(run: RunBase) -> RoundClosed:
@@ -211,7 +210,7 @@ def cut_short(run: RunBase) -> None:
     """End without a chance to wait: the loop is gone. The history is made legal; hooks are not called."""
     machine = run.machine
     run.stopping.over = True
-    if machine.state is State.USER_INPUT or machine.run_id != run.run_id or machine.suspended or run.stopping.leaves():
+    if machine.state in (State.USER_INPUT, State.SUSPENDED) or machine.run_id != run.run_id or run.stopping.leaves():
         return
     if machine.transcript.open_round:
         _record_now(run, _closing_round(run))

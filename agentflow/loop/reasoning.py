@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import Any, cast
+from typing import Any, Literal, assert_never, cast
 
 from agentflow.chunks import ModelChunk, fold
 from agentflow.context import as_messages
 from agentflow.errors import HookContractError, ModelError, Veto
 from agentflow.events import ErrorPhase, Event, PostReasoning, PreReasoning, Purpose, ReasoningChunk
-from agentflow.facts import Injected, Reasoned, RoundSuspended, new_fact
+from agentflow.facts import Injected, Reasoned, RoundSuspended
 from agentflow.ground.logs import log_failure
 from agentflow.hooks.chain import raise_swallowed
 from agentflow.loop.journal import written
@@ -21,7 +21,7 @@ from agentflow.ports.model import Model, ModelRequest, resolve_model
 from agentflow.reactive import Flux
 from agentflow.specs import ModelOptions, Usage, one_call
 from agentflow.transcript import MessageView, laid_behind, legalise
-from agentflow.verdicts import Again, Answer, Decided, Deny, Stop, Suspend
+from agentflow.verdicts import Again, Answer, Deny, Stop, Suspend
 
 __all__ = ["reason"]
 
@@ -55,21 +55,21 @@ async def reason(run: RunBase, purpose: Purpose) -> None:
     if port is None and events.chains[PreReasoning] is None:
         events.skip()
     else:
-        stored, known = len(transcript), len(journal.facts)
+        stored = len(transcript)
         run.repeatable, run.injections = "reasoning", 0
-        heard = events.fire(PreReasoning, port, messages, asked.tools, asked.model, options, purpose)
-        event = cast("PreReasoning | None", heard if heard is None or isinstance(heard, Event) else await heard)
+        heard = events.fire(PreReasoning, port, (messages, asked.tools, asked.model, options, purpose))
+        event = heard if heard is None or isinstance(heard, Event) else await heard
         run.repeatable = ""
         if journal.landed or journal.asked:  # what its hooks have injected is told before anything else happens
             await journal.announce(events, port)
         if event is not None:
-            if event.decision is not None and await _decided(run, event.decision, purpose):
+            if event.decision is not None and await _decided(run, event.verdict, event.decision.hook, purpose):
                 return
             if event.model != asked.model:
                 model = event.model
             options = event.options if purpose == "reason" else without_calls(run, event.options)
             asked = ModelRequest(event.input_messages, tuple(event.tools), options, event.model)
-        if len(journal.facts) > known or run.transient:  # injected by the chain: part of this request
+        if len(transcript) > stored or run.transient:  # injected by the chain: part of this request
             asked.messages = laid_behind(asked.messages, *transcript.since(stored), *run.transient)
             run.transient = ()
     if asked.messages is not base:
@@ -88,7 +88,7 @@ async def reason(run: RunBase, purpose: Purpose) -> None:
     except GeneratorExit:
         raise
     except Veto as veto:  # in a wrapping hook: equals Deny
-        await _decided(run, Decided(Deny(veto.reason), "around"), purpose)
+        await _decided(run, Deny(veto.reason), "around", purpose)
         return
     except BaseException as error:
         put = await _without_reply(run, asked.model, error)
@@ -110,12 +110,12 @@ async def _accept(run: RunBase, reply: Msg, purpose: Purpose, duration_ms: float
     if port is None and chain is not None and purpose == "reason" and chain.passes(reply):
         events.skip()
     else:
-        heard = events.decide(PostReasoning, port, reply, used, duration_ms, purpose, model)
-        event = cast("PostReasoning | None", heard if heard is None or isinstance(heard, Event) else await heard)
+        heard = events.decide(PostReasoning, port, (reply, used, duration_ms, purpose, model))
+        event = heard if heard is None or isinstance(heard, Event) else await heard
     if purpose == "reason" and (event is None or event.decision is None):
         reply = reply if event is None else event.reasoning_result
         reasoned = (run.run_id, events.iteration, reply, used, duration_ms, True, (), None, False, model)
-        writing = journal.append(new_fact(Reasoned, reasoned))
+        writing = journal.append_new(Reasoned, reasoned)
     else:
         writing = _judged(run, event, reply, purpose, duration_ms, used, model)
     cut = None if writing is None else await journal.kept(writing)
@@ -142,17 +142,22 @@ def _judged(
     reasoned = Reasoned(run.run_id, run.events.iteration, result, used, duration_ms, summary=summary, model=model)
     if event is None or event.decision is None:
         return run.journal.append(reasoned)
-    verdict, hook = event.decision.verdict, event.decision.hook
-    if isinstance(verdict, Again):
-        follow_up = _follow_up(verdict, hook, run.config.new_id)
-        reasoned = reasoned._replace(accepted=False, follow_up=follow_up)
-        return run.journal.append(reasoned, origin="superseded")
-    if isinstance(verdict, Stop):
-        run.outcome = "stopped"
-        return run.journal.append(reasoned._replace(stop=verdict.reason))
-    if isinstance(verdict, Suspend):
-        return run.journal.append(reasoned, _parked(run, reasoned, verdict, hook))
-    return run.journal.append(reasoned)
+    hook = event.decision.hook
+    verdict = event.verdict
+    match verdict:
+        case None:
+            return run.journal.append(reasoned)
+        case Again():
+            follow_up = _follow_up(verdict, hook, run.config.new_id)
+            reasoned = reasoned._replace(accepted=False, follow_up=follow_up)
+            return run.journal.append(reasoned, origin="superseded")
+        case Stop(reason=reason):
+            run.outcome = "stopped"
+            return run.journal.append(reasoned._replace(stop=reason))
+        case Suspend():
+            return run.journal.append(reasoned, _parked(run, reasoned, verdict, hook))
+        case _:
+            assert_never(verdict)
 
 
 async def _without_reply(run: RunBase, model: str, error: BaseException) -> Msg | None:
@@ -176,25 +181,32 @@ def without_calls(run: RunBase, options: ModelOptions) -> ModelOptions:
     return options.merge(_NO_CALLS) if run.config.specs else options
 
 
-async def _decided(run: RunBase, decided: Decided, purpose: Purpose) -> bool:
-    verdict = decided.verdict
-    if isinstance(verdict, Answer):
-        chunk = ModelChunk.of(as_reply(verdict.value, decided.hook, "PreReasoning", run.config.new_id))
-        await _stream_one(run, chunk)
-        reply = fold((chunk,), used_ids=run.machine.transcript.used_ids, new_id=run.config.new_id)
-        journal_reply = message(*_parts(reply), Usage(), reply.finish_reason)
-        run.journal.holding = True
-        await _accept(run, journal_reply, purpose, 0.0, Usage(), "")
-        return True
-    if isinstance(verdict, Deny | Stop):
-        outcome = "denied" if isinstance(verdict, Deny) else "stopped"
-        closing = run.say(verdict.reason or outcome, outcome)
-        run.outcome = outcome
-        reasoned = Reasoned(run.run_id, run.events.iteration, closing, Usage(), 0.0, stop=verdict.reason)
-        await written(run.journal.append(reasoned))
-        await run.journal.flush()
-        return True
-    return False
+async def _decided(run: RunBase, verdict: Deny | Answer | Stop | None, hook: str, purpose: Purpose) -> bool:
+    match verdict:
+        case None:
+            return False
+        case Answer(value=value):
+            chunk = ModelChunk.of(as_reply(value, hook, "PreReasoning", run.config.new_id))
+            await _stream_one(run, chunk)
+            reply = fold((chunk,), used_ids=run.machine.transcript.used_ids, new_id=run.config.new_id)
+            journal_reply = message(*_parts(reply), Usage(), reply.finish_reason)
+            run.journal.holding = True
+            await _accept(run, journal_reply, purpose, 0.0, Usage(), "")
+        case Deny(reason=reason):
+            await _closed_with(run, reason, "denied")
+        case Stop(reason=reason):
+            await _closed_with(run, reason, "stopped")
+        case _:
+            assert_never(verdict)
+    return True
+
+
+async def _closed_with(run: RunBase, reason: str, outcome: Literal["denied", "stopped"]) -> None:
+    closing = run.say(reason or outcome, outcome)
+    run.outcome = outcome
+    reasoned = Reasoned(run.run_id, run.events.iteration, closing, Usage(), 0.0, stop=reason)
+    await written(run.journal.append(reasoned))
+    await run.journal.flush()
 
 
 def _parts(msg: Msg) -> tuple[Any, Any, str, Any]:
@@ -213,7 +225,7 @@ def as_reply(value: object, hook: str, event: str, new_id: Callable[[str], str])
 
 
 async def _stream_one(run: RunBase, chunk: ModelChunk) -> None:
-    await run.events.emit(ReasoningChunk, run.port, chunk, 1, False, [chunk], 1)
+    await run.events.emit(ReasoningChunk, run.port, (chunk, 1, False, [chunk], 1))
 
 
 async def _pull(
@@ -223,6 +235,7 @@ async def _pull(
     port, events, stopping = run.port, run.events, run.stopping
     quiet = events.chains[ReasoningChunk] is None and (port is None or port.closed)
     attempt, runs_seen = 1, 1
+    chunk: ModelChunk | None = None
     try:
         async for chunk in stream:
             restart = chunk.restart
@@ -244,7 +257,7 @@ async def _pull(
             if quiet:
                 events.seq += 1
             else:
-                heard = events.fire(ReasoningChunk, port, chunk, attempt, restart, chunks, len(chunks))
+                heard = events.fire(ReasoningChunk, port, (chunk, attempt, restart, chunks, len(chunks)))
                 if heard is not None and not isinstance(heard, Event):
                     await heard
             if stopping.interrupting is not None:
@@ -259,8 +272,19 @@ async def _pull(
         ):
             await keep_partial(run, chunks)
         await _close_quietly(stream)
+        if isinstance(error, AttributeError) and chunk is not None and type(chunk) is not ModelChunk:
+            raise _no_chunk(run, chunk) from None
         raise
     return chunks
+
+
+def _no_chunk(run: RunBase, given: object) -> ModelError:
+    fix = "yield ModelChunk(text)" if isinstance(given, str) else "yield ModelChunk(...)"
+    return ModelError(
+        f"Model {run.config.view.model_name!r} gave {given!r:.60} (a {type(given).__name__}) as a piece of its reply; a "
+        f"model's stream gives ModelChunks: {fix}.",
+        retryable=False,
+    )
 
 
 def _bill(run: RunBase, chunks: Sequence[ModelChunk]) -> None:
@@ -288,7 +312,7 @@ async def _through_arounds(
     source: Any = model_source(attempts, model, request)
     bare = source
     values = (request.messages, request.tools, request.model, request.options, purpose)
-    shown = event if event is not None else run.events.sealed(PreReasoning, *values)
+    shown = event if event is not None else run.events.sealed(PreReasoning, values)
     try:
         source = wrap(run, PreReasoning, shown, source)
         if source is bare:

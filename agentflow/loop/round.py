@@ -13,115 +13,24 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any, cast
+from typing import Any, assert_never, cast
 
 from agentflow.errors import StoreError, Veto
 from agentflow.events import Event, PostToolRound, PreToolRound
-from agentflow.facts import Fact, RoundClosed, RoundSuspended, new_fact
-from agentflow.loop.active import Halted
+from agentflow.facts import Fact, RoundClosed, RoundSuspended
 from agentflow.loop.journal import written
-from agentflow.loop.run import RunBase, attach, current_turn
+from agentflow.loop.run import RunBase, current_turn
+from agentflow.loop.signals import Halted, attach
 from agentflow.loop.sources import Stage, wrap
-from agentflow.loop.stream import Channel, ChannelPort, Port
+from agentflow.loop.stream import Port
+from agentflow.loop.tasks import Work, in_tasks
 from agentflow.loop.tool_call.acting import Acting
 from agentflow.messages import Pending, ToolResultBlock, ToolState, ToolUseBlock, tool_result
 from agentflow.reactive import EMPTY, Mono
 from agentflow.specs import Lane
-from agentflow.verdicts import Deny, Stop, Suspend, Verdict
+from agentflow.verdicts import Deny, Stop, Suspend
 
 __all__ = ["act", "in_tasks"]
-
-Work = Callable[[Port | None], Awaitable[None]]
-
-
-async def in_tasks(run: RunBase, works: Sequence[Work], limit: int) -> None:
-    """Run works in tasks of their own, at most `limit` at a time, and hand their events to the reader.
-
-    The first failure cancels the others; when all are over it is raised, unwrapped. Cancelling this cancels them all.
-    """
-    port = run.port if run.port is not None and not run.port.closed else None
-    tasks = _Tasks(works, port is not None)
-    stopping = run.stopping
-    before, stopping.tasks = stopping.tasks, (*stopping.tasks, tasks.running)
-    for _ in range(min(limit, len(works))):
-        tasks.begin()
-    cut: BaseException | None = None
-    while True:
-        try:
-            event = await tasks.channel.get(tasks.idle)
-            if event is None:
-                break
-            if port is not None and not port.closed:
-                port.event = event
-                await port
-        except GeneratorExit:
-            tasks.cancel()
-            raise
-        except BaseException as error:
-            stopping.absorb(error)
-            if port is not None and port.closed:
-                tasks.channel.close()
-            if cut is None:
-                cut = error
-            tasks.cancel()
-    stopping.tasks = before
-    if cut is not None:
-        try:
-            raise cut
-        finally:
-            del cut  # its traceback holds this frame
-    if tasks.failures:
-        try:
-            raise tasks.failures[0]
-        finally:
-            tasks.failures.clear()
-
-
-class _Tasks:
-    """The tasks of some works, and those works that wait for a task to end."""
-
-    __slots__ = ("_heard", "_waiting", "channel", "failures", "running")
-
-    def __init__(self, works: Sequence[Work], heard: bool) -> None:
-        self.channel = Channel() if heard else Channel(1)
-        self.failures: list[BaseException] = []
-        self._heard = heard
-        self._waiting = list(reversed(works))
-        self.running: set[asyncio.Task[None]] = set()
-
-    def idle(self) -> bool:
-        """Whether nothing runs any more."""
-        return not self.running
-
-    def begin(self) -> None:
-        """Begin the next work."""
-        task = asyncio.get_running_loop().create_task(self._run(self._waiting.pop()))
-        self.running.add(task)
-        task.add_done_callback(self._over)
-
-    def cancel(self) -> None:
-        """Cancel what runs; what waits does not begin."""
-        self._waiting.clear()
-        for task in list(self.running):
-            task.cancel()
-
-    async def _run(self, work: Work) -> None:
-        try:
-            await work(ChannelPort(self.channel) if self._heard else None)
-        except asyncio.CancelledError as error:
-            task = asyncio.current_task()
-            if task is None or not task.cancelling():  # nobody cancelled it: it failed
-                self.failures.append(error)
-        except BaseException as error:  # a signal must not escape through the loop: it is raised in the driver
-            self.failures.append(error)
-
-    def _over(self, task: asyncio.Task[None]) -> None:
-        self.running.discard(task)
-        if self.failures:
-            self.cancel()
-        elif self._waiting:
-            self.begin()
-        self.channel.wake()
 
 
 class _Round:
@@ -304,38 +213,41 @@ async def act(run: RunBase) -> None:
         return
     try:
         event: PreToolRound | None = None
-        verdict: Verdict | None = None
         hook = ""
         run.repeatable, run.injections = "round", 0
-        heard = run.events.fire(PreToolRound, run.port, calls)
-        event = cast("PreToolRound | None", heard if heard is None or isinstance(heard, Event) else await heard)
+        heard = run.events.fire(PreToolRound, run.port, (calls,))
+        event = heard if heard is None or isinstance(heard, Event) else await heard
         run.repeatable = ""
+        verdict = None
         if event is not None and event.decision is not None:
-            verdict, hook = event.decision.verdict, event.decision.hook
-        if verdict is None or (isinstance(verdict, Suspend) and run.resuming):  # that was answered by resuming
-            if run.hooks.wraps and run.hooks.arounds(PreToolRound):
-                await _through_arounds(run, round_, event)
-            elif (
-                len(machine.transcript.open_round) == 1
-                and round_.stop is None
-                and (run.port is None or not round_.needs_task(calls[0]))
-            ):
-                call = calls[0]  # most replies ask for one thing: no lanes, no batches, no task
-                acting = round_.actings[call.id] = Acting(run, call, 0, run.port)
-                try:
-                    await acting.whole()
-                finally:
-                    round_.note(call, acting)
-            else:
-                await round_.run_calls()
-        elif isinstance(verdict, Deny):
-            round_.answer_rest(f"Denied: {verdict.reason}", "denied")
-        elif isinstance(verdict, Stop):
-            round_.stop = verdict.reason
-            round_.answer_rest(f"Not run: {verdict.reason}", "denied")
-        elif isinstance(verdict, Suspend):
-            for call in calls:
-                round_.suspended[call.id] = (Pending(call.id, "approval", verdict.request, call, hook),)
+            verdict, hook = event.verdict, event.decision.hook
+        match verdict:
+            case Deny(reason=reason):
+                round_.answer_rest(f"Denied: {reason}", "denied")
+            case Stop(reason=reason):
+                round_.stop = reason
+                round_.answer_rest(f"Not run: {reason}", "denied")
+            case Suspend(request=request) if not run.resuming:
+                for call in calls:
+                    round_.suspended[call.id] = (Pending(call.id, "approval", request, call, hook),)
+            case None | Suspend():  # that was answered by resuming
+                if run.hooks.wraps and run.hooks.arounds(PreToolRound):
+                    await _through_arounds(run, round_, event)
+                elif (
+                    len(machine.transcript.open_round) == 1
+                    and round_.stop is None
+                    and (run.port is None or not round_.needs_task(calls[0]))
+                ):
+                    call = calls[0]  # most replies ask for one thing: no lanes, no batches, no task
+                    acting = round_.actings[call.id] = Acting(run, call, 0, run.port)
+                    try:
+                        await acting.whole()
+                    finally:
+                        round_.note(call, acting)
+                else:
+                    await round_.run_calls()
+            case _:
+                assert_never(verdict)
     except GeneratorExit:
         raise
     except BaseException as error:
@@ -346,7 +258,7 @@ async def act(run: RunBase) -> None:
 
 async def _through_arounds(run: RunBase, round_: _Round, event: PreToolRound | None) -> None:
     if event is None:
-        event = run.events.sealed(PreToolRound, round_.calls)
+        event = run.events.sealed(PreToolRound, (round_.calls,))
 
     async def work() -> tuple[ToolResultBlock, ...]:
         await round_.run_calls()
@@ -395,14 +307,14 @@ async def _finish(run: RunBase, round_: _Round) -> None:
     events, journal, port = run.events, run.journal, run.port
     calls = run.machine.transcript.open_round
     if round_.halted and not round_.suspended:
-        await events.emit(PostToolRound, port, calls, round_.ordered())
+        await events.emit(PostToolRound, port, (calls, round_.ordered()))
         raise Halted
     if round_.stop is not None:
         round_.answer_rest("Not run: the call was stopped.", "denied")
     results = tuple(round_.results.values()) if len(round_.results) == 1 == len(calls) else round_.ordered()
     try:
-        heard = events.decide(PostToolRound, port, calls, results)
-        event = cast("PostToolRound | None", heard if heard is None or isinstance(heard, Event) else await heard)
+        heard = events.decide(PostToolRound, port, (calls, results))
+        event = heard if heard is None or isinstance(heard, Event) else await heard
     except GeneratorExit:
         raise
     except BaseException as error:
@@ -428,11 +340,17 @@ def _judged(run: RunBase, round_: _Round, event: PostToolRound | None) -> Awaita
     """Make a round with a verdict, or with calls that wait, a fact: closed, or open and suspended."""
     park: tuple[Pending, ...] = ()
     if event is not None and event.decision is not None:
-        verdict = event.decision.verdict
-        if isinstance(verdict, Stop) and round_.stop is None:
-            round_.stop = verdict.reason
-        elif isinstance(verdict, Suspend) and not round_.suspended:
-            park = (Pending("call", "parked", verdict.request, None, event.decision.hook),)
+        verdict = event.verdict
+        match verdict:
+            case None:
+                pass
+            case Stop(reason=reason):
+                round_.stop = reason if round_.stop is None else round_.stop
+            case Suspend(request=request):
+                if not round_.suspended:
+                    park = (Pending("call", "parked", request, None, event.decision.hook),)
+            case _:
+                assert_never(verdict)
     if round_.suspended and round_.stop is None:
         pending = tuple([waits for one in round_.suspended.values() for waits in one])
         return run.journal.append(RoundSuspended(run.run_id, pending, run.call_id))
@@ -454,7 +372,7 @@ def _close(run: RunBase, round_: _Round, results: tuple[ToolResultBlock, ...], *
     if round_.stop is not None:
         run.outcome = "stopped"
     closed = (run.run_id, run.config.new_id("msg_"), results, round_.stop)
-    return run.journal.append(new_fact(RoundClosed, closed), *also)
+    return run.journal.append(RoundClosed(*closed), *also) if also else run.journal.append_new(RoundClosed, closed)
 
 
 async def _cut(run: RunBase, round_: _Round, error: BaseException) -> None:
@@ -468,7 +386,7 @@ async def _cut(run: RunBase, round_: _Round, error: BaseException) -> None:
         round_.answer_rest(text, "interrupted")
         try:
             calls = run.machine.transcript.open_round
-            await run.events.emit(PostToolRound, run.port, calls, round_.ordered())
+            await run.events.emit(PostToolRound, run.port, (calls, round_.ordered()))
         except Exception as problem:
             attach(error, problem)
         finally:

@@ -6,46 +6,33 @@ It holds three parts: its events, its journal of facts, and what may stop it. Wh
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import replace
-from typing import Any, ClassVar, Literal, Protocol, TypeAlias, cast
-
-from loguru import logger
+from typing import Any, ClassVar, Protocol
 
 from agentflow.chunks import ModelChunk, fold
-from agentflow.context import AgentView, RunContext, StateMap, called_from
-from agentflow.errors import Aside, UsageError
+from agentflow.context import RunContext
+from agentflow.errors import UsageError
 from agentflow.events import Frame, PostActing, PostReasoning, Purpose, TurnView
 from agentflow.facts import Compacted, Fact, Injected, Reasoned, ToolFinished
 from agentflow.ground.frozen import EMPTY, FrozenDict
-from agentflow.ground.values import field, frozen
-from agentflow.hooks.chain import HookSet
-from agentflow.hooks.scope import ProcessHooks, process_hooks
-from agentflow.loop.active import Running
+from agentflow.hooks.hook_set import HookSet
+from agentflow.loop.config import LoopConfig
 from agentflow.loop.emitting import Events
 from agentflow.loop.journal import Journal, StoredJournal
 from agentflow.loop.machine import Machine
-from agentflow.loop.schedule import ToolSchedule
 from agentflow.loop.session import Session
 from agentflow.loop.stopping import Stopping
 from agentflow.loop.stream import READING, ForwardPort, Port
-from agentflow.messages import Msg, Outcome, Pending, ToolResultBlock, ToolUseBlock, message, with_metadata
-from agentflow.ports.model import Model, ModelRequest, resolve_model
-from agentflow.specs import Clock, ModelOptions, ToolSpec, Usage, one_call
+from agentflow.messages import Msg, Outcome, ToolResultBlock, ToolUseBlock, message, with_metadata
+from agentflow.ports.model import ModelRequest, resolve_model
+from agentflow.specs import ModelOptions, Usage, one_call
 from agentflow.tools.tool import Tool
 from agentflow.transcript import legalise
+from agentflow.typed_state import StateMap
 from agentflow.verdicts import Resolution
 
-__all__ = [
-    "LoopConfig",
-    "OnUnknownOutcome",
-    "RunBase",
-    "ToolSuspended",
-    "TurnPlace",
-    "current_turn",
-    "refuse_waiting_for_itself",
-]
+__all__ = ["RunBase", "TurnPlace", "current_turn"]
 
 
 class TurnPlace(Protocol):
@@ -63,101 +50,10 @@ class TurnPlace(Protocol):
     """How many sub-agents it has asked."""
 
 
-def refuse_waiting_for_itself(session: Session, agent: str) -> None:
-    """Refuse a call that would wait for a session which the very call that it is made from holds.
-
-    Where the two are in different tasks, nobody can see whether the one waits for the other: then it is logged, and waits.
-
-    Raises:
-        UsageError: It is made from there.
-    """
-    task, place, holder = asyncio.current_task(), current_turn.get(), session.run
-    certain = isinstance(holder, RunBase) and holder.stopping.works_in(task)
-    if not certain:
-        run = cast("RunBase | None", called_from.get()) if place is None else place.run
-        certain = run is not None and run.stopping.waits_for(task)
-        while run is not None and not run.over and not run.uses(session):
-            certain = certain and run.parent is not None and run.parent.stopping.waits_for(run.stopping.task)
-            run = run.parent
-        if run is None or run.over:
-            return
-    if certain:
-        raise UsageError(
-            f"A call of agent {agent!r} on session {session.id!r} was made by a tool or a hook of a call on that same session, "
-            "so each would wait for the other for ever. Make it in a conversation of its own (session=Session.fresh()), add "
-            "to this one (context.inject(...)), or make it when this call has ended."
-        )
-    logger.warning(
-        "a call of agent {} on session {} waits for the call from which it was begun; should that one wait for it, neither "
-        "ever ends",
-        agent,
-        session.id,
-    )
-
-
-def attach(error: BaseException, problem: BaseException) -> None:
-    """Note on an error what has failed while its call was being closed: what counts is what came first."""
-    if problem is not error:
-        error.add_note(Aside(f"while the call was being closed: {type(problem).__name__}: {problem}"))
-
-
-class ToolSuspended(Exception):  # noqa: N818 - a signal from a sub-agent to the call that it is the tool of
-    """What a tool was doing is suspended.
-
-    Args:
-        agent: The sub-agent that waits.
-        pending: What for.
-    """
-
-    def __init__(self, agent: str, pending: tuple[Pending, ...]) -> None:
-        super().__init__(f"Agent {agent!r} is suspended.")
-        self.agent = agent
-        self.pending = pending
-
-    def pending_of(self, use: ToolUseBlock) -> tuple[Pending, ...]:
-        """The same, as the caller's session keeps it: keys of the caller's call and, behind a slash, of the sub-agent's."""
-        return tuple(
-            replace(
-                waits,
-                id=f"{use.id}/{waits.id}",
-                within=use.id,
-                source=f"{self.agent}/{waits.source}" if waits.source else self.agent,
-            )
-            for waits in self.pending
-        )
-
-
 NOTHING = Usage()
 
 
 current_turn: ContextVar[TurnPlace | None] = ContextVar("agentflow_turn", default=None)
-
-System = str | Msg | Callable[[RunContext], "str | Msg | Awaitable[str | Msg | None] | None"] | None
-
-
-OnUnknownOutcome: TypeAlias = Literal["tell", "suspend"]
-"""Who learns of a tool that was running when the process ended: `"tell"` the model, `"suspend"` a person."""
-
-
-@frozen
-class LoopConfig:
-    """What an agent gives the loop: settled when the agent is built, shared by all its runs."""
-
-    view: AgentView
-    model: str | Model
-    system: System
-    tools: Mapping[str, Tool[..., Any]]
-    specs: tuple[ToolSpec, ...]
-    dep_types: tuple[tuple[str, type], ...]
-    options: ModelOptions
-    max_iterations: int
-    schedule: ToolSchedule
-    clock: Clock
-    new_id: Callable[[str], str]
-    tags: frozenset[str] = frozenset()
-    process: ProcessHooks = process_hooks
-    on_unknown_outcome: OnUnknownOutcome = "tell"
-    running: Running = field(default_factory=Running)
 
 
 class RunBase:
@@ -405,10 +301,9 @@ class RunBase:
             return NOTHING
         if len(bills) == 1:
             return bills[0]
-        total, *rest = bills
-        for bill in rest:
-            total += bill
-        bills[: len(rest) + 1] = [total]  # other threads may add to it
+        billed = tuple(bills)
+        total = Usage.total(billed)
+        bills[: len(billed)] = [total]  # other threads may add to it
         return total
 
     def add_usage(self, usage: Usage) -> None:

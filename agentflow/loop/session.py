@@ -4,49 +4,29 @@ Rules:
 
 1. One call at a time. On an agent's implicit session a second one is refused, in a named session it waits its turn.
 2. A session whose last run is still being cleaned up (its stream was dropped) makes the next call wait, never fail.
-3. What a session knows is the fold of its facts; facts go to the store before they are acted on.
-4. A store that knows versions is told which one is known here; after a failed write the session is loaded anew.
+3. What a store keeps of it, and when that is read and written, is `loop/keeping.py`.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from functools import cache
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple
 
-from loguru import logger
-
-from agentflow.context import StateMap
 from agentflow.errors import StoreError, UsageError
-from agentflow.facts import CallClosed, CallOpened, Compacted, Fact, RoundClosed, RoundSuspended, StateKept
+from agentflow.facts import Compacted, Fact
 from agentflow.ground.frozen import EMPTY
 from agentflow.ground.ids import new_id as fresh_id
-from agentflow.ground.locks import FairLine, FairLock
-from agentflow.loop.machine import Machine, State
+from agentflow.loop.conversation import Conversation
+from agentflow.loop.keeping import Keeping, Landed, fold_fitting
+from agentflow.loop.machine import Machine
+from agentflow.loop.states import State
 from agentflow.messages import Msg, Pending
-from agentflow.ports.store import Claim, SessionStatus, SessionStore, Store, no_session
+from agentflow.ports.store import SessionStatus, Store, no_session
 from agentflow.saving.codec import SavedSession, session_from_dict, session_to_dict
-
-
-class Interruptible(Protocol):
-    """A run, as far as its session knows it."""
-
-    def interrupt(self, reason: str = "interrupted") -> None:
-        """End the call."""
-        ...
-
+from agentflow.typed_state import StateMap
 
 __all__ = ["Session", "SessionCheck"]
-
-
-class Carried(NamedTuple):
-    """What a suspended run hands to the call that resumes it, beside what the facts say."""
-
-    run_id: str
-    seq: int
-    facts: list[Fact]
-    state: StateMap | None
 
 
 class SessionCheck(NamedTuple):
@@ -76,28 +56,7 @@ class SessionCheck(NamedTuple):
         return not self.problem
 
 
-def _fold(facts: Sequence[Fact], new_id: Callable[[str], str]) -> tuple[Machine, int, UsageError | None]:
-    """The machine of the facts that fit together, how many they are, and what the next one was refused with."""
-    machine = Machine(new_id=new_id)
-    for n, fact in enumerate(facts):
-        try:
-            machine.apply(fact)
-        except UsageError as error:
-            return machine, n, error
-    return machine, len(facts), None
-
-
-@cache
-def _keeps_versions(kind: type[object]) -> bool:
-    # Asked once per class: such a look at a protocol costs 16 µs.
-    return issubclass(kind, SessionStore)
-
-
-def _versioned(store: Store) -> SessionStore | None:
-    return cast("SessionStore", store) if _keeps_versions(type(store)) else None
-
-
-class Session(FairLine):
+class Session(Conversation):
     """One conversation.
 
     Attributes:
@@ -105,28 +64,7 @@ class Session(FairLine):
         state: Typed state that is kept with the session.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_claim",
-        "_claims",
-        "_failure",
-        "_loaded",
-        "_refused",
-        "_stale",
-        "_version",
-        "_versioned",
-        "_writes",
-        "carried",
-        "closing",
-        "id",
-        "implicit",
-        "inner",
-        "interrupted",
-        "machine",
-        "run",
-        "state",
-        "store",
-    )
+    __slots__ = ("_keeping", "inner", "store")
 
     def __init__(
         self,
@@ -137,26 +75,10 @@ class Session(FairLine):
         implicit: bool = False,
         new_id: Callable[[str], str] = fresh_id,
     ) -> None:
-        super().__init__()
-        self.id = id
-        self.machine = Machine(messages, new_id)
-        self.state = StateMap()
-        self.implicit = implicit
-        self.run: Interruptible | None = None
-        self.interrupted: str | None = None  # the reason, kept for the call that has the session and has not begun
-        self.closing = False
-        self.carried: Carried | None = None
+        super().__init__(id, messages, implicit, new_id)
         self.inner: dict[str, Session] | None = None
         self.store = store
-        self._versioned = None if store is None else _versioned(store)
-        self._version = 0
-        self._loaded = store is None
-        self._claim: Claim | None = None
-        self._claims = False  # whether the store lets calls wait for each other
-        self._refused: tuple[str, ...] = ()
-        self._failure: Exception | None = None
-        self._stale = False  # whether a write was asked for that nobody has waited for
-        self._writes: FairLock | None = None
+        self._keeping = None if store is None else Keeping(store)
 
     @staticmethod
     def fresh(messages: Iterable[Msg] = (), id: str | None = None) -> Session:  # noqa: A002
@@ -193,8 +115,9 @@ class Session(FairLine):
         facts = await found if isinstance(found, Awaitable) else found
         if not facts:
             raise no_session(id)
-        machine, fitting, problem = _fold(facts, fresh_id)
-        status: SessionStatus = "suspended" if machine.suspended else "unfinished"
+        machine, fitting, problem = fold_fitting(facts, fresh_id)
+        suspended = machine.state is State.SUSPENDED
+        status: SessionStatus = "suspended" if suspended else "unfinished"
         if machine.state is State.USER_INPUT:
             status = "idle"
         return SessionCheck(
@@ -202,7 +125,7 @@ class Session(FairLine):
             len(facts),
             status,
             tuple(machine.transcript.messages),
-            machine.pending if machine.suspended else (),
+            machine.pending if suspended else (),
             "" if problem is None else str(problem),
             None if problem is None else fitting,
         )
@@ -225,23 +148,20 @@ class Session(FairLine):
             UsageError: It is in a store, and has not been loaded yet.
         """
         self._check_known("pending calls are")
-        return self.machine.pending if self.machine.suspended else ()
+        return self.machine.pending if self.machine.state is State.SUSPENDED else ()
 
     def _check_known(self, what: str) -> None:
-        if not self._loaded and not self._version:
+        if self._keeping is not None and self._keeping.unknown:
             raise UsageError(
                 f"Session {self.id!r} has not been loaded from its store yet, so its {what} not known here. Load it: "
                 f"await agent.history({self.id!r}) gives its messages; a call on it loads it too."
             )
 
-    @property
-    def busy(self) -> bool:
-        """Whether a call is running on it."""
-        return self._held
+    # ---- whose turn it is
 
     def try_acquire(self) -> bool:
         """Take the session if it is free and nobody waits for it."""
-        if not self._loaded or self._claims or self._stale or self._line:
+        if self._line or (self._keeping is not None and not self._keeping.ready):
             return False
         return self._lock.acquire(False)
 
@@ -261,17 +181,10 @@ class Session(FairLine):
             place = self._line_up()
         if place is not None:
             await self._wait(place)
-        if self.store is None:
+        if self._keeping is None:
             return
         try:
-            if self._versioned is not None:
-                claiming = self._versioned.claim(self.id)
-                if claiming is not None:
-                    self._claims = True
-                    self._claim = await claiming
-                    self._loaded = self._loaded and self._claim.version == self._version
-            if self._stale or not self._loaded:
-                await self._load(self.store)
+            await self._keeping.begin(self)
         except BaseException:
             self.release()
             raise
@@ -282,7 +195,8 @@ class Session(FairLine):
         Raises:
             StoreError: It cannot be read.
         """
-        if self.store is None or (self._held and self._loaded):
+        keeping = self._keeping
+        if keeping is None or (self._held and keeping.loaded):
             return
         with self._guard:
             place = self._line_up()
@@ -290,38 +204,17 @@ class Session(FairLine):
             await self._wait(place)
         self.closing = True  # a call that comes meanwhile waits, on the implicit session too
         try:
-            await self._load(self.store)
+            await keeping.load(self)
         finally:
             self.release()
 
-    async def _load(self, store: Store) -> None:
-        found = store.load(self.id)
-        facts = await found if isinstance(found, Awaitable) else found
-        if self._loaded and not self._stale and len(facts) == self._version:
-            return  # nobody has written since; what no store keeps (a waiting run's state) stays
-        again = self._version > 0  # it was here before, and somebody else has written since
-        if facts or again:
-            machine, fitting, problem = _fold(facts, self.machine.new_id)
-            if problem is not None:
-                raise StoreError(
-                    f"The stored facts of session {self.id!r} do not fit together: number {fitting + 1} is refused "
-                    f"({problem}). Fork it before that one, await store.fork({self.id!r}, 'new-id', at={fitting}), or "
-                    "restore it from a backup."
-                ) from problem
-            self.machine = machine
-            self.state.restore(machine.state_kept, replace=again)
-            self.carried = self._open_run(facts, 0, None)
-        self._version = len(facts)
-        self._loaded = True
-        self._stale = False
-        self._writes = None
-
-    def _open_run(self, facts: Sequence[Fact], seq: int, state: StateMap | None) -> Carried | None:
-        """What the call that continues an open run is handed."""
-        if self.machine.state is State.USER_INPUT:
-            return None
-        start = max((n for n, fact in enumerate(facts) if isinstance(fact, CallOpened)), default=0)
-        return Carried(self.machine.run_id, seq, list(facts[start:]), state)
+    def release(self) -> None:
+        """Let the next call in, in order of arrival."""
+        self.run = self.interrupted = None
+        self.closing = False
+        if self._keeping is not None:
+            self._keeping.let_go()
+        self._hand_on()
 
     def interrupt(self, reason: str) -> bool:
         """End the call that runs on it, or that waits for it (until it is loaded, say) and begins next.
@@ -338,24 +231,15 @@ class Session(FairLine):
             run.interrupt(reason)
         return True
 
-    def release(self) -> None:
-        """Let the next call in, in order of arrival."""
-        self.run = self.interrupted = None
-        self.closing = False
-        self._failure = None
-        claim = self._claim
-        if claim is not None:
-            self._claim = None
-            claim.release()
-        self._hand_on()
-
     def keep_inner(self, tool_use_id: str, session: Session) -> None:
         """Keep the session of a sub-agent that is suspended behind one of this session's calls."""
         if self.inner is None:
             self.inner = {}
         self.inner[tool_use_id] = session
 
-    def record(self, *facts: Fact) -> list[tuple[Msg, ...]] | Awaitable[list[tuple[Msg, ...]]]:
+    # ---- facts
+
+    def record(self, *facts: Fact) -> Landed | Awaitable[Landed]:
         """Keep facts, all or none, and take them in; an awaitable only where the store needs time.
 
         With them goes what has changed in the session's state.
@@ -367,88 +251,10 @@ class Session(FairLine):
             UsageError: The machine refuses one: none is kept.
             StoreError: The store did not keep them; the next call loads the session anew.
         """
-        store, writes = self.store, self._writes
-        if store is None:
-            if len(facts) > 1:
-                self.machine.check(*facts)
-            return [self.machine.apply(fact) for fact in facts]
-        if writes is not None and not writes.try_acquire():
-            return self._in_turn(writes, store, facts)
-        try:
-            written, kept = self._written(store, facts)
-        except BaseException:
-            if writes is not None:
-                writes.release()
-            raise
-        if kept is None:
-            landed = self._taken(written)
-            if writes is not None:
-                writes.release()
-            return landed[-len(facts) :]
-        if writes is None:
-            self._writes = writes = FairLock()
-            writes.try_acquire()
-        return self._finished(writes, written, kept, len(facts))
-
-    def _written(self, store: Store, facts: tuple[Fact, ...]) -> tuple[tuple[Fact, ...], Awaitable[None] | None]:
-        """Ask for a write, at the version that is known here, of what the machine takes and nothing else.
-
-        One write follows the other, so what was written before has been taken in when the next one is checked.
-        """
-        if self._failure is not None:
-            raise self._failure  # nothing may follow what is missing
+        if self._keeping is not None:
+            return self._keeping.record(self, facts)
         self.machine.check(*facts)
-        if len(self.state) and isinstance(facts[-1], RoundClosed | RoundSuspended | CallClosed):
-            values = self._state_values()
-            if values != self.machine.state_kept:
-                facts = (StateKept(values), *facts)
-        try:
-            versioned, claim = self._versioned, self._claim
-            if versioned is None:
-                return facts, store.append(self.id, facts)
-            if claim is None:
-                return facts, versioned.append(self.id, facts, expected=self._version)
-            return facts, versioned.append(self.id, facts, expected=self._version, claim=claim)
-        except BaseException as error:
-            self._fail(error)
-            raise
-
-    def _taken(self, facts: tuple[Fact, ...]) -> list[tuple[Msg, ...]]:
-        self._version += len(facts)
         return [self.machine.apply(fact) for fact in facts]
-
-    async def _finished(
-        self, writes: FairLock, facts: tuple[Fact, ...], kept: Awaitable[None], count: int
-    ) -> list[tuple[Msg, ...]]:
-        try:
-            await kept
-            return self._taken(facts)[-count:]
-        except BaseException as error:
-            self._fail(error)
-            raise
-        finally:
-            writes.release()
-
-    def _fail(self, error: BaseException) -> None:
-        """What is stored is known when it has been read again."""
-        self._loaded = False
-        unknown = f"It is not known whether a fact of session {self.id!r} was stored; the next call loads it anew."
-        self._failure = error if isinstance(error, Exception) else StoreError(unknown)
-
-    async def _in_turn(self, writes: FairLock, store: Store, facts: tuple[Fact, ...]) -> list[tuple[Msg, ...]]:
-        """Write when the write before it is done: its version must be known, or its failure."""
-        await writes.acquire()
-        try:
-            written, kept = self._written(store, facts)
-        except BaseException:
-            writes.release()
-            raise
-        if kept is not None:
-            return await self._finished(writes, written, kept, len(facts))
-        try:
-            return self._taken(written)[-len(facts) :]
-        finally:
-            writes.release()
 
     def record_now(self, fact: Fact) -> None:
         """Take in a fact, and ask for a write that nobody can wait for (the loop is gone): the next call loads what came of it.
@@ -458,32 +264,10 @@ class Session(FairLine):
             StoreError: The store did not keep it.
         """
         self.machine.check(fact)
-        store = self.store
-        facts: tuple[Fact, ...] = (fact,)
-        kept: Awaitable[None] | None = None
-        try:
-            if store is not None and self._loaded:
-                facts, kept = self._written(store, facts)
-        finally:
-            self._taken(facts)
-        if kept is None:
-            return
-        self._stale = True
-        close = getattr(kept, "close", None)
-        if close is not None:  # a coroutine gets no time here: a later load finds the run unfinished
-            close()
-
-    def _state_values(self) -> dict[str, Any]:
-        values, refused = self.state.saved()
-        if refused and refused != self._refused:
-            self._refused = refused
-            logger.warning(
-                "The state {} of session {!r} is not stored: pydantic cannot write it. Make each a dataclass or a "
-                "pydantic model.",
-                ", ".join(refused),
-                self.id,
-            )
-        return values
+        if self._keeping is None:
+            self.machine.apply(fact)
+        else:
+            self._keeping.record_now(self, fact)
 
     # ---- as data
 
@@ -510,7 +294,7 @@ class Session(FairLine):
         """
         if self.busy:
             raise UsageError(f"Session {self.id!r} runs a call; save it when that has ended, or interrupt it first.")
-        if not self._loaded:
+        if self._keeping is not None and not self._keeping.loaded:
             raise UsageError(
                 f"Session {self.id!r} has not been loaded from its store yet. Save it there: "
                 f"await store.export({self.id!r})."
@@ -564,7 +348,7 @@ class Session(FairLine):
         session.state.restore({**session.machine.state_kept, **saved.state})
         run_state = StateMap()
         run_state.restore(saved.run_state)
-        session.carried = session._open_run(saved.facts, saved.seq, run_state)
+        session.carry(saved.facts, saved.seq, run_state)
         if inner:
             session.inner = {use_id: Session.from_dict(saved_inner) for use_id, saved_inner in inner.items()}
         return session

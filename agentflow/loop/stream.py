@@ -16,16 +16,17 @@ from __future__ import annotations
 
 import asyncio
 import types
-from collections import deque
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from agentflow.errors import UsageError
 from agentflow.events import Event, HookEvent
+from agentflow.loop.words import words
+from agentflow.messages import Reply
 from agentflow.reactive import StreamIterator
 
-__all__ = ["ChannelPort", "EventStream", "ForwardPort", "Port"]
+__all__ = ["EventStream", "ForwardPort", "Port"]
 
 
 class Stoppable(Protocol):
@@ -117,79 +118,6 @@ class ForwardPort(Port):
         return self._target.__await__()
 
 
-class Channel:
-    """A bounded hand-over from parallel tools to the driver: with `capacity` events waiting, whoever emits waits its turn."""
-
-    __slots__ = ("_capacity", "_closed", "_events", "_getter", "_putters")
-
-    def __init__(self, capacity: int = 8) -> None:
-        self._events: deque[Event] = deque()
-        self._capacity = capacity
-        self._getter: asyncio.Future[None] | None = None
-        self._putters: deque[tuple[asyncio.Future[None], Event]] = deque()
-        self._closed = False
-
-    def wake(self) -> None:
-        """Let the reader look again."""
-        getter = self._getter
-        if getter is not None and not getter.done():
-            getter.set_result(None)
-
-    def close(self) -> None:
-        """Nobody reads any more: events are dropped, and nobody waits."""
-        self._closed = True
-        self._events.clear()
-        for putter, _ in self._putters:
-            if not putter.done():
-                putter.set_result(None)
-        self._putters.clear()
-
-    async def put(self, event: Event) -> None:
-        """Hand over an event; in the order in which they came, those that have to wait included."""
-        if self._closed:
-            return
-        if len(self._events) >= self._capacity:
-            putter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._putters.append((putter, event))
-            await putter
-        else:
-            self._events.append(event)
-            self.wake()
-
-    async def get(self, done: Callable[[], bool]) -> Event | None:
-        """Return the next event, or None when nothing waits and `done()`."""
-        while not self._events:
-            if done():
-                return None
-            self._getter = asyncio.get_running_loop().create_future()
-            try:
-                await self._getter
-            finally:
-                self._getter = None
-        event = self._events.popleft()
-        while self._putters:
-            putter, waiting = self._putters.popleft()
-            self._events.append(waiting)
-            if not putter.done():  # the free place is its own, nobody comes in between; who was cancelled takes none
-                putter.set_result(None)
-                break
-        return event
-
-
-class ChannelPort(Port):
-    """The port of work that runs in a task of its own."""
-
-    __slots__ = ("channel",)
-
-    def __init__(self, channel: Channel) -> None:
-        super().__init__()
-        self.channel = channel
-
-    def __await__(self) -> Generator[Any, Any, None]:
-        assert self.event is not None
-        return self.channel.put(self.event).__await__()
-
-
 class _Rest:
     """The driver's way to its end after the reader has gone."""
 
@@ -234,7 +162,7 @@ class EventStream(StreamIterator[HookEvent]):
         ...         print(event)
     """
 
-    __slots__ = ("_closed", "_loop", "_read_over", "_start", "driver", "port")
+    __slots__ = ("_closed", "_loop", "_read_over", "_reply", "_start", "driver", "port")
 
     def __init__(self, start: Callable[[Port], Coroutine[Any, Any, Any]]) -> None:
         # Not the base's: this is a source and its iterator in one.
@@ -242,11 +170,18 @@ class EventStream(StreamIterator[HookEvent]):
         self._closed = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._read_over: asyncio.Future[None] | None = None
+        self._reply: Reply | None = None
         self.port = Port()
         self.driver: Coroutine[Any, Any, Any] | None = None
 
     def begin(self) -> Coroutine[Any, Any, Any]:
-        """Begin the run."""
+        """Begin the run.
+
+        Raises:
+            StopAsyncIteration: It is over.
+        """
+        if self._closed:
+            raise StopAsyncIteration
         self._loop = asyncio.get_running_loop()
         self.driver = driver = self._start(self.port)
         return driver
@@ -263,13 +198,10 @@ class EventStream(StreamIterator[HookEvent]):
 
     async def __anext__(self) -> HookEvent:
         """Let the driver run up to its next event."""
-        port = self.port
+        port, driver = self.port, self.driver
         if port.reader is not None:
             raise self._second_reader()
-        driver = self.driver
         if driver is None:
-            if self._closed:
-                raise StopAsyncIteration
             driver = self.begin()
         port.reader = READING
         try:
@@ -279,7 +211,8 @@ class EventStream(StreamIterator[HookEvent]):
             if yielded is not port.handed and await self._waited(driver, yielded):
                 self.finish()
                 raise StopAsyncIteration
-        except StopIteration:
+        except StopIteration as end:
+            self._reply = end.value
             self.finish()
             raise StopAsyncIteration from None
         except StopAsyncIteration as error:
@@ -320,9 +253,36 @@ class EventStream(StreamIterator[HookEvent]):
                     yielded = driver.throw(error.with_traceback(None))
                 else:
                     yielded = driver.send(sent)
-        except StopIteration:
+        except StopIteration as end:
+            self._reply = end.value
             return True
         return False
+
+    def text(self) -> AsyncIterator[str]:
+        """The words that a person should see of what is still to come; see `agentflow.loop.words`."""
+        return words(self)
+
+    async def reply(self) -> Reply:
+        """Read to the end.
+
+        Returns:
+            The call's reply.
+
+        Raises:
+            UsageError: The stream was closed, or its call failed, before there was one.
+            Exception: What the call fails with.
+
+        Example:
+            >>> async with agent.stream("Hello") as events:
+            ...     async for event in events:
+            ...         print(event)
+            ...     reply = await events.reply()
+        """
+        async for _ in self:
+            pass
+        if self._reply is None:
+            raise UsageError("This stream ended before its call had a reply: it was closed, or the call failed.")
+        return self._reply
 
     def _second_reader(self) -> UsageError:
         reader = self.port.reader

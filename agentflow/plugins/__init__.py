@@ -1,1 +1,103 @@
-"""Plugins: ready-made hooks, one module each. Import the one you want: `from agentflow.plugins.logging import ...`."""
+"""Plugins: ready-made hooks (`docs/plugins/`). Each is loaded when it is first asked for."""
+
+from typing import TYPE_CHECKING
+
+from agentflow.ground.lazy import lazily
+
+if TYPE_CHECKING:
+    from agentflow.plugins.approval import Allow, Approval, ApprovalRequest, Granted, Refuse, Rule
+    from agentflow.plugins.approval_terminal import TerminalAsker
+    from agentflow.plugins.cache import ModelCache, ToolCache
+    from agentflow.plugins.clearing import ClearOldResults
+    from agentflow.plugins.compaction import SummaryCompaction
+    from agentflow.plugins.fallback import ModelFallback
+    from agentflow.plugins.goal import GoalJudge
+    from agentflow.plugins.guardrails import InputGuardrail, ModelCheck, OutputGuardrail, ToolGuardrail
+    from agentflow.plugins.limits import UsageLimits
+    from agentflow.plugins.logging import EventLog
+    from agentflow.plugins.offload import OffloadResults
+    from agentflow.plugins.progress import NoProgress
+    from agentflow.plugins.rate_limit import RateLimit
+    from agentflow.plugins.react import ChainOfThought, ReActThoughts
+    from agentflow.plugins.recorder import Recorder
+    from agentflow.plugins.redaction import Redaction
+    from agentflow.plugins.reflection import Reflection
+    from agentflow.plugins.reminders import DynamicContext, SystemReminder
+    from agentflow.plugins.retry import ModelRetry, ToolRetry
+    from agentflow.plugins.shell import ShellApproval
+    from agentflow.plugins.steering import Steering
+
+__all__ = [
+    "Allow",
+    "Approval",
+    "ApprovalRequest",
+    "ChainOfThought",
+    "ClearOldResults",
+    "DynamicContext",
+    "EventLog",
+    "GoalJudge",
+    "Granted",
+    "InputGuardrail",
+    "ModelCache",
+    "ModelCheck",
+    "ModelFallback",
+    "ModelRetry",
+    "NoProgress",
+    "OffloadResults",
+    "OutputGuardrail",
+    "RateLimit",
+    "ReActThoughts",
+    "Recorder",
+    "Redaction",
+    "Reflection",
+    "Refuse",
+    "Rule",
+    "ShellApproval",
+    "Steering",
+    "SummaryCompaction",
+    "SystemReminder",
+    "TerminalAsker",
+    "ToolCache",
+    "ToolGuardrail",
+    "ToolRetry",
+    "UsageLimits",
+]
+
+__getattr__, __dir__ = lazily(
+    __name__,
+    {
+        "Allow": ".approval",
+        "Approval": ".approval",
+        "ApprovalRequest": ".approval",
+        "Granted": ".approval",
+        "Refuse": ".approval",
+        "Rule": ".approval",
+        "TerminalAsker": ".approval_terminal",
+        "ModelCache": ".cache",
+        "ToolCache": ".cache",
+        "ClearOldResults": ".clearing",
+        "SummaryCompaction": ".compaction",
+        "ModelFallback": ".fallback",
+        "GoalJudge": ".goal",
+        "InputGuardrail": ".guardrails",
+        "ModelCheck": ".guardrails",
+        "OutputGuardrail": ".guardrails",
+        "ToolGuardrail": ".guardrails",
+        "UsageLimits": ".limits",
+        "EventLog": ".logging",
+        "OffloadResults": ".offload",
+        "NoProgress": ".progress",
+        "RateLimit": ".rate_limit",
+        "ChainOfThought": ".react",
+        "ReActThoughts": ".react",
+        "Recorder": ".recorder",
+        "Redaction": ".redaction",
+        "Reflection": ".reflection",
+        "DynamicContext": ".reminders",
+        "SystemReminder": ".reminders",
+        "ModelRetry": ".retry",
+        "ToolRetry": ".retry",
+        "ShellApproval": ".shell",
+        "Steering": ".steering",
+    },
+)

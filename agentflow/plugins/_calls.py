@@ -10,6 +10,8 @@ from agentflow.messages import ToolUseBlock
 
 __all__ = ["canonical"]
 
+_FLAT = frozenset({str, int, float, bool, type(None)})
+
 
 def canonical(use: ToolUseBlock) -> str:
     """The arguments as JSON that does not depend on order or blanks; text that is no JSON stands for itself.
@@ -20,7 +22,10 @@ def canonical(use: ToolUseBlock) -> str:
     """
     if use.input_error is not None:
         return use.raw
-    data = _in_order(to_jsonable_python(use.input, fallback=str))
+    given = use.input
+    data: Any = {name: given[name] for name in sorted(given)}
+    if not _FLAT.issuperset(map(type, data.values())):
+        data = _in_order(to_jsonable_python(data, fallback=str))
     return to_json(data, inf_nan_mode="constants").decode()
 
 

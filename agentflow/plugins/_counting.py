@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypeAlias
+from typing import TypeAlias, assert_never
 
 from agentflow.errors import ModelError
-from agentflow.messages import DataBlock, Msg, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
+from agentflow.messages import ContentBlock, DataBlock, Msg, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
 from agentflow.models import litellm_library
 
 __all__ = [
@@ -111,7 +111,7 @@ def most_tokens(messages: Iterable[Msg]) -> int:
     return total
 
 
-def _most(block: object) -> int:
+def _most(block: ContentBlock) -> int:
     match block:
         case TextBlock(text=text) | ThinkingBlock(text=text):
             return _bytes(text)
@@ -120,8 +120,10 @@ def _most(block: object) -> int:
         case ToolResultBlock():
             data = sum(isinstance(part, DataBlock) for part in block.content if not isinstance(part, str))
             return 16 + _bytes(block.name) + _bytes(block.text) + data * _DATA_TOKENS
-        case _:
+        case DataBlock():
             return _DATA_TOKENS
+        case _:
+            assert_never(block)
 
 
 def _bytes(text: str) -> int:
@@ -225,3 +227,5 @@ def _lines(msg: Msg, clip: int | None) -> Iterable[str]:
                 yield f"{msg.role}: [{block.media_type} {block.name or block.url or ''}]".replace(" ]", "]")
             case ThinkingBlock():
                 pass
+            case _:
+                assert_never(block)

@@ -7,9 +7,9 @@ from fnmatch import fnmatchcase
 
 from agentflow.chunks import ModelChunk
 from agentflow.events import PreActing
-from agentflow.specs import Lane
+from agentflow.specs import Lane, ToolSpec
 
-__all__ = ["lane_of", "names", "says_something"]
+__all__ = ["lane_of", "names", "says_something", "spec_of"]
 
 
 def names(patterns: Sequence[str], name: str) -> bool:
@@ -26,13 +26,19 @@ def names(patterns: Sequence[str], name: str) -> bool:
 
 def says_something(chunk: ModelChunk) -> bool:
     """Whether a reader sees anything of the reply in this chunk."""
-    return bool(chunk.text or chunk.thinking or chunk.tool_uses or chunk.blocks)
+    return bool(chunk.text or chunk.tool_uses or chunk.thinking or chunk.blocks)
+
+
+def spec_of(event: PreActing) -> ToolSpec | None:
+    """The tool that is asked for, as a model sees it; None for an unknown one."""
+    name = event.tool_use.name
+    for spec in event.agent.tools:
+        if spec.name == name:
+            return spec
+    return None
 
 
 def lane_of(event: PreActing) -> Lane:
     """The lane of the tool that is asked for; an unknown tool is a write."""
-    name = event.tool_use.name
-    for spec in event.agent.tools:
-        if spec.name == name:
-            return spec.lane
-    return "write"
+    spec = spec_of(event)
+    return "write" if spec is None else spec.lane

@@ -28,9 +28,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import closing
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeAlias, TypeVar
 
 from loguru import logger
 from pydantic import TypeAdapter, ValidationError
@@ -44,7 +44,7 @@ from agentflow.hooks.hook import Hook
 from agentflow.hooks.wrapping import ModelSource
 from agentflow.messages import Msg, ThinkingBlock, ToolResultBlock, ToolUseBlock
 from agentflow.plugins._calls import canonical
-from agentflow.plugins._matching import lane_of, names, says_something
+from agentflow.plugins._matching import lane_of, names, says_something, spec_of
 from agentflow.ports.model import ModelRequest
 from agentflow.reactive import Flux, Mono
 from agentflow.reactive.iterators import close
@@ -194,30 +194,36 @@ _led: ContextVar[tuple[tuple[object, str], ...]] = ContextVar("agentflow_cache_l
 """The work that this code runs within: waiting for it here would be for ever."""
 
 
+_Place: TypeAlias = tuple[asyncio.AbstractEventLoop, str]
+
+
 class _Flights:
     """Work that is going on, so that whoever asks for the same waits for it."""
 
     def __init__(self) -> None:
-        self._going: dict[tuple[asyncio.AbstractEventLoop, str], asyncio.Future[Any] | None] = {}
+        self._going: dict[_Place, asyncio.Future[Any] | None] = {}
         """None: nobody waits for it yet."""
 
-    async def share(self, key: str, work: Callable[[], Awaitable[T]]) -> tuple[T | None, bool]:
-        """Do the work, or wait for the same; returns what it gave (None: the other's failed) and whether it was another's."""
-        place = (asyncio.get_running_loop(), key)
+    def other(self, place: _Place) -> Awaitable[Any] | None:
+        """The same work, to be waited for, which gives what it gave (None: it failed); None: it goes on nowhere else."""
+        if place not in self._going or place in _led.get():
+            return None
+        going = self._going[place]
+        if going is None:
+            going = self._going[place] = place[0].create_future()
+        return asyncio.shield(going)
+
+    async def lead(self, place: _Place, work: Awaitable[T]) -> T:
+        """Do the work, and tell who waits for it."""
         led = _led.get()
         if place in led:
-            return await work(), False
-        if place in self._going:
-            going = self._going[place]
-            if going is None:
-                going = self._going[place] = place[0].create_future()
-            return await asyncio.shield(going), True
+            return await work
         self._going[place] = None
         value: T | None = None
         token = _led.set((*led, place))
         try:
-            value = await work()
-            return value, False
+            value = await work
+            return value
         finally:
             _led.reset(token)
             waited = self._going.pop(place)
@@ -295,18 +301,17 @@ class ToolCache(Hook):
         """Wrap the tool."""
         if not isinstance(event, PreActing) or not self._covers(event):
             return source
-        return Mono(lambda: self._run(source, event))
+        return Mono(partial(self._run, source, event))
 
     def _covers(self, event: PreActing) -> bool:
-        if event.tool_use.input_error is not None or _streams(event):
+        if event.tool_use.input_error is not None or (event.iteration == 0 and _streams(event)):
             return False
         if self._tools is None:
             return lane_of(event) != "write"
         return names(self._tools, event.tool_use.name)
 
     def _key(self, event: PreActing) -> str:
-        use = event.tool_use
-        spec = next((spec for spec in event.agent.tools if spec.name == use.name), None)
+        use, spec = event.tool_use, spec_of(event)
         known = self._specs.get(use.name)
         if known is None or known[0] is not spec:
             known = self._specs[use.name] = spec, _digest("tool", use.name, None if spec is None else _spec(spec))
@@ -314,7 +319,8 @@ class ToolCache(Hook):
         return _hash(f"{known[1]}{canonical(use)}\n{vary}")
 
     async def _run(self, source: Mono[ToolResultBlock], event: PreActing) -> Any:
-        key, clock, use = self._key(event), event.context.clock, event.context.state[CacheUse]
+        context = event.context
+        key, clock, use = self._key(event), context.clock, context.state[CacheUse]
         while True:
             known = await self._cached.get(key, clock)
             if known is not None:
@@ -323,10 +329,13 @@ class ToolCache(Hook):
             if self._flights is None:
                 use.misses += 1
                 return await self._work(source, key, clock)
-            value, shared = await self._flights.share(key, lambda: self._work(source, key, clock))
-            if not shared:
+            place = asyncio.get_running_loop(), key
+            other = self._flights.other(place)
+            if other is None:
+                value = await self._flights.lead(place, self._work(source, key, clock))
                 use.misses += 1
                 return value
+            value = await other
             if isinstance(value, ToolResultBlock) and not value.is_error:
                 use.hits += 1
                 use.shared += 1
@@ -346,7 +355,7 @@ def _streams(event: PreActing) -> bool:
     That is so in a turn that no model asked for (it belongs to no iteration) of a tool that streams.
     """
     name = event.tool_use.name
-    return event.iteration == 0 and any(spec.streaming for spec in event.agent.tools if spec.name == name)
+    return any(spec.streaming for spec in event.agent.tools if spec.name == name)
 
 
 class ModelCache(Hook):

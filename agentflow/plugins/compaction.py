@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 from loguru import logger
@@ -143,11 +144,13 @@ class SummaryCompaction(Hook):
     def on_event(self, event: HookEvent) -> Any:
         """Compact the conversation before a request that is too long."""
         if isinstance(event, PreReasoning):
-            event.context.state[_Request].messages = event.input_messages
-            cooldown = event.context.session_state[_Cooldown]
+            context, messages = event.context, event.input_messages
+            request = context.state[_Request]
+            request.messages = messages
+            cooldown = context.session_state[_Cooldown]
             if cooldown.left > 0:
                 cooldown.left -= 1
-            elif not self._surely_short(event.input_messages, event.context.state[_Request]):
+            elif not self._surely_short(messages, request):
                 return self._before(event)
         return event
 
@@ -196,7 +199,7 @@ class SummaryCompaction(Hook):
         """Ask once more, with a shorter conversation, if this one does not fit."""
         if not isinstance(event, PreReasoning):
             return source
-        return Flux(lambda: self._fitting(event, source))
+        return Flux(partial(self._fitting, event, source))
 
     async def _fitting(self, event: PreReasoning, source: ModelSource) -> AsyncIterator[ModelChunk]:
         chunks = source.open()

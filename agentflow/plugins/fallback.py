@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from reactivex import Observable
@@ -20,6 +21,7 @@ from agentflow.chunks import ModelChunk
 from agentflow.context import RunContext
 from agentflow.errors import AgentFlowError, Aside, HookError, ModelError, UsageError, Veto
 from agentflow.events import Event, HookEvent, PreReasoning
+from agentflow.ground.values import frozen
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.wrapping import ModelSource
 from agentflow.plugins._matching import says_something
@@ -32,7 +34,7 @@ from agentflow.specs import Clock
 __all__ = ["Answered", "ModelChoices", "ModelFallback", "another_may_do"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Answered:
     """Who answered one model call.
 
@@ -66,6 +68,9 @@ def another_may_do(error: Exception) -> bool:
     if isinstance(error, AgentFlowError):
         return isinstance(error, ModelError | SourceTimeoutError)
     return isinstance(error, OSError)  # TimeoutError and ConnectionError are
+
+
+_NOBODY: frozenset[str] = frozenset()
 
 
 class _Candidate(NamedTuple):
@@ -123,7 +128,7 @@ class ModelFallback(Hook):
         """Wrap the model call."""
         if not isinstance(event, PreReasoning):
             return source
-        return Flux(lambda: self._run(source, event))
+        return Flux(partial(self._run, source, event))
 
     async def _run(self, source: ModelSource, event: PreReasoning) -> AsyncIterator[ModelChunk]:
         context = event.context
@@ -152,7 +157,7 @@ class ModelFallback(Hook):
                         )
                     raise
             else:
-                skipped = tuple(one.name for one in candidates[place:] if one.name in resting)
+                skipped = tuple([one.name for one in candidates[place:] if one.name in resting]) if resting else ()
                 self._note(context, Answered(candidate.name, event.iteration, tuple(failed), skipped))
                 return
             finally:
@@ -174,7 +179,7 @@ class ModelFallback(Hook):
     def _in_order(self, chain: tuple[_Candidate, ...], clock: Clock) -> tuple[tuple[_Candidate, ...], frozenset[str]]:
         """The candidates, those that rest last, and the names of those that do."""
         if not self._rests:
-            return chain, frozenset()
+            return chain, _NOBODY
         now = clock.monotonic()
         resting = frozenset(one.name for one in chain if self._rests.get(one.name, now) > now)
         return tuple(sorted(chain, key=lambda one: one.name in resting)), resting

@@ -15,6 +15,7 @@ import threading
 from collections.abc import AsyncIterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal, TypeAlias, cast
 
 from loguru import logger
@@ -196,26 +197,27 @@ class UsageLimits(Hook):
     def on_event(self, event: PreCall | PreReasoning | PreActing | CallEnded) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride] - it listens to four events
         """Count what was spent, and check before work begins."""
         root = self._root(event.context)
+        meter = self._meter(root)
         if isinstance(event, PreReasoning):
             if self.count_input and not self.limits.keys().isdisjoint(("tokens", "input_tokens")):
-                return self._counted(event, root)
-            reason = self._passed(root, self._for_models)
+                return self._counted(event, root, meter)
+            reason = self._passed(root, meter, self._for_models)
             return None if reason is None else Stop(reason)
         if isinstance(event, PreActing):
-            reason = self._passed(root, self._for_tools)
+            reason = self._passed(root, meter, self._for_tools)
             return None if reason is None else Deny(reason)
         with self._lock:
-            self._sync(root)
+            self._sync(root, meter)
         return None
 
-    async def _counted(self, event: PreReasoning, root: RunContext) -> Stop | None:
-        reason = self._passed(root, self._for_models)
+    async def _counted(self, event: PreReasoning, root: RunContext, meter: _Meter) -> Stop | None:
+        reason = self._passed(root, meter, self._for_models)
         if reason is not None:
             return Stop(reason)
         expected = await self._tokens_of(event)
-        reason = self._passed(root, self._for_models, expected)
+        reason = self._passed(root, meter, self._for_models, expected)
         with self._lock:
-            self._meter(root).expected[event.call_id] = expected
+            meter.expected[event.call_id] = expected
         return None if reason is None else Stop(reason)
 
     async def _tokens_of(self, event: PreReasoning) -> int:
@@ -228,27 +230,25 @@ class UsageLimits(Hook):
     def around(self, event: Any, source: Any) -> Observable[Any]:
         """Count each attempt as it begins; one too many is refused."""
         if isinstance(event, PreReasoning):
-            root = self._root(event.context)
-            call_id = event.call_id
-            return Flux(lambda: self._ask(root, call_id, source))
+            context = event.context
+            root = self._root(context)
+            return Flux(partial(self._ask, root, context.call_id, source))
         if isinstance(event, PreActing):
-            root = self._root(event.context)
-            return Mono(lambda: self._run_tool(root, source))
+            return Mono(partial(self._run_tool, self._root(event.context), source))
         return cast("Observable[Any]", source)
 
     async def _ask(self, root: RunContext, call_id: str, inner: Flux[ModelChunk]) -> AsyncIterator[ModelChunk]:
-        expected = 0
-        if self.count_input:
-            with self._lock:
-                expected = self._meter(root).expected.get(call_id, 0)
-        reason = self._passed(root, self._for_models, expected, begin="model_calls")
+        meter = self._meter(root)
+        expected = meter.expected.get(call_id, 0) if self.count_input else 0
+        reason = self._passed(root, meter, self._for_models, expected, begin="model_calls")
         if reason is not None:
             raise Veto(reason)
         billed = False
         chunks = inner.open()
         try:
             async for chunk in chunks:
-                billed = billed or chunk.usage is not None
+                if chunk.usage is not None:
+                    billed = True
                 yield chunk
             billed = True
         finally:
@@ -256,11 +256,11 @@ class UsageLimits(Hook):
                 if self.per == "hook":
                     self._expected -= expected
                 if billed:
-                    self._meter(root).unbilled += 1
+                    meter.unbilled += 1
             await close(chunks)
 
     async def _run_tool(self, root: RunContext, inner: Mono[Any]) -> Any:
-        reason = self._passed(root, self._for_tools, begin="tool_calls")
+        reason = self._passed(root, self._meter(root), self._for_tools, begin="tool_calls")
         if reason is not None:
             raise Veto(reason)
         token = _roots.set({**(_roots.get() or {}), self: root})
@@ -278,19 +278,21 @@ class UsageLimits(Hook):
     def _passed(
         self,
         root: RunContext,
+        meter: _Meter,
         names: list[tuple[str, float]],
         expected: int = 0,
         begin: Literal["model_calls", "tool_calls", ""] = "",
     ) -> str | None:
         """The limit that the next work would pass, as a sentence; None and counted as begun (`begin`) if there is none."""
         with self._lock:
-            spent = self._sync(root)
+            spent = self._sync(root, meter)
             for name, limit in names:
                 used = getattr(spent, name)
-                more = expected if expected and name in ("tokens", "input_tokens") else 0
-                others = self._expected if more else 0
-                if used + others + more > limit or (not more and used >= limit):
-                    return self._reason(name, used, limit, more)
+                if expected and name in ("tokens", "input_tokens"):
+                    if used + self._expected + expected > limit:
+                        return self._reason(name, used, limit, expected)
+                elif used >= limit:
+                    return self._reason(name, used, limit, 0)
             if begin == "model_calls":
                 spent.model_calls += 1
                 self._expected += expected if self.per == "hook" else 0
@@ -319,17 +321,14 @@ class UsageLimits(Hook):
             meter.expected.clear()
         return meter
 
-    def _account(self, root: RunContext, meter: _Meter) -> Spent:
+    def _account(self, root: RunContext) -> Spent:
         if self.per == "hook":
             return self._total
-        if self.per == "session":
-            return root.session_state[SessionSpent].by_key.setdefault(self.key, Spent())
-        return meter.spent
+        return root.session_state[SessionSpent].by_key.setdefault(self.key, Spent())
 
-    def _sync(self, root: RunContext) -> Spent:
+    def _sync(self, root: RunContext, meter: _Meter) -> Spent:
         """Take in what was billed since the last look."""
-        meter = self._meter(root)
-        spent = self._account(root, meter)
+        spent = meter.spent if self.per == "run" else self._account(root)
         now, usage, seen = root.clock.monotonic(), root.usage, meter.seen
         spent.seconds += now - meter.at
         meter.at = now

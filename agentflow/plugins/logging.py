@@ -144,7 +144,7 @@ class EventLog(Hook):
         self.json = json
         self.clip = clip
         self.scope = scope
-        self._log = log.opt(lazy=True)
+        self._log = log
         fixed = dict(levels or {})
         pieces = {ReasoningChunk: "DEBUG", ActingChunk: "DEBUG", TurnValue: "DEBUG"} if chunks else {}
         self._final = frozenset([kind for kind in EVENT_TYPES if issubclass(kind, tuple(fixed))])
@@ -173,16 +173,13 @@ class EventLog(Hook):
         level = self._shown.get(kind)
         if level is None:
             return
-        if kind not in self._final and (kind in _MAY_GO_WRONG or event.decision is not None):
+        if (event.decision is not None or kind in _MAY_GO_WRONG) and kind not in self._final:
             level = _raised(event, level)
         place = began.places.get(id(self)) or self._enter(event, began)
         bound = place.loggers.get(kind)
         if bound is None:
             bound = place.loggers[kind] = self._bound(event)
-        if self.json:
-            bound.log(level, "{}", lambda: self._json(event, level))
-        else:
-            bound.log(level, "{}", lambda: self._line(event, place.where))
+        bound.log(level, _Line(self, event, level, place.where))  # pyright: ignore[reportCallIssue, reportArgumentType] - loguru takes anything, and asks for its text if a sink takes the level
 
     def _enter(self, event: HookEvent, began: _Began) -> _Place:
         """The beginning of a call's lines."""
@@ -203,13 +200,18 @@ class EventLog(Hook):
             session_id=event.session_id,
         )
 
-    def _line(self, event: HookEvent, where: str) -> str:
+    def line_of(self, event: HookEvent, level: str, where: str) -> str:
+        """The line, as a person or a machine reads it."""
+        if self.json:
+            return self._json(event, level)
         clip, name = self.clip, event.sealed_form.__name__
-        line = [f"{where}#{event.iteration} {name}" if event.iteration else f"{where} {name}"]
+        line = f"{where}#{event.iteration} {name}" if event.iteration else f"{where} {name}"
         for field, value in _told(event).items():
-            if value is not None and value != "":
-                line.append(f"{field}={_shown(value, clip)}")
-        return " ".join(line)
+            if type(value) is str and len(value) <= clip and value.isalnum():  # as nearly all are
+                line += f" {field}={value}"
+            elif value is not None and value != "":
+                line += f" {field}={_shown(value, clip)}"
+        return line
 
     def _json(self, event: HookEvent, level: str) -> str:
         told: Fields = {
@@ -228,6 +230,21 @@ class EventLog(Hook):
         return printable_json(json_lib.dumps(told, ensure_ascii=False, default=_text))
 
 
+class _Line:
+    """A message that is made when loguru asks for its text: when a sink takes its level."""
+
+    __slots__ = ("_event", "_level", "_log", "_where")
+
+    def __init__(self, log: EventLog, event: HookEvent, level: str, where: str) -> None:
+        self._log = log
+        self._event = event
+        self._level = level
+        self._where = where
+
+    def __str__(self) -> str:
+        return self._log.line_of(self._event, self._level, self._where)
+
+
 def fields_of(event: HookEvent) -> Fields:
     """What a line says of an event, by name; in JSON and in readable lines alike.
 
@@ -241,7 +258,8 @@ def fields_of(event: HookEvent) -> Fields:
         case PostReasoning():
             reply = event.reasoning_result
             said: Fields = {"text": reply.text, "calls": _calls(reply.tool_uses), "finish": reply.finish_reason}
-            return {**said, **_usage(event.usage), "ms": _ms(event.duration_ms)}
+            said.update(_usage(event.usage), ms=_ms(event.duration_ms))
+            return said
         case PreCall():
             return {"input": _texts(event.input_messages), "history": len(event.history)}
         case PreReasoning():
@@ -277,15 +295,15 @@ def fields_of(event: HookEvent) -> Fields:
 
 
 def _acting(event: PreActing | ActingChunk | PostActing) -> Fields:
-    told: Fields = {"tool": event.tool_use.name, "id": event.tool_use.id}
+    use = event.tool_use
     match event:
         case PreActing():
-            return {**told, "input": event.tool_use.raw}
+            return {"tool": use.name, "id": use.id, "input": use.raw}
         case ActingChunk():
-            return {**told, "chunk": _text(event.chunk)}
+            return {"tool": use.name, "id": use.id, "chunk": _text(event.chunk)}
         case PostActing():
-            result = event.tool_result
-            return {**told, "state": result.state, "result": result.text, "ms": _ms(event.duration_ms)}
+            result, took = event.tool_result, _ms(event.duration_ms)
+            return {"tool": use.name, "id": use.id, "state": result.state, "result": result.text, "ms": took}
 
 
 def _turn(event: PrePut | PostPut | PreTurn | TurnValue | PostTurn) -> Fields:
@@ -350,7 +368,7 @@ def _usage(usage: Usage) -> Fields:
 
 
 def _calls(uses: Sequence[ToolUseBlock]) -> str:
-    return ", ".join(f"{use.name}({use.raw})" for use in uses)
+    return ", ".join([f"{use.name}({use.raw})" for use in uses])
 
 
 def _texts(messages: Iterable[Msg]) -> str:
@@ -376,15 +394,14 @@ def _text(value: object) -> str:
 
 def _shown(value: object, clip: int) -> str:
     """A value in a readable line: bare where it is one word, else quoted, always on one line."""
-    text = value if isinstance(value, str) else _text(value)
-    if (type(value) is int or type(value) is float) and len(text) <= clip:
-        return text
+    number = type(value) is int or type(value) is float
+    text = str(value) if number else _text(value)
     if isinstance(value, bool):
         text = text.lower()
+    if len(text) <= clip and (number or text.isalnum()):
+        return text
     if len(text) > clip:
         text = f"{text[:clip]}… ({len(text)} characters)"
-    if text.isalnum():  # what most values are, at a fraction of the pattern's cost
-        return text
     if _PLAIN.fullmatch(text) and (text.isprintable() or CONTROLS.search(text) is None):
         return text
     return printable_json(encode_basestring(text))

@@ -20,6 +20,7 @@ import math
 import threading
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 from reactivex import Observable
@@ -39,7 +40,7 @@ from agentflow.reactive.iterators import close
 try:
     from pyrate_limiter import GCRA, Rate
 except ImportError as error:
-    raise ImportError('RateLimit needs pyrate-limiter: pip install "agentflow[rate-limit]"') from error
+    raise ImportError('RateLimit needs pyrate-limiter: pip install "agentflow-hooks[rate-limit]"') from error
 
 __all__ = ["RateLimit", "RateLimitWaits", "estimated_tokens"]
 
@@ -134,7 +135,6 @@ class RateLimit(Hook):
         ['Hello.', 'Hello.']
     """
 
-    events: ClassVar[tuple[type[Event], ...] | None] = (PreReasoning, PreActing)
     wraps: ClassVar[tuple[type[Event], ...] | None] = (PreReasoning, PreActing)
 
     def __init__(
@@ -159,6 +159,8 @@ class RateLimit(Hook):
         self._estimate = estimate or estimated_tokens
         self._lock = threading.Lock()  # held for microseconds, never while waiting
         self.priority = priority
+        # Per instance here: work that it has no budget for is not wrapped.
+        self.wraps = (PreActing,) if self._tools else (PreReasoning,)  # pyright: ignore[reportAttributeAccessIssue]
 
     @staticmethod
     def _check(calls: int | None, tokens: int | None, per: float, burst: int | None, tools: tuple[str, ...]) -> None:
@@ -177,18 +179,16 @@ class RateLimit(Hook):
     def around(self, event: HookEvent, source: Any) -> Observable[Any]:
         """Wrap the model call or the tool."""
         if isinstance(event, PreReasoning) and not self._tools:
-            return (
-                Flux(lambda: self._model(source, event.context))
-                if names(self._models, source.request.model)
-                else source
-            )
+            if names(self._models, source.request.model):
+                return Flux(partial(self._model, source, event.context))
+            return source
         if isinstance(event, PreActing) and names(self._tools, event.tool_use.name):
             return Mono(lambda: self._tool(source, event))
         return source
 
     async def _tool(self, source: Mono[ToolResultBlock], event: PreActing) -> Any:
-        wait = await self._enter(event.context, 0)
-        if wait is not None:
+        wait = self._book(event.context.clock.monotonic(), 1, 0)
+        if wait > 0 and not await self._waited(event.context, wait, 0):
             raise ToolError(
                 f"Tool {event.tool_use.name!r} was not run: its rate limit has no room before {wait:.1f} s from now. Try again "
                 "then, or go on without it."
@@ -198,8 +198,8 @@ class RateLimit(Hook):
     async def _model(self, source: ModelSource, context: RunContext) -> AsyncIterator[ModelChunk]:
         request = source.request
         booked = self._estimate(request) if self._tokens is not None else 0
-        wait = await self._enter(context, booked)
-        if wait is not None:
+        wait = self._book(context.clock.monotonic(), 1, booked)
+        if wait > 0 and not await self._waited(context, wait, booked):
             raise ModelError(
                 f"Model {request.model!r} was not asked: the rate limit has no room before {wait:.1f} s from now, and "
                 f"RateLimit(max_wait={self._max_wait:g}) does not wait that long.",
@@ -223,15 +223,12 @@ class RateLimit(Hook):
                     self._tokens.book(context.clock.monotonic(), spent + latest - booked)
             await close(chunks)
 
-    async def _enter(self, context: RunContext, tokens: int) -> float | None:
-        """Wait for room. Returns None, or the wait that would be too long."""
+    async def _waited(self, context: RunContext, wait: float, tokens: int) -> bool:
+        """Wait until what was booked is due; False, and it is given back, where that is too long."""
         clock = context.clock
-        wait = self._book(clock.monotonic(), 1, tokens)
-        if wait <= 0:
-            return None
         if self._max_wait is not None and wait > self._max_wait:
             self._book(clock.monotonic(), -1, -tokens)
-            return wait
+            return False
         waits = context.state[RateLimitWaits]
         waits.count += 1
         begin = clock.monotonic()
@@ -242,7 +239,7 @@ class RateLimit(Hook):
             raise
         finally:
             waits.seconds += clock.monotonic() - begin
-        return None
+        return True
 
     def _book(self, now: float, calls: int, tokens: int) -> float:
         with self._lock:

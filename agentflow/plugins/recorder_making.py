@@ -24,7 +24,7 @@ from agentflow.plugins.recorder_records import (
     message_digest,
     show,
 )
-from agentflow.verdicts import Again, Answer, Deny, Recover, Stop, Suspend
+from agentflow.verdicts import AnyVerdict, carried
 
 __all__ = ["Deed", "Making", "Place", "place_of"]
 
@@ -163,13 +163,10 @@ class Making:
     def _detail(self, value: object) -> str:
         if not self._short or not value:
             return ""
-        match value:
-            case Deny(reason=text) | Stop(reason=text):
-                return show(text, self._short).short
-            case Answer(value=given) | Recover(value=given) | Again(messages=given) | Suspend(request=given):
-                return "" if given is None else show(given, self._short).short
-            case _:
-                return show(str(value), self._short).short
+        if not isinstance(value, AnyVerdict):
+            return show(str(value), self._short).short
+        given = carried(value)
+        return "" if given is None else show(given, self._short).short
 
 
 def _marked(field: str, before: object, after: object, short: int) -> Iterable[Edit]:

@@ -103,11 +103,13 @@ class Redaction(Hook):
 
     def on_event(self, event: HookEvent) -> HookEvent | Deny:
         """Redact what goes to the model, restore what goes to a tool."""
-        vault = event.context.session_state[Vault]
+        context = event.context
+        vault = context.session_state[Vault]
         match event:
             case CallEnded():
                 if event.outcome != "suspended":
-                    self._vaults.pop(event.run_id, None)
+                    vault.runs.pop(id(self), None)
+                    self._vaults.pop(context.run_id, None)
                 return event
             case PreCall() | PreReasoning():
                 self._clean_messages(event, vault)
@@ -123,9 +125,9 @@ class Redaction(Hook):
                         event.tool_result = result
             case _:
                 pass
-        run_id = event.run_id
-        if self._vaults.get(run_id) is not vault:
-            self._vaults[run_id] = vault
+        if vault.runs.get(id(self)) != context.run_id:
+            vault.runs[id(self)] = context.run_id
+            self._vaults[context.run_id] = vault
         return event
 
     def _clean_messages(self, event: PreCall | PreReasoning, vault: Vault) -> None:

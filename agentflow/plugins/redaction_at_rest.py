@@ -10,7 +10,7 @@ from agentflow.facts import Fact
 from agentflow.messages import ContentBlock, Msg, Pending, ThinkingBlock, ToolResultBlock, ToolUseBlock
 from agentflow.plugins.redaction_text import Scanner, Vault
 from agentflow.plugins.redaction_values import Cleaning, named_anew
-from agentflow.verdicts import Again, Answer, Approve, Deny, Stop, Suspend
+from agentflow.verdicts import AnyVerdict, carried
 
 __all__ = ["Numberless", "fact_at_rest", "message_at_rest"]
 
@@ -61,16 +61,8 @@ def _at_rest(value: Any, cleaning: Cleaning) -> Any:
         case Pending():
             use = None if value.tool_use is None else cleaning.use(value.tool_use)
             return replace(value, request=_at_rest(value.request, cleaning), tool_use=use)
-        case Deny() | Stop():
-            return replace(value, reason=cleaning.text(value.reason, found))
-        case Answer():
-            return Answer(_at_rest(value.value, cleaning))
-        case Suspend():
-            return Suspend(_at_rest(value.request, cleaning))
-        case Again():
-            return Again(_at_rest(value.messages, cleaning))
-        case Approve():
-            return Approve(_at_rest(value.input, cleaning))
+        case verdict if isinstance(verdict, AnyVerdict):
+            return type(verdict)(_at_rest(carried(verdict), cleaning))
         case tuple():
             return tuple(_at_rest(item, cleaning) for item in cast("tuple[Any, ...]", value))
         case Mapping():  # of verdicts too: what a resume decides

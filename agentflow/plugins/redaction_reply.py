@@ -139,7 +139,7 @@ class _Reply:
             text = self._words.feed(chunk.text)
         if chunk.tool_uses or chunk.blocks:
             text += _end(self._words)
-        deltas = [part for delta in chunk.tool_uses for part in self._delta(delta)]
+        deltas = [part for delta in chunk.tool_uses for part in self._delta(delta)] if chunk.tool_uses else []
         for block in chunk.blocks:
             if isinstance(block, ThinkingBlock) and block.signature:
                 self._cleaning.vault.thoughts[block.signature] = block.text
@@ -148,7 +148,9 @@ class _Reply:
             thinking,
             chunk.signature,
             tuple(deltas),
-            tuple([self._cleaning.block(block, self._cleaning.showing()) for block in chunk.blocks]),
+            tuple([self._cleaning.block(block, self._cleaning.showing()) for block in chunk.blocks])
+            if chunk.blocks
+            else (),
             chunk.usage,
             None,  # the finish reason comes last, behind what is held
             chunk.restart,
@@ -164,8 +166,10 @@ class _Reply:
     def _end_thought(self, signature: str | None) -> str:
         if signature:
             self._cleaning.vault.thoughts[signature] = "".join(self._thought)
+        if self._thinking is None:
+            return ""
         self._thought = []
-        return _end(self._thinking)
+        return self._thinking.end()
 
     def _name(self, name: str) -> str:
         """A tool's name; one that exists is no secret."""

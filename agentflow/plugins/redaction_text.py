@@ -31,7 +31,7 @@ try:
     from stdnum import luhn as _luhn
     from stdnum.us import ssn as _ssn
 except ImportError as error:
-    raise ImportError('Redaction needs regex and python-stdnum: pip install "agentflow[redaction]"') from error
+    raise ImportError('Redaction needs regex and python-stdnum: pip install "agentflow-hooks[redaction]"') from error
 
 __all__ = ["CARD", "DETECTORS", "EMAIL", "IBAN", "SECRETS", "SSN", "Detector", "Scanner", "Streaming", "Vault", "scan"]
 
@@ -329,7 +329,7 @@ class Scanner:
         """Whether a whole text has to be searched; most texts are told apart at a fraction of the cost."""
         if self._gates is None or self._gates.open_for(text):
             return True
-        return _has_one(text, self._values)
+        return bool(self._values) and _has_one(text, self._values)
 
     def may_find_within(self, text: str) -> bool:
         """Whether a text, or a part of it that somebody cuts out, has to be searched."""
@@ -486,6 +486,10 @@ class Vault:
     )
     """Messages as they are sent, so that each is looked through once."""
     begun: bool = False
+    version: int = 0
+    """Changes when a text that was clean may not be so any more."""
+    runs: dict[int, str] = field(default_factory=dict[int, str])
+    """By hook: the run that it has noted this vault for."""
     _lost: Mapping[str, int] = field(default_factory=dict[str, int])
     _spotless: dict[int, tuple[Scanner, set[object]]] = field(default_factory=dict[int, "tuple[Scanner, set[object]]"])
     checked: dict[int, tuple[object, int, Sequence[Msg]]] = field(
@@ -508,11 +512,6 @@ class Vault:
             taken_in, serialization=core_schema.plain_serializer_function_ser_schema(given_out)
         )
 
-    @property
-    def version(self) -> int:
-        """Changes when a text that was clean may not be so any more."""
-        return len(self._words)
-
     def hide(self, value: str, kind: str, base: Scanner, *, by_model: bool) -> str:
         """The placeholder of a value; a new one where it is seen for the first time.
 
@@ -532,6 +531,7 @@ class Vault:
                 self._written.add(known)
             if base.replace(value, lambda _kind, _text: "") and len(value) >= _SHORTEST:
                 self._words.append(value)
+                self.version += 1
                 for _, texts in self._spotless.values():
                     texts.clear()
         elif not by_model:
@@ -570,6 +570,6 @@ class Vault:
     def scanner(self, base: Scanner) -> Scanner:
         """The scanner that also finds the values known by now."""
         found = self._scanners.get(id(base))
-        if found is None or found[0] != len(self._words) or found[1] is not base:
-            found = self._scanners[id(base)] = (len(self._words), base, base.knowing(self._words))
+        if found is None or found[0] != self.version or found[1] is not base:
+            found = self._scanners[id(base)] = (self.version, base, base.knowing(self._words))
         return found[2]

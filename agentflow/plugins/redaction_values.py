@@ -13,9 +13,9 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from operator import is_
-from typing import Any, cast
+from typing import Any, assert_never, cast
 
-from agentflow.messages import ContentBlock, Msg, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
+from agentflow.messages import ContentBlock, DataBlock, Msg, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
 from agentflow.plugins.redaction_text import Found, Scanner, Vault, scan
 from agentflow.transcript import MessageView
 
@@ -109,16 +109,14 @@ class Cleaning:
         return isinstance(result.content, str) and self.is_clean(result.content) and self.is_clean(result.name)
 
     def _is_clean_block(self, block: ContentBlock) -> bool:
-        kind = type(block)
-        if kind is TextBlock:
-            return self.is_clean(cast("TextBlock", block).text)
-        if kind is ToolUseBlock:
-            use = cast("ToolUseBlock", block)
-            return self.are_clean_arguments(use.raw) and self.is_clean(use.name)
-        return kind is ToolResultBlock and self.is_clean_result(cast("ToolResultBlock", block))
+        if isinstance(block, TextBlock):
+            return self.is_clean(block.text)
+        if isinstance(block, ToolUseBlock):
+            return self.are_clean_arguments(block.raw) and self.is_clean(block.name)
+        return isinstance(block, ToolResultBlock) and self.is_clean_result(block)
 
     def _is_clean_metadata(self, metadata: Mapping[str, Any]) -> bool:
-        return not metadata or all(
+        return all(
             isinstance(value, str) and self.is_clean(value) and self.is_clean(name) for name, value in metadata.items()
         )
 
@@ -195,17 +193,21 @@ class Cleaning:
 
     def block(self, block: ContentBlock, found: Found) -> ContentBlock:
         """A part of a message; a sealed thought is what its model really thought."""
-        if isinstance(block, TextBlock):
-            text = self.text(block.text, found)
-            return block if text == block.text else replace(block, text=text)
-        if isinstance(block, ToolUseBlock):
-            return self.use(block)
-        if isinstance(block, ToolResultBlock):
-            return self.result(block, found)
-        if isinstance(block, ThinkingBlock):
-            thought = self.vault.thoughts.get(block.signature or "")
-            return replace(block, text=self.text(block.text, found) if thought is None else thought)
-        return block
+        match block:
+            case TextBlock(text=before):
+                text = self.text(before, found)
+                return block if text == before else replace(block, text=text)
+            case ToolUseBlock():
+                return self.use(block)
+            case ToolResultBlock():
+                return self.result(block, found)
+            case ThinkingBlock():
+                thought = self.vault.thoughts.get(block.signature or "")
+                return replace(block, text=self.text(block.text, found) if thought is None else thought)
+            case DataBlock():
+                return block
+            case _:
+                assert_never(block)
 
     # ---- messages
 
@@ -224,7 +226,9 @@ class Cleaning:
             if not self._is_clean_block(block):
                 break
         else:
-            if (not msg.name or self.is_clean(msg.name)) and self._is_clean_metadata(msg.metadata):
+            if (not msg.name or self.is_clean(msg.name)) and (
+                not msg.metadata or self._is_clean_metadata(msg.metadata)
+            ):
                 return msg
         found = self.masking(by_model=msg.role == "assistant")
         content = tuple(self.block(block, found) for block in msg.content)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 from reactivex import Observable
@@ -27,7 +28,7 @@ from agentflow.hooks.hook import Hook
 from agentflow.hooks.wrapping import ModelSource
 from agentflow.messages import ToolResultBlock
 from agentflow.plugins._matching import lane_of, names, says_something
-from agentflow.ports.retry import RetryPolicy, model_may_recover, tool_may_recover
+from agentflow.ports.retry import Attempts, RetryPolicy, model_may_recover, tool_may_recover
 from agentflow.reactive import Flux, Mono
 from agentflow.reactive.iterators import close
 
@@ -128,11 +129,11 @@ class ModelRetry(Hook):
         """Wrap the model call."""
         if not isinstance(event, PreReasoning):
             return source
-        return Flux(lambda: self._run(source, event.context))
+        return Flux(partial(self._run, source, event.context))
 
     async def _run(self, source: ModelSource, context: RunContext) -> AsyncIterator[ModelChunk]:
         delivered = void = False
-        attempts = self._policy.start(context.clock.sleep, _noting(context, source.request.model))
+        attempts: Attempts | None = None
         while True:
             chunks = source.open()
             try:
@@ -147,6 +148,7 @@ class ModelRetry(Hook):
                 finally:
                     await close(chunks)
             except Exception as error:
+                attempts = attempts or self._policy.start(context.clock.sleep, _noting(context, source.request.model))
                 if (delivered and self._after == "raise") or not await attempts.another(error):
                     raise
                 void = delivered
@@ -221,20 +223,20 @@ class ToolRetry(Hook):
         """Wrap the tool."""
         if not isinstance(event, PreActing) or not self._covers(event):
             return source
-        return Mono(lambda: self._run(source, event))
+        return Mono(partial(self._run, source, event))
 
     def _covers(self, event: PreActing) -> bool:
-        name = event.tool_use.name
-        if not names(self._tools, name):
+        if not names(self._tools, event.tool_use.name):
             return False
         return self._writes or lane_of(event) != "write"
 
     async def _run(self, source: Mono[ToolResultBlock], event: PreActing) -> Any:
-        use, context = event.tool_use, event.context
-        attempts = self._policy.start(context.clock.sleep, _noting(context, use.name))
+        attempts: Attempts | None = None
         while True:
             try:
                 return await source.resolve()
             except Exception as error:
+                use, context = event.tool_use, event.context
+                attempts = attempts or self._policy.start(context.clock.sleep, _noting(context, use.name))
                 if use.id in context.state[_Shown].uses or not await attempts.another(error):
                     raise

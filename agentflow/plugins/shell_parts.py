@@ -22,7 +22,7 @@ try:
     from tree_sitter import Language, Node, Parser
     from tree_sitter_bash import language
 except ImportError as error:
-    raise ImportError('Shell commands are parsed by tree-sitter: pip install "agentflow[shell]"') from error
+    raise ImportError('Shell commands are parsed by tree-sitter: pip install "agentflow-hooks[shell]"') from error
 
 __all__ = ["Part", "Script", "Shell", "Some", "Word", "read_script", "runs_others"]
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from agentflow.errors import (
@@ -30,6 +29,7 @@ from agentflow.errors import (
     Veto,
     WrongRunMethodError,
 )
+from agentflow.ground.values import frozen
 from agentflow.reactive.signals import SourceTimeoutError
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def tool_may_recover(error: Exception) -> bool:
     return not isinstance(error, _SETTLED)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class RetryPolicy:
     """How often, and how patiently, something is tried.
 

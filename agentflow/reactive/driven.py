@@ -19,7 +19,6 @@ from agentflow.reactive.operators.timed import limit_value
 from agentflow.reactive.piping import Piping
 from agentflow.reactive.publisher import refuse_running_loop
 from agentflow.reactive.signals import EMPTY, seconds_of
-from agentflow.reactive.subscription import running_loop
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -33,13 +32,23 @@ A = TypeVar("A")
 class Driven(Piping[T_co], Coroutine[Any, Any, T_co]):
     """What makes a `Mono` a `collections.abc.Coroutine` too."""
 
+    _active_runs: dict[asyncio.Task[Any] | None, Generator[Any, Any, Any]] | None = None
+
     def __await__(self) -> Generator[Any, None, T_co]:
         value = yield from self.resolve().__await__()
         return cast("T_co", None) if value is EMPTY else value
 
     def send(self, value: Any, /) -> Any:
         """Advance this task's run; each task that drives the mono has a run of its own."""
-        return self._drive(value, None)
+        runs, driver = self._active_runs or self._runs(), _driver()
+        run = runs.get(driver)
+        if run is None:
+            run = runs[driver] = self.__await__()
+        try:
+            return run.send(value)
+        except BaseException:  # StopIteration with the value, or the run's failure: this run is over
+            del runs[driver]
+            raise
 
     def throw(
         self,
@@ -50,8 +59,15 @@ class Driven(Piping[T_co], Coroutine[Any, Any, T_co]):
     ) -> Any:
         """Raise inside this task's run."""
         error = typ if isinstance(typ, BaseException) else val if isinstance(val, BaseException) else typ()
+        runs, driver = self._runs(), _driver()
+        run = runs.get(driver)
         try:
-            return self._drive(None, error if tb is None else error.with_traceback(tb))
+            if run is None:  # nothing has begun: making a run would take the session
+                raise error if tb is None else error.with_traceback(tb)
+            return run.throw(error if tb is None else error.with_traceback(tb))
+        except BaseException:
+            runs.pop(driver, None)
+            raise
         finally:
             del typ, val, tb, error  # its traceback holds this frame
 
@@ -61,21 +77,11 @@ class Driven(Piping[T_co], Coroutine[Any, Any, T_co]):
         if run is not None:
             run.close()
 
-    def _drive(self, value: Any, error: BaseException | None) -> Any:
-        runs, driver = self._runs(), _driver()
-        run = runs.get(driver)
-        if run is None:
-            run = runs[driver] = _as_coroutine(self)
-        try:
-            return run.send(value) if error is None else run.throw(error)
-        except BaseException:  # StopIteration with the value, or the run's failure: this run is over
-            runs.pop(driver, None)
-            raise
-        finally:
-            del error
-
-    def _runs(self) -> dict[asyncio.Task[Any] | None, Coroutine[Any, Any, T_co]]:
-        return vars(self).setdefault("_active_runs", {})
+    def _runs(self) -> dict[asyncio.Task[Any] | None, Generator[Any, Any, T_co]]:
+        runs = self._active_runs
+        if runs is None:
+            runs = self._active_runs = {}
+        return runs
 
     def block(self, timeout: float | timedelta | None = None) -> T_co:
         """Run to the end from synchronous code and return the value (None if there is none).
@@ -86,7 +92,7 @@ class Driven(Piping[T_co], Coroutine[Any, Any, T_co]):
             timeout: Seconds after which the work is cancelled and `SourceTimeoutError` raised.
 
         Raises:
-            UsageError: Called inside a running event loop, which it would block for ever.
+            UsageError: Called inside a running event loop, which it would block forever.
         """
         refuse_running_loop("block")
         if timeout is None:
@@ -101,7 +107,10 @@ class Driven(Piping[T_co], Coroutine[Any, Any, T_co]):
 
 
 def _driver() -> asyncio.Task[Any] | None:
-    return asyncio.current_task() if running_loop() is not None else None
+    try:
+        return asyncio.current_task()
+    except RuntimeError:  # no loop is running
+        return None
 
 
 async def _as_coroutine(mono: Awaitable[A]) -> A:

@@ -229,7 +229,7 @@ class Flux(Reducing[T_co], metaclass=_FluxType):
 
     @staticmethod
     def interval(period: float | timedelta) -> Flux[int]:
-        """0, 1, 2 … one each period, for ever; ticks that a slow reader missed are not made up."""
+        """0, 1, 2 … one each period, forever; ticks that a slow reader missed are not made up."""
         seconds = seconds_of("interval", period)
         return Flux(lambda: timed.interval(seconds, seconds))
 
@@ -488,7 +488,7 @@ class Flux(Reducing[T_co], metaclass=_FluxType):
         return Flux(lambda: recovering.retry(self, retry_count))
 
     def repeat(self, repeat_count: int | None = None) -> Flux[T_co]:
-        """The whole stream `repeat_count` times, one run after the other; None is for ever."""
+        """The whole stream `repeat_count` times, one run after the other; None is forever."""
         positive("repeat", "repeat_count", repeat_count)
         return Flux(lambda: recovering.repeat(self, repeat_count))
 

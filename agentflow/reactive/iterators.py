@@ -11,7 +11,7 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from types import AsyncGeneratorType, TracebackType
 from typing import Generic, Never, Self, TypeVar, cast
 
@@ -24,11 +24,22 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 
-async def close(iterator: AsyncIterator[object]) -> None:
-    """Close an iterator that can be closed; others have nothing to clean up."""
-    aclose = cast("Callable[[], Awaitable[None]] | None", getattr(iterator, "aclose", None))
-    if aclose is not None:
-        await aclose()
+def close(iterator: AsyncIterator[object]) -> Awaitable[None]:
+    """Close an iterator that can be closed, to be awaited; others have nothing to clean up."""
+    aclose: Callable[[], Awaitable[None]] | None = getattr(iterator, "aclose", None)
+    return _NOTHING if aclose is None else aclose()
+
+
+class _Nothing:
+    """What is awaited where there is nothing to do."""
+
+    __slots__ = ()
+
+    def __await__(self) -> Iterator[None]:
+        return iter(())
+
+
+_NOTHING = cast("Awaitable[None]", _Nothing())
 
 
 async def closing(iterator: AsyncIterator[T]) -> AsyncIterator[T]:

@@ -47,6 +47,7 @@ _IF_EMPTY: Final = 2
 _THEN: Final = 3
 _CATCH: Final = 4
 _TAP: Final = 5
+_SEE: Final = 6
 
 
 class _MonoType(ABCMeta):
@@ -232,6 +233,9 @@ class Mono(Driven[T_co], metaclass=_MonoType):
         on_completed: Callable[[], object] | None = None,
     ) -> Mono[T_co]:
         """Watch the value, the failure or the end go by, without changing them."""
+        if on_next is not None and on_error is None and on_completed is None:
+            plain_function("tap", on_next, "flat_map")
+            return StepMono(self, _SEE, on_next, "tap")
         return StepMono(self, _TAP, _Watcher(on_next, on_error, on_completed), "tap")
 
     do_action = tap
@@ -297,7 +301,7 @@ class Mono(Driven[T_co], metaclass=_MonoType):
         return self.as_flux().concat(*sources)
 
     def repeat(self, repeat_count: int | None = None) -> Flux[T_co]:
-        """The values of `repeat_count` runs, one after the other; None is for ever."""
+        """The values of `repeat_count` runs, one after the other; None is forever."""
         return self.as_flux().repeat(repeat_count)
 
     # ---- when it fails
@@ -544,10 +548,12 @@ async def _work_off(chain: Mono[Any]) -> Any:
                         value = EMPTY
                     elif isinstance(link.function, _Watcher) and link.function.error is not None:
                         link.function.error(failure)
+                elif (kind == _MAP and value is not EMPTY) or kind == _TAP:
+                    value = link.function(value)
+                elif kind == _SEE and value is not EMPTY:
+                    link.function(value)
                 elif kind == _THEN or (kind == _IF_EMPTY and value is EMPTY):
                     following = link.function(value)
-                elif kind == _TAP or (kind == _MAP and value is not EMPTY):
-                    value = link.function(value)
                 elif kind == _FLAT and value is not EMPTY:
                     following = _source_of(operator, link.function(value))
             except Exception as error:

@@ -1,4 +1,4 @@
-"""What Mono and Flux share: being a reactivex Observable without paying for one, `subscribe`, `pipe`, and the door in.
+"""What Mono and Flux share: being a reactivex Observable without paying for one, `subscribe`, `pipe`, and how a run begins.
 
 Rules:
 
@@ -153,7 +153,7 @@ def _report(error: Exception, source: object) -> None:
 
 
 def refuse_running_loop(method: str) -> None:
-    """Raise where waiting would block the running loop for ever."""
+    """Raise where waiting would block the running loop forever."""
     if running_loop() is not None:
         raise UsageError(
             f"{method}() inside a running event loop would block the loop that has to do the work; "

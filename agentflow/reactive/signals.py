@@ -31,6 +31,9 @@ __all__ = [
 ]
 
 
+_COROUTINE: Final = inspect.CO_COROUTINE
+
+
 class Empty(Enum):
     """The type of `EMPTY`; an enumeration of one, so that checkers narrow on `is EMPTY`."""
 
@@ -79,7 +82,7 @@ def seconds_until(moment: datetime) -> float:
 def plain_function(operator: str, function: Callable[..., object], instead: str) -> None:
     """Refuse a coroutine function where a plain function is called, and say which operator awaits."""
     code = getattr(function, "__code__", None)  # inspect.iscoroutinefunction costs more than a whole link
-    if code is not None and code.co_flags & inspect.CO_COROUTINE:
+    if code is not None and code.co_flags & _COROUTINE:
         name = getattr(function, "__qualname__", repr(function))
         raise UsageError(
             f"{operator}() calls a plain function, but {name} is a coroutine function, whose result would be a "

@@ -89,7 +89,7 @@ class Subscription(DisposableBase):
         """Wait from synchronous code until the run has ended.
 
         Args:
-            timeout: Seconds to wait at most; None waits for ever.
+            timeout: Seconds to wait at most; None waits forever.
 
         Returns:
             False if the time passed first.

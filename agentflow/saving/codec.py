@@ -1,21 +1,24 @@
-"""Facts and sessions as JSON: what every store that outlives the process writes, and what a session is saved as.
+"""What outlives the process, as JSON: facts and sessions, verdicts and decisions, messages, replies and what they wait for.
+
+Turns, queues and agents, and the requests of workers, are made of these; their own fields stand beside their classes.
 
 Rules:
 
 1. A fact can always be written. What JSON does not know, NaN included, is stored as what the run used of it: its text.
-2. Reading gives back an equal fact, or a `StoreError` that says what to do; nothing is guessed, nothing half read.
+   What a person saves (a verdict, a turn, an agent) is refused instead, if it would not come back.
+2. Reading gives back an equal value, or an error that says what to do; nothing is guessed, nothing half read.
 3. Text without a field that has a default is read; text with a field that this code does not know is newer than it.
    So whoever adds a field, or a kind of fact, raises `CODEC_VERSION`.
+4. There is no list of verdicts here, and none of facts but where each has a meaning: their unions are the lists.
 """
 
 from __future__ import annotations
 
-import base64
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, assert_never, cast, get_args
 
-from pydantic_core import ValidationError, from_json, to_json
+from pydantic_core import from_json
+from typing_extensions import TypedDict
 
 from agentflow.errors import StoreError
 from agentflow.facts import (
@@ -35,31 +38,31 @@ from agentflow.facts import (
     ToolStarted,
 )
 from agentflow.ground.frozen import EMPTY
-from agentflow.ground.validation import adapter_of
-from agentflow.messages import DataBlock, Msg, Reply, TextBlock, ToolResultBlock, ToolUseBlock
-from agentflow.verdicts import Again, Answer, AnyVerdict, Approve, Deny, Recover, Resolution, Stop, Suspend
+from agentflow.ground.validation import adapter_of, first_problem
+from agentflow.messages import DataBlock, Msg, Outcome, Pending, Reply, TextBlock, ToolResultBlock
+from agentflow.saving.forms import CODEC_VERSION, check_form, check_version
+from agentflow.saving.plain import as_data, dumps, plain, text_of
+from agentflow.specs import Usage
+from agentflow.verdicts import AnyVerdict, Resolution, carried
 
 __all__ = [
     "CODEC_VERSION",
     "SavedSession",
+    "decisions_from_dict",
     "fact_from_json",
     "fact_key",
     "fact_kind",
     "fact_to_json",
     "msg_from_dict",
     "msg_to_dict",
+    "reply_from_dict",
+    "reply_to_dict",
     "resolution_from_dict",
     "session_from_dict",
     "session_to_dict",
     "verdict_from_dict",
     "verdict_to_dict",
 ]
-
-CODEC_VERSION = 2
-"""The version of the JSON form of facts and sessions, written into each."""
-
-_DEEPEST = 100
-"""Levels of nesting after which a value is stored as its text (readers stop at 200)."""
 
 
 def _snake(name: str) -> str:
@@ -131,7 +134,7 @@ def fact_to_json(fact: Fact) -> str:
         >>> fact_to_json(CallResumed("run_1", "call_2"))
         '{"kind":"call_resumed","version":2,"fact":{"run_id":"run_1","call_id":"call_2"}}'
     """
-    return _dumps({"kind": _NAMES[type(fact)], "version": CODEC_VERSION, "fact": _fields_of(fact)})
+    return dumps({"kind": _NAMES[type(fact)], "version": CODEC_VERSION, "fact": _fields_of(fact)})
 
 
 def _fields_of(fact: Fact) -> dict[str, Any]:
@@ -147,81 +150,35 @@ def _fields_of(fact: Fact) -> dict[str, Any]:
         elif isinstance(value, Reply):
             found[name] = value.to_message()
         elif type(value) is tuple and value and isinstance(value[0], Msg):
-            found[name] = [_plain_msg(msg) for msg in cast("tuple[Msg, ...]", value)]
+            found[name] = [_message(msg) for msg in cast("tuple[Msg, ...]", value)]
     return found
 
 
-def _plain_msg(msg: Msg) -> Msg:
-    """A reply that is used as input says nothing of its call."""
+def _message(msg: Msg) -> Msg:
+    """The message alone: a reply that is used as input says nothing of its call."""
     return msg.to_message() if isinstance(msg, Reply) else msg
-
-
-def _dumps(value: object) -> str:
-    try:
-        return to_json(value, fallback=_fallback, inf_nan_mode="strings").decode()
-    except (ValueError, RecursionError):  # half a surrogate pair, bytes that are no text, a value that holds itself
-        return to_json(_simple(value, 0), inf_nan_mode="strings").decode()
-
-
-def _fallback(value: object) -> object:
-    if isinstance(value, ToolUseBlock):
-        return adapter_of(ToolUseBlock).dump_python(value)
-    return _text(value)
-
-
-def _text(value: object) -> str:
-    try:
-        return _utf8(str(value))
-    except Exception:  # noqa: BLE001, RUF100 - a broken __str__ must not lose the fact
-        return f"({type(value).__name__} without a readable text)"
-
-
-def _utf8(text: str) -> str:
-    """Halves of surrogate pairs are put together (streams cut them apart), single ones replaced."""
-    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-
-
-def _simple(value: object, depth: int) -> object:
-    """The slow way: the value as plain data that JSON certainly knows."""
-    if value is None or isinstance(value, bool | int | float):
-        return value  # `to_json` writes NaN as its text
-    if isinstance(value, str):
-        return _utf8(value)
-    if isinstance(value, bytes | bytearray):
-        try:
-            return value.decode()
-        except UnicodeDecodeError:
-            return base64.b64encode(value).decode()
-    if depth > _DEEPEST:
-        return _text(type(value))
-    if isinstance(value, ToolUseBlock):
-        value = adapter_of(ToolUseBlock).dump_python(value)
-    if isinstance(value, Mapping):
-        return {_text(k): _simple(v, depth + 1) for k, v in cast("Mapping[object, object]", value).items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [_simple(item, depth + 1) for item in cast("Iterable[object]", value)]
-    if is_dataclass(value) and not isinstance(value, type):
-        return {f.name: _simple(getattr(value, f.name, None), depth + 1) for f in fields(value)}
-    try:
-        return from_json(to_json(value, fallback=_text, inf_nan_mode="strings"))
-    except (ValueError, RecursionError):
-        return _text(value)
 
 
 # ---- verdicts
 
+_VERDICTS: dict[str, type[AnyVerdict]] = {kind.__name__.lower(): kind for kind in get_args(AnyVerdict)}
 
-def verdict_to_dict(verdict: AnyVerdict) -> dict[str, Any]:
+
+def verdict_to_dict(verdict: AnyVerdict, what: str = "A verdict") -> dict[str, Any]:
     """Return a verdict or a decision as JSON-compatible data, as it stands in facts, saved turns and requests to workers.
 
+    Args:
+        verdict: The verdict.
+        what: What it is, for errors.
+
     Raises:
-        PydanticSerializationError: It holds what JSON does not know. (A fact keeps the text of it.)
+        UsageError: It holds what JSON does not know. (A fact keeps the text of it.)
 
     Example:
         >>> verdict_to_dict(Deny("not today"))
         {'verdict': 'deny', 'reason': 'not today'}
     """
-    return from_json(to_json(_verdict_out(verdict), fallback=_strictly, inf_nan_mode="strings"))
+    return as_data(what, _verdict_out(verdict))
 
 
 def verdict_from_dict(data: Mapping[str, Any]) -> AnyVerdict:
@@ -235,7 +192,11 @@ def verdict_from_dict(data: Mapping[str, Any]) -> AnyVerdict:
         Approve(input={'cents': 5})
     """
     try:
-        return _verdict_in(data)
+        name = data["verdict"] if "verdict" in data else data["decision"]  # as the first version named it in requests
+        kind = _VERDICTS.get(name)
+        if kind is None:
+            raise ValueError(f"unknown verdict {name!r}")
+        return kind(_value_in(data, kind.__match_args__[0]))
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"it is no verdict ({type(error).__name__}: {error})") from error
 
@@ -247,82 +208,53 @@ def resolution_from_dict(data: Mapping[str, Any]) -> Resolution:
         ValueError: It is none.
     """
     found = verdict_from_dict(data)
-    if isinstance(found, Approve | Deny | Answer):
+    if isinstance(found, Resolution):
         return found
     raise ValueError(f"a {type(found).__name__} decides nothing")
 
 
-def _verdict_in(data: Mapping[str, Any]) -> AnyVerdict:
-    name = data["verdict"] if "verdict" in data else data["decision"]  # as the first version named it in requests
-    match name:
-        case "deny":
-            return Deny(_field(data, "reason"))
-        case "stop":
-            return Stop(_field(data, "reason"))
-        case "suspend":
-            return Suspend(_field(data, "request"))
-        case "approve":
-            return Approve(_field(data, "input"))
-        case "answer":
-            return Answer(_value_in(data))
-        case "recover":
-            return Recover(_value_in(data))
-        case "again":
-            return Again(_value_in(data))
-        case other:
-            raise ValueError(f"unknown verdict {other!r}")
+def decisions_from_dict(data: Mapping[str, Any]) -> dict[str, Resolution]:
+    """Read decisions by the keys of what they answer.
 
-
-def _field(data: Mapping[str, Any], name: str) -> Any:
-    return data[name] if name in data else data["value"]  # as the first version named it in turns and requests
-
-
-def _strictly(value: object) -> object:
-    if isinstance(value, ToolUseBlock):
-        return adapter_of(ToolUseBlock).dump_python(value)
-    raise TypeError(f"a {type(value).__name__} is no data")
+    Raises:
+        ValueError: They are none.
+    """
+    return {key: resolution_from_dict(said) for key, said in data.items()}
 
 
 def _verdict_out(verdict: AnyVerdict) -> dict[str, object]:
-    match verdict:
-        case Deny(reason=reason):
-            return {"verdict": "deny", "reason": reason}
-        case Stop(reason=reason):
-            return {"verdict": "stop", "reason": reason}
-        case Suspend(request=request):
-            return {"verdict": "suspend", "request": request}
-        case Approve(input=given):
-            return {"verdict": "approve", "input": None if given is None else dict(given)}
-        case Answer(value=value):
-            return {"verdict": "answer", **_value_out(value)}
-        case Recover(value=value):
-            return {"verdict": "recover", **_value_out(value)}
-        case Again(messages=messages):
-            return {"verdict": "again", **_value_out(messages)}
-        case _:
-            assert_never(verdict)
+    field = verdict.__match_args__[0]
+    return {"verdict": type(verdict).__name__.lower(), **_value_out(field, carried(verdict))}
 
 
-def _value_out(value: object) -> dict[str, object]:
+def _value_out(field: str, value: object) -> dict[str, object]:
     """What a verdict carries: words of ours are tagged, all else is data."""
+    form, said = _form_of(value)
+    return {field: said} if form is None else {"form": form, field: said}
+
+
+def _form_of(value: object) -> tuple[str | None, object]:
     if isinstance(value, Msg):
-        return {"form": "message", "value": _plain_msg(value)}
+        return "message", _message(value)
     if isinstance(value, ToolResultBlock):
-        return {"form": "result", "value": value}
+        return "result", value
     if isinstance(value, TextBlock | DataBlock):
-        return {"form": "block", "value": value}
-    if isinstance(value, list | tuple) and value:
-        items = cast("Sequence[object]", value)
-        if all(isinstance(item, Msg) for item in items):
-            return {"form": "messages", "value": [_plain_msg(item) for item in cast("Sequence[Msg]", items)]}
-        if any(isinstance(item, TextBlock | DataBlock) for item in items):
-            known = [item if isinstance(item, TextBlock | DataBlock | str) else _text(item) for item in items]
-            return {"form": "blocks", "value": known}
-    return {"value": value}
+        return "block", value
+    if isinstance(value, Mapping):
+        return None, dict(cast("Mapping[object, object]", value))
+    return _form_of_list(cast("Sequence[object]", value)) if isinstance(value, list | tuple) else (None, value)
 
 
-def _value_in(data: Mapping[str, Any]) -> Any:
-    value = data["value"]
+def _form_of_list(items: Sequence[object]) -> tuple[str | None, object]:
+    if items and all(isinstance(item, Msg) for item in items):
+        return "messages", [_message(item) for item in cast("Sequence[Msg]", items)]
+    if any(isinstance(item, TextBlock | DataBlock) for item in items):
+        return "blocks", [item if isinstance(item, TextBlock | DataBlock | str) else text_of(item) for item in items]
+    return None, items
+
+
+def _value_in(data: Mapping[str, Any], field: str) -> Any:
+    value = data[field] if field in data else data["value"]  # as the first version named it in turns and requests
     match data.get("form"):
         case None:
             return value
@@ -369,7 +301,7 @@ def _fact_in(data: object) -> Fact:
     if not isinstance(data, dict):
         raise _damaged(f"it is a JSON {type(data).__name__}, and must be an object with kind, version and fact")
     given = cast("dict[str, Any]", data)
-    _check_version(given.get("version"), "A stored fact")
+    check_version("A stored fact", given.get("version"))
     name, found = given.get("kind"), given.get("fact")
     kind = _KINDS.get(name) if isinstance(name, str) else None
     if kind is None:
@@ -388,7 +320,7 @@ def _fact_in(data: object) -> Fact:
             values["decisions"] = {key: verdict_from_dict(decision) for key, decision in values["decisions"].items()}
         return adapter_of(kind).validate_python(values)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise _damaged(f"the {name} has wrong fields: {_first_problem(error)}") from error
+        raise _damaged(f"the {name} has wrong fields: {first_problem(error)}") from error
 
 
 def _damaged(what: str) -> StoreError:
@@ -397,33 +329,12 @@ def _damaged(what: str) -> StoreError:
     )
 
 
-def _first_problem(error: Exception) -> str:
-    if isinstance(error, ValidationError):
-        found = error.errors(include_url=False, include_input=False)
-        where = ".".join(str(part) for part in found[0]["loc"])
-        return f"{where}: {found[0]['msg']}"
-    return f"{type(error).__name__}: {error}"
-
-
-def _check_version(version: object, what: str) -> None:
-    if type(version) is not int or version < 1:
-        raise StoreError(
-            f"{what} has the version {version!r}, and must have a whole number from 1 to {CODEC_VERSION}. It was not "
-            "written by agentflow, or is damaged: restore it from a backup."
-        )
-    if version > CODEC_VERSION:
-        raise StoreError(
-            f"{what} has version {version}; this agentflow reads versions up to {CODEC_VERSION}. A newer one wrote it: "
-            "upgrade agentflow here. Nothing was changed."
-        )
-
-
 # ---- messages
 
 
 def msg_to_dict(msg: Msg) -> dict[str, Any]:
     """Return a message as JSON-compatible data; unlike `Msg.to_dict` it takes any metadata, as facts do."""
-    return from_json(_dumps(_plain_msg(msg)))
+    return plain(_message(msg))
 
 
 def msg_from_dict(data: Mapping[str, Any]) -> Msg:
@@ -436,8 +347,47 @@ def msg_from_dict(data: Mapping[str, Any]) -> Msg:
         return adapter_of(Msg).validate_python(data)
     except (ValueError, TypeError) as error:
         raise StoreError(
-            f"A saved message cannot be read: {_first_problem(error)}. Restore it from a backup."
+            f"A saved message cannot be read: {first_problem(error)}. Restore it from a backup."
         ) from error
+
+
+# ---- replies
+
+
+class _ReplyData(TypedDict):
+    form: int
+    outcome: Outcome
+    run_id: str
+    message: dict[str, Any]
+    usage: Usage
+    pending: tuple[Pending, ...]
+
+
+def reply_to_dict(reply: Reply) -> dict[str, Any]:
+    """Return a reply as JSON-compatible data; what JSON does not know in what it waits for is told as text.
+
+    Example:
+        >>> reply_to_dict(Reply.of(Msg.assistant("Hi"), "completed", "run_1", Usage(), ()))["outcome"]
+        'completed'
+    """
+    return {
+        "form": CODEC_VERSION,
+        "outcome": reply.outcome,
+        "run_id": reply.run_id,
+        "message": msg_to_dict(reply),
+        "usage": plain(reply.usage),
+        "pending": [waits.to_dict() for waits in reply.pending],
+    }
+
+
+def reply_from_dict(data: object, what: str, wrong: Callable[[str], StoreError]) -> Reply:
+    """Read what `reply_to_dict` made; `what` and `wrong` as in `check_form`.
+
+    Raises:
+        StoreError: It is no reply, or was written by a newer agentflow.
+    """
+    said = check_form(_ReplyData, data, what, wrong)
+    return Reply.of(msg_from_dict(said["message"]), said["outcome"], said["run_id"], said["usage"], said["pending"])
 
 
 # ---- sessions
@@ -479,9 +429,9 @@ def session_to_dict(saved: SavedSession) -> dict[str, Any]:
         "id": saved.id,
         "messages": [msg_to_dict(msg) for msg in saved.messages],
         "facts": [from_json(fact_to_json(fact)) for fact in saved.facts],
-        "state": from_json(_dumps(saved.state)),
+        "state": plain(saved.state),
         "seq": saved.seq,
-        "run_state": from_json(_dumps(saved.run_state)),
+        "run_state": plain(saved.run_state),
     }
 
 
@@ -496,7 +446,7 @@ def session_from_dict(data: Mapping[str, Any]) -> SavedSession:
             f"This is no saved session: it must be an object with format={_FORMAT!r}, as session.to_dict() and "
             "store.export() write it."
         )
-    _check_version(data.get("version"), "A saved session")
+    check_version("A saved session", data.get("version"))
     session_id, seq = data.get("id"), data.get("seq", 0)
     lists = [data.get(name, []) for name in ("messages", "facts")]
     states = [data.get(name, {}) for name in ("state", "run_state")]

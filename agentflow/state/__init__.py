@@ -3,4 +3,4 @@
 from importlib.util import find_spec
 
 if find_spec("sqlalchemy") is None:
-    raise ModuleNotFoundError('SqlStore needs SQLAlchemy: pip install "agentflow[sql]"', name="sqlalchemy")
+    raise ModuleNotFoundError('SqlStore needs SQLAlchemy: pip install "agentflow-hooks[sql]"', name="sqlalchemy")

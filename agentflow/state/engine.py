@@ -58,7 +58,7 @@ class Database:
                 engine = create_engine(self._url)
         except ModuleNotFoundError as error:
             raise StoreError(
-                f"The driver of {self.shown} is not installed ({error}): pip install 'agentflow[postgres]'."
+                f"The driver of {self.shown} is not installed ({error}): pip install 'agentflow-hooks[postgres]'."
             ) from error
         except (SQLAlchemyError, ValueError, TypeError) as error:
             said = without_password(str(error))

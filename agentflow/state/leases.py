@@ -13,7 +13,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Float, case, delete, literal_column, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
-from agentflow.state.schema import LEASES
+from agentflow.state.session_tables import LEASES
 
 __all__ = ["drop_lease", "forget_leases", "held_leases", "holds_lease", "renew_lease", "take_lease"]
 

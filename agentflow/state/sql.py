@@ -1,4 +1,4 @@
-"""`SqlStore`: sessions in SQLite or PostgreSQL, through SQLAlchemy Core. Needs `agentflow[sql]` (`agentflow[postgres]`).
+"""`SqlStore`: sessions in SQLite or PostgreSQL, by SQLAlchemy Core. Needs `agentflow-hooks[sql]` (`agentflow-hooks[postgres]`).
 
 Rules:
 
@@ -44,7 +44,9 @@ from agentflow.ports.store import (
 from agentflow.saving.codec import SavedSession, fact_from_json, session_from_dict, session_to_dict
 from agentflow.state.engine import Database
 from agentflow.state.explain import explain
-from agentflow.state.journal import (
+from agentflow.state.leases import drop_lease, forget_leases, holds_lease, renew_lease, take_lease
+from agentflow.state.session_tables import FACTS, LEASES, SESSIONS
+from agentflow.state.statements import (
     Stale,
     append_at,
     append_news,
@@ -56,8 +58,6 @@ from agentflow.state.journal import (
     prune_sessions,
     record_of,
 )
-from agentflow.state.leases import drop_lease, forget_leases, holds_lease, renew_lease, take_lease
-from agentflow.state.schema import FACTS, LEASES, SESSIONS
 from agentflow.state.thread import Queued, Worker
 
 __all__ = ["SqlStore"]

@@ -8,6 +8,7 @@ from agentflow.testing.check_model import ModelFlaw, ModelReport, check_model, c
 from agentflow.testing.check_store import StoreFlaw, StoreReport, check_store, check_store_async
 from agentflow.testing.clock import VirtualClockLoop, run_virtual
 from agentflow.testing.findings import Finding, FindingsError
+from agentflow.testing.fire import Fired, fire, run_context
 from agentflow.testing.model_scenes import ModelScene, Staged
 from agentflow.testing.scripted import Line, ScriptedModel
 from agentflow.testing.verify import Probe, Verifier, verify
@@ -16,6 +17,7 @@ __all__ = [
     "Finding",
     "FindingKind",
     "FindingsError",
+    "Fired",
     "HookReport",
     "Line",
     "ModelFlaw",
@@ -34,6 +36,8 @@ __all__ = [
     "check_model_async",
     "check_store",
     "check_store_async",
+    "fire",
+    "run_context",
     "run_virtual",
     "verify",
 ]

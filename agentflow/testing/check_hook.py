@@ -30,13 +30,13 @@ from agentflow.hooks.hook import Hook
 from agentflow.hooks.hook_checks import check
 from agentflow.hooks.recording import ChangeListener, HookCall
 from agentflow.testing.findings import Findings
+from agentflow.testing.hook_checks.isolation import Ran, run_watched
 from agentflow.testing.hook_checks.judging import comes_of_cancellation, event_of, hook_of, kind_of, shown
 from agentflow.testing.hook_checks.neighbours import neighbours
 from agentflow.testing.hook_checks.playing import PATHS, Path, Played, play
 from agentflow.testing.hook_checks.probes import After, Before, Canceller, Offered, Saves, Witness
 from agentflow.testing.hook_checks.report import FindingKind, HookReport
 from agentflow.testing.hook_checks.scenes import SCENES, Planted, Scene, Stage
-from agentflow.testing.hook_checks.trial import Ran, run_watched
 from agentflow.testing.hook_checks.watchdog import Watchdog
 from agentflow.testing.suite import no_loop_here
 

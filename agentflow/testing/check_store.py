@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, get_args
 from agentflow.errors import StoreError
 from agentflow.ports.store import SessionStore, Store
 from agentflow.testing.findings import ConformanceReport
-from agentflow.testing.store_checks import keeping, writing
+from agentflow.testing.store_checks import managing, writing
 from agentflow.testing.store_checks.samples import a_call
 from agentflow.testing.store_checks.trial import StoreFlaw, Trial
 from agentflow.testing.suite import Suite, Wrong, in_threads, no_loop_here
@@ -48,13 +48,13 @@ _CHECKS = (
     _Check("concurrency", writing.concurrency, ("order", "version", "duplicate")),
     _Check("cancellation", writing.cancellation, ("order", "version", "concurrency")),
     _Check("fencing", writing.fencing, ("order", "version")),
-    _Check("listing", keeping.listing),
-    _Check("delete", keeping.delete, ("order", "version")),
-    _Check("rename", keeping.rename, ("order", "version")),
-    _Check("fork", keeping.fork, ("order", "version")),
-    _Check("prune", keeping.prune, ("order", "listing", "delete")),
-    _Check("exchange", keeping.exchange, ("order", "facts", "delete")),
-    _Check("newer", keeping.newer, ("order", "exchange")),
+    _Check("listing", managing.listing),
+    _Check("delete", managing.delete, ("order", "version")),
+    _Check("rename", managing.rename, ("order", "version")),
+    _Check("fork", managing.fork, ("order", "version")),
+    _Check("prune", managing.prune, ("order", "listing", "delete")),
+    _Check("exchange", managing.exchange, ("order", "facts", "delete")),
+    _Check("newer", managing.newer, ("order", "exchange")),
     _Check("sharing", writing.sharing, ("order", "version")),
 )
 

@@ -57,7 +57,7 @@ class Suite(Generic[Kind]):
         return tuple(f"not checked: {', '.join(kinds)} ({reason})" for reason, kinds in self._left_out.items())
 
     async def patiently(self, work: Awaitable[object]) -> None:
-        """Wait, but not for ever."""
+        """Wait, but not forever."""
         async with asyncio.timeout(self.patience):
             await work
 

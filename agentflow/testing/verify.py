@@ -256,7 +256,7 @@ class Probe(Generic[T]):
     Args:
         values: What each run gives.
         error: What it fails with after that; None ends it well.
-        hang: Wait for ever after the values instead of ending.
+        hang: Wait forever after the values instead of ending.
 
     Example:
         >>> probe = Probe(1, 2, 3)

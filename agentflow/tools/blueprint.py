@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic.errors import PydanticInvalidForJsonSchema
 
 from agentflow.errors import UsageError
-from agentflow.tools.arguments import explain
+from agentflow.tools.argument_errors import explain
 from agentflow.tools.schema import json_schema, read_docstring
 from agentflow.tools.schema_arguments import Outside, SchemaArguments
 from agentflow.tools.signature import Plan, plain_function, read_plan, return_hint

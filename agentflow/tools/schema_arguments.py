@@ -4,7 +4,7 @@ Rules:
 
 1. Nothing is fetched: a reference out of the schema is refused.
 2. jsonschema is loaded only for a JSON schema, when it is first used (its import takes 50 ms).
-3. What is wrong is told in the words that tools with a signature use (`agentflow.tools.arguments`).
+3. What is wrong is told in the words that tools with a signature use (`agentflow.tools.argument_errors`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pydantic_core import SchemaValidator, core_schema, from_json, to_json
 from agentflow.errors import UsageError
 from agentflow.ground.finite import check_numbers
 from agentflow.ground.validation import adapter_of
-from agentflow.tools.arguments import IS_MISSING, IS_UNKNOWN, ArgumentsMismatchError, shown
+from agentflow.tools.argument_errors import IS_MISSING, IS_UNKNOWN, ArgumentsMismatchError, shown
 from agentflow.tools.schema import json_schema
 from agentflow.tools.signature import Plan
 

@@ -7,22 +7,10 @@ from typing import Any
 
 import pytest
 from eventlog import Recorder, history, log, streamed, use
+from toolbox import add
 
-from agentflow import (
-    Agent,
-    CallTimeoutError,
-    Dep,
-    Hook,
-    ModelOptions,
-    Msg,
-    PreReasoning,
-    Reply,
-    RunContext,
-    ToolUseBlock,
-    UsageError,
-    on,
-    tool,
-)
+from agentflow import Agent, Dep, Hook, ModelOptions, Msg, PreReasoning, Reply, RunContext, ToolUseBlock, on, tool
+from agentflow.errors import CallTimeoutError, UsageError
 from agentflow.testing import ScriptedModel
 from agentflow.testing.clock import run_virtual
 
@@ -225,7 +213,7 @@ async def test_what_are_no_options(given: Any, fix: str) -> None:
     assert model.requests == []
 
 
-@pytest.mark.parametrize("limit", [0, -1, 1.5, True, None])
+@pytest.mark.parametrize("limit", [0, -1, 1.5, 2.0, True, None])
 def test_what_is_no_limit(limit: Any) -> None:
     """max_iterations is a whole number of at least 1; 0 is an error."""
     with pytest.raises(UsageError, match="max_iterations"):
@@ -297,12 +285,6 @@ def test_a_deadline_does_not_strike_an_ended_call() -> None:
         return reply.text
 
     assert run_virtual(main()) == "x"
-
-
-@tool(type="read")
-async def add(a: int, b: int) -> int:
-    """Add."""
-    return a + b
 
 
 SCRIPT = [[use("t1", "add", a=1, b=2), use("t2", "add", a=3, b=4)], ["e", "nd"]]

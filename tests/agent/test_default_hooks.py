@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from eventlog import history, use
 
-from agentflow import Agent, Approve, Hook, ModelChunk, ModelError, PostReasoning, Session, ThinkingBlock, tool
+from agentflow import Agent, Approve, Hook, ModelChunk, PostReasoning, Session, ThinkingBlock, tool
+from agentflow.errors import ModelError
 from agentflow.messages import Msg
 from agentflow.testing import ScriptedModel
 

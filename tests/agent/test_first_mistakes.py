@@ -1,177 +1,170 @@
-"""What is tried first by who comes from another library: each error names what is right, and that works."""
+"""What people write at first, and the one line that each gets: it says what to write."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agentflow import Agent, Hook, HookEvent, PostReasoning, PreReasoning, UsageError, after_llm, on, tool
-from agentflow.testing.scripted import ScriptedModel
-
-
-@tool
-async def look(where: str) -> str:
-    """Look."""
-    return f"nothing in {where}"
-
-
-def scripted(**options: Any) -> Agent:
-    return Agent("a", ScriptedModel(lambda request: "Hello."), **options)
-
-
-# ---- an agent is immutable
-
-
-@pytest.mark.parametrize(
-    ("name", "fix"),
-    [
-        ("max_iterations", "build an agent with it, Agent(..., max_iterations=...)"),
-        ("system", "build an agent with it, Agent(..., system=...)"),
-        ("hooks", "build an agent with it, Agent(..., hooks=...)"),
-        ("name", "build an agent with it, Agent(..., name=...)"),
-        ("config", "Agent(...) knows no such argument"),
-        ("typo", "Agent(...) knows no such argument"),
-    ],
+from agentflow import (
+    Agent,
+    Hook,
+    Msg,
+    PostCall,
+    PreActing,
+    ToolUseBlock,
+    Usage,
+    before_each_tool,
+    before_llm,
+    on_complete,
 )
-def test_an_attribute_of_an_agent_cannot_be_assigned(name: str, fix: str) -> None:
-    """It would do nothing: it is refused, with the way that does."""
-    agent = scripted()
-    with pytest.raises(AttributeError) as caught:
-        setattr(agent, name, 1)
-    assert str(caught.value) == (
-        f"Agent 'a' is immutable, so {name} cannot be assigned: {fix}. Hooks can be added: agent.hook(h)."
-    )
-    assert not hasattr(agent, "typo")
+from agentflow.errors import AgentFlowError
+from agentflow.testing import ScriptedModel, fire
+
+MODEL = ScriptedModel(lambda request: "ok")
 
 
-async def test_a_subclass_has_attributes_of_its_own() -> None:
-    """Before and behind the constructor of `Agent`."""
+class Words:
+    """A model whose stream gives texts."""
 
-    class Clerk(Agent):
-        def __init__(self) -> None:
-            self.desk = 3
-            super().__init__("clerk", ScriptedModel(["Hello."]))
-            self.team = "north"
+    name = "words"
 
-    clerk = Clerk()
-    clerk.desk += 1
-    assert (clerk.desk, clerk.team, (await clerk.call("Hi")).text) == (4, "north", "Hello.")
+    async def stream(self, request: object) -> AsyncIterator[Any]:
+        """Give a text."""
+        yield "Hello."
 
 
-# ---- hooks of an agent that exists
+class Misspelt(Hook):
+    """A hook with an option that is none."""
+
+    priorty = 3
+
+    def on_event(self, event: Any) -> None: ...
 
 
-class Notes(Hook):
-    """Notes the events that it sees."""
+class Nameless(Hook):
+    """A hook whose method nothing calls."""
 
-    events = (PreReasoning, PostReasoning)
-
-    def __init__(self) -> None:
-        self.seen: list[str] = []
-
-    def on_event(self, event: HookEvent) -> HookEvent:
-        self.seen.append(type(event).__name__)
-        return event
+    def on_evnt(self, event: Any) -> None: ...
 
 
-async def test_a_hook_is_added_to_an_agent_that_exists() -> None:
-    """For calls that begin later, until its handle is disposed; a second time it is still one hook."""
-    agent, notes = scripted(), Notes()
-    await agent.call("Hi")
-    handle = agent.hook(notes)
-    agent.hook(notes)
-    await agent.call("Hi")
-    assert notes.seen == ["PreReasoning", "PostReasoning"]
-    handle.dispose()
-    await agent.call("Hi")
-    assert notes.seen == ["PreReasoning", "PostReasoning"]
-    assert notes not in agent.hooks
+def agent_of(*hooks: Any) -> Agent:
+    return Agent("a", MODEL, hooks=hooks)
 
 
-async def test_whatever_the_constructor_takes_as_hooks_can_be_added() -> None:
-    """Marked functions, lists of them, functions by name; the handle takes all of them off."""
-    seen: list[str] = []
-    agent = scripted()
-    with agent.hook([after_llm(lambda event: seen.append("a")), [on(PreReasoning)(lambda event: seen.append("b"))]]):
-        with agent.hook({"on_complete": lambda event: seen.append("c")}):
-            await agent.call("Hi")
-        await agent.call("Hi")
-    await agent.call("Hi")
-    assert seen == ["b", "a", "c", "b", "a"]
+def told(change: Callable[[Any], object]) -> Any:
+    """A hook that does something with its event."""
+
+    def hook(event: Any) -> None:
+        change(event)
+
+    return hook
 
 
-async def test_a_call_that_runs_keeps_the_hooks_it_began_with() -> None:
-    """A hook that is added meanwhile waits for the next call."""
-    notes = Notes()
-
-    def meanwhile() -> None:
-        agent.hook(notes)
-
-    agent = Agent("a", ScriptedModel([["Hel", meanwhile, "lo."], "Hello."]))
-    await agent.call("Hi")
-    assert notes.seen == []
-    await agent.call("Hi")
-    assert notes.seen == ["PreReasoning", "PostReasoning"]
+def setting(owner: Callable[[Any], object], name: str) -> Callable[[Any], None]:
+    return lambda event: setattr(owner(event), name, "x")
 
 
-def test_what_cannot_be_added_is_refused() -> None:
-    """What is no hook, one whose tools would be lost, and a hook where `on` wants an event."""
-
-    class Brings(Hook):
-        def tools(self) -> list[Any]:
-            return [look]
-
-    agent = scripted()
-    with pytest.raises(UsageError, match="not int"):
-        agent.hook(5)  # pyright: ignore[reportArgumentType]
-    with pytest.raises(UsageError) as caught:
-        agent.hook(Brings())
-    assert str(caught.value) == (
-        "Hook 'Brings' brings tools, and the tools of agent 'a' are settled: build the agent with it, Agent(..., hooks=[...])."
-    )
-    with pytest.raises(UsageError) as caught:
-        agent.on(Notes())  # pyright: ignore[reportCallIssue, reportArgumentType]
-    assert str(caught.value) == (
-        "agent.on(event, f) takes an event, and <Notes priority=100> is a hook already: agent.hook(it)."
-    )
-    assert len(agent.hooks) == len(scripted().hooks)
-
-
-# ---- names of other libraries
-
-
-def test_run_is_no_call() -> None:
-    """`agent.run` runs the queue; an input is refused with what asks the model."""
-    with pytest.raises(UsageError) as caught:
-        scripted().run("Hi")  # pyright: ignore[reportArgumentType]
-    assert str(caught.value) == (
-        "agent.run() runs the turns in the queue of agent 'a' and takes no input. To ask the model: await agent.call('Hi'), "
-        "agent.call('Hi').block() from synchronous code, or async for event in agent.stream('Hi')."
-    )
-
-
-@pytest.mark.parametrize(
-    ("name", "right"),
-    [
-        ("run_sync", ". To ask it: agent.call('Hi').block(), or await agent.call('Hi')"),
-        ("invoke", ". To ask it: agent.call('Hi').block(), or await agent.call('Hi')"),
-        ("arun", ". To ask it: await agent.call('Hi')"),
-        ("astream", ". To ask it: async for event in agent.stream('Hi')"),
-        ("typo", ""),
-    ],
+ENDED = PostCall(final_message=Msg.assistant("Hi."))
+ASKED = PreActing(tool_use=ToolUseBlock("t1", "add", {"a": 1}))
+VIEW = "Messages of an event are a read-only view of the history; assign others: event.input_messages ="
+OF_MSG = (
+    "is worked out from its fields (role, content, name, id, metadata, usage, finish_reason), and those are read-only"
 )
-def test_a_method_of_another_library_names_ours(name: str, right: str) -> None:
-    """It stays an AttributeError, so `hasattr` and `getattr` with a default are as ever."""
-    agent = scripted()
-    with pytest.raises(AttributeError) as caught:
-        getattr(agent, name)
-    assert str(caught.value) == f"'Agent' object has no attribute {name!r}{right}"
-    assert getattr(agent, name, None) is None
+
+MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
+    "agent.run(text)": (lambda: agent_of().run("hi"), "To ask the model: await agent.call('Hi')"),
+    "agent.invoke": (lambda: agent_of().invoke("hi"), "To ask it: agent.call('Hi').block()"),
+    "Agent()": (Agent, "An agent needs a name and a model: Agent('assistant', 'openai/gpt-5')."),
+    "no model": (lambda: Agent("a"), "Agent 'a' was given no model: Agent('a', 'openai/gpt-5')"),
+    "model=3": (lambda: Agent("a", 3), "model= takes a Model or a name like 'openai/gpt-5', not 3."),
+    "tools=[function]": (lambda: Agent("a", MODEL, tools=[print]), "tools= takes tools and agents, not"),
+    "options={...}": (
+        lambda: Agent("a", MODEL, options={"temperature": 1}),
+        "options={'temperature': 1} is a dict. Write options=ModelOptions(temperature=1).",
+    ),
+    "call(options={...})": (
+        lambda: agent_of().call("Hi", options={"temperature": 1}).block(),
+        "Write options=ModelOptions(temperature=1).",
+    ),
+    "store=path": (lambda: Agent("a", MODEL, store="x.db"), 'Write store="sqlite:///agentflow.db" (a file)'),
+    "store={}": (lambda: Agent("a", MODEL, store={}), "store={} is no store."),
+    "a misspelt option": (
+        lambda: agent_of(Misspelt()),
+        "Hook 'Misspelt' has 'priorty', which nothing looks at: the name is 'priority'.",
+    ),
+    "a misspelt method": (lambda: agent_of(Nameless()), "Did you mean 'on_event' by 'on_evnt'?"),
+    "a model of texts": (
+        lambda: Agent("a", Words()).call("Hi").block(),
+        "(a str) as a piece of its reply; a model's stream gives ModelChunks: yield ModelChunk(text).",
+    ),
+    "insert": (
+        lambda: (
+            agent_of(before_llm(told(lambda event: event.input_messages.insert(0, Msg.user("x"))))).call("Hi").block()
+        ),
+        f"{VIEW} [msg, *event.input_messages].",
+    ),
+    "append": (
+        lambda: agent_of(before_llm(told(lambda event: event.input_messages.append(Msg.user("x"))))).call("Hi").block(),
+        f"{VIEW} [*event.input_messages, msg].",
+    ),
+    "pop": (
+        lambda: agent_of(before_llm(told(lambda event: event.input_messages.pop()))).call("Hi").block(),
+        f"{VIEW} [msg for msg in event.input_messages if ...].",
+    ),
+}
+
+FROZEN: dict[str, tuple[Any, Any, Callable[[Any], object], str]] = {
+    "msg.text": (on_complete, ENDED, setting(lambda event: event.final_message, "text"), f"Msg.text {OF_MSG}"),
+    "msg.role": (on_complete, ENDED, setting(lambda event: event.final_message, "role"), "Msg.role is read-only"),
+    "msg.nothing": (
+        on_complete,
+        ENDED,
+        setting(lambda event: event.final_message, "nothing"),
+        "Msg has no field 'nothing' (role, content,",
+    ),
+    "tool_use.name": (
+        before_each_tool,
+        ASKED,
+        setting(lambda event: event.tool_use, "name"),
+        "ToolUseBlock.name is read-only; build a new one: block.replace(name=...)",
+    ),
+    "an argument": (
+        before_each_tool,
+        ASKED,
+        lambda event: event.tool_use.input.__setitem__("a", 2),
+        "this mapping is read-only; build a new one from it: {**mapping, key: value}",
+    ),
+}
 
 
-def test_tools_that_are_none() -> None:
-    """One tool alone may stand for a list of one; None is refused as what it is."""
-    assert [made.name for made in scripted(tools=look).tools] == ["look"]
-    with pytest.raises(UsageError, match=r"^tools= takes tools and agents, not NoneType"):
-        scripted(tools=None)
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_gets_one_line_that_says_what_to_write(mistake: str) -> None:
+    """The first line of the error holds the cure."""
+    make, cure = MISTAKES[mistake]
+    with pytest.raises((AgentFlowError, AttributeError)) as caught:
+        make()
+    assert cure in str(caught.value).splitlines()[0]
+
+
+@pytest.mark.parametrize("value", FROZEN)
+async def test_a_frozen_value_says_how_to_change_it(value: str) -> None:
+    """Fields, what is worked out from them, and what is no field at all."""
+    name, event, change, cure = FROZEN[value]
+    with pytest.raises((AttributeError, TypeError)) as caught:
+        await fire(name(told(change)), event)
+    assert cure in str(caught.value)
+    with pytest.raises(AttributeError, match=r"Usage\.total_tokens is worked out from its fields"):
+        Usage().total_tokens = 3  # pyright: ignore[reportAttributeAccessIssue]
+
+
+async def test_a_url_is_a_store(tmp_path: Path) -> None:
+    """`store="sqlite:///…"` keeps sessions in that file: another agent goes on with the conversation."""
+    url = f"sqlite:///{tmp_path / 'agent.db'}"
+    await Agent("a", ScriptedModel(["Hello Ada."]), store=url).call("I am Ada.", session="ada")
+    other = Agent("a", ScriptedModel([]), store=url)
+    assert [msg.text for msg in await other.history("ada")] == ["I am Ada.", "Hello Ada."]
+    built = Agent.builder().name("a").model(MODEL).store(url).build()
+    assert len(await built.history("ada")) == 2

@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 from loguru import logger
+from toolbox import agent_of
 
 from agentflow import (
     Agent,
     CallEnded,
     Hook,
     Mono,
+    PostCall,
     PostReasoning,
     PreActing,
     PreCall,
@@ -20,15 +22,16 @@ from agentflow import (
     PreToolRound,
     Session,
     ToolUseBlock,
-    UsageError,
     on,
+    on_complete,
     tool,
 )
+from agentflow.errors import UsageError
 from agentflow.ports.store import MemoryStore
 from agentflow.testing.scripted import ScriptedModel
 
 REFUSED = (
-    "on session 's' was made by a tool or a hook of a call on that same session, so each would wait for the other for ever. "
+    "on session 's' was made by a tool or a hook of a call on that same session, so each would wait for the other forever. "
     "Make it in a conversation of its own (session=Session.fresh()), add to this one (context.inject(...)), or make it when "
     "this call has ended."
 )
@@ -237,3 +240,20 @@ async def test_other_sessions_and_later_calls_are_free() -> None:
     assert (await patiently(agent.call("go", session="s"))).text == "end"
     assert (await patiently(agent.call("again", session="s"))).text == "4"
     assert texts == ["1", "2", "3"]
+
+
+async def test_a_hook_that_calls_its_own_agent_is_told_so() -> None:
+    """Calling the agent again on the session that is busy is refused, with the way out; in a session of its own it works."""
+    replies: list[str] = []
+
+    @on_complete
+    async def review(event: PostCall) -> None:
+        if event.session_id != "a":
+            return
+        with pytest.raises(UsageError, match="session="):
+            await agent.call("Review it.")
+        replies.append((await agent.call("Review it.", session=Session.fresh())).text)
+
+    agent = agent_of(["Draft.", "Looks good."], review)
+    assert (await agent.call("Write.")).text == "Draft."
+    assert replies == ["Looks good."]

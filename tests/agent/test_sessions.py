@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from eventlog import Recorder, history, use
 
-from agentflow import Agent, CallEnded, MemoryStore, Msg, ReasoningChunk, Session, StoreError, UsageError, tool
+from agentflow import Agent, CallEnded, MemoryStore, Msg, ReasoningChunk, Session, tool
+from agentflow.errors import StoreError, UsageError
 from agentflow.testing import ScriptedModel
 
 
@@ -274,3 +275,15 @@ async def test_an_interrupt_that_nobody_waits_for_is_not_kept() -> None:
     assert (await agent.call("go", session="s")).text == "one"
     assert not agent.interrupt("s")
     assert (await agent.call("go", session="s")).text == "two"
+
+
+async def test_a_call_that_is_cancelled_before_its_first_step_takes_no_session() -> None:
+    """Nothing has begun, so nothing is held, and nobody is warned of a call that was dropped: the next call has its turn."""
+    agent = Agent("a", ScriptedModel(["hello"]))
+    task = asyncio.create_task(agent.call("never", session="s"))
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    del task
+    assert not agent.session("s").busy
+    assert (await agent.call("go", session="s")).text == "hello"

@@ -28,7 +28,8 @@ ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")
 SHOP = '''
 import asyncio
 
-from agentflow import Agent, Answer, Deny, ModelError, PostReasoning, PreActing, PreCall, Suspend, ToolUseBlock, on, tool
+from agentflow import Agent, Answer, Deny, PostReasoning, PreActing, PreCall, Suspend, ToolUseBlock, on, tool
+from agentflow.errors import ModelError
 from agentflow.testing import ScriptedModel
 
 
@@ -147,7 +148,7 @@ class Shop:
         self.environment = {
             name: value for name, value in os.environ.items() if not name.endswith("_API_KEY") and name != "FORCE_COLOR"
         }
-        self.environment.update(PYTHONPATH=str(ROOT), PYTHONUTF8="1", PYTHONDONTWRITEBYTECODE="1")
+        self.environment.update(PYTHONPATH=str(ROOT), PYTHONUTF8="1")
         (folder / "shop.py").write_text(SHOP, "utf-8")
         (folder / "kept.py").write_text(KEPT, "utf-8")
         (folder / "torn.py").write_text("x = 1\nclerk = (", "utf-8")

@@ -24,10 +24,10 @@ from agentflow import (
     ReasoningChunk,
     ToolResultBlock,
     ToolUseBlock,
-    ToolUseDelta,
     on,
     tool,
 )
+from agentflow.chunks import ToolUseDelta
 from agentflow.event_json import event_line, event_to_dict
 from agentflow.testing import ScriptedModel
 

@@ -15,8 +15,10 @@ import asyncio
 import os
 import threading
 
-from agentflow import Agent, Deny, Error, ModelError, PostReasoning, PreActing, PreCall, Suspend, ToolUseBlock, on, tool
-from agentflow import AgentFlowError, Hook
+from agentflow import Agent, Deny, Error, PostReasoning, PreActing, PreCall, Suspend, ToolUseBlock, on, tool
+from agentflow.errors import ModelError
+from agentflow import Hook
+from agentflow.errors import AgentFlowError
 from agentflow.plugins.approval import Approval
 from agentflow.plugins.approval_terminal import TerminalAsker
 from agentflow.testing import ScriptedModel

@@ -1,37 +1,24 @@
-"""Databases of both kinds, clients of them, and worker processes that are real processes."""
+"""Clients of a run database, and worker processes that are real processes."""
 
 from __future__ import annotations
 
-import sys
+import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
-
-sys.path += [str(Path(__file__).parents[1] / "support"), str(Path(__file__).parent)]
-
-from postgres import Postgres, postgres_server
-from worker_processes import Workers
+from dbos import _dbos
+from worker_processes import Nursery, Workers
 
 from agentflow.durable.client import DurableClient
 
 
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[Postgres]:
-    """The server, started once."""
-    with postgres_server() as server:
-        yield server
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """An empty database of each kind."""
-    with ExitStack() as opened:
-        if request.param == "sqlite":
-            yield f"sqlite:///{tmp_path / 'runs.db'}"
-        else:
-            yield opened.enter_context(request.getfixturevalue("postgres").database())
+@pytest.fixture(autouse=True)
+def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that is closed waits until DBOS has looked whether its calls have ended; here it does not take a second."""
+    often = SimpleNamespace(time=time.time, sleep=lambda seconds: time.sleep(seconds / 50))
+    monkeypatch.setattr(_dbos, "time", often)
 
 
 @pytest.fixture
@@ -41,9 +28,17 @@ async def client(url: str) -> AsyncIterator[DurableClient]:
         yield made
 
 
+@pytest.fixture(scope="session")
+def nursery() -> Iterator[Nursery]:
+    """The process that workers come from."""
+    made = Nursery()
+    yield made
+    made.end()
+
+
 @pytest.fixture
-def workers(url: str, tmp_path: Path) -> Iterator[Workers]:
+def workers(nursery: Nursery, url: str, tmp_path: Path) -> Iterator[Workers]:
     """Worker processes, killed at the end."""
-    made = Workers(url, tmp_path / "log", lease=3)
+    made = Workers(nursery, url, tmp_path / "log", lease=3)
     yield made
     made.end()

@@ -158,5 +158,5 @@ def test_what_cannot_be_done_is_said_on_one_line(folder: Path, ran: Ran) -> None
     )
     assert (done.returncode, done.stderr) == (
         2,
-        "agentflow: `agentflow runs` needs dbos, which is not installed: pip install 'agentflow[dbos]'.\n",
+        "agentflow: `agentflow runs` needs dbos, which is not installed: pip install 'agentflow-hooks[dbos]'.\n",
     )

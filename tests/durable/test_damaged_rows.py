@@ -15,10 +15,11 @@ from typing import Any
 import pytest
 from sqlalchemy import create_engine, text
 
-from agentflow import Agent, StoreError
+from agentflow import Agent
 from agentflow.durable.agent import DurableAgent
 from agentflow.durable.client import DurableClient
 from agentflow.durable.records import RunFailedError
+from agentflow.errors import StoreError
 from agentflow.state.sql import SqlStore
 from agentflow.testing import ScriptedModel
 

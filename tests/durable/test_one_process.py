@@ -13,11 +13,12 @@ import pytest
 from loguru import logger
 from sqlalchemy import create_engine, text
 
-from agentflow import Agent, Deny, MemoryStore, Msg, StoreError, ToolUseBlock, UsageError, on, tool
+from agentflow import Agent, Deny, MemoryStore, Msg, ToolUseBlock, on, tool
 from agentflow.durable.agent import DurableAgent
 from agentflow.durable.client import DurableClient
 from agentflow.durable.records import RunFailedError
 from agentflow.durable.worker import Limits
+from agentflow.errors import StoreError, UsageError
 from agentflow.events import PreCall
 from agentflow.facts import Injected
 from agentflow.state.sql import SqlStore

@@ -9,12 +9,13 @@ from itertools import groupby
 from pathlib import Path
 
 import pytest
-from worker_processes import Workers
+from worker_processes import Nursery, Workers
 
-from agentflow import Approve, CallTimeoutError, Deny, UsageError
+from agentflow import Approve, Deny
 from agentflow.durable.client import DurableClient
 from agentflow.durable.records import RunEvent
 from agentflow.durable.tables import Tables
+from agentflow.errors import CallTimeoutError, UsageError
 from agentflow.facts import CallClosed, CallOpened, ToolFinished
 from agentflow.state.sql import SqlStore
 
@@ -38,8 +39,9 @@ async def test_workers_are_killed_at_random_and_every_call_ends_once(
     url: str, client: DurableClient, workers: Workers
 ) -> None:
     """Three workers, 40 calls in 20 sessions, kills of workers that are in the midst of a tool: each call has one reply, one
-    beginning and one end; each effect was had, those that must not be repeated once; and in each session the calls were run
-    one after the other."""
+    beginning and one end; each effect was had, and what must not be repeated was had once, or not at all where the kill came
+    between its beginning and its effect: then the model is told that nobody knows. In each session the calls were run one
+    after the other."""
     alive = {worker.pid: worker for worker in [workers.start() for _ in range(3)]}
     for worker in alive.values():
         workers.ready(worker)
@@ -85,20 +87,23 @@ async def test_workers_are_killed_at_random_and_every_call_ends_once(
     assert takeovers >= KILLS  # each of them died with a call
     repeated = {key: count - 1 for key, count in effects.items() if count > 1}
     assert sum(repeated.values()) <= takeovers  # what was at work, once for each
-    assert len(effects) == SESSIONS * len(CALLS) * 3
-    posts = await _posts(url)
-    assert posts.keys() <= effects.keys()
-    assert not posts.keys() & repeated.keys()
+    results = await _results(url)
+    assert len(results) == SESSIONS * len(CALLS) * 3
+    assert effects.keys() <= results.keys()
+    for key in results.keys() - effects.keys():
+        name, text = results[key]
+        assert (name, text.partition(":")[0]) == ("post", "Outcome unknown")
+    assert not {key for key, (name, _) in results.items() if name == "post"} & repeated.keys()
 
 
-async def _posts(url: str) -> dict[str, str]:
-    """The results of the tool that must not run twice, by the keys of its effects."""
-    found: dict[str, str] = {}
+async def _results(url: str) -> dict[str, tuple[str, str]]:
+    """The tool and the result of each call, by the keys of their effects."""
+    found: dict[str, tuple[str, str]] = {}
     async with SqlStore(url) as store:
         for info in await store.sessions():
             for fact in await store.load(info.id):
-                if isinstance(fact, ToolFinished) and fact.tool_use.name == "post":
-                    found[f"{fact.run_id}:{fact.tool_use_id}"] = fact.result.text
+                if isinstance(fact, ToolFinished):
+                    found[f"{fact.run_id}:{fact.tool_use_id}"] = (fact.tool_use.name, fact.result.text)
     return found
 
 
@@ -131,7 +136,8 @@ async def test_a_worker_that_was_frozen_does_nothing_more(
     again = 1 if at == "PostActing" else 0  # its tool may run twice, and had no fact that it was over
     assert [run_id for _, run_id, *_ in lines] == [*["r"] * (3 + again), *["r2"] * 3]
     assert len({key for _, _, key, _ in lines}) == 6
-    assert set((await _posts(url)).values()) == {"posted"}
+    posts = {text for name, text in (await _results(url)).values() if name == "post"}
+    assert posts == {"posted"}
     async with SqlStore(url) as store:
         facts = await store.load("s")
     calls = [(type(fact).__name__, fact.run_id) for fact in facts if isinstance(fact, CallOpened | CallClosed)]
@@ -202,9 +208,11 @@ async def test_an_approval_is_answered_after_everybody_was_restarted(
     assert [line[:2] for line in workers.lines()] == [["till", "bill"]]
 
 
-async def test_a_stopped_worker_hands_its_calls_over_at_once(url: str, tmp_path: Path, client: DurableClient) -> None:
+async def test_a_stopped_worker_hands_its_calls_over_at_once(
+    nursery: Nursery, url: str, tmp_path: Path, client: DurableClient
+) -> None:
     """SIGTERM: what has not ended within the grace goes on in another worker, long before any lease runs out."""
-    workers = Workers(url, tmp_path / "log", lease=3600)
+    workers = Workers(nursery, url, tmp_path / "log", lease=3600)
     try:
         first = workers.ready(workers.start(GRACE="0"))
         await client.submit("clerk", "wait", session="a", run_id="handed")

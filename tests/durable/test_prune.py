@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 from sqlalchemy import create_engine, text
 
-from agentflow import Agent, Approve, ToolUseBlock, UsageError, tool
+from agentflow import Agent, Approve, ToolUseBlock, tool
 from agentflow.cli.main import main
 from agentflow.durable.agent import DurableAgent
 from agentflow.durable.client import DurableClient
+from agentflow.errors import UsageError
 from agentflow.state.sql import SqlStore
 from agentflow.testing import ScriptedModel
 

@@ -7,7 +7,8 @@ import pytest
 from eventlog import Recorder, history
 from wired import Wired, normal
 
-from agentflow import Agent, ModelError
+from agentflow import Agent
+from agentflow.errors import ModelError
 from agentflow.events import CallEnded, Error, ReasoningChunk
 from agentflow.testing.wire import Fault, Say
 

@@ -8,7 +8,8 @@ import pytest
 from sqlalchemy import create_engine
 from wired import Wired
 
-from agentflow import Agent, Answer, Approve, Session, ToolUseBlock, UsageError, tool
+from agentflow import Agent, Answer, Approve, Session, ToolUseBlock, tool
+from agentflow.errors import UsageError
 from agentflow.state.sql import SqlStore
 from agentflow.testing import ScriptedModel
 from agentflow.testing.wire import Call, Say

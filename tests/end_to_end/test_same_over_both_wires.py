@@ -7,8 +7,9 @@ import pytest
 from eventlog import Recorder
 from wired import WIRES, Wired, normal, normal_history, tokens
 
-from agentflow import Agent, Deny, Hook, ModelOptions, fold_events, tool
+from agentflow import Agent, Deny, Hook, ModelOptions, tool
 from agentflow.events import PostActing, PostToolRound, PreActing
+from agentflow.loop.history import fold_events
 from agentflow.messages import ToolResultBlock
 from agentflow.testing.wire import Reply, ToolCall, WireRequest, WireUsage
 from agentflow.testing.wire.request import answers_in

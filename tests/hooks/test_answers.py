@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import reactivex
 from eventlog import streamed, use
+from toolbox import add
 
 from agentflow import (
     Again,
@@ -19,7 +20,6 @@ from agentflow import (
     Error,
     Flux,
     Hook,
-    HookContractError,
     HookResult,
     Mono,
     Msg,
@@ -29,16 +29,10 @@ from agentflow import (
     PreReasoning,
     Stop,
     Veto,
-    tool,
 )
+from agentflow.errors import HookContractError
 from agentflow.hooks.recording import ChangeListener, HookCall
 from agentflow.testing import ScriptedModel
-
-
-@tool(type="read")
-async def add(a: int, b: int) -> int:
-    """Add."""
-    return a + b
 
 
 def _assign(event: PreActing) -> None:

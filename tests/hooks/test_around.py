@@ -8,23 +8,27 @@ from typing import Any
 
 import pytest
 from eventlog import Recorder, history, streamed, use
+from toolbox import add
 
 from agentflow import (
     Agent,
     Flux,
     Hook,
-    HookContractError,
+    HookEvent,
     ModelChunk,
     ModelOptions,
     Mono,
     Msg,
     ToolEmitter,
+    ToolResultBlock,
+    Turn,
     Usage,
-    UsageError,
     Veto,
     tool,
 )
+from agentflow.errors import HookContractError, UsageError
 from agentflow.events import PreActing, PreCall, PreReasoning, PreToolRound, ReasoningChunk
+from agentflow.hooks import ModelSource, ToolSource
 from agentflow.testing import ScriptedModel
 from agentflow.testing.clock import run_virtual
 
@@ -38,12 +42,6 @@ class Around(Hook):
 
     def around(self, event: Any, source: Any) -> Any:
         return self.wrap(event, source) if isinstance(event, self.kind) else source
-
-
-@tool(type="read")
-async def add(a: int, b: int) -> int:
-    """Add."""
-    return a + b
 
 
 def agent_of(script: list[Any], *hooks: Hook, tools: Any = (add,)) -> Agent:
@@ -427,3 +425,56 @@ async def test_an_attempt_that_came_to_nothing_is_billed() -> None:
     reply = await Agent("a", ScriptedModel([broken, whole]), hooks=[Retry()]).call("go")
     assert reply.text == "whole"
     assert (reply.usage.input_tokens, reply.usage.output_tokens, reply.usage.model_calls) == (14, 3, 2)
+
+
+class Typed(Hook):
+    """Wraps a model call and a tool call by the typed forms, and the rest by `around`."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    def around(self, event: HookEvent, source: Any) -> Any:
+        self.seen.append(f"around {type(event).__name__}")
+        return source
+
+    def around_model(self, event: PreReasoning, source: ModelSource) -> Flux[ModelChunk]:
+        self.seen.append(f"model {source.request.model}")
+        return source.map(lambda chunk: replace(chunk, text=chunk.text.upper()))
+
+    def around_tool(self, event: PreActing, source: ToolSource) -> Mono[ToolResultBlock]:
+        self.seen.append(f"tool {event.tool_use.name}")
+        return source.map(lambda result: replace(result, content=f"{result.content}!"))
+
+
+async def test_the_typed_forms_take_the_place_of_around() -> None:
+    """`around_model` and `around_tool` are called for their stage and `around` for the others; what they return counts."""
+    hook = Typed()
+    agent = Agent("a", ScriptedModel([use("t1", "add", a=1, b=2), "done"]), tools=[add], hooks=[hook])
+    reply = await agent.call("go")
+    assert (reply.text, agent.session().messages[2].text) == ("DONE", "3!")
+    assert hook.seen == [
+        "around PreCall",
+        "model scripted",
+        "around PreToolRound",
+        "tool add",
+        "model scripted",
+    ]
+
+
+class OneForm(Hook):
+    """Only wraps tools."""
+
+    def around_tool(self, event: PreActing, source: ToolSource) -> Mono[ToolResultBlock]:
+        return source.map(lambda result: replace(result, content="wrapped"))
+
+
+async def test_a_typed_form_alone_wraps_its_stage_and_no_other() -> None:
+    """A hook with `around_tool` alone stands in the table of tools, works on one tool and on a turn, and in the shadow not."""
+    described = Agent("a", ScriptedModel([]), hooks=[OneForm()], default_hooks=()).hooks.describe()
+    assert described == "PreActing\n  around     100  OneForm"
+    fresh = tool(add.function)
+    fresh.hook(OneForm())
+    assert await Turn(fresh, {"a": 1, "b": 2}).returning() == "wrapped"
+    shadow = OneForm()
+    shadow.shadow = True
+    assert await Turn(tool(add.function), {"a": 1, "b": 2}, hooks=shadow).returning() == 3

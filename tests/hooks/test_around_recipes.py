@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from clocks import LoopClock
 from eventlog import use
 
 from agentflow import (
@@ -20,17 +21,17 @@ from agentflow import (
     Error,
     Hook,
     ModelChunk,
-    ModelError,
     Msg,
     PostActing,
     PreActing,
     ReasoningChunk,
     Session,
     ToolUseBlock,
-    ToolUseDelta,
     Veto,
     tool,
 )
+from agentflow.chunks import ToolUseDelta
+from agentflow.errors import ModelError
 from agentflow.testing import ScriptedModel
 from agentflow.testing.clock import run_virtual
 
@@ -119,16 +120,6 @@ async def _hang() -> None:
 
 def sleeps(seconds: float) -> Callable[[], Any]:
     return lambda: asyncio.sleep(seconds)
-
-
-class LoopClock:
-    """The time of the (virtual) event loop."""
-
-    def now(self) -> float:
-        return asyncio.get_running_loop().time()
-
-    def monotonic(self) -> float:
-        return asyncio.get_running_loop().time()
 
 
 DOWN = ModelError("overloaded", retryable=True)

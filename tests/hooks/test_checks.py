@@ -8,35 +8,27 @@ from typing import Any
 
 import pytest
 from eventlog import streamed, use
+from toolbox import delete
 
 from agentflow import (
     Agent,
     Deny,
     Hook,
-    HookContractError,
     Mono,
     PostActing,
     PostReasoning,
     PreActing,
     PreReasoning,
-    ProcessHooks,
     Turn,
-    TurnDeniedError,
-    UsageError,
     after_llm,
     before_each_tool,
     before_llm,
     on,
-    tool,
 )
+from agentflow.errors import HookContractError, TurnDeniedError, UsageError
+from agentflow.hooks import ProcessHooks
 from agentflow.hooks.recording import ChangeListener
 from agentflow.testing import ScriptedModel, check_hook
-
-
-@tool
-async def delete(path: str) -> str:
-    """Delete."""
-    return f"{path} is gone"
 
 
 def _model() -> ScriptedModel:
@@ -104,7 +96,7 @@ def noted(event: PreReasoning) -> None:
         lambda: ProcessHooks().on(before_llm(noted), priority=3),
         lambda: ProcessHooks().on(PreActing, noted),
         lambda: Agent("a", "m/x").on(PreActing, noted),
-        lambda: Agent("a", "m/x", default_hooks=noted),  # type: ignore[arg-type]
+        lambda: Agent("a", "m/x", default_hooks=print),
     ],
 )
 def test_what_cannot_be_registered_is_refused(register: Callable[[], Any]) -> None:
@@ -113,7 +105,8 @@ def test_what_cannot_be_registered_is_refused(register: Callable[[], Any]) -> No
         register()
 
 
-async def test_off_finds_what_a_decorator_made() -> None:
+async def test_what_a_decorator_made_is_removed_with_what_stood_below_it() -> None:
+    """`remove` takes the hooks of a function off, all that its decorators have made; a second time nothing is there."""
     """`agent.off` takes the function or the hook made of it, by name or class; of one hook for several events it says so."""
     seen: list[str] = []
 
@@ -130,18 +123,17 @@ async def test_off_finds_what_a_decorator_made() -> None:
     def one(event: Any) -> None:
         seen.append("one")
 
-    agent = Agent("a", ScriptedModel(lambda request: "ok"), hooks=[made, twice])
-    assert agent.off("after_llm", made)
-    assert not agent.off("after_llm", made)
-    assert agent.off(PostReasoning, twice)
+    agent = Agent("a", ScriptedModel(lambda request: "ok"), hooks=[made, twice, one])
     await agent.call("go")
-    assert seen == ["PreReasoning"]
-    agent = Agent("a", ScriptedModel([]), hooks=[one])
-    with pytest.raises(UsageError, match=r"one hook for PreReasoning and PostReasoning.*agent\.remove_hook"):
-        agent.off("after_llm", one)
-    assert not agent.off("on_complete", one)
-    assert agent.remove_hook(one)
-    assert not agent.remove_hook(one)
+    assert seen == ["PreReasoning", "one", "made", "PostReasoning", "one"]
+    seen.clear()
+    assert agent.remove(made)
+    assert not agent.remove(made)
+    assert agent.remove(twice)
+    assert agent.remove(one.handler)
+    assert not agent.remove([one, twice, {"after_llm": made.handler}])
+    await agent.call("go")
+    assert seen == []
 
 
 # ---- options by their type
@@ -270,7 +262,7 @@ async def test_what_a_hook_keeps_for_itself_is_its_own() -> None:
     agent = Agent("a", _model(), tools=[delete], hooks=[hook])
     assert await _result(agent) == "denied 'Denied: no'"
     assert Turn(delete, {"path": "x"}, hooks=[hook]).to_dict()["hooks"] == ["Keeps"]
-    assert agent.remove_hook(hook)
+    assert agent.remove(hook)
 
 
 # ---- methods by their signature

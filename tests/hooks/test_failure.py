@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from eventlog import Recorder, history, log, streamed, use
 
-from agentflow import Agent, Deny, Hook, HookTimeoutError, Mono, Msg, ToolEmitter, UsageError, fold_events, on, tool
-from agentflow.errors import HookError
+from agentflow import Agent, Deny, Hook, Mono, Msg, ToolEmitter, on, tool
+from agentflow.errors import HookError, HookTimeoutError, UsageError
 from agentflow.events import (
     ActingChunk,
     CallEnded,
@@ -23,6 +23,7 @@ from agentflow.events import (
     PreToolRound,
     ReasoningChunk,
 )
+from agentflow.loop.history import fold_events
 from agentflow.testing import ScriptedModel
 from agentflow.testing.clock import run_virtual
 
@@ -61,7 +62,7 @@ def agent_of(*hooks: Any, script: list[Any] | None = None) -> Agent:
 
 @pytest.mark.parametrize("kind", DECISIONS, ids=lambda kind: kind.__name__)
 async def test_a_failing_hook_aborts_on_a_decision(kind: type) -> None:
-    """By default an exception on a decision aborts the call: Error, then CallEnded; the caller gets the exception itself,
+    """By default an exception on a decision event aborts the call: Error, then CallEnded; the caller gets the exception itself,
     with a note that names hook, priority and event; the history is legal and the next call works."""
     recorder = Recorder()
     bad = Bad(kind)
@@ -253,7 +254,7 @@ async def test_skip_undoes_half_made_edits(made: Any) -> None:
 
 
 async def test_a_skipped_hook_runs_again_on_the_next_decision() -> None:
-    """`skip` on a decision does not disable the hook: a check that failed once checks again."""
+    """`skip` on a decision event does not disable the hook: a check that failed once checks again."""
     bad = Bad(PreReasoning, on_failure="skip")
     await agent_of(bad).call("go")
     assert bad.calls == 2
@@ -288,7 +289,7 @@ async def test_deny_aborts_where_it_is_illegal(kind: type) -> None:
 
 @pytest.mark.parametrize("on_failure", [None, "skip"])
 async def test_a_failing_observer_harms_nothing(on_failure: Any) -> None:
-    """An observer that fails is reported and skipped, on decisions too."""
+    """An observer that fails is reported and skipped, on decision events too."""
     agent = agent_of(Bad(PostActing, observer=True, on_failure=on_failure))
     lines = await streamed(agent)
     assert [text for text in lines if text.startswith("Error")] == ["Error hook ValueError: hook broke"]
@@ -504,7 +505,7 @@ async def test_shadow_records_and_applies_nothing() -> None:
 
 
 async def test_a_failed_event_is_handed_out_with_its_error() -> None:
-    """An event whose chain failed still reaches observers and reader, once, with the failure in its decision."""
+    """An event whose chain failed still reaches observers and reader, once, with the failure in `event.decision`."""
     seen: list[Any] = []
 
     async def read() -> None:

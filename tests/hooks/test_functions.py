@@ -1,10 +1,26 @@
 """Functions as hooks: the forms of `@on`, names, mappings, and what is refused."""
 
+import asyncio
 from typing import Any
 
 import pytest
+from toolbox import agent_of
 
-from agentflow import Agent, CallEnded, Deny, Error, Hook, PostActing, PostReasoning, PreActing, PreCall, UsageError, on
+from agentflow import (
+    Agent,
+    CallEnded,
+    Deny,
+    Error,
+    Hook,
+    PostActing,
+    PostCall,
+    PostReasoning,
+    PreActing,
+    PreCall,
+    on,
+    on_complete,
+)
+from agentflow.errors import UsageError
 from agentflow.events import ActingEvent, HookEvent, PostToolRound, PreToolRound
 from agentflow.hooks.functions import EVENT_NAMES
 from agentflow.testing import ScriptedModel
@@ -67,7 +83,7 @@ def test_on_with_a_name(name: str, kind: type) -> None:
 
 
 def test_the_names() -> None:
-    """There are nine names, and no aliases."""
+    """There are nine names for events of calls and seven for those of turns, and no aliases."""
     assert {name: kind.__name__ for name, kind in EVENT_NAMES.items()} == {
         "after_user_input": "PreCall",
         "before_llm": "PreReasoning",
@@ -78,6 +94,13 @@ def test_the_names() -> None:
         "after_tool_round": "PostToolRound",
         "on_complete": "PostCall",
         "on_error": "Error",
+        "before_put": "PrePut",
+        "after_put": "PostPut",
+        "before_turn": "PreTurn",
+        "on_turn_value": "TurnValue",
+        "after_turn": "PostTurn",
+        "on_pause": "Paused",
+        "on_resume": "Resumed",
     }
 
 
@@ -143,7 +166,7 @@ def test_a_wrapped_function_can_still_be_called() -> None:
 
 
 async def test_methods_can_be_registered_at_run_time() -> None:
-    """`agent.on(name, f)` adds from the next call on and returns a disposable; `agent.off(name, f)` takes it off."""
+    """`agent.on(name, f)` adds from the next call on and returns a disposable; `agent.remove(f)` takes it off."""
     seen: list[str] = []
 
     def hook(event: Any) -> None:
@@ -156,8 +179,8 @@ async def test_methods_can_be_registered_at_run_time() -> None:
     await agent.call("go")
     assert seen == ["PostReasoning"]
     agent.on("after_llm", hook)
-    assert agent.off("after_llm", hook)
-    assert not agent.off("after_llm", hook)
+    assert agent.remove(hook)
+    assert not agent.remove(hook)
     await agent.call("go")
     assert seen == ["PostReasoning"]
 
@@ -246,3 +269,36 @@ async def test_tools_option_limits_a_function_to_tools() -> None:
     agent = Agent("a", model, tools=[delete_it, keep_it], hooks=[check])
     await agent.call("go")
     assert [result.state for result in agent.session().messages[2].tool_results] == ["denied", "success"]
+
+
+async def test_async_and_plain_handlers_both_run() -> None:
+    """The same two handlers, plain and `async`, by name, by decorator and by mapping: each runs, none is left unawaited."""
+    seen: list[str] = []
+
+    def plain(event: Any) -> None:
+        seen.append("plain")
+
+    async def later(event: Any) -> None:
+        await asyncio.sleep(0)
+        seen.append("async")
+
+    hooks = [on_complete(plain, later), on("on_complete")(later), {"on_complete": [plain, later]}]
+    await agent_of(["end"], *hooks).call("go")
+    assert seen == ["plain", "async", "async", "plain", "async"]
+
+
+async def test_a_handlers_parameter_may_have_any_name() -> None:
+    """Only their number counts; defaults and `*rest` are fine."""
+    seen: list[str] = []
+
+    def result(result: PostCall) -> None:
+        seen.append("result")
+
+    def extra(_: PostCall, more: int = 1) -> None:
+        seen.append("extra")
+
+    def rest(*everything: Any) -> None:
+        seen.append(f"rest of {len(everything)}")
+
+    await agent_of(["end"], on_complete(result, extra, rest)).call("go")
+    assert seen == ["result", "extra", "rest of 1"]

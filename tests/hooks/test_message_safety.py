@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import sys
-from collections.abc import AsyncIterator, Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from wired import WIRES, Wired
 
 from agentflow import (
     Agent,
@@ -25,10 +24,10 @@ from agentflow import (
     ToolEmitter,
     ToolResultBlock,
     ToolUseBlock,
-    UsageError,
     on,
     tool,
 )
+from agentflow.errors import UsageError
 from agentflow.events import (
     ActingChunk,
     CallEnded,
@@ -49,17 +48,6 @@ from agentflow.models.litellm import close_clients
 from agentflow.testing import ScriptedModel
 from agentflow.testing.wire import Call, Fault, Reply, Say, ToolCall, WireServer
 from agentflow.transcript import legalise
-
-sys.path.append(str(Path(__file__).parents[1] / "end_to_end"))
-
-from wired import WIRES, Wired
-
-
-@pytest.fixture(params=WIRES)
-async def wired(request: pytest.FixtureRequest) -> AsyncIterator[Wired]:
-    """Each wire in turn."""
-    yield Wired(request.param)
-    await close_clients()
 
 
 @tool(type="read")

@@ -23,17 +23,16 @@ from agentflow import (
     PreActing,
     PreCall,
     PreReasoning,
-    UsageError,
     after_each_tool,
     after_user_input,
     before_each_tool,
     before_llm,
-    installed_hook_names,
-    installed_hooks,
     on,
     on_complete,
     tool,
 )
+from agentflow.errors import UsageError
+from agentflow.hooks import installed_hook_names, installed_hooks
 from agentflow.hooks.scope import ProcessHooks
 from agentflow.testing import ScriptedModel
 
@@ -375,7 +374,7 @@ async def test_a_handle_takes_off_what_it_added_and_nothing_else() -> None:
     await agent.call("go")
     second.dispose()
     await agent.call("go")
-    assert agent.off("on_complete", note)
+    assert agent.remove(note)
     await agent.call("go")
     assert seen == ["PostReasoning", "PostReasoning", "PostCall", "PostReasoning", "PostCall", "PostCall"]
 
@@ -398,7 +397,7 @@ def test_threads_that_register_at_once_lose_nothing() -> None:
             kept.append(stays)
             agent.on("after_llm", stays)
             agent.on("before_llm", goes)
-            assert agent.off("before_llm", goes)
+            assert agent.remove(goes)
 
     threads = [threading.Thread(target=work) for _ in range(8)]
     sys.setswitchinterval(1e-6)
@@ -442,7 +441,7 @@ async def test_options_on_a_living_agent() -> None:
 
     await agent.call("go")
     assert seen == ["late add", "early delete_all", "late delete_all"]
-    assert agent.off("before_each_tool", early)
+    assert agent.remove(early)
     with pytest.raises(UsageError, match="Did you mean 'priority'"):
         agent.on("after_llm", print, priorty=1)  # type: ignore[call-overload]
     with pytest.raises(UsageError, match="chooses among events about one tool"):
@@ -460,7 +459,7 @@ async def test_stacked_decorators_on_a_tool_and_in_the_process() -> None:
         seen.append(type(event).__name__)
 
     everywhere = ProcessHooks()
-    (handle,) = everywhere.add(both)
+    handle = everywhere.hook(both)
     agent = Agent("a", ScriptedModel([use("t1", "add", a=1, b=2), "end"]), tools=[add], process_hooks=everywhere)
     await agent.call("go")
     assert seen == ["PreActing", "PostActing"]

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from eventlog import Recorder, use
 
-from agentflow import Again, Agent, Deny, Hook, Recover, Stop, Suspend, ToolEmitter, Verdict, tool
+from agentflow import Again, Agent, Deny, Hook, Recover, Stop, Suspend, ToolEmitter, tool
 from agentflow.events import (
     ActingChunk,
     CallEnded,
@@ -22,6 +22,7 @@ from agentflow.events import (
     ReasoningChunk,
 )
 from agentflow.testing import ScriptedModel
+from agentflow.verdicts import Verdict
 
 RUN_EVENTS = [
     PreCall,
@@ -215,7 +216,7 @@ async def test_guards_judge_what_editors_made() -> None:
 
 
 async def test_observers_run_always() -> None:
-    """Observers see the sealed event with its decision: after a verdict that skipped the rest, and after a failure."""
+    """Observers see the sealed event with its verdict: after a verdict that skipped the rest, and after a failure."""
     seen: list[Any] = []
 
     class Bad(Hook):

@@ -7,28 +7,25 @@ from typing import Any
 import pytest
 import reactivex
 from eventlog import streamed, use
+from toolbox import ONE, add, agent_of
 
 from agentflow import (
     Agent,
     Deny,
     Flux,
     Hook,
-    HookContractError,
     Mono,
     Msg,
+    PostCall,
+    PostReasoning,
     PreActing,
     PreCall,
     PreReasoning,
     Veto,
-    tool,
+    on,
 )
+from agentflow.errors import HookContractError
 from agentflow.testing import ScriptedModel
-
-
-@tool(type="read")
-async def add(a: int, b: int) -> int:
-    """Add."""
-    return a + b
 
 
 class Form(Hook):
@@ -233,3 +230,10 @@ async def test_an_own_mono_runs_in_the_callers_task() -> None:
 
     await _round(form)
     assert tasks[0] is tasks[1]
+
+
+async def test_a_hook_that_answers_nothing_changes_nothing() -> None:
+    """None, an empty Mono and an empty stream mean: go on."""
+    plain = await streamed(agent_of([ONE, "end"]))
+    for empty in (lambda event: None, lambda event: Mono.empty(), lambda event: Mono.empty().as_flux()):
+        assert await streamed(agent_of([ONE, "end"], on(PreCall, PreActing, PostReasoning, PostCall)(empty))) == plain

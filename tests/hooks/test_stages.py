@@ -8,22 +8,12 @@ from typing import Any
 
 import pytest
 from eventlog import Recorder, history, log, streamed, use
+from toolbox import add
 
-from agentflow import (
-    Agent,
-    Hook,
-    HookContractError,
-    MemoryStore,
-    Mono,
-    Msg,
-    Recover,
-    Session,
-    UsageError,
-    fold_facts,
-    tool,
-)
-from agentflow.errors import HookError, ModelError, StoreError, TranscriptError
+from agentflow import Agent, Hook, MemoryStore, Mono, Msg, Recover, Session, tool
+from agentflow.errors import HookContractError, HookError, ModelError, StoreError, TranscriptError, UsageError
 from agentflow.events import ErrorPhase, PreActing, PreCall, PreReasoning, PreToolRound
+from agentflow.loop.history import fold_facts
 from agentflow.messages import ToolResultBlock
 from agentflow.saving.codec import msg_to_dict
 from agentflow.testing import ScriptedModel
@@ -46,12 +36,6 @@ class Around(Hook):
             return source
         self.kind = type(None)
         return self.wrap(event, source)
-
-
-@tool(type="read")
-async def add(a: int, b: int) -> int:
-    """Add."""
-    return a + b
 
 
 def stored(store: MemoryStore) -> list[str]:
@@ -157,8 +141,12 @@ async def test_a_refresh_in_the_background_is_refused() -> None:
 
 
 @pytest.mark.parametrize("how", ["amb", "zip", "then", "task", "handed back"])
-async def test_the_rest_of_a_call_runs_once(how: str) -> None:
+def test_the_rest_of_a_call_runs_once(how: str) -> None:
     """A second subscription to the source of PreCall raises, also while the first one runs; the session stays whole."""
+    run_virtual(_twice(how))
+
+
+async def _twice(how: str) -> None:
     tasks: list[asyncio.Task[Any]] = []
 
     def twice(_: Any, source: Any) -> Any:

@@ -13,7 +13,6 @@ from agentflow import (
     Flux,
     Hook,
     ModelChunk,
-    ModelError,
     PostReasoning,
     PreReasoning,
     Recover,
@@ -24,6 +23,7 @@ from agentflow import (
     on_complete,
     tool,
 )
+from agentflow.errors import ModelError
 from agentflow.events import PostActing
 from agentflow.testing import ScriptedModel
 

@@ -6,7 +6,8 @@ from typing import Any, ClassVar
 
 import pytest
 
-from agentflow import Agent, Hook, PreActing, PreReasoning, ToolUseBlock, UsageError, tool
+from agentflow import Agent, Hook, PreActing, PreReasoning, ToolUseBlock, tool
+from agentflow.errors import UsageError
 from agentflow.events import Event, PostActing
 from agentflow.testing import ScriptedModel
 

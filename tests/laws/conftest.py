@@ -1,18 +1,14 @@
-"""Makes the helper modules of this folder importable by its tests, and settles how many examples a property runs.
+"""Settles how many examples a property runs.
 
 `AGENTFLOW_LAWS=soak` runs fifty times as many, from fresh seeds; the usual profile is repeatable.
 """
 
 import os
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 from loguru import logger
-
-sys.path.insert(0, str(Path(__file__).parent))
 
 _SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 settings.register_profile("laws", deadline=None, max_examples=100, derandomize=True, suppress_health_check=_SLOW)

@@ -1,4 +1,4 @@
-"""Random programs of a kind: each puts together what hid a defect once, and leaves the rest to chance.
+"""Random programs of a kind: each puts together what rarely meets by chance, and leaves the rest to chance.
 
 A program drawn from everything rarely has an approval, a renaming hook and a wrapped round at once; one of these has.
 """
@@ -96,7 +96,7 @@ def strange_replies(draw: Draw) -> Program:
 
 
 def renamed_calls(draw: Draw) -> Program:
-    """Hooks send calls to other lanes while one waits for a person."""
+    """Hooks make calls ones of another type while one waits for a person."""
     renames = HookPlan("PreActing", "use:rename", _of(draw, 0, 1, 2), on_failure=None)
     more = draw(st.lists(hook_plans(("sleep", "raise", "inject")), max_size=1))
     calls = _asks(draw, "ask", "look", *_of(draw, (), ("read",), ("save",), ("look", "ask")))
@@ -148,7 +148,7 @@ def swallowed(draw: Draw) -> Program:
 
 
 def hanging(draw: Draw) -> Program:
-    """A hook holds the call up for ever; its limit, or an interrupt, ends that."""
+    """A hook holds the call up forever; its limit, or an interrupt, ends that."""
     hangs = HookPlan(_of(draw, "CallEnded", "CallEnded", *EVENTS), "hang", _of(draw, 0, 1), draw(ROLES))
     path = _of(draw, Path("call", 0, 0.5), Path("stream", 0, 2.5), Path("interrupt", 30), Path("cancel-call", 30))
     return _program(draw, (_round(draw, WORKS),), hooks=(hangs,), path=path)

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
+from clocks import LoopClock
 from laws_programs import AroundPlan, HookPlan, Path, Piece, Program
 from reactivex import operators as ops
 
@@ -27,8 +28,10 @@ from agentflow.events import (
     PreReasoning,
     PreToolRound,
 )
+from agentflow.facts import Fact
 from agentflow.loop.schedule import ToolSchedule
 from agentflow.loop.session import Session
+from agentflow.loop.states import State
 from agentflow.messages import Reply, TextBlock, ThinkingBlock, ToolResultBlock
 from agentflow.ports.model import ModelRequest
 from agentflow.ports.store import MemoryStore
@@ -53,18 +56,6 @@ class Planted(Exception):  # noqa: N818 - a planted fault, named as one
 
 class Stuck(AssertionError):  # noqa: N818 - a state of the run
     """The run waits for something that never comes."""
-
-
-class LoopClock:
-    """The loop's virtual time."""
-
-    def now(self) -> float:
-        return asyncio.get_running_loop().time()
-
-    monotonic = now
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
 
 
 class SlowStore(MemoryStore):
@@ -893,3 +884,14 @@ def _stand_in(event: Any, flux: bool) -> Any:
     if isinstance(event, PreToolRound):
         return Mono.just(tuple(ToolResultBlock(u.id, u.name, "stand-in") for u in event.tool_uses))
     return Mono.just(Msg.assistant("stand-in"))
+
+
+async def facts_of(program: Program) -> list[Fact]:
+    """The facts of a program's first call, with what it was resumed with."""
+    world = World(program)
+    await world.call()
+    world.armed = False
+    for _ in range(5):
+        if world.session.machine.state is State.SUSPENDED:
+            await world.call(resume=world.decisions(), path=Path("call"))
+    return list(world.store.load("s"))

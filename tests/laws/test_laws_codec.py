@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from hypothesis import assume, given, note
-from laws_harness import World, run
+from laws_harness import facts_of, run
 from laws_programs import Path, Program, journals
 
 from agentflow.facts import Fact
@@ -15,16 +15,6 @@ from agentflow.loop.machine import Machine
 from agentflow.saving.codec import fact_from_json, fact_key, fact_to_json
 
 CALL = Path("call")
-
-
-async def _recorded(program: Program) -> list[Fact]:
-    world = World(program)
-    await world.call()
-    world.armed = False
-    for _ in range(5):
-        if world.session.machine.suspended:
-            await world.call(resume=world.decisions(), path=CALL)
-    return list(world.store.load("s"))
 
 
 def _state(facts: Sequence[Fact]) -> tuple[Any, ...]:
@@ -37,7 +27,7 @@ def test_any_journal_survives_json(program: Program) -> None:
     """Decoded facts are equal, fold to the same history and the same state, and their natural keys are unique."""
     assume("\\ud" not in repr(program))  # half a surrogate pair is stored as a character, so it is not equal
     note(repr(program))
-    facts = run(lambda: _recorded(program))
+    facts = run(lambda: facts_of(program))
     again = [fact_from_json(fact_to_json(fact)) for fact in facts]
     assert again == facts
     assert fold_facts(again) == fold_facts(facts)

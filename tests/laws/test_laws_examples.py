@@ -1,4 +1,4 @@
-"""L1, L6, L7, L8, L9 and what random programs have found, each as one small case."""
+"""The laws in small cases: where two things meet that meet rarely in random programs."""
 
 from __future__ import annotations
 
@@ -258,7 +258,7 @@ def test_a_session_is_free_after_its_loading_was_cancelled_or_failed() -> None:
 
 @pytest.mark.parametrize("kind", [PreCall, PostReasoning, PreToolRound])
 def test_what_the_reader_saw_last_is_what_history_holds(kind: type[Event]) -> None:
-    """L4: a stream closed at a decision leaves a history that its events tell."""
+    """L4: a stream closed at a decision event leaves a history that its events tell."""
     events: list[Any] = []
 
     async def main() -> None:

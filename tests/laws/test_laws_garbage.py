@@ -12,7 +12,6 @@ import pytest
 
 from agentflow import (
     Agent,
-    AgentRegistry,
     Approve,
     Hook,
     HookEvent,
@@ -27,6 +26,7 @@ from agentflow import (
     on,
     tool,
 )
+from agentflow.agent import AgentRegistry
 from agentflow.ports.model import ModelRequest
 from agentflow.testing import ScriptedModel
 

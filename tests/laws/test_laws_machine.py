@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
 from laws_checks import check_history, check_request, check_wires
-from laws_harness import World, run
+from laws_harness import World, facts_of, run
 from laws_programs import Path, Program, journals
 
 from agentflow.errors import UsageError
@@ -31,6 +31,7 @@ from agentflow.facts import (
 from agentflow.loop.history import fold_facts
 from agentflow.loop.machine import Machine
 from agentflow.loop.session import Session
+from agentflow.loop.states import TRANSITIONS, State
 from agentflow.messages import Msg, ToolUseBlock
 from agentflow.ports.store import MemoryStore
 from agentflow.specs import Usage
@@ -72,16 +73,6 @@ class Crash:
         return {i: self.decided[i].tool_use for i in self.started if i not in self.finished and i in self.decided}
 
 
-async def _recorded(program: Program) -> list[Fact]:
-    world = World(program)
-    await world.call()
-    world.armed = False
-    for _ in range(5):
-        if world.session.machine.suspended:
-            await world.call(resume=world.decisions(), path=CALL)
-    return list(world.store.load("s"))
-
-
 async def _resumed(program: Program, facts: list[Fact]) -> None:
     store = MemoryStore()
     store.append("s", facts)
@@ -104,7 +95,7 @@ async def _resumed(program: Program, facts: list[Fact]) -> None:
         asked = len(world.model.requests)
         assert asked <= max(crash.limit - crash.iterations, 0) + 1, f"{asked} requests on a budget of {crash.limit}"
     for _ in range(5):  # each approval may lead to the next call that needs one
-        if world.session.machine.suspended:
+        if world.session.machine.state is State.SUSPENDED:
             seen = await world.call(resume=world.decisions(), path=CALL)
             assert seen.error is None, repr(seen.error)
     check_history(world.history)
@@ -142,7 +133,7 @@ def _check_results(crash: Crash, world: World) -> None:
 def test_facts_cut_at_every_prefix_are_resumed(program: Program) -> None:
     """Transcript, budget and vetting hold: nothing decided is decided again, nothing unsafe runs twice."""
     note(repr(program))
-    facts = run(lambda: _recorded(program))
+    facts = run(lambda: facts_of(program))
     for cut in range(len(facts) + 1):
         note(f"cut at {cut}: {[type(f).__name__ for f in facts[:cut]]}")
         run(lambda cut=cut: _resumed(program, facts[:cut]))
@@ -151,7 +142,8 @@ def test_facts_cut_at_every_prefix_are_resumed(program: Program) -> None:
 def _state(machine: Machine) -> list[Any]:
     """All that a machine knows."""
     transcript = machine.transcript
-    known = [getattr(machine, name) for name in Machine.__slots__ if name not in ("new_id", "transcript")]
+    slots = [name for kind in Machine.__mro__[:-1] for name in kind.__slots__]
+    known = [getattr(machine, name) for name in slots if name not in ("new_id", "transcript")]
     copied = [
         dict(value) if isinstance(value, dict) else list(value) if isinstance(value, list) else value for value in known
     ]
@@ -181,7 +173,7 @@ def test_what_the_machine_refuses_changes_nothing_and_is_not_stored(program: Pro
     """Any fact in any state: `check` says what `apply` does, a refused one changes nothing, and a session's store holds what
     its machine has taken, and folds."""
     note(repr(program))
-    facts = run(lambda: _recorded(program))
+    facts = run(lambda: facts_of(program))
     renamed = [fact._replace(run_id="other") if hasattr(fact, "run_id") else fact for fact in facts]
     pool = [*facts, *renamed, *STRANGE]
     cut = data.draw(st.integers(0, len(facts)))
@@ -191,7 +183,9 @@ def test_what_the_machine_refuses_changes_nothing_and_is_not_stored(program: Pro
         refused = _refused(machine.check, strange)
         assert _state(machine) == before, f"check({strange}) changed something"
         trial = Machine.from_facts(facts[:cut])
+        to = TRANSITIONS[trial.state].get(type(strange))
         assert _refused(trial.apply, strange) == refused, strange
+        assert refused or trial.state is to or (isinstance(to, dict) and trial.state in to.values()), (strange, to)
         if refused:
             assert _state(trial) == before, f"{strange} was refused and changed something"
     store = MemoryStore()

@@ -30,6 +30,7 @@ from laws_harness import Seen, World, run
 from laws_programs import Path, Program, programs
 
 from agentflow.errors import SuspendedError
+from agentflow.loop.states import State
 
 CALM = Path("call")
 HIDES = ("retry", "catch", "swallow", "twice", "at-once", "hedge")
@@ -78,7 +79,7 @@ async def check_program(program: Program) -> None:
     check_budget(seen, program.max_iterations)
     check_history(world.history, bool(session.machine.transcript.open_round))
     for turn in range(3):
-        if not session.machine.suspended:
+        if session.machine.state is not State.SUSPENDED:
             break
         with pytest.raises(SuspendedError):
             await world.agent.call("too early", session=world.session_key)
@@ -90,7 +91,7 @@ async def check_program(program: Program) -> None:
         check_still(world)
         check_call(world, seen, CALM)
     world.armed = False
-    assert not session.machine.suspended
+    assert session.machine.state is not State.SUSPENDED
     seen = await world.call("and now?", path=CALM)
     assert seen.error is None, f"the next call fails: {seen.error!r}"
     assert seen.reply is not None
@@ -117,7 +118,7 @@ def test_the_laws_hold_whatever_model_hooks_and_callers_do(program: Program) -> 
 @settings(max_examples=settings().max_examples // 4)
 @given(data=st.data())
 def test_the_laws_hold_in_the_corners(corner: Corner, data: st.DataObject) -> None:
-    """The same, of programs that put together what hid a defect once."""
+    """The same, of programs that put together what rarely meets by chance."""
     program = corner(data.draw)
     note(repr(program))
     run(lambda: check_program(program))

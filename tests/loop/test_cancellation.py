@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 from eventlog import Recorder, history, log, use
+from toolbox import agent_of
 
 from agentflow import (
     Agent,
-    CallTimeoutError,
     Flux,
     Hook,
     ModelChunk,
@@ -21,13 +21,12 @@ from agentflow import (
     Session,
     ToolEmitter,
     ToolSchedule,
-    Transcript,
     Turn,
-    fold_events,
+    after_user_input,
     on,
     tool,
 )
-from agentflow.errors import HookError
+from agentflow.errors import CallTimeoutError, HookError
 from agentflow.events import (
     CallEnded,
     Event,
@@ -41,8 +40,10 @@ from agentflow.events import (
     PreToolRound,
     ReasoningChunk,
 )
+from agentflow.loop.history import fold_events
 from agentflow.testing import ScriptedModel
 from agentflow.testing.clock import VirtualClockLoop, run_virtual
+from agentflow.transcript import Transcript
 
 VISITOR: ContextVar[str] = ContextVar("visitor", default="nobody")
 
@@ -565,7 +566,7 @@ def test_a_call_past_its_timeout_does_not_wait_for_its_exporter_for_ever() -> No
     async def main() -> None:
         @tool
         async def slow() -> None:
-            """Take for ever."""
+            """Take forever."""
             await asyncio.Event().wait()
 
         exports = Exports()
@@ -894,3 +895,69 @@ async def test_a_cancellation_that_a_hook_swallows_is_noticed(kind: type, form: 
 async def noop() -> str:
     """Do nothing."""
     return ""
+
+
+async def test_an_interrupt_before_the_first_model_call_counts() -> None:
+    """An interrupt at the very start ends the call; the user's words are kept, and the model is not asked."""
+
+    @after_user_input
+    def stop(event: PreCall) -> None:
+        event.context.interrupt("changed my mind")
+
+    agent = agent_of(["never"], stop)
+    reply = await agent.call("go")
+    assert (reply.outcome, agent.config.model.requests) == ("interrupted", [])  # type: ignore[union-attr]
+
+
+def test_an_interrupt_ends_a_running_tool_and_the_next_call_works() -> None:
+    """The tool is cancelled at once, its call answered `interrupted`, and the conversation goes on."""
+    cleaned: list[float] = []
+
+    @tool
+    async def endless() -> str:
+        """Never end."""
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cleaned.append(asyncio.get_running_loop().time())
+        return "never"
+
+    async def main() -> None:
+        agent = agent_of([[use("t1", "endless"), use("t2", "endless")], "Hello again."], tools=[endless])
+        call = asyncio.create_task(agent.call("go"))
+        await asyncio.sleep(3)
+        assert agent.interrupt()
+        assert (await call).outcome == "interrupted"
+        assert cleaned == [3]
+        assert [result.state for result in agent.session().messages[2].tool_results] == ["interrupted"] * 2
+        assert (await agent.call("And now?")).text == "Hello again."
+
+    run_virtual(main())
+
+
+async def test_late_results_of_abandoned_work_never_reach_the_session() -> None:
+    """A tool that ignores its cancellation for a while finishes into nothing: the session has the interrupt."""
+    release = asyncio.Event()
+    begun = asyncio.Event()
+
+    @tool
+    async def stubborn() -> str:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            await release.wait()
+        return "late"
+
+    agent = agent_of([use("t1", "stubborn"), "next"], tools=[stubborn])
+    task = asyncio.create_task(agent.call("go"))
+    await begun.wait()
+    task.cancel()
+    await asyncio.sleep(0)
+    release.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    before = history(agent.session())
+    assert before[2] == "tool: t1 interrupted 'Interrupted.'"
+    assert (await agent.call("go on")).text == "next"
+    assert history(agent.session())[: len(before)] == before

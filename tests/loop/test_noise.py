@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from loguru import logger
 
-from agentflow import Agent, CallEnded, Hook, HookContractError, on
+from agentflow import Agent, CallEnded, Hook, on
+from agentflow.errors import HookContractError
 from agentflow.testing import ScriptedModel
 
 

@@ -4,7 +4,8 @@ import asyncio
 from typing import Any
 
 import pytest
-from eventlog import Recorder, history, log, streamed, use
+from eventlog import Recorder, history, log, sent, streamed, use
+from toolbox import add, look, looks
 
 from agentflow import (
     Again,
@@ -12,18 +13,18 @@ from agentflow import (
     Answer,
     Deny,
     Hook,
-    HookContractError,
+    ModelChunk,
     Msg,
     Recover,
     Session,
     Stop,
     Suspend,
     ToolResultBlock,
-    UsageError,
     Veto,
     on,
     tool,
 )
+from agentflow.errors import HookContractError, UsageError
 from agentflow.events import (
     EVENT_TYPES,
     Error,
@@ -53,12 +54,6 @@ class Says(Hook):
             self.left -= 1
             return self.answer
         return event
-
-
-@tool(type="read")
-async def add(a: int, b: int) -> int:
-    """Add."""
-    return a + b
 
 
 @tool
@@ -603,18 +598,6 @@ async def test_again_spends_the_budget() -> None:
     assert (reply.text, reply.outcome, reply.usage.model_calls) == ("sum", "limited", 4)
 
 
-async def test_after_any_tool_the_model_answers() -> None:
-    """After any tool, a completion check included, the model gets to answer."""
-
-    @tool(type="completion_check")
-    async def submit(answer: str) -> bool:
-        """Submit."""
-        return True
-
-    agent = Agent("a", ScriptedModel([[use("t1", "submit", answer="x")], "done"]), tools=[submit])
-    assert (await agent.call("go")).text == "done"
-
-
 LEGAL = {
     PreCall: (Deny, Answer),
     PreReasoning: (Deny, Answer, Stop),
@@ -741,3 +724,59 @@ async def test_a_compaction_never_cuts_between_calls_and_their_results(kind: typ
     assert (await agent.call("go")).text == "end"
     assert refused == ["compact(until=2) cuts between tool calls and their results."]
     assert history(model.requests[1].messages)[-2:] == ["assistant: [t1:add(a=1, b=2)]", "tool: t1 success '3'"]
+
+
+async def test_words_beside_tool_calls_are_kept() -> None:
+    """What the model says beside its calls is in the history and in its next request."""
+    agent = agent_of([[ModelChunk("Let me add."), *ONE], "end"])
+    await agent.call("go")
+    assert sent(agent, 1)[1] == history(agent.session())[1] == "assistant: Let me add. [t1:add(a=1, b=2)]"
+
+
+async def test_one_of_three_is_denied() -> None:
+    """A parallel batch of three with the second denied: the others run, and every call is answered."""
+
+    class Guard(Hook):
+        def on_event(self, event: Any) -> Any:
+            return Deny("no") if isinstance(event, PreActing) and event.tool_use.id == "t2" else event
+
+    agent = Agent("a", ScriptedModel([looks("a", "b", "c"), "x"]), tools=[look], hooks=[Guard()])
+    await agent.call("go")
+    assert history(agent.session())[2] == "tool: t1 success 'saw a'; t2 denied 'Denied: no'; t3 success 'saw c'"
+
+
+async def test_a_stop_at_the_first_of_three_writes() -> None:
+    """Stop at the first of three sequential tools: the other two do not run."""
+    ran: list[str] = []
+
+    @tool
+    async def write(text: str) -> str:
+        """Write."""
+        ran.append(text)
+        return text
+
+    class Enough(Hook):
+        def on_event(self, event: Any) -> Any:
+            return Stop("enough") if isinstance(event, PostActing) else event
+
+    calls = [use(f"t{i}", "write", text=str(i)) for i in range(3)]
+    agent = Agent("a", ScriptedModel([calls]), tools=[write], hooks=[Enough()])
+    reply = await agent.call("go")
+    assert (ran, reply.text, reply.outcome) == (["0"], "enough", "stopped")
+
+
+async def test_a_model_that_fails_in_the_summary() -> None:
+    """When the model fails in the summary the caller gets its error, and the results so far stay in the history."""
+    recorder = Recorder()
+    agent = Agent(
+        "a", ScriptedModel([looks("a"), OSError("down"), "x"]), tools=[look], hooks=[recorder], max_iterations=1
+    )
+    with pytest.raises(OSError, match="down"):
+        await agent.call("go")
+    assert recorder.log[-3:] == [
+        "PreReasoning 2 summary",
+        "Error reasoning fatal OSError: down",
+        "CallEnded failed OSError: down",
+    ]
+    assert history(agent.session())[2] == "tool: t1 success 'saw a'"
+    assert (await agent.call("next")).text == "x"

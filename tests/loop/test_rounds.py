@@ -1,4 +1,4 @@
-"""Rounds: lanes, order of results, the cap on concurrency, and the schedules."""
+"""Rounds: the order by tool types, order of results, the cap on concurrency, and the schedules."""
 
 import asyncio
 from typing import Any
@@ -6,14 +6,16 @@ from typing import Any
 import pytest
 from eventlog import Recorder, history, log, streamed, use
 
-from agentflow import Agent, Approve, Hook, PostActing, PreActing, Stop, Tool, ToolSchedule, UsageError, on, tool
+from agentflow import Agent, Approve, Hook, PostActing, PreActing, Stop, ToolSchedule, on, tool
+from agentflow.errors import UsageError
 from agentflow.events import Event
 from agentflow.testing import ScriptedModel
 from agentflow.testing.clock import VirtualClockLoop
+from agentflow.tools import Tool
 
 
 class Lab:
-    """Tools of each lane that take virtual seconds and note when they ran."""
+    """Tools of three types that take virtual seconds and note when they ran."""
 
     def __init__(self) -> None:
         self.intervals: dict[str, tuple[float, float]] = {}
@@ -59,7 +61,7 @@ MIXED = [
 ]
 
 
-def test_lanes_by_type() -> None:
+def test_the_order_by_type() -> None:
     """Research tools in parallel, then read tools in parallel, then write (and unmarked) tools one by one."""
     lab, _, _ = run(MIXED)
     assert lab.intervals == {
@@ -73,7 +75,7 @@ def test_lanes_by_type() -> None:
 
 
 def test_in_call_order() -> None:
-    """IN_CALL_ORDER: the model's order; neighbours of one parallel lane run together."""
+    """IN_CALL_ORDER: the model's order; neighbours of one parallel type run together."""
     calls = [
         use("r1", "read", at="r1"),
         use("r2", "read", at="r2"),
@@ -85,7 +87,7 @@ def test_in_call_order() -> None:
 
 
 def test_sequential() -> None:
-    """SEQUENTIAL: the model's order, one by one, whatever the lanes."""
+    """SEQUENTIAL: the model's order, one by one, whatever the types."""
     lab, _, _ = run(MIXED[1:4], schedule=ToolSchedule.SEQUENTIAL)
     assert lab.intervals == {"r1": (0, 1), "s1": (1, 2), "w2": (2, 3)}
 
@@ -156,8 +158,8 @@ class Rename(Hook):
         return event
 
 
-def test_a_renamed_call_takes_its_new_lane() -> None:
-    """A read that a hook makes a write waits for the write lane, one by one with the others."""
+def test_a_renamed_call_runs_as_its_new_type() -> None:
+    """A read that a hook makes a write waits for the writes, one by one with the others."""
     calls = [
         use("t1", "read", at="t1"),
         use("t2", "read", at="t2"),
@@ -183,7 +185,7 @@ class After(Hook):
 
 
 def test_a_renamed_call_that_a_stop_overtakes_is_closed() -> None:
-    """L2: a read that a hook made a write has shown its PreActing; stopped before its lane comes, it has its PostActing."""
+    """L2: a read that a hook made a write has shown its PreActing; stopped before the writes come, it has its PostActing."""
     calls = [use("t1", "read", at="t1"), use("t2", "read", at="t2"), use("t3", "write", at="t3")]
     lab, lines, agent = run(calls, hooks=[Rename(t1="write"), After("t2", Stop("enough"))])
     assert list(lab.intervals) == ["t2"]
@@ -289,7 +291,7 @@ def test_a_renamed_call_that_a_suspend_overtakes_is_closed_and_runs_later() -> N
 
 
 def test_an_unknown_tool_counts_as_a_write() -> None:
-    """A call of an unknown tool is vetted in the write lane, behind the reads."""
+    """A call of an unknown tool is vetted with the writes, behind the reads."""
     _, lines, _ = run([use("t1", "nothing"), use("t2", "read", at="t2")])
     assert [text.split("(")[0] for text in lines if text.startswith("PreActing")] == [
         "PreActing t2:read",
@@ -366,7 +368,7 @@ def test_a_slow_reader_slows_parallel_tools() -> None:
 
 @pytest.mark.parametrize("watched", [False, True])
 def test_a_moved_call_that_a_stop_overtakes_is_closed(watched: bool) -> None:
-    """A call that hooks have moved to a later lane was shown by its PreActing. A Stop comes before its lane does: it does not
+    """A call that hooks have made a later type was shown by its PreActing. A Stop comes before that type does: it does not
     run, and has its PostActing (law L2)."""
 
     class Stops(Hook):
@@ -386,3 +388,27 @@ def test_a_moved_call_that_a_stop_overtakes_is_closed(watched: bool) -> None:
         "PostActing t1 denied 'Not run: the call was stopped.'",
     ]
     assert history(agent.session())[2] == "tool: t1 denied 'Not run: the call was stopped.'; t2 success 't2'"
+
+
+async def test_research_then_reads_in_parallel_then_writes_one_by_one() -> None:
+    """Whatever the order of the calls, as the table says; submit runs among the reads."""
+    order: list[str] = []
+
+    def make(name: str, kind: str) -> Any:
+        @tool(name=name, type=kind)
+        async def made() -> str:
+            order.append(f"+{name}")
+            await asyncio.sleep(0)
+            order.append(f"-{name}")
+            return name
+
+        return made
+
+    kinds = {"bash": "action", "submit": "read", "write_file": "write", "research_codebase": "research", "grep": "read"}
+    tools = [make(name, kind) for name, kind in kinds.items()]
+    await Agent("a", ScriptedModel([[use(name, name) for name in kinds], "done"]), tools=tools).call("go")
+    assert order == [
+        *("+research_codebase", "-research_codebase"),
+        *("+submit", "+grep", "-submit", "-grep"),
+        *("+bash", "-bash", "+write_file", "-write_file"),
+    ]

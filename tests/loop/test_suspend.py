@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from eventlog import Recorder, history, log, use
+from toolbox import look
 
 from agentflow import (
     Agent,
@@ -19,11 +20,10 @@ from agentflow import (
     PreToolRound,
     Session,
     Suspend,
-    SuspendedError,
-    UsageError,
     on,
     tool,
 )
+from agentflow.errors import SuspendedError, UsageError
 from agentflow.testing import ScriptedModel
 
 
@@ -361,7 +361,7 @@ async def test_state_trace_and_seq_go_on_over_a_resume() -> None:
 
 @pytest.mark.parametrize("stored", [False, True], ids=["in memory", "loaded anew"])
 async def test_a_renamed_call_that_waited_is_vetted_again(stored: bool) -> None:
-    """A hook has moved a call to the write lane, where it waits behind one that is suspended: on resume its whole chain runs
+    """A hook has made a call a write, which waits behind one that is suspended: on resume its whole chain runs
     again, under its new name, and what has been forbidden meanwhile does not run."""
     allowed = True
 
@@ -414,3 +414,29 @@ async def test_a_renamed_call_that_waited_is_vetted_again(stored: bool) -> None:
         "PostActing t2 success 'asked'",
     ]
     assert history(agent.session("s"))[2] == "tool: t1 denied 'Denied: not today'; t2 success 'asked'"
+
+
+async def test_a_suspended_call_goes_on_in_another_agent() -> None:
+    """Suspended in one agent, resumed in another over the same store: the tool runs once, the budget continues."""
+    ran: list[str] = []
+
+    class Asks(Hook):
+        def on_event(self, event: Any) -> Any:
+            return Suspend("sure?") if isinstance(event, PreActing) and event.tool_use.name == "act" else event
+
+    @tool
+    async def act(at: str) -> str:
+        """Act."""
+        ran.append(at)
+        return "acted"
+
+    def made(script: list[Any]) -> Agent:
+        return Agent("a", ScriptedModel(script), tools=[look, act], hooks=[Asks()], store=store, max_iterations=1)
+
+    store = MemoryStore()
+    calls = [use("t1", "look", at="a"), use("t2", "act", at="b")]
+    assert (await made([calls]).call("go", session="s")).outcome == "suspended"
+    other = made(["sum"])
+    reply = await other.resume("s", {"t2": Approve()})
+    assert (reply.text, reply.outcome, ran) == ("sum", "limited", ["b"])
+    assert history(other.session("s"))[2] == "tool: t1 success 'saw a'; t2 success 'acted'"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from eventlog import Recorder, history, streamed, use
 
-from agentflow import Agent, Hook, ToolContext, ToolEmitter, ToolUseBlock, tool
+from agentflow import Agent, Error, Hook, PostActing, ToolContext, ToolEmitter, ToolUseBlock, after_each_tool, on, tool
 from agentflow.testing import ScriptedModel
 from agentflow.testing.clock import run_virtual
 
@@ -231,3 +231,65 @@ def test_the_limit_does_not_count_the_readers_time() -> None:
     agent = agent_of(use("t1", "emits"), emits, hooks=[Slow()])
     run_virtual(agent.call("go"))
     assert results(agent) == "t1 success 'in time'"
+
+
+async def test_a_tool_that_raises_is_tried_again() -> None:
+    """`@tool(retries=2)` covers exceptions; there is one result and one PostActing."""
+    tries: list[int] = []
+
+    @tool(type="read", retries=2)
+    async def flaky() -> str:
+        """Fail twice."""
+        tries.append(1)
+        if len(tries) < 3:
+            raise ConnectionError("not yet")
+        return "at last"
+
+    lines = await streamed(agent_of([use("t1", "flaky")], flaky))
+    assert [line for line in lines if line.startswith("PostActing")] == ["PostActing t1 success 'at last'"]
+    assert len(tries) == 3
+
+
+def test_an_attempt_that_timed_out_is_over() -> None:
+    """A tool that passes its limit is cancelled, its cleanup awaited, before anything else happens."""
+    ended: list[float] = []
+
+    @tool(timeout=5)
+    async def slow() -> str:
+        """Take long."""
+        try:
+            await asyncio.sleep(100)
+        finally:
+            ended.append(asyncio.get_running_loop().time())
+        return "late"
+
+    seen: list[tuple[str, int]] = []
+
+    @after_each_tool
+    def note(event: PostActing) -> None:
+        seen.append((event.tool_result.state, len(ended)))
+
+    run_virtual(agent_of([use("t1", "slow")], slow, hooks=[note]).call("go"))
+    assert (seen, ended) == ([("timeout", 1)], [5])
+
+
+@pytest.mark.parametrize("raw", ["{", "[1]", '"x"', "nonsense", "{'summary': 'x'}"])
+async def test_malformed_arguments_are_told_to_the_model(raw: str) -> None:
+    """Never replaced by nothing, never raised out of the loop; the tool does not run."""
+    runs: list[str] = []
+
+    @tool
+    async def note(summary: str = "") -> str:
+        runs.append(summary)
+        return ""
+
+    errors: list[str] = []
+
+    @on(Error)
+    def keep(event: Error) -> None:
+        errors.append(type(event.error).__name__)
+
+    agent = agent_of(ToolUseBlock("t1", "note", raw), note, hooks=[keep])
+    assert (await agent.call("go")).text == "end"
+    result = agent.session().messages[2].tool_results[0]
+    assert (runs, result.state, errors) == ([], "error", ["ToolArgumentError"])

@@ -1,13 +1,12 @@
 """What the tests of the model adapter share: a model on a wire server, and a clean end for LiteLLM's connections."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 
 import pytest
 
 from agentflow.chunks import ModelChunk, fold
 from agentflow.messages import Msg
-from agentflow.models.litellm import LiteLLMModel, close_clients
+from agentflow.models.litellm import LiteLLMModel
 from agentflow.ports.model import ModelRequest
 from agentflow.specs import ModelOptions, ToolSpec
 from agentflow.testing.wire import WireServer
@@ -15,17 +14,9 @@ from agentflow.testing.wire import WireServer
 NAMES = {"openai": "openai/gpt-5", "anthropic": "anthropic/claude-sonnet-4-5"}
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """LiteLLM reads attributes that pydantic deprecates; its own warnings are not ours to fail on."""
-    for item in items:
-        if Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.filterwarnings("ignore::DeprecationWarning:litellm"))
-
-
 @pytest.fixture(autouse=True)
-async def _closed_clients() -> AsyncIterator[None]:
-    yield
-    await close_clients()
+def _closed(closed_clients: None) -> None:
+    """Each test leaves no connection of LiteLLM's behind."""
 
 
 class Asker:

@@ -11,12 +11,10 @@ import importlib
 import inspect
 import os
 import pkgutil
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from loguru import logger
 
 import agentflow.plugins
 from agentflow.hooks.defaults import RetryEmptyAnswers, RetryTruncatedAnswers
@@ -68,13 +66,20 @@ FACTORIES: dict[type[Hook], dict[str, Factory]] = {
     },
     ToolCache: {"defaults": ToolCache, "all tools": lambda: ToolCache(tools=("*",))},
     ModelCache: {"defaults": ModelCache},
-    ClearOldResults: {"early": lambda: ClearOldResults(1, min_chars=10, step=1)},
+    ClearOldResults: {
+        "early": lambda: ClearOldResults(1, min_chars=10, step=1),
+        "everything": lambda: ClearOldResults(0, step=1, min_chars=0),
+    },
     SummaryCompaction: {
         "own model": lambda: SummaryCompaction(at_messages=6, keep_rounds=1),
         "other model": lambda: SummaryCompaction(at_tokens=300, keep_rounds=2, model=_spare()),
+        "each time": lambda: SummaryCompaction(at_messages=4, keep_rounds=1, cooldown=0, model=_spare()),
     },
     ModelFallback: {"one": lambda: ModelFallback(_spare()), "cooldown": lambda: ModelFallback(_spare(), cooldown=5)},
-    GoalJudge: {"a criterion": lambda: GoalJudge("The question is answered.", max_rounds=1)},
+    GoalJudge: {
+        "a criterion": lambda: GoalJudge("The question is answered.", max_rounds=1),
+        "never content": lambda: GoalJudge(lambda event: "no", max_rounds=2),
+    },
     InputGuardrail: {
         "before": lambda: InputGuardrail(lambda *_: None),
         "refuses": lambda: InputGuardrail(lambda *_: _later("not today")),
@@ -92,16 +97,26 @@ FACTORIES: dict[type[Hook], dict[str, Factory]] = {
     UsageLimits: {
         "wide": lambda: UsageLimits(tokens=10_000_000, tool_calls=10_000, seconds=10_000),
         "narrow": lambda: UsageLimits(tool_calls=3, model_calls=3),
+        "one each": lambda: UsageLimits(tool_calls=1, model_calls=1),
+        "cost of the hook": lambda: UsageLimits(cost=1.0, per="hook"),
     },
     EventLog: {"text": EventLog, "JSON with chunks": lambda: EventLog(json=True, chunks=True)},
-    OffloadResults: {"small": lambda: OffloadResults(20, preview_chars=10)},
-    NoProgress: {"strict": lambda: NoProgress(2)},
+    OffloadResults: {
+        "small": lambda: OffloadResults(20, preview_chars=10),
+        "everything": lambda: OffloadResults(3, preview_chars=1),
+    },
+    NoProgress: {"defaults": NoProgress, "strict": lambda: NoProgress(2)},
     RateLimit: {
         "wide": lambda: RateLimit(calls=10_000, tokens=10_000_000),
         "narrow": lambda: RateLimit(calls=2, per=1),
         "tools": lambda: RateLimit(calls=5, per=1, tools=("look",)),
+        "any tool": lambda: RateLimit(calls=100, tools=("*",)),
     },
-    ReActThoughts: {"kept": ReActThoughts, "not kept": lambda: ReActThoughts(keep=False)},
+    ReActThoughts: {
+        "kept": ReActThoughts,
+        "not kept": lambda: ReActThoughts(keep=False),
+        "own model": lambda: ReActThoughts(_spare()),
+    },
     ChainOfThought: {"defaults": ChainOfThought},
     Recorder: {
         "memory": Recorder,
@@ -113,7 +128,11 @@ FACTORIES: dict[type[Hook], dict[str, Factory]] = {
         "final": lambda: Redaction(restore=False),
         "originals kept": lambda: Redaction(stored="original"),
     },
-    Reflection: {"each round": Reflection, "every other": lambda: Reflection(every=2, keep=False)},
+    Reflection: {
+        "each round": Reflection,
+        "every other": lambda: Reflection(every=2, keep=False),
+        "own model": lambda: Reflection(_spare()),
+    },
     SystemReminder: {
         "each time": lambda: SystemReminder("Be brief."),
         "every other": lambda: SystemReminder("!", every=2),
@@ -157,13 +176,7 @@ def _counter() -> None:
     asyncio.run(count_tokens([Msg.user("Hi")], "openai/gpt-5"))
 
 
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    """The log tells of every planted failure: not on the screen."""
-    logger.remove()
-    logger.enable("agentflow")
-    yield
-    logger.add(sys.__stderr__)
+pytestmark = pytest.mark.usefixtures("quiet")
 
 
 def rows() -> Iterator[Any]:

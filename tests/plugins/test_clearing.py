@@ -6,17 +6,16 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from eventlog import use
+from eventlog import Requests, use
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from wired import Wired
 
-from agentflow import Agent, Hook, Msg, Session, tool
+from agentflow import Agent, Msg, Session, tool
 from agentflow.errors import UsageError
-from agentflow.events import PostActing, PreReasoning
+from agentflow.events import PostActing
 from agentflow.messages import DataBlock, TextBlock, ToolResultBlock, ToolUseBlock
 from agentflow.plugins.clearing import ClearOldResults
-from agentflow.testing.check_hook import check_hook
 from agentflow.testing.scripted import ScriptedModel
 from agentflow.testing.wire import Reply, Say, ToolCall, WireRequest
 from agentflow.transcript import legalise
@@ -116,19 +115,6 @@ async def test_pictures_are_cleared_and_states_stay() -> None:
     assert "(2006 characters)" in cleared[0].text
 
 
-class Requests(Hook):
-    """Keeps what was going to be sent."""
-
-    observer = True
-    events = (PreReasoning,)
-
-    def __init__(self) -> None:
-        self.seen: list[tuple[Msg, ...]] = []
-
-    def on_event(self, event: Any) -> None:
-        self.seen.append(tuple(event.input_messages))
-
-
 @settings(max_examples=40, deadline=None)
 @given(
     shape=st.lists(st.lists(st.integers(0, 900), max_size=3), max_size=10),
@@ -183,8 +169,3 @@ def test_numbers_that_make_no_sense(arguments: dict[str, int]) -> None:
     """They are refused when the hook is built."""
     with pytest.raises(UsageError, match="ClearOldResults"):
         ClearOldResults(**arguments)
-
-
-def test_it_passes_the_suite_for_hooks() -> None:
-    """Every event, both paths, random orders, fifty runs at once, cancellation: nothing is found."""
-    check_hook(lambda: ClearOldResults(0, step=1, min_chars=0), orders=4, cuts=8).assert_clean()

@@ -11,21 +11,8 @@ import pytest
 from eventlog import history, use
 from wired import Wired, normal_history
 
-from agentflow import (
-    Agent,
-    Approve,
-    Hook,
-    ModelChunk,
-    ModelError,
-    Msg,
-    PostActing,
-    Session,
-    Suspend,
-    Turn,
-    Usage,
-    on,
-    tool,
-)
+from agentflow import Agent, Approve, Hook, ModelChunk, Msg, PostActing, Session, Suspend, Turn, Usage, on, tool
+from agentflow.errors import ModelError
 from agentflow.plugins.approval import Allow, Approval, ApprovalRequest
 from agentflow.plugins.cache import ModelCache, ToolCache
 from agentflow.plugins.clearing import ClearOldResults
@@ -199,7 +186,7 @@ async def test_a_cancelled_call_leaves_all_plugins_ready_for_the_next() -> None:
 
     @tool
     async def wait() -> str:
-        """Wait for ever."""
+        """Wait forever."""
         begun.set()
         await asyncio.Event().wait()
         return "never"

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from eventlog import history, use
+from eventlog import Requests, history, use
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from wired import Wired
@@ -26,7 +26,6 @@ from agentflow.plugins.reflection import Reflection
 from agentflow.ports.model import ModelRequest
 from agentflow.ports.store import MemoryStore
 from agentflow.specs import ModelOptions, Usage
-from agentflow.testing.check_hook import check_hook
 from agentflow.testing.scripted import ScriptedModel
 from agentflow.testing.wire import Call, Fault, Reply, Say, ToolCall, WireRequest
 from agentflow.transcript import legalise
@@ -36,19 +35,6 @@ from agentflow.transcript import legalise
 async def look(place: int) -> str:
     """Look at a place."""
     return f"place {place}: " + "x" * 200
-
-
-class Requests(Hook):
-    """Keeps what was going to be sent, and what the history was then."""
-
-    observer = True
-    events = (PreReasoning,)
-
-    def __init__(self) -> None:
-        self.seen: list[tuple[Msg, ...]] = []
-
-    def on_event(self, event: Any) -> None:
-        self.seen.append(tuple(event.input_messages))
 
 
 class Savable(Hook):
@@ -582,12 +568,3 @@ def test_an_overflow_is_told_by_its_words() -> None:
     assert is_context_overflow(ModelError("too large", status=413))
     assert not is_context_overflow(ValueError("context window"))
     assert history([Msg.user("x")]) == ["user: x"]
-
-
-def test_it_passes_the_suite_for_hooks() -> None:
-    """Every event, both paths, random orders, fifty runs at once, cancellation: nothing is found."""
-
-    def make() -> Hook:
-        return SummaryCompaction(at_messages=4, keep_rounds=1, cooldown=0, model=ScriptedModel(lambda request: "gist"))
-
-    check_hook(make, orders=4, cuts=8).assert_clean()

@@ -11,24 +11,11 @@ from eventlog import streamed, use
 from loguru import logger
 from wired import Wired
 
-from agentflow import (
-    Agent,
-    CallEnded,
-    Deny,
-    ModelChunk,
-    ModelError,
-    PostActing,
-    PreActing,
-    PreReasoning,
-    Usage,
-    UsageError,
-    on,
-    tool,
-)
+from agentflow import Agent, CallEnded, Deny, ModelChunk, PostActing, PreActing, PreReasoning, Usage, on, tool
+from agentflow.errors import ModelError, UsageError
 from agentflow.events import Event
 from agentflow.ground.shown import CONTROLS
 from agentflow.plugins.logging import EventLog
-from agentflow.testing.check_hook import check_hook
 from agentflow.testing.scripted import ScriptedModel
 from agentflow.testing.wire import Call, Say, WireUsage
 
@@ -281,8 +268,3 @@ def test_options_that_mean_nothing_are_refused(wrong: dict[str, Any]) -> None:
     """When built, and not when the first line is to be written."""
     with pytest.raises(UsageError):
         EventLog(**wrong)
-
-
-def test_the_suite_for_hook_authors_finds_nothing() -> None:
-    """Every event, both paths, random orders, cancellation, fifty runs on one instance."""
-    check_hook(EventLog).assert_clean()

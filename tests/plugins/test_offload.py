@@ -17,7 +17,6 @@ from agentflow.errors import UsageError
 from agentflow.events import PostActing
 from agentflow.messages import DataBlock, TextBlock, ToolUseBlock
 from agentflow.plugins.offload import OffloadResults
-from agentflow.testing.check_hook import check_hook
 from agentflow.testing.scripted import ScriptedModel
 from agentflow.testing.wire import Call, Say
 
@@ -300,8 +299,3 @@ def test_arguments_that_make_no_sense() -> None:
         OffloadResults(directory="x", store={})
     with pytest.raises(UsageError, match="preview"):
         OffloadResults(10, preview_chars=11)
-
-
-def test_it_passes_the_suite_for_hooks() -> None:
-    """Every event, both paths, random orders, fifty runs at once, cancellation: nothing is found."""
-    check_hook(lambda: OffloadResults(3, preview_chars=1), orders=4, cuts=8).assert_clean()

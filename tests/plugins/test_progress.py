@@ -7,9 +7,9 @@ import pytest
 from eventlog import Recorder, history, streamed, use
 from wired import Wired
 
-from agentflow import Again, Agent, PostReasoning, ToolUseBlock, UsageError, on, tool
+from agentflow import Again, Agent, PostReasoning, ToolUseBlock, on, tool
+from agentflow.errors import UsageError
 from agentflow.plugins.progress import NoProgress
-from agentflow.testing.check_hook import check_hook
 from agentflow.testing.scripted import ScriptedModel
 from agentflow.testing.wire import Call, Say
 
@@ -161,8 +161,3 @@ def test_options_that_mean_nothing_are_refused(wrong: dict[str, int]) -> None:
     """A first reply repeats nothing."""
     with pytest.raises(UsageError):
         NoProgress(**wrong)
-
-
-def test_the_suite_for_hook_authors_finds_nothing() -> None:
-    """Every event, both paths, random orders, cancellation, fifty runs on one instance."""
-    check_hook(NoProgress).assert_clean()

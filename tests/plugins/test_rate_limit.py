@@ -9,8 +9,9 @@ from clocks import JumpingClock, LoopClock
 from eventlog import Recorder, history, use
 from wired import Wired
 
-from agentflow import Agent, Hook, Model, ModelError, UsageError, tool
+from agentflow import Agent, Hook, Model, tool
 from agentflow.chunks import ModelChunk
+from agentflow.errors import ModelError, UsageError
 from agentflow.events import PostCall, PreReasoning
 from agentflow.messages import Msg, ThinkingBlock, ToolUseBlock
 from agentflow.plugins.fallback import ModelFallback
@@ -18,7 +19,7 @@ from agentflow.plugins.rate_limit import RateLimit, RateLimitWaits, estimated_to
 from agentflow.plugins.retry import ModelRetry
 from agentflow.ports.model import ModelRequest
 from agentflow.specs import ModelOptions, Usage
-from agentflow.testing import ScriptedModel, check_hook, run_virtual
+from agentflow.testing import ScriptedModel, run_virtual
 from agentflow.testing.wire import Call, Fault, Reply, Say, WireUsage
 
 PATHS = ("call", "stream")
@@ -370,11 +371,3 @@ def test_settings_that_cannot_be_meant(wrong: dict[str, Any], said: str) -> None
     """Budgets of nothing are refused, with what would be legal."""
     with pytest.raises(UsageError, match=said):
         RateLimit(**wrong)
-
-
-@pytest.mark.parametrize(
-    "make", [lambda: RateLimit(calls=100, tokens=10**6), lambda: RateLimit(calls=100, tools=("*",))]
-)
-def test_it_passes_the_suite_for_hook_authors(make: Any) -> None:
-    """No state shared between runs, no leaked task, no illegal history, the same streamed and not, in any order."""
-    check_hook(make).assert_clean()

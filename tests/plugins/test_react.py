@@ -14,7 +14,6 @@ from agentflow.events import CallEnded, MessagesAdded
 from agentflow.messages import ToolUseBlock
 from agentflow.plugins.react import CHAIN_OF_THOUGHT, THINK, ChainOfThought, ReActThoughts, Thoughts
 from agentflow.specs import ModelOptions
-from agentflow.testing.check_hook import check_hook
 from agentflow.testing.scripted import ScriptedModel
 from agentflow.testing.wire import Reply, Say, ToolCall, WireRequest
 
@@ -177,9 +176,3 @@ def test_arguments_that_make_no_sense() -> None:
     """They are refused when the hook is built."""
     with pytest.raises(UsageError, match="empty"):
         ChainOfThought(" ")
-
-
-@pytest.mark.parametrize("make", [ChainOfThought, lambda: ReActThoughts(ScriptedModel(lambda request: "Hm."))])
-def test_they_pass_the_suite_for_hooks(make: Any) -> None:
-    """Every event, both paths, random orders, fifty runs at once, cancellation: nothing is found."""
-    check_hook(make, orders=4, cuts=8).assert_clean()

@@ -9,22 +9,21 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
 from loguru import logger
+from toolbox import add
 
 from agentflow import (
     Agent,
     Answer,
     Deny,
     Hook,
-    HookSet,
     ModelChunk,
-    ModelError,
     ModelOptions,
     Mono,
     Msg,
@@ -38,31 +37,25 @@ from agentflow import (
     Recover,
     Stop,
     ToolUseBlock,
-    UsageError,
     Veto,
     on,
     tool,
 )
+from agentflow.errors import ModelError, UsageError
 from agentflow.events import EVENT_TYPES, Error
+from agentflow.hooks import HookSet
 from agentflow.loop.session import Session
 from agentflow.plugins.recorder import Recorder
 from agentflow.plugins.recorder_records import Edit, HookRecord, MessageRecord, show
 from agentflow.specs import ToolSpec
 from agentflow.testing import ScriptedModel
+from agentflow.testing.hook_checks.isolation import run_watched
 from agentflow.testing.hook_checks.neighbours import neighbours
 from agentflow.testing.hook_checks.playing import PATHS, play
 from agentflow.testing.hook_checks.scenes import SCENES
-from agentflow.testing.hook_checks.trial import run_watched
 from agentflow.testing.hook_checks.watchdog import Watchdog
 
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    """The log tells of every planted failure: not on the screen."""
-    logger.remove()
-    logger.enable("agentflow")
-    yield
-    logger.add(sys.__stderr__)
+pytestmark = pytest.mark.usefixtures("quiet")
 
 
 class Still:
@@ -91,12 +84,6 @@ def numbered() -> Callable[[str], str]:
         return f"{prefix}{counts[prefix]}"
 
     return new_id
-
-
-@tool(type="read")
-async def add(a: int, b: int) -> int:
-    """Add two numbers."""
-    return a + b
 
 
 SCRIPT: list[Any] = [ToolUseBlock("t1", "add", {"a": 1, "b": 2}), ["It ", "is 3."]]

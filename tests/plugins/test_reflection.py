@@ -14,7 +14,6 @@ from agentflow.events import Error, MessagesAdded
 from agentflow.messages import ToolUseBlock
 from agentflow.plugins.reflection import REFLECT, Reflection
 from agentflow.specs import ModelOptions, Usage
-from agentflow.testing.check_hook import check_hook
 from agentflow.testing.scripted import ScriptedModel
 from agentflow.testing.wire import Reply, Say, ToolCall, WireRequest
 from agentflow.transcript import legalise
@@ -171,8 +170,3 @@ def test_arguments_that_make_no_sense() -> None:
     """They are refused when the hook is built."""
     with pytest.raises(UsageError, match="every=0"):
         Reflection(every=0)
-
-
-def test_it_passes_the_suite_for_hooks() -> None:
-    """Every event, both paths, random orders, fifty runs at once, cancellation: nothing is found."""
-    check_hook(lambda: Reflection(ScriptedModel(lambda request: "Hm.")), orders=4, cuts=8).assert_clean()

@@ -5,16 +5,16 @@ from typing import Any
 
 import pytest
 from clocks import JumpingClock, LoopClock
-from eventlog import Recorder, history, use
+from eventlog import Recorder, history, run, use
 from wired import Wired, normal
 
-from agentflow import Agent, Hook, ModelError, UsageError, Veto, tool
+from agentflow import Agent, Hook, Veto, tool
 from agentflow.chunks import ModelChunk
-from agentflow.errors import HookContractError, ToolError
+from agentflow.errors import HookContractError, ModelError, ToolError, UsageError
 from agentflow.events import ActingChunk, PostCall, PreActing, PreReasoning, ReasoningChunk
 from agentflow.plugins.retry import ModelRetry, Retried, Retries, ToolRetry
 from agentflow.specs import Usage
-from agentflow.testing import ScriptedModel, check_hook, run_virtual
+from agentflow.testing import ScriptedModel, run_virtual
 from agentflow.testing.wire import Call, Fault, Say
 from agentflow.tools.tool_context import ToolContext
 
@@ -33,15 +33,6 @@ class Keep(Hook):
 
     def on_event(self, event: Any) -> None:
         self.made.extend(event.context.state[Retries].made)
-
-
-async def run(agent: Agent, path: str) -> None:
-    if path == "call":
-        await agent.call("go")
-        return
-    async with agent.stream("go") as events:
-        async for _ in events:
-            pass
 
 
 # ---- over the wire
@@ -416,9 +407,3 @@ async def test_the_attempt_is_numbered() -> None:
         if isinstance(event, ReasoningChunk)
     ]
     assert seen == [("a", 2, False), ("b", 3, True), ("c", 3, False), ("", 3, False)]
-
-
-@pytest.mark.parametrize("make", [ModelRetry, ToolRetry, lambda: ToolRetry(writes=True)])
-def test_it_passes_the_suite_for_hook_authors(make: Any) -> None:
-    """No state shared between runs, no leaked task, no illegal history, the same streamed and not, in any order."""
-    check_hook(make).assert_clean()

@@ -8,11 +8,11 @@ import pytest
 from eventlog import history, use
 from wired import Wired
 
-from agentflow import Again, Agent, Answer, Deny, Msg, PostReasoning, PreCall, PreReasoning, Stop, UsageError, on, tool
+from agentflow import Again, Agent, Answer, Deny, Msg, PostReasoning, PreCall, PreReasoning, Stop, on, tool
+from agentflow.errors import UsageError
 from agentflow.events import Frame
 from agentflow.loop.view import View
 from agentflow.plugins.steering import Steering
-from agentflow.testing.check_hook import check_hook
 from agentflow.testing.scripted import ScriptedModel
 from agentflow.testing.wire import Call, Say
 
@@ -196,7 +196,7 @@ def test_a_call_that_died_with_its_event_loop_loses_nothing() -> None:
 
 
 async def test_sending_back_has_a_bound() -> None:
-    """Somebody who speaks during each answer does not keep a run alive for ever; the last word waits for the next call."""
+    """Somebody who speaks during each answer does not keep a run alive forever; the last word waits for the next call."""
     steering = Steering(max_back=2)
 
     def brain(request: Any) -> str:
@@ -299,8 +299,3 @@ def test_what_is_no_users_message_is_refused() -> None:
         Steering().send(Msg.assistant("I am done."), session="a")
     with pytest.raises(UsageError, match="max_back"):
         Steering(max_back=-1)
-
-
-def test_the_suite_for_hook_authors_finds_nothing() -> None:
-    """Every event, both paths, random orders, cancellation, fifty runs on one instance."""
-    check_hook(Steering).assert_clean()

@@ -37,7 +37,7 @@ async def test_long_chains_do_not_exhaust_the_stack() -> None:
 @pytest.mark.parametrize("make", [lambda: Flux.of(1, 2), lambda: Mono.just(1), lambda: Flux.of(1).map(str)])
 @pytest.mark.parametrize("read", [iter, list, enumerate, lambda source: [*source]])
 def test_a_plain_for_is_refused(read: Callable[[object], object], make: Callable[[], object]) -> None:
-    """Read without `async`, a stream would give itself for ever (Observable has `__getitem__`); it is refused, with the
+    """Read without `async`, a stream would give itself forever (Observable has `__getitem__`); it is refused, with the
     forms that work, and as Python itself refuses what cannot be iterated."""
     with pytest.raises(NotIterableError) as caught:
         read(make())
@@ -247,7 +247,7 @@ async def test_a_failing_sibling_leaves_no_task_and_no_lost_error() -> None:
     ids=["amb", "merge left early", "merge that fails", "zip that fails"],
 )
 async def test_what_a_cancelled_source_gives_all_the_same_is_dropped(joined: Callable[[object], Mono[object]]) -> None:
-    """Nobody takes it any more, and nobody waits for ever for it to be taken."""
+    """Nobody takes it any more, and nobody waits forever for it to be taken."""
     ended: list[str] = []
 
     async def stubborn() -> str:

@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 from eventlog import history, use
 
-from agentflow import Agent, MemoryStore, Reply, fold_facts, on, tool
+from agentflow import Agent, MemoryStore, Reply, on, tool
 from agentflow.errors import ModelError, SessionConflictError, StoreError, UsageError
 from agentflow.events import PreReasoning
 from agentflow.facts import CallOpened
+from agentflow.loop.history import fold_facts
 from agentflow.state.sql import SqlStore
 from agentflow.testing import ScriptedModel, run_virtual
 from agentflow.testing.faults import (

@@ -11,8 +11,10 @@ import pytest
 from eventlog import Recorder, history, use
 from laws_checks import check_history
 
-from agentflow import Agent, CallTimeoutError, ToolEmitter, fold_facts, on, tool
+from agentflow import Agent, ToolEmitter, on, tool
+from agentflow.errors import CallTimeoutError
 from agentflow.events import ActingChunk, ReasoningChunk
+from agentflow.loop.history import fold_facts
 from agentflow.state.sql import SqlStore
 from agentflow.testing import ScriptedModel
 

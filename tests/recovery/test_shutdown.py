@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
+import sys
 from typing import Any
 
 import pytest
@@ -264,7 +265,7 @@ async def test_a_block_that_ends_changes_nothing() -> None:
 
 async def test_the_report_says_what_is_true(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of calls that ran side by side: one ends by itself, one stops, one is cancelled, one does not let itself be cancelled."""
-    monkeypatch.setattr("agentflow.agent.shutdown.GRACE", 0.05)
+    monkeypatch.setattr(sys.modules["agentflow.agent.shutdown"], "GRACE", 0.05)
     steps = {name: asyncio.Event() for name in ("finished", "stopped", "cut", "running")}
     begun: dict[str, asyncio.Event] = {name: asyncio.Event() for name in steps}
     released = asyncio.Event()

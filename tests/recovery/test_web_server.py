@@ -23,7 +23,8 @@ LIMIT = 60.0
 APP = r"""
 import asyncio, json, os
 from pathlib import Path
-from agentflow import Agent, GracefulShutdown, ShutdownError, ToolUseBlock, tool
+from agentflow import Agent, GracefulShutdown, ToolUseBlock, tool
+from agentflow.errors import ShutdownError
 from agentflow.event_json import event_line
 from agentflow.state.sql import SqlStore
 from agentflow.testing import ScriptedModel

@@ -2,39 +2,17 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
 
-sys.path.append(str(Path(__file__).parents[1] / "support"))
-
-from postgres import Postgres, postgres_server
-
 from agentflow.ports.store import MemoryStore, SessionStore
 from agentflow.state.sql import SqlStore
 
 OpenStore: TypeAlias = Callable[..., SqlStore]
-
-
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[Postgres]:
-    """The server, started once."""
-    with postgres_server() as server:
-        yield server
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """An empty database of each kind."""
-    with ExitStack() as opened:
-        if request.param == "sqlite":
-            yield f"sqlite:///{tmp_path / 'sessions.db'}"
-        else:
-            yield opened.enter_context(request.getfixturevalue("postgres").database())
 
 
 @pytest.fixture

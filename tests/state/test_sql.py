@@ -543,7 +543,8 @@ async def test_a_database_that_may_only_be_read(tmp_path: Path) -> None:
 
 READER = """
 import asyncio, os, sys
-from agentflow import Agent, StoreError
+from agentflow import Agent
+from agentflow.errors import StoreError
 from agentflow.state.sql import SqlStore
 from agentflow.testing import ScriptedModel
 

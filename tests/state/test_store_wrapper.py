@@ -84,11 +84,11 @@ async def test_a_subclass_says_what_differs_and_nothing_else(store: SessionStore
 
     class Nameless(StoreWrapper):
         async def rename(self, session_id: str, new_id: str) -> None:
-            raise StoreError("Names are for ever here.")
+            raise StoreError("Names are forever here.")
 
     wrapped = Nameless(store)
     assert isinstance(wrapped, SessionStore)
-    with pytest.raises(StoreError, match="for ever"):
+    with pytest.raises(StoreError, match="forever"):
         await wrapped.rename("s", "t")
     assert await wrapped.sessions() == await store.sessions() == []
     assert wrapped.inner is store

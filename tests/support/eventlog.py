@@ -31,7 +31,7 @@ from agentflow.hooks.hook import Hook
 from agentflow.loop.session import Session
 from agentflow.messages import Msg, ToolResultBlock, ToolUseBlock
 
-__all__ = ["Recorder", "history", "line", "log", "said", "streamed", "use"]
+__all__ = ["Recorder", "Requests", "history", "line", "log", "run", "said", "sent", "streamed", "use"]
 
 
 def use(id: str, name: str, /, **arguments: Any) -> ToolUseBlock:  # noqa: A002
@@ -64,6 +64,11 @@ def history(source: Session | Sequence[Msg]) -> list[str]:
     """A session's messages, one line each."""
     messages = source.messages if isinstance(source, Session) else source
     return [said(msg) for msg in messages]
+
+
+def sent(agent: Agent, number: int) -> list[str]:
+    """What the model was asked in its request of that number, one line for each message."""
+    return history(agent.config.model.requests[number].messages)  # type: ignore[union-attr]
 
 
 def _error(error: BaseException | None) -> str:
@@ -151,6 +156,29 @@ class Recorder(Hook):
     def log(self) -> list[str]:
         """What was seen, in the normal form."""
         return log(self.seen)
+
+
+class Requests(Hook):
+    """Keeps what was going to be sent."""
+
+    observer = True
+    events = (PreReasoning,)
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[Msg, ...]] = []
+
+    def on_event(self, event: Any) -> None:
+        self.seen.append(tuple(event.input_messages))
+
+
+async def run(agent: Agent, path: str) -> None:
+    """One call, by `path`: "call" or "stream"."""
+    if path == "call":
+        await agent.call("go")
+        return
+    async with agent.stream("go") as events:
+        async for _ in events:
+            pass
 
 
 async def streamed(agent: Agent, text: str = "go", **options: Any) -> list[str]:

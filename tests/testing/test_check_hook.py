@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from random import Random
 from typing import Any, get_args
 
 import pytest
-from loguru import logger
 from planted import DEFECTS, Counts, Remembers, SaysTrue, Unconcerned
 
 from agentflow import (
@@ -25,9 +22,9 @@ from agentflow import (
     PreActing,
     PreCall,
     PreReasoning,
-    UsageError,
     on,
 )
+from agentflow.errors import UsageError
 from agentflow.events import EVENT_TYPES
 from agentflow.hooks.defaults import RetryEmptyAnswers, RetryTruncatedAnswers
 from agentflow.testing import pytest_plugin
@@ -37,13 +34,7 @@ from agentflow.testing.findings import Finding, FindingsError
 check = pytest_plugin.check_hook
 
 
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    """The log tells of every planted failure: not on the screen."""
-    logger.remove()
-    logger.enable("agentflow")
-    yield
-    logger.add(sys.__stderr__)
+pytestmark = pytest.mark.usefixtures("quiet")
 
 
 @pytest.mark.parametrize(
@@ -213,7 +204,7 @@ def test_the_same_seed_gives_the_same_report() -> None:
     assert "seed 7" in str(reports[0])
 
 
-# ---- the report and its doors
+# ---- the report and its forms
 
 
 def test_the_report_reads_well() -> None:

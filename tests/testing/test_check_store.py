@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-
-sys.path.append(str(Path(__file__).parents[1] / "support"))
-
 from planted_stores import DEFECTS, Lines, Newest
-from postgres import postgres_server
 
 from agentflow.errors import UsageError
 from agentflow.facts import Fact, ToolDecided
@@ -61,16 +55,6 @@ def test_the_samples_cover_what_there_is() -> None:
 
 
 # ---- our own
-
-
-@pytest.fixture
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """An empty database."""
-    with ExitStack() as opened:
-        if request.param == "sqlite":
-            yield f"sqlite:///{tmp_path / 'sessions.db'}"
-        else:
-            yield opened.enter_context(opened.enter_context(postgres_server()).database())
 
 
 def unreachable() -> Store:

@@ -7,21 +7,9 @@ from typing import Any
 
 import pytest
 
-from agentflow import (
-    Agent,
-    AgentRegistry,
-    CallEnded,
-    Flux,
-    Hook,
-    Msg,
-    PostReasoning,
-    PreReasoning,
-    ScriptError,
-    ToolUseBlock,
-    Turn,
-    UsageError,
-    tool,
-)
+from agentflow import Agent, CallEnded, Flux, Hook, Msg, PostReasoning, PreReasoning, ToolUseBlock, Turn, tool
+from agentflow.agent import AgentRegistry
+from agentflow.errors import ScriptError, UsageError
 from agentflow.plugins.fallback import ModelFallback
 from agentflow.plugins.goal import GoalJudge
 from agentflow.plugins.retry import ModelRetry, ToolRetry

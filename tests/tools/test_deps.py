@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from agentflow import Agent, PostActing, ToolUseBlock, Turn, UsageError, on, tool
+from agentflow import Agent, PostActing, ToolUseBlock, Turn, on, tool
+from agentflow.errors import UsageError
 from agentflow.testing.scripted import ScriptedModel
 
 

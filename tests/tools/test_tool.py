@@ -10,11 +10,12 @@ from typing import Any, Protocol, runtime_checkable
 
 import pytest
 
-from agentflow.context import RunContext, StateMap
+from agentflow.context import RunContext
 from agentflow.errors import UsageError
 from agentflow.hooks.named import before_each_tool
 from agentflow.messages import ToolUseBlock
 from agentflow.tools import Dep, Tool, ToolContext, ToolEmitter, ToolType, tool
+from agentflow.typed_state import StateMap
 
 
 class Quiet:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
-
-from agentflow import AgentRegistry, ProcessHooks, ToolRegistry
-
-sys.path.append(str(Path(__file__).parents[1] / "support"))
-
 from turnlog import Log
+
+from agentflow.agent import AgentRegistry
+from agentflow.hooks import ProcessHooks
+from agentflow.tools import ToolRegistry
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -13,16 +14,20 @@ from agentflow import (
     Answer,
     Approve,
     Deny,
-    Pending,
     PreActing,
     Reply,
     Session,
     Suspend,
-    UsageError,
+    ToolUseBlock,
     external_tool,
     on,
     tool,
 )
+from agentflow.agent import AgentRegistry
+from agentflow.errors import StoreError, UsageError
+from agentflow.ground.ids import inner_session_id
+from agentflow.messages import Pending
+from agentflow.ports.store import MemoryStore
 from agentflow.testing.scripted import ScriptedModel
 
 ask_user = external_tool(
@@ -399,3 +404,83 @@ async def test_the_cost_of_a_suspended_sub_agent_is_the_callers() -> None:
     assert first.usage is not None
     assert second.usage is not None
     assert (first.usage.model_calls, second.usage.model_calls) == (3, 3)
+
+
+@tool(requires_approval=True)
+async def pay(euros: int) -> str:
+    """Pay."""
+    return f"paid {euros}"
+
+
+async def test_a_question_without_a_session_can_be_answered(agents: AgentRegistry) -> None:
+    """The reply names its conversation, and the agent that was asked keeps it until it has its answer."""
+    model = ScriptedModel([ToolUseBlock("t1", "pay", {"euros": 4}), "Paid.", "Hello."])
+    treasurer = agents.register(Agent("treasurer", model, tools=[pay], agents=agents))
+    clerk = Agent("clerk", ScriptedModel([]), agents=agents)
+    reply = await clerk.ask("treasurer", "Pay Ann")
+    assert reply.outcome == "suspended"
+    assert treasurer.session(reply.session_id).pending == reply.pending
+    done = await treasurer.resume(reply.session_id, {"t1": Approve()})
+    assert (done.text, done.session_id) == ("Paid.", reply.session_id)
+    assert treasurer.session(reply.session_id).messages == ()  # answered, so it is nobody's any more
+
+
+@pytest.mark.parametrize("kind", ["implicit", "named", "fresh"])
+@pytest.mark.parametrize("way", ["call", "stream"])
+async def test_every_suspended_reply_is_resumed_by_its_session_id(kind: str, way: str) -> None:
+    """Whoever made the session."""
+    agent = Agent("a", ScriptedModel([ToolUseBlock("t1", "pay", {"euros": 4}), "Paid."]), tools=[pay])
+    session = {"implicit": None, "named": "s", "fresh": Session.fresh()}[kind]
+    if way == "call":
+        session_id = (await agent.call("Pay", session=session)).session_id
+    else:
+        session_id = [event.session_id async for event in agent.stream("Pay", session=session)][-1]
+    assert (await agent.resume(session_id, {"t1": Answer("no need")})).text == "Paid."
+
+
+async def test_a_suspended_conversation_can_be_forgotten() -> None:
+    """Then it waits no more."""
+    agent = Agent("a", ScriptedModel([ToolUseBlock("t1", "pay", {"euros": 4})]), tools=[pay])
+    reply = await agent.call("Pay", session=Session.fresh())
+    assert (agent.forget(reply.session_id), agent.forget(reply.session_id)) == (True, False)
+    with pytest.raises(UsageError, match="is not suspended"):
+        await agent.resume(reply.session_id, {"t1": Approve()})
+
+
+async def test_what_waits_is_json_by_itself() -> None:
+    """`Pending.to_dict` and `from_dict`; what is none of it is refused."""
+    agent = Agent("a", ScriptedModel([ToolUseBlock("t1", "pay", {"euros": 4})]), tools=[pay])
+    [waits] = (await agent.call("Pay")).pending
+    assert Pending.from_dict(json.loads(json.dumps(waits.to_dict()))) == waits
+    assert Pending("call", "parked", object()).to_dict()["request"].startswith("<object object")
+    with pytest.raises(StoreError, match=r"This is no saved Pending: id: Field required\."):
+        Pending.from_dict({})
+
+
+@pytest.mark.parametrize("use_id", ["t" * 5000, "a\x00b", "\ud800", "", "t1"])
+@pytest.mark.parametrize("session_id", ["s", "s" * 255])
+def test_the_id_of_an_inner_session_fits_every_store(use_id: str, session_id: str) -> None:
+    """A provider's ids may be long, or not printable; different ones stay different."""
+    made = inner_session_id(session_id, use_id)
+    assert (0 < len(made) <= 255, made.isprintable()) == (True, True)
+    assert made == inner_session_id(session_id, use_id) != inner_session_id(session_id, use_id + "x")
+    assert (made == f"{session_id}/{use_id}") is (use_id == "t1" and session_id == "s")
+
+
+async def test_a_sub_agent_of_a_session_with_a_long_id_suspends_and_goes_on_from_another_store() -> None:
+    """Whoever names the inner session, names it alike: the agent, the store that exports it, and the one that takes it in."""
+    long, call = "s" * 250, "t" * 40
+
+    def build(store: MemoryStore, *replies: Any) -> Agent:
+        inner = ScriptedModel([ToolUseBlock("s1", "pay", {"euros": 4}), "Paid."] if len(replies) > 1 else ["Paid."])
+        treasurer = Agent("treasurer", inner, tools=[pay])
+        return Agent("boss", ScriptedModel(replies), tools=[treasurer], store=store)
+
+    store, other = MemoryStore(), MemoryStore()
+    boss = build(store, ToolUseBlock(call, "treasurer", {"message": "Pay"}), "Done.")
+    reply = await boss.call("Pay Ann", session=long)
+    assert reply.outcome == "suspended"
+    assert {info.id for info in await store.sessions()} == {long, inner_session_id(long, call)}
+    await other.import_(await store.export(long))
+    reply = await build(other, "Done.").resume(long, {waits.id: Approve() for waits in reply.pending})
+    assert reply.text == "Done."

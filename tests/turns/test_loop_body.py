@@ -8,47 +8,20 @@ from typing import Any
 
 import pytest
 from loguru import logger
-from turnlog import Log, worker
+from turnlog import Log, say, saying, spell, worker
 
-from agentflow import (
-    Agent,
-    Error,
-    PostTurn,
-    PreTurn,
-    QueueFullError,
-    Receipt,
-    StopReason,
-    ToolUseBlock,
-    Turn,
-    TurnDeniedError,
-    UsageError,
-    on,
-    tool,
-)
+from agentflow import Agent, Error, ToolUseBlock, Turn, on, tool
+from agentflow.agent import Receipt
+from agentflow.errors import QueueFullError, TurnDeniedError, UsageError
+from agentflow.events import PostTurn, PreTurn
 from agentflow.testing.scripted import ScriptedModel
-
-
-@tool
-async def say(word: str) -> str:
-    """Say it."""
-    return word
-
-
-@tool
-async def spell(word: str) -> AsyncIterator[str]:
-    """Say it letter by letter."""
-    for letter in word:
-        yield letter
+from agentflow.turns import StopReason
 
 
 @tool(type="completion_check")
 async def enough() -> bool:
     """Whether it is enough."""
     return True
-
-
-def saying(word: str, **options: Any) -> Turn[str]:
-    return Turn(say, {"word": word}, **options)
 
 
 @pytest.fixture

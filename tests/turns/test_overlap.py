@@ -11,21 +11,13 @@ import pytest
 from eventlog import use
 from turnlog import Log
 
-from agentflow import (
-    Agent,
-    PostActing,
-    PreActing,
-    Tool,
-    ToolSchedule,
-    Turn,
-    UsageError,
-    on,
-    tool,
-)
+from agentflow import Agent, PostActing, PreActing, ToolSchedule, Turn, on, tool
+from agentflow.errors import UsageError
 from agentflow.testing.scripted import ScriptedModel
+from agentflow.tools import Tool
 
 
-class Floor:
+class Recording:
     """Makes tools that note when they begin and end."""
 
     def __init__(self) -> None:
@@ -64,12 +56,12 @@ class Floor:
         return max(self.spans[name][1] for name in earlier) < min(self.spans[name][0] for name in later)
 
 
-def tools_of(floor: Floor) -> list[Tool[..., Any]]:
-    return [floor.tool(kind, type=kind) for kind in ("research", "read", "write")]
+def tools_of(recording: Recording) -> list[Tool[..., Any]]:
+    return [recording.tool(kind, type=kind) for kind in ("research", "read", "write")]
 
 
-async def run_round(floor: Floor, calls: list[Any], streamed: bool, **options: Any) -> Agent:
-    agent = Agent("a", ScriptedModel([calls, "done"]), tools=options.pop("tools", tools_of(floor)), **options)
+async def run_round(recording: Recording, calls: list[Any], streamed: bool, **options: Any) -> Agent:
+    agent = Agent("a", ScriptedModel([calls, "done"]), tools=options.pop("tools", tools_of(recording)), **options)
     if streamed:
         async with agent.stream("go") as events:
             async for _ in events:
@@ -84,19 +76,19 @@ pytestmark = pytest.mark.parametrize("streamed", [False, True], ids=["called", "
 
 async def test_eight_reads_all_overlap(streamed: bool) -> None:
     """Each with each."""
-    floor = Floor()
+    recording = Recording()
     names = [f"r{i}" for i in range(8)]
-    await run_round(floor, [use(name, "read", who=name) for name in names], streamed)
-    assert all(floor.overlaps(names))
+    await run_round(recording, [use(name, "read", who=name) for name in names], streamed)
+    assert all(recording.overlaps(names))
 
 
 async def test_twelve_writes_never_overlap(streamed: bool) -> None:
     """They run one by one, in call order."""
-    floor = Floor()
+    recording = Recording()
     names = [f"w{i}" for i in range(12)]
-    await run_round(floor, [use(name, "write", who=name) for name in names], streamed)
-    assert not any(floor.overlaps(names))
-    assert sorted(floor.spans, key=lambda name: floor.spans[name]) == names
+    await run_round(recording, [use(name, "write", who=name) for name in names], streamed)
+    assert not any(recording.overlaps(names))
+    assert sorted(recording.spans, key=lambda name: recording.spans[name]) == names
 
 
 MIXED = [
@@ -111,13 +103,13 @@ MIXED = [
 
 async def test_research_before_reads_before_writes(streamed: bool) -> None:
     """Whatever the order of the calls; results stand in call order."""
-    floor = Floor()
-    agent = await run_round(floor, MIXED, streamed)
-    assert floor.before(["s1", "s2"], ["r1", "r2"])
-    assert floor.before(["r1", "r2"], ["w1"])
-    assert floor.before(["w1"], ["w2"])
-    assert floor.overlap("s1", "s2")
-    assert floor.overlap("r1", "r2")
+    recording = Recording()
+    agent = await run_round(recording, MIXED, streamed)
+    assert recording.before(["s1", "s2"], ["r1", "r2"])
+    assert recording.before(["r1", "r2"], ["w1"])
+    assert recording.before(["w1"], ["w2"])
+    assert recording.overlap("s1", "s2")
+    assert recording.overlap("r1", "r2")
     results = agent.session().messages[2].tool_results
     assert [result.text for result in results] == ["w1", "r1", "s1", "w2", "r2", "s2"]
 
@@ -134,46 +126,46 @@ async def test_research_before_reads_before_writes(streamed: bool) -> None:
 )
 async def test_each_policy(schedule: ToolSchedule, together: set[tuple[str, str]], streamed: bool) -> None:
     """By type; in call order, where nothing here has a neighbour of its kind; one by one; all at once."""
-    floor = Floor()
-    await run_round(floor, MIXED, streamed, schedule=schedule)
-    pairs = {pair for pair in combinations(sorted(floor.spans), 2) if floor.overlap(*pair)}
+    recording = Recording()
+    await run_round(recording, MIXED, streamed, schedule=schedule)
+    pairs = {pair for pair in combinations(sorted(recording.spans), 2) if recording.overlap(*pair)}
     assert pairs == together
     if schedule.policy in ("in_call_order", "sequential"):
-        assert sorted(floor.spans, key=lambda name: floor.spans[name]) == ["w1", "r1", "s1", "w2", "r2", "s2"]
+        assert sorted(recording.spans, key=lambda name: recording.spans[name]) == ["w1", "r1", "s1", "w2", "r2", "s2"]
 
 
 async def test_neighbours_in_call_order(streamed: bool) -> None:
     """Reads that stand next to each other overlap; a write between them parts them."""
-    floor = Floor()
+    recording = Recording()
     kinds = {"r1": "read", "r2": "read", "w1": "write", "r3": "read", "r4": "read"}
     calls = [use(name, kind, who=name) for name, kind in kinds.items()]
-    await run_round(floor, calls, streamed, schedule=ToolSchedule.IN_CALL_ORDER)
-    pairs = {pair for pair in combinations(kinds, 2) if floor.overlap(*pair)}
+    await run_round(recording, calls, streamed, schedule=ToolSchedule.IN_CALL_ORDER)
+    pairs = {pair for pair in combinations(kinds, 2) if recording.overlap(*pair)}
     assert pairs == {("r1", "r2"), ("r3", "r4")}
-    assert floor.before(["r1", "r2"], ["w1"])
-    assert floor.before(["w1"], ["r3", "r4"])
+    assert recording.before(["r1", "r2"], ["w1"])
+    assert recording.before(["w1"], ["r3", "r4"])
 
 
 @pytest.mark.parametrize("cap", [1, 3])
 async def test_the_cap_on_concurrency(cap: int, streamed: bool) -> None:
     """Never more than that at a time, and as many as that; they begin in call order."""
-    floor = Floor()
+    recording = Recording()
     names = [f"r{i}" for i in range(10)]
     calls = [use(name, "read", who=name) for name in names]
-    await run_round(floor, calls, streamed, schedule=ToolSchedule.BY_TYPE.limit(cap))
-    assert floor.most == cap
-    assert sorted(floor.spans, key=lambda name: floor.spans[name][0]) == names
+    await run_round(recording, calls, streamed, schedule=ToolSchedule.BY_TYPE.limit(cap))
+    assert recording.most == cap
+    assert sorted(recording.spans, key=lambda name: recording.spans[name][0]) == names
 
 
 async def test_results_are_delivered_as_they_finish_and_stand_in_call_order(streamed: bool) -> None:
     """The fastest tool's `PostActing` comes first; the history is in the model's order."""
-    floor, log = Floor(), Log()
+    recording, log = Recording(), Log()
     calls = [
         use("slow", "read", who="slow", steps=9),
         use("mid", "read", who="mid", steps=5),
         use("fast", "read", who="f"),
     ]
-    agent = await run_round(floor, calls, streamed, hooks=[log])
+    agent = await run_round(recording, calls, streamed, hooks=[log])
     delivered = [event.tool_use.id for event in log.seen if isinstance(event, PostActing)]
     results = agent.session().messages[2].tool_results
     assert delivered == ["fast", "mid", "slow"]
@@ -183,37 +175,37 @@ async def test_results_are_delivered_as_they_finish_and_stand_in_call_order(stre
 @pytest.mark.parametrize("type_", ["read", "write"])
 async def test_one_that_fails_loses_none_of_the_others(type_: str, streamed: bool) -> None:
     """All calls have their results; one of them says error."""
-    floor = Floor()
+    recording = Recording()
 
     @tool(type=type_, name="fails")
     async def fails() -> str:
         raise ValueError("broken")
 
     calls = [use("1", "work", who="a"), use("2", "fails"), use("3", "work", who="b"), use("4", "unknown")]
-    agent = await run_round(floor, calls, streamed, tools=[floor.tool("work", type=type_), fails])
+    agent = await run_round(recording, calls, streamed, tools=[recording.tool("work", type=type_), fails])
     states = [result.state for result in agent.session().messages[2].tool_results]
-    assert (states, sorted(floor.spans)) == (["success", "error", "success", "not_found"], ["a", "b"])
+    assert (states, sorted(recording.spans)) == (["success", "error", "success", "not_found"], ["a", "b"])
 
 
 async def test_a_locked_read_tool_never_overlaps_with_itself(streamed: bool) -> None:
-    """The others of its lane go on meanwhile."""
-    floor = Floor()
-    locked = floor.tool("locked", type="read", lock=True)
+    """The others of its type go on meanwhile."""
+    recording = Recording()
+    locked = recording.tool("locked", type="read", lock=True)
     calls = [use("l1", "locked", who="l1"), use("l2", "locked", who="l2"), use("r1", "read", who="r1", steps=9)]
-    await run_round(floor, calls, streamed, tools=[locked, *tools_of(floor)])
-    assert not floor.overlap("l1", "l2")
-    assert floor.overlap("l1", "r1")
-    assert floor.overlap("l2", "r1")
+    await run_round(recording, calls, streamed, tools=[locked, *tools_of(recording)])
+    assert not recording.overlap("l1", "l2")
+    assert recording.overlap("l1", "r1")
+    assert recording.overlap("l2", "r1")
 
 
 async def test_a_locked_tool_that_agents_and_turns_share(streamed: bool) -> None:
     """Of 100 runs at once, by calls of several agents, queues and by hand, no two overlap."""
-    floor = Floor()
-    locked = floor.tool("locked", type="read", lock=True)
+    recording = Recording()
+    locked = recording.tool("locked", type="read", lock=True)
     work: list[Any] = []
     for number in range(5):
         calls = [use(f"c{number}-{i}", "locked", who=f"c{number}-{i}") for i in range(10)]
-        work.append(run_round(floor, calls, streamed, tools=[locked]))
+        work.append(run_round(recording, calls, streamed, tools=[locked]))
     for number in range(5):
         agent = Agent(f"q{number}", ScriptedModel([]), tools=[locked.renamed("mine")])
         for i in range(5):
@@ -226,14 +218,14 @@ async def test_a_locked_tool_that_agents_and_turns_share(streamed: bool) -> None
         work.append(drain())
     work.extend(Turn(locked, {"who": f"t{i}"}).returning() for i in range(25))
     await asyncio.gather(*work)
-    assert (len(floor.spans), floor.most) == (100, 1)
+    assert (len(recording.spans), recording.most) == (100, 1)
     assert locked.lock is not None
     assert not locked.lock.locked
 
 
-async def test_a_call_that_a_hook_renames_takes_its_new_lane(streamed: bool) -> None:
+async def test_a_call_that_a_hook_renames_runs_as_its_new_type(streamed: bool) -> None:
     """A read that becomes a write waits for the writes, and does not overlap with them."""
-    floor = Floor()
+    recording = Recording()
 
     @on(PreActing)
     def careful(event: PreActing) -> None:
@@ -241,23 +233,23 @@ async def test_a_call_that_a_hook_renames_takes_its_new_lane(streamed: bool) -> 
             event.tool_use = event.tool_use.replace(name="write")
 
     calls = [use("x", "read", who="x"), use("r1", "read", who="r1"), use("w1", "write", who="w1")]
-    agent = await run_round(floor, calls, streamed, hooks=[careful])
-    assert floor.before(["r1"], ["x", "w1"])
-    assert not floor.overlap("x", "w1")
+    agent = await run_round(recording, calls, streamed, hooks=[careful])
+    assert recording.before(["r1"], ["x", "w1"])
+    assert not recording.overlap("x", "w1")
     assert [result.text for result in agent.session().messages[2].tool_results] == ["x", "r1", "w1"]
 
 
-async def run_agents(floor: Floor, streamed: bool, *tools: Tool[..., Any], **options: Any) -> None:
+async def run_agents(recording: Recording, streamed: bool, *tools: Tool[..., Any], **options: Any) -> None:
     """Two agents with these tools of their own are asked for in one reply; each notes when it begins and ends."""
 
     def sub(name: str) -> Agent:
         async def think() -> None:
-            await floor.work(name)
+            await recording.work(name)
 
         return Agent(name, ScriptedModel([[think, "done"]]), tools=tools)
 
     calls = [use(name, name, message="go") for name in "ab"]
-    await run_round(floor, calls, streamed, tools=[sub(name).as_tool(**options) for name in "ab"])
+    await run_round(recording, calls, streamed, tools=[sub(name).as_tool(**options) for name in "ab"])
 
 
 @pytest.mark.parametrize(
@@ -276,9 +268,9 @@ async def test_agents_as_tools_are_as_strict_as_their_tools(
     kinds: list[str], options: dict[str, Any], together: bool, streamed: bool
 ) -> None:
     """Those that only look things up run side by side; `as_tool(type=...)` says otherwise."""
-    floor = Floor()
-    await run_agents(floor, streamed, *(floor.tool(kind, type=kind) for kind in kinds), **options)
-    assert floor.overlap("a", "b") is together
+    recording = Recording()
+    await run_agents(recording, streamed, *(recording.tool(kind, type=kind) for kind in kinds), **options)
+    assert recording.overlap("a", "b") is together
 
 
 async def test_an_agent_of_agents_is_as_strict_as_they_are(streamed: bool) -> None:
@@ -287,8 +279,8 @@ async def test_an_agent_of_agents_is_as_strict_as_they_are(streamed: bool) -> No
     def over(*tools: Any) -> Agent:
         return Agent("over", ScriptedModel([]), tools=tools)
 
-    floor = Floor()
-    lanes = [over(over(floor.tool("own", type=kind))).as_tool().lane for kind in ("research", "read", "action")]
+    recording = Recording()
+    lanes = [over(over(recording.tool("own", type=kind))).as_tool().lane for kind in ("research", "read", "action")]
     assert lanes == ["research", "read", "write"]
     with pytest.raises(UsageError, match="Tool 'over' has type='fast'; legal are"):
         over().as_tool(type="fast")

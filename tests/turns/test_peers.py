@@ -9,40 +9,14 @@ from typing import Any
 
 import pytest
 from loguru import logger
-from turnlog import Log, worker
+from turnlog import Log, add, broken, say, worker
 
-from agentflow import (
-    Agent,
-    AgentRegistry,
-    Deny,
-    DuplicateNameError,
-    Msg,
-    NotRegisteredError,
-    PreActing,
-    PrePut,
-    PreTurn,
-    QueueFullError,
-    Turn,
-    TurnDeniedError,
-    Usage,
-    UsageError,
-    on,
-    tool,
-)
+from agentflow import Agent, Deny, Msg, PreActing, Turn, Usage, on, tool
+from agentflow.agent import AgentRegistry
+from agentflow.errors import DuplicateNameError, NotRegisteredError, QueueFullError, TurnDeniedError, UsageError
+from agentflow.events import PrePut, PreTurn
 from agentflow.messages import ToolUseBlock
 from agentflow.testing.scripted import ScriptedModel
-
-
-@tool
-async def say(word: str) -> str:
-    """Say a word."""
-    return word
-
-
-@tool
-async def broken() -> str:
-    """Fail."""
-    raise LookupError("lost")
 
 
 def saying(word: str) -> Turn[str]:
@@ -451,7 +425,7 @@ async def test_a_call_may_ask_an_agent_that_asks_back(agents: AgentRegistry) -> 
 
 
 async def test_two_full_queues_that_fill_each_other(agents: AgentRegistry) -> None:
-    """Turns of two agents that wait for a place with the other: the second is refused instead of waiting for ever."""
+    """Turns of two agents that wait for a place with the other: the second is refused instead of waiting forever."""
     outcomes: list[str] = []
     begun: list[str] = []
     go = asyncio.Event()
@@ -539,3 +513,15 @@ async def test_a_worker_without_a_registry_is_not_found() -> None:
     lonely = worker(say, agents=AgentRegistry())
     with pytest.raises(NotRegisteredError, match="nothing"):
         await lonely.send("worker", saying("a"))
+
+
+async def test_agents_are_found_by_name_and_sent_turns(agents: AgentRegistry) -> None:
+    """A turn that is sent runs in the other agent's queue, and says who sent it."""
+    log = Log()
+    agents.register(worker(add, hooks=[log], agents=agents))
+    boss = Agent("boss", ScriptedModel([]), agents=agents)
+    receipt = await boss.send("worker", Turn(add, {"a": 1, "b": 2}))
+    assert await receipt == 3
+    first = log.seen[0]
+    assert isinstance(first, PrePut)
+    assert (first.turn.sender, first.agent.name) == ("boss", "worker")

@@ -9,59 +9,12 @@ from typing import Any
 
 import pytest
 from loguru import logger
-from turnlog import Log, worker
+from turnlog import Log, add, broken, count, finished, say, saying, spell, worker
 
-from agentflow import (
-    Agent,
-    Approve,
-    Deny,
-    PostActing,
-    PostPut,
-    PreActing,
-    PrePut,
-    PreTurn,
-    QueueFullError,
-    Resumed,
-    SafeExecutionError,
-    Stop,
-    StopReason,
-    Turn,
-    TurnDeniedError,
-    TurnTimeoutError,
-    TurnValue,
-    UsageError,
-    on,
-    tool,
-)
-
-
-@tool
-async def say(word: str) -> str:
-    """Say a word."""
-    return word
-
-
-@tool
-async def spell(word: str) -> AsyncIterator[str]:
-    """Spell a word."""
-    for letter in word:
-        yield letter
-
-
-@tool
-async def broken() -> str:
-    """Fail."""
-    raise LookupError("lost")
-
-
-@tool(type="completion_check")
-async def finished(yes: bool) -> bool:
-    """Say whether it is done."""
-    return yes
-
-
-def saying(word: str, **options: Any) -> Turn[str]:
-    return Turn(say, {"word": word}, **options)
+from agentflow import Agent, Approve, Deny, Hook, PostActing, PreActing, Stop, Turn, on, tool
+from agentflow.errors import QueueFullError, SafeExecutionError, TurnDeniedError, TurnTimeoutError, UsageError
+from agentflow.events import PostPut, PrePut, PreTurn, Resumed, TurnValue
+from agentflow.turns import StopReason
 
 
 async def values(agent: Agent) -> list[Any]:
@@ -689,3 +642,92 @@ def test_a_queue_has_room() -> None:
     """A limit below one is refused."""
     with pytest.raises(UsageError, match="queue_limit=0"):
         _ = worker(say, queue_limit=0).queue
+
+
+async def test_a_run_hands_out_each_value_with_its_turn() -> None:
+    """Single values once, streams value by value."""
+    agent = worker(add, count)
+    one, two = Turn(add, {"a": 1, "b": 2}), Turn(count, {"n": 2})
+    await agent.put(one)
+    await agent.put(two)
+    assert [(turn, value) async for turn, value in agent.run()] == [(one, 3), (two, 0), (two, 1)]
+
+
+async def test_a_turn_in_a_queue_is_not_run_by_hand() -> None:
+    """It would run twice: it is refused when asked for and when awaited, until it was taken out."""
+    agent = worker(add, count)
+    turn, stream = Turn(add, {"a": 1, "b": 2}), Turn(count, {"n": 1})
+    early = turn.returning()
+    await agent.put(turn)
+    await agent.put(stream)
+    with pytest.raises(SafeExecutionError) as caught:
+        turn.returning()
+    with pytest.raises(SafeExecutionError):
+        await early
+    with pytest.raises(SafeExecutionError):
+        stream.yielding()
+    assert str(caught.value) == (
+        f"Turn {turn.id!r} of tool 'add' waits in the queue of agent 'worker', which will run it. To run it by hand, take it "
+        "out first, with agent.queue.remove(turn), or run turn.copy()."
+    )
+    assert await turn.copy().returning() == 3
+    agent.queue.remove(turn)
+    assert await turn.returning() == 3
+    assert [value async for _, value in agent.run()] == [0]
+
+
+async def test_a_paused_queue_ends_where_nothing_is_left_to_run() -> None:
+    """It waits for `resume` only as long as there are turns that it could run then."""
+    agent = worker(add)
+    agent.queue.pause()
+    assert [value async for _, value in agent.run()] == []
+
+    held, log = asyncio.Event(), Log()
+
+    class Held(Hook):
+        def on_event(self, event: Any) -> None:
+            if type(event).__name__ == "Paused":
+                held.set()
+
+    agent = worker(add, hooks=[Held(), log])
+    await agent.put(Turn(add, {"a": 1, "b": 2}))
+    agent.queue.pause()
+
+    async def read() -> list[object]:
+        return [value async for _, value in agent.run()]
+
+    async with asyncio.TaskGroup() as group:
+        reading = group.create_task(read())
+        await held.wait()
+        assert not reading.done()
+        agent.queue.clear()
+    assert (reading.result(), log.names) == ([], ["PrePut", "PostPut", "Paused"])
+
+
+@pytest.mark.parametrize("wrong", [0, -1, 1.5, True])
+def test_a_queue_without_a_place_is_refused_when_the_agent_is_built(wrong: Any) -> None:
+    """Not at its first use."""
+    with pytest.raises(UsageError, match=r"Agent 'worker': queue_limit=.*at least one turn"):
+        worker(add, queue_limit=wrong)
+
+
+async def test_waiting_for_ones_own_queue_is_told_in_words_for_one_agent() -> None:
+    """There is no circle of agents to be shown."""
+    told: list[str] = []
+
+    @tool
+    async def wait() -> None:
+        receipt = await agent.put(Turn(add, {"a": 1, "b": 2}))
+        try:
+            await receipt
+        except UsageError as error:
+            told.append(str(error))
+
+    agent = worker(wait, add)
+    await agent.put(Turn(wait))
+    assert [value async for _, value in agent.run()] == [None, 3]
+    said = (
+        "This is awaited within a turn that would have to end first (agent 'worker' runs one at a time), so neither would "
+        "ever answer. Send a turn without awaiting its receipt there, or await it after the turn."
+    )
+    assert told == [said]

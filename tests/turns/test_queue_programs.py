@@ -14,18 +14,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentflow import (
-    Agent,
-    AgentRegistry,
-    Deny,
-    PrePut,
-    QueueFullError,
-    Receipt,
-    Turn,
-    TurnDeniedError,
-    on,
-    tool,
-)
+from agentflow import Agent, Deny, Turn, on, tool
+from agentflow.agent import AgentRegistry, Receipt
+from agentflow.errors import QueueFullError, TurnDeniedError
+from agentflow.events import PrePut
 from agentflow.testing.scripted import ScriptedModel
 
 ran: Counter[int] = Counter()

@@ -4,50 +4,35 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 from eventlog import use
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from turnlog import worker
+from turnlog import add, say, spell, worker
 
 from agentflow import (
     Agent,
-    AgentRegistry,
     Answer,
     Approve,
     Deny,
     Hook,
     ModelOptions,
     Msg,
-    NotRegisteredError,
-    PreTurn,
     Session,
-    StopReason,
-    StoreError,
-    ToolRegistry,
     ToolSchedule,
+    ToolUseBlock,
     Turn,
-    UsageError,
     on,
     tool,
 )
+from agentflow.agent import AgentRegistry
+from agentflow.errors import NotRegisteredError, StoreError, UsageError
+from agentflow.events import PreTurn
 from agentflow.testing.scripted import ScriptedModel
-
-
-@tool
-async def say(word: str) -> str:
-    """Say a word."""
-    return word
-
-
-@tool
-async def spell(word: str) -> AsyncIterator[str]:
-    """Spell a word."""
-    for letter in word:
-        yield letter
+from agentflow.tools import ToolRegistry
+from agentflow.turns import StopReason
 
 
 @tool(requires_approval=True)
@@ -296,7 +281,7 @@ async def test_a_turn_caught_in_flight_is_restored_first() -> None:
 
 @tool
 async def hold(begun: asyncio.Event) -> str:
-    """Wait for ever."""
+    """Wait forever."""
     begun.set()
     await asyncio.Event().wait()
     return ""
@@ -486,3 +471,44 @@ def test_text_that_is_no_json(text: Any) -> None:
     for read in (Turn.from_json, Agent.from_json, Session.from_json):
         with pytest.raises(StoreError):
             read(text)
+
+
+async def test_a_saved_session_holds_no_live_objects() -> None:
+    """A session with tool calls is JSON, detached from what the tool returned."""
+    kept = {"list": [1]}
+
+    @tool
+    async def returns() -> dict[str, Any]:
+        return kept
+
+    agent = Agent("a", ScriptedModel([ToolUseBlock("t1", "returns", {}), "ok"]), tools=[returns])
+    await agent.call("go")
+    saved = json.dumps(agent.session().to_dict())
+    kept["list"].append(2)
+    assert json.dumps(agent.session().to_dict()) == saved
+
+
+async def test_a_saved_queue_is_restored_once() -> None:
+    """Two turns of one id would be two runs of one turn; nothing is restored then."""
+    agent = worker(add)
+    await agent.put(Turn(add, {"a": 1, "b": 2}, id="one"))
+    data = agent.queue.to_dict()
+    await agent.put(Turn(add, {"a": 3, "b": 4}, id="two"))
+    for again in (data, {**data, "turns": data["turns"] * 2}):
+        with pytest.raises(UsageError, match=r"would hold two turns of one id \(one\), so nothing was restored"):
+            (agent if again is data else worker(add)).queue.restore(again)
+    assert [turn.id for turn in agent.queue] == ["one", "two"]
+    agent.queue.clear()
+    agent.queue.restore(data)
+    assert [value async for _, value in agent.run()] == [3]
+
+
+def test_what_saved_data_says_cannot_be_given_besides_it() -> None:
+    """The error lists what can."""
+    text = Agent("clerk", "openai/gpt-5").to_json()
+    with pytest.raises(UsageError) as caught:
+        Agent.from_json(text, max_iterations=2)
+    assert str(caught.value) == (
+        "Agent.from_dict(data, ...) got max_iterations. What the data does not hold is given besides it: tools, hooks, model, "
+        "system, store, agents, process_hooks, clock, new_id. The rest is in the data: change it there."
+    )

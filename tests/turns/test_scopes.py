@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from eventlog import use
-from turnlog import Log
+from turnlog import Log, add, worker
 
 from agentflow import (
     ActingChunk,
@@ -18,17 +18,16 @@ from agentflow import (
     PostActing,
     PostCall,
     PreActing,
-    PreTurn,
-    ProcessHooks,
-    SafeExecutionError,
-    Tool,
+    PreReasoning,
     Turn,
-    TurnDeniedError,
-    UsageError,
     on,
     tool,
 )
+from agentflow.errors import SafeExecutionError, TurnDeniedError, UsageError
+from agentflow.events import ActingEvent, PostTurn, PreTurn, TurnEvent
+from agentflow.hooks import ProcessHooks
 from agentflow.testing.scripted import ScriptedModel
+from agentflow.tools import Tool
 
 
 def adder(**options: Any) -> Tool[..., Any]:
@@ -87,7 +86,7 @@ ADD = use("t1", "add", a=1, b=2)
 async def test_the_narrower_scope_comes_first_in_a_tie(process: ProcessHooks) -> None:
     """Tool, turn, agent, process, whatever was registered first."""
     order: list[str] = []
-    process.add(Names("process", order))
+    process.hook(Names("process", order))
     add = adder()
     agent = Agent("a", ScriptedModel([]), tools=[add], hooks=[Names("agent", order)], process_hooks=process)
     turn = Turn(add, {"a": 1, "b": 2}, hooks=[Names("turn", order)])
@@ -99,7 +98,7 @@ async def test_the_narrower_scope_comes_first_in_a_tie(process: ProcessHooks) ->
 async def test_priority_comes_before_scope(process: ProcessHooks) -> None:
     """A process-wide hook of a lower number is earlier than a tool's."""
     order: list[str] = []
-    process.add(Names("process", order, priority=1))
+    process.hook(Names("process", order, priority=1))
     add = adder()
     add.hook(Names("tool", order, priority=50))
     agent = Agent(
@@ -112,7 +111,7 @@ async def test_priority_comes_before_scope(process: ProcessHooks) -> None:
 async def test_class_comes_before_priority(process: ProcessHooks) -> None:
     """Editing hooks of any scope, then guards, then observers."""
     order: list[str] = []
-    process.add(Names("process edits", order, priority=900))
+    process.hook(Names("process edits", order, priority=900))
     add = adder()
     add.hook(Names("tool observes", order, observer=True, priority=1))
     hooks = [Names("agent guards", order, guard=True, priority=5)]
@@ -125,7 +124,7 @@ async def test_the_same_hook_in_several_scopes_fires_once(process: ProcessHooks)
     """Once per event, at its narrowest place."""
     order: list[str] = []
     same = Names("same", order)
-    process.add(same)
+    process.hook(same)
     add = adder()
     add.hook(same)
     add.hook(same)
@@ -165,7 +164,7 @@ async def test_the_same_hook_on_two_tools_fires_for_each(process: ProcessHooks) 
 async def test_tags(agent_tags: Any, turn_tags: Any, tool_tags: Any, fires: bool, process: ProcessHooks) -> None:
     """One tag of the hook on agent, turn or tool is enough; what has none never matches a hook that has some."""
     order: list[str] = []
-    process.add(Names("tagged", order, tags=frozenset({"db", "web"})), Names("all", order))
+    process.hook([Names("tagged", order, tags=frozenset({"db", "web"})), Names("all", order)])
     add = adder(tags=tool_tags)
     agent = Agent("a", ScriptedModel([]), tools=[add], tags=agent_tags, process_hooks=process)
     await in_queue(agent, Turn(add, {"a": 1, "b": 2}, tags=turn_tags))
@@ -206,7 +205,7 @@ async def test_process_hooks_concern_calls_that_begin_later(process: ProcessHook
 
     @on(PreActing)
     def registers(event: PreActing) -> None:
-        process.add(late)
+        process.hook(late)
 
     late = Names("late", order, PostActing)
     agent = Agent("a", ScriptedModel([ADD, "3"] * 3), tools=[add], hooks=[registers], process_hooks=process)
@@ -214,7 +213,7 @@ async def test_process_hooks_concern_calls_that_begin_later(process: ProcessHook
     assert order == []
     await called(agent)
     assert order == ["late"]
-    agent.remove_hook(registers)
+    agent.remove(registers)
     process.remove(late)
     await called(agent)
     assert order == ["late"]
@@ -224,7 +223,7 @@ async def test_a_registration_is_a_context_manager(process: ProcessHooks) -> Non
     """At its end the hook is off."""
     order: list[str] = []
     add = adder()
-    [registered] = process.add(Names("within", order))
+    registered = process.hook(Names("within", order))
     with registered:
         await Turn(add, {"a": 1, "b": 2}, process_hooks=process).returning()
     await Turn(add, {"a": 1, "b": 2}, process_hooks=process).returning()
@@ -234,7 +233,7 @@ async def test_a_registration_is_a_context_manager(process: ProcessHooks) -> Non
 async def test_default_process_hooks_are_separate(process: ProcessHooks) -> None:
     """A registry of one's own does not reach agents that use another one."""
     order: list[str] = []
-    process.add(Names("mine", order))
+    process.hook(Names("mine", order))
     await Turn(adder(), {"a": 1, "b": 2}).returning()
     assert order == []
 
@@ -246,10 +245,10 @@ async def test_the_hooks_of_a_tool() -> None:
     """Before, each piece, after; an error in between: for calls, queues and turns by hand."""
     order: list[str] = []
     count = counter()
-    count.before_invoke(lambda event: order.append(f"before {dict(event.tool_use.input)}"))
-    count.on_chunk(lambda event: order.append(f"piece {event.chunk}"))
-    count.after_invoke(lambda event: order.append(f"after {event.tool_result.state}"))
-    count.on_error(lambda event: order.append(f"error {type(event.error).__name__}"))
+    count.on(PreActing, lambda event: order.append(f"before {dict(event.tool_use.input)}"))
+    count.on(ActingChunk, lambda event: order.append(f"piece {event.chunk}"))
+    count.on(PostActing, lambda event: order.append(f"after {event.tool_result.state}"))
+    count.on(Error, lambda event: order.append(f"error {type(event.error).__name__}"))
     await called(Agent("a", ScriptedModel([use("t1", "count", n=1), "ok"]), tools=[count]))
     await called(Agent("a", ScriptedModel([use("t1", "count", n="x"), "ok"]), tools=[count]))
     assert order == [
@@ -280,7 +279,7 @@ async def test_a_renamed_call_is_judged_by_the_new_tools_hooks() -> None:
 
     dangerous = tool(remove)
 
-    @dangerous.before_invoke(guard=True)
+    @dangerous.on(PreActing, guard=True)
     def guard(event: PreActing) -> Deny:
         denied.append(event.tool_use.name)
         return Deny("never")
@@ -356,8 +355,8 @@ async def test_scopes_in_a_parallel_round(streamed: bool, process: ProcessHooks)
 
     quiet = tool(type="read", name="quiet")(_other)
     loud = counter(type="read", name="loud", tags=["loud"])
-    quiet.before_invoke(note)
-    loud.on_chunk(note)
+    quiet.on(PreActing, note)
+    loud.on(ActingChunk, note)
     process.on(PostActing, tags=["loud"])(note)
     calls = [use("q1", "quiet"), use("l1", "loud", n=2), use("q2", "quiet"), use("l2", "loud", n=1)]
     await called(Agent("a", ScriptedModel([calls, "ok"]), tools=[quiet, loud], process_hooks=process), streamed)
@@ -380,7 +379,7 @@ async def test_a_tools_hook_that_fails_on_a_notification_is_skipped_from_then_on
     log, tries = Log(), list[int]()
     count = counter()
 
-    @count.on_chunk
+    @count.on(ActingChunk)
     def fail(event: ActingChunk) -> None:
         tries.append(1)
         raise ValueError("logger down")
@@ -396,16 +395,16 @@ async def test_a_tools_hook_that_fails_on_a_decision_fails_the_call() -> None:
     """Like any hook that judges; `on_failure` chooses otherwise."""
     add = adder()
 
-    @add.before_invoke
+    @add.on(PreActing)
     def fail(event: PreActing) -> None:
         raise ValueError("check down")
 
     agent = Agent("a", ScriptedModel([ADD, "ok"]), tools=[add])
     with pytest.raises(ValueError, match="check down"):
         await called(agent)
-    add.remove_hook(fail)
+    add.remove(fail)
 
-    @add.before_invoke(on_failure="deny")
+    @add.on(PreActing, on_failure="deny")
     def closed(event: PreActing) -> None:
         raise ValueError("check down")
 
@@ -433,7 +432,7 @@ async def test_a_hook_cannot_be_registered_on_a_turn_that_runs() -> None:
 
     async def meddle() -> None:
         try:
-            turn.hook(Hook())
+            turn.on("after_turn", print)
         except SafeExecutionError as error:
             errors.append(str(error))
 
@@ -446,8 +445,92 @@ async def test_a_hook_cannot_be_registered_on_a_turn_that_runs() -> None:
 def test_what_is_no_hook_is_refused_at_every_scope(scope: str, process: ProcessHooks) -> None:
     """When it is registered, and not when it would first be called."""
     add = adder()
-    register: dict[str, Any] = {"tool": add.hook, "turn": Turn(add, {}).hook, "process": process.add}
+    register: dict[str, Any] = {"tool": add.hook, "turn": Turn(add, {}).hook, "process": process.hook}
     with pytest.raises(UsageError):
         register[scope](print)
     with pytest.raises(UsageError):
         register[scope](Names("x", [], PostCall, priority="high"))
+
+
+@tool
+async def delete_file(path: str) -> str:
+    """Delete."""
+    return f"deleted {path}"
+
+
+def test_the_scopes_take_hooks_as_an_agent_does(process: ProcessHooks) -> None:
+    """One, a list of lists, functions by name; a plain function and a class get the agent's errors."""
+    log = Log()
+    turn = Turn(add, {"a": 1, "b": 2}, hooks=log)
+    more = turn.hook([[Log()], {"before_each_tool": print}])
+    process.hook([[log], log])
+    assert [hook.name for hook in turn.hooks] == ["Log", "Log", "print"]
+    assert process.hooks == (log,)
+    more.dispose()
+    assert turn.hooks == (log,)
+
+    plain: Any = lambda event: event  # noqa: E731 - what users write
+    for wrong, said in ((plain, "is a plain function: nothing says which event"), (Log, "pass an instance: Log()")):
+        for refused in (
+            lambda wrong=wrong: Turn(add, hooks=[wrong]),
+            lambda wrong=wrong: turn.hook(wrong),
+            lambda wrong=wrong: process.hook(wrong),
+            lambda wrong=wrong: add.hook(wrong),
+        ):
+            with pytest.raises(UsageError) as caught:
+                refused()
+            assert said in str(caught.value)
+    assert (turn.hooks, process.hooks, add.hooks) == ((log,), (log,), ())
+
+
+def test_a_hook_that_would_never_fire_is_refused() -> None:
+    """A tool and a turn are told their own events only; one of several is enough, and a hook of all events may come."""
+
+    @tool
+    async def own() -> str:
+        return "done"
+
+    def see(event: Any) -> None: ...
+
+    turn = Turn(own)
+    with pytest.raises(UsageError) as of_tool:
+        own.hook(on(PreReasoning)(see))
+    with pytest.raises(UsageError):
+        own.hook(on(PreTurn)(see))
+    with pytest.raises(UsageError) as of_turn:
+        turn.on(PreReasoning)(see)
+    assert str(of_tool.value) == (
+        "Hook 'see' is for PreReasoning, which hooks of tool 'own' are never told. They are told PreActing, ActingChunk, "
+        "PostActing, Error; register this one on the agent."
+    )
+    assert "which hooks of a turn of 'own' are never told. They are told PrePut, PostPut, PreTurn," in str(
+        of_turn.value
+    )
+    assert (own.hooks, turn.hooks) == ((), ())
+    own.hook(on(PreReasoning, PreActing)(see))
+    own.hook(Log())
+    turn.hook(on(TurnEvent, ActingEvent)(see))
+
+    class Wraps(Hook):
+        events = (PreReasoning,)
+
+        def around(self, event: Any, source: Any) -> Any:
+            return source
+
+    own.hook(Wraps())
+    assert (len(own.hooks), len(turn.hooks), len(turn.copy().hooks)) == (3, 1, 1)
+
+
+async def test_tools_can_be_chosen_where_an_event_is_about_a_turn() -> None:
+    """`tools=` filters by the turn's tool."""
+    seen: list[str] = []
+
+    @on(PreTurn, PostTurn, PreActing, tools=["delete_*"])
+    def show(event: PreTurn | PostTurn | PreActing) -> None:
+        seen.append(type(event).__name__)
+
+    agent = worker(add, delete_file, hooks=[show])
+    await agent.put(Turn(add, {"a": 1, "b": 2}))
+    await agent.put(Turn(delete_file, {"path": "a"}))
+    assert [value async for _, value in agent.run()] == [3, "deleted a"]
+    assert seen == ["PreTurn", "PreActing", "PostTurn"]

@@ -16,8 +16,11 @@ from typing import Any
 import pytest
 from loguru import logger
 
-from agentflow import Agent, AgentRegistry, Receipt, SafeExecutionError, StopReason, Turn, TurnDeniedError, tool
+from agentflow import Agent, Turn, tool
+from agentflow.agent import AgentRegistry, Receipt
+from agentflow.errors import SafeExecutionError, TurnDeniedError
 from agentflow.testing.scripted import ScriptedModel
+from agentflow.turns import StopReason
 
 PATIENCE = 60.0
 """Seconds until a thread counts as hanging."""

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from turnlog import Log, worker
+from turnlog import Log, add, count, worker
 
 from agentflow import (
     ActingChunk,
@@ -25,48 +25,35 @@ from agentflow import (
     Deny,
     Error,
     Hook,
-    ModelError,
     PostActing,
-    PostTurn,
     PreActing,
-    PreTurn,
     RunContext,
-    SafeExecutionError,
     Stop,
-    StopReason,
     Suspend,
-    Tool,
-    ToolArgumentError,
     ToolContext,
     ToolEmitter,
-    ToolError,
     ToolUseBlock,
     Turn,
-    TurnDeniedError,
-    TurnTimeoutError,
-    TurnValue,
     Usage,
-    UsageError,
     Veto,
     external_tool,
     on,
     tool,
 )
+from agentflow.errors import (
+    ModelError,
+    SafeExecutionError,
+    ToolArgumentError,
+    ToolError,
+    TurnDeniedError,
+    TurnTimeoutError,
+    UsageError,
+)
+from agentflow.events import PostTurn, PreTurn, TurnValue
 from agentflow.testing.clock import run_virtual
 from agentflow.testing.scripted import ScriptedModel
-
-
-@tool
-async def add(a: int, b: int) -> int:
-    """Add."""
-    return a + b
-
-
-@tool
-async def count(n: int) -> AsyncIterator[int]:
-    """Count."""
-    for i in range(n):
-        yield i
+from agentflow.tools import Tool
+from agentflow.turns import StopReason
 
 
 async def ends(turn: Turn[Any]) -> tuple[str, StopReason | None]:
@@ -184,21 +171,25 @@ def test_the_readers_time_does_not_count() -> None:
 
 
 def test_the_tools_time_counts_over_the_whole_stream() -> None:
-    """Steps of 2 s under a limit of 5 s: two values, and then the limit, however long the reader takes."""
+    """Steps of 2 s under a limit of 5 s: two values, and then the limit, whatever the reader takes; the stream is closed."""
+    closed: list[float] = []
 
     @tool(timeout=5)
     async def drip() -> AsyncIterator[int]:
-        for i in range(4):
-            await asyncio.sleep(2)
-            yield i
+        try:
+            for i in range(4):
+                await asyncio.sleep(2)
+                yield i
+        finally:
+            closed.append(asyncio.get_running_loop().time())
 
     async def main() -> Any:
         turn, got = Turn(drip), list[int]()
         with pytest.raises(TurnTimeoutError):
             await read(turn, got, 50)
-        return got, turn.stop_reason
+        return got, turn.stop_reason, len(closed)
 
-    assert run_virtual(main()) == ([0, 1], StopReason.TIMEOUT)
+    assert run_virtual(main()) == ([0, 1], StopReason.TIMEOUT, 1)
 
 
 def test_hooks_that_see_pieces_do_not_count() -> None:
@@ -546,7 +537,7 @@ def test_a_locked_tool_with_retries_that_runs_itself() -> None:
 
 
 async def test_a_locked_tool_that_reaches_itself_through_a_sub_agent() -> None:
-    """The sub-agent's model is told; nobody waits for ever."""
+    """The sub-agent's model is told; nobody waits forever."""
 
     @tool(lock=True)
     async def shared(deep: bool) -> str:
@@ -1259,3 +1250,35 @@ async def test_a_turn_in_an_agents_queue_has_the_agents_source() -> None:
     agent = Agent("a", ScriptedModel([ToolUseBlock("t1", "delegates", {}), "done"]), tools=[delegates])
     await agent.call("go")
     assert {event.source for event in log.seen} == {"helper"}
+
+
+async def test_locks_are_off_by_default() -> None:
+    """Runs of a tool without a lock overlap."""
+    inside, most = 0, 0
+
+    @tool
+    async def free() -> None:
+        nonlocal inside, most
+        inside += 1
+        most = max(most, inside)
+        await asyncio.sleep(0)
+        inside -= 1
+
+    await asyncio.gather(*[Turn(free).returning() for _ in range(4)])
+    assert (free.lock, most) == (None, 4)
+
+
+async def test_a_lock_runs_a_tool_once_at_a_time() -> None:
+    """`@tool(lock=True)` serialises it, whoever runs it."""
+    inside, most = 0, 0
+
+    @tool(lock=True)
+    async def shared() -> None:
+        nonlocal inside, most
+        inside += 1
+        most = max(most, inside)
+        await asyncio.sleep(0)
+        inside -= 1
+
+    await asyncio.gather(*[Turn(shared).returning() for _ in range(100)])
+    assert most == 1

@@ -10,26 +10,19 @@ from reactivex import operators as ops
 
 from agentflow import (
     ActingChunk,
-    ActingEvent,
     Again,
     Agent,
     AgentBuilder,
-    AgentFlux,
-    AgentView,
     Answer,
     Approve,
     CallEnded,
-    Decided,
     Deny,
     Dep,
     Error,
     Flux,
-    FunctionHook,
     Hook,
     HookEvent,
-    HookOptions,
     HookResult,
-    HooksByName,
     MemoryStore,
     MessagesAdded,
     Model,
@@ -38,50 +31,45 @@ from agentflow import (
     ModelRequest,
     Mono,
     Msg,
-    Outcome,
-    Paused,
-    Pending,
     PostActing,
     PostCall,
-    PostPut,
     PostReasoning,
     PostToolRound,
-    PostTurn,
     PreActing,
     PreCall,
-    PrePut,
     PreReasoning,
     PreToolRound,
-    PreTurn,
     ReasoningChunk,
     Recover,
     Reply,
-    Resumed,
     RunContext,
     Session,
     Stop,
-    Store,
-    Subscription,
     Suspend,
-    Tool,
     ToolContext,
     ToolResultBlock,
-    ToolSpec,
     ToolUseBlock,
-    TurnValue,
     Usage,
     after_each_tool,
     after_llm,
     after_tool_round,
     before_each_tool,
     before_llm,
-    fold,
-    installed_hooks,
     on,
     tool,
 )
+from agentflow.agent import AgentFlux
+from agentflow.chunks import fold
+from agentflow.context import AgentView
+from agentflow.events import ActingEvent, Event, Paused, PostPut, PostTurn, PrePut, PreTurn, Resumed, TurnValue
+from agentflow.hooks import FunctionHook, HookOptions, HooksByName, installed_hooks
+from agentflow.messages import Outcome, Pending
+from agentflow.reactive import Subscription
+from agentflow.specs import ToolSpec
+from agentflow.stores import Store
 from agentflow.testing import ScriptedModel
-from agentflow.tools import ToolRegistry, Toolset, default_tools, external_tool
+from agentflow.tools import Tool, ToolRegistry, Toolset, default_tools, external_tool
+from agentflow.verdicts import Decided, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine
@@ -288,6 +276,18 @@ def what_every_event_knows(event: ActingEvent) -> None:
     assert_type(event.context.session_state[Counter], Counter)
     assert_type(event.context.deps(Counter), Counter)
     assert_type(event.context.usage, Usage)
+
+
+def what_was_decided(event: PreActing, end: PostToolRound, any_event: Event) -> None:
+    assert_type(event.verdict, Deny | Answer | Suspend | None)
+    assert_type(end.verdict, Stop | Suspend | None)
+    assert_type(any_event.verdict, Verdict | None)
+    verdict = event.verdict
+    match verdict:
+        case None | Deny() | Answer() | Suspend():
+            pass
+        case _:
+            assert_never(verdict)
 
 
 async def contexts(context: RunContext) -> None:

@@ -131,12 +131,12 @@ def unmarked(event: PostReasoning) -> None: ...
 
 def registered(agent: Agent) -> None:
     """What is passed as `hooks=` is hooks, or functions by the name of an event."""
-    Agent("a", "openai/gpt-5", hooks=[unmarked])  # pyright: ignore[reportArgumentType]
+    Agent("a", "openai/gpt-5", hooks=[3])  # pyright: ignore[reportArgumentType]
     Agent("a", "openai/gpt-5", hooks=Hook)  # pyright: ignore[reportArgumentType]
     Agent("a", "openai/gpt-5", hooks={"after_lm": [unmarked]})  # pyright: ignore[reportArgumentType]
     Agent("a", "openai/gpt-5", hooks={"before_llm": unmarked})  # pyright: ignore[reportArgumentType]
     Agent.builder().hooks({"after_tool": unmarked})  # pyright: ignore[reportArgumentType]
-    agent.call("hi", hooks=[unmarked])  # pyright: ignore[reportArgumentType]
+    agent.call("hi", hooks=["after_llm", 3])  # pyright: ignore[reportArgumentType]
     before_llm(unmarked, unmarked)  # pyright: ignore[reportArgumentType]
 
 

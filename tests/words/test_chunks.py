@@ -5,7 +5,9 @@ from typing import Any
 import pytest
 from eventlog import said
 
-from agentflow import ModelChunk, Msg, ToolUseBlock, ToolUseDelta, Usage, fold, new_id
+from agentflow import ModelChunk, Msg, ToolUseBlock, Usage
+from agentflow.chunks import ToolUseDelta, fold
+from agentflow.ground.ids import new_id
 
 
 def delta(index: int, id: str = "", name: str = "", arguments: str = "") -> ModelChunk:  # noqa: A002

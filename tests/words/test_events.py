@@ -1,12 +1,12 @@
 """Events as values: what may be written, when, and with which words it is refused."""
 
 import pickle
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from eventlog import use
 
-from agentflow import Agent, Hook, ModelOptions, Msg, ToolResultBlock, ToolSpec
+from agentflow import Agent, Hook, ModelOptions, Msg, ToolResultBlock
 from agentflow.events import (
     EVENT_TYPES,
     Decision,
@@ -19,7 +19,9 @@ from agentflow.events import (
     PreCall,
     PreReasoning,
 )
-from agentflow.testing import ScriptedModel
+from agentflow.specs import ToolSpec
+from agentflow.testing import ScriptedModel, fire
+from agentflow.verdicts import Decided, Deny, Verdict
 
 USE = use("t1", "add", a=1)
 RESULT = ToolResultBlock("t1", "add", "1")
@@ -63,9 +65,11 @@ def test_decisions_and_notifications() -> None:
 
 
 @pytest.mark.parametrize("event", BUILT, ids=lambda event: type(event).__name__)
-def test_a_built_event_is_sealed(event: Event) -> None:
-    """Outside its chain nothing can be assigned: the error names event and field, and says what to do."""
+async def test_an_event_is_sealed_when_its_chain_is_over(event: Event) -> None:
+    """Built by hand it is open; behind its chain nothing can be assigned: the error names event and field, and what to do."""
+    assert not event.sealed
     name = next(iter(event.writable))
+    event, _ = await fire((), event)
     with pytest.raises(AttributeError) as caught:
         setattr(event, name, getattr(event, name))
     assert str(caught.value) == (
@@ -79,7 +83,9 @@ def test_a_built_event_is_sealed(event: Event) -> None:
 def test_read_only_fields(event: Event, name: str) -> None:
     """Read-only and unknown fields name the writable ones, on the sealed event and on its open form."""
     text = f"{type(event).__name__}.{name} is read-only. Writable fields of {type(event).__name__}: "
-    for form in (event, event.replace()):
+    sealed = event.replace()
+    object.__setattr__(sealed, "__class__", event.sealed_form)
+    for form in (event, sealed):
         with pytest.raises(AttributeError) as caught:
             setattr(form, name, 1)
         assert str(caught.value) == f"{text}{', '.join(event.writable)}."
@@ -130,7 +136,7 @@ def test_replace_leaves_the_original() -> None:
     event = BUILT[3]
     changed = event.replace(tool_use=use("t1", "sub"))
     assert (event.tool_use.name, changed.tool_use.name) == ("add", "sub")  # type: ignore[attr-defined]
-    assert (event.sealed, changed.sealed) == (True, False)
+    assert (event.sealed, changed.sealed) == (False, False)
     assert isinstance(changed, PreActing)
 
 
@@ -149,6 +155,26 @@ def test_match_sees_all_forms() -> None:
                 assert found == USE
             case _:
                 raise AssertionError
+
+
+def test_what_was_decided() -> None:
+    """`verdict` is the one of the decision; None where the chain decided nothing, or failed."""
+    decisions = (Decided(Deny("no"), "guard"), Decided(None, "broken", ValueError()), None)
+    events = [PreActing(tool_use=USE, decision=decision) for decision in decisions]
+    assert [event.verdict for event in events] == [Deny("no"), None, None]
+
+
+def test_each_verdict_says_what_it_is() -> None:
+    """In a word for people, whether guards may give it, and which counts where several are given."""
+    said = [(kind.__name__, kind.said, kind.by_guards, kind.strength) for kind in get_args(Verdict)]
+    assert said == [
+        ("Deny", "denied", True, 0),
+        ("Answer", "answered", False, 0),
+        ("Again", "asked again", True, 1),
+        ("Stop", "stop", True, 2),
+        ("Suspend", "suspended", True, 3),
+        ("Recover", "recovered", False, 0),
+    ]
 
 
 def test_an_event_built_by_hand_has_no_run() -> None:

@@ -96,7 +96,7 @@ def test_events_of_the_loop_have_every_field_of_those_made_by_hand() -> None:
         own = [f.name for f in fields(kind) if f.name not in ("_frame", "iteration", "seq", "time", "decision")]
         values = [object() for _ in own]
         for make, sealed in ((kind.make, True), (kind.make_open, False)):
-            event = make(None, 3, 7, 1.5, *values)
+            event = make(None, 3, 7, 1.5, tuple(values))
             assert isinstance(event, kind)
             assert event.sealed is sealed
             assert (event.iteration, event.seq, event.time, event.decision) == (3, 7, 1.5, None)

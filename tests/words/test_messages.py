@@ -7,18 +7,8 @@ from typing import Any
 import pytest
 from eventlog import use
 
-from agentflow import (
-    DataBlock,
-    MissingOutputError,
-    Msg,
-    Reply,
-    TextBlock,
-    ThinkingBlock,
-    ToolResultBlock,
-    ToolUseBlock,
-    Usage,
-    UsageError,
-)
+from agentflow import DataBlock, Msg, Reply, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock, Usage
+from agentflow.errors import MissingOutputError, UsageError
 
 FULL = Msg.assistant(
     [

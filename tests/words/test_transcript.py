@@ -6,7 +6,9 @@ import random
 import pytest
 from eventlog import history, use
 
-from agentflow import Msg, ToolResultBlock, Transcript, TranscriptError, legalise
+from agentflow import Msg, ToolResultBlock
+from agentflow.errors import TranscriptError
+from agentflow.transcript import Transcript, legalise
 
 CALLS = Msg.assistant([use("t1", "a"), use("t2", "b")])
 
@@ -53,6 +55,25 @@ def test_what_cannot_be_stored() -> None:
         transcript.close_round(results("t1"))
     with pytest.raises(TranscriptError, match="stands between"):
         Transcript([Msg.user("go"), CALLS, Msg.user("x")])
+
+
+@pytest.mark.parametrize(("start", "head", "tail"), list(itertools.product((0, 1, 3), (0, 1, 2), (0, 1, 2))))
+def test_a_view_is_read_like_the_tuple_of_its_messages(start: int, head: int, tail: int) -> None:
+    """Each place, and each part between two places, forwards, backwards and beyond its ends; what came later is no part."""
+    transcript = Transcript([Msg.user(f"{n}") for n in range(4)])
+    before = tuple(Msg.system(f"head {n}") for n in range(head))
+    view = transcript.view(before, start).with_tail(*(Msg.user(f"tail {n}") for n in range(tail)))
+    transcript.append(Msg.user("later"))
+    messages = tuple(view)
+    places = range(-len(messages) - 2, len(messages) + 3)
+    for place in places:
+        if -len(messages) <= place < len(messages):
+            assert view[place] is messages[place]
+        else:
+            with pytest.raises(IndexError):
+                view[place]
+    for first, last, step in itertools.product((None, *places), (None, *places), (None, 1, 2, -1, -2)):
+        assert view[first:last:step] == messages[first:last:step]
 
 
 def test_a_view_does_not_change() -> None:

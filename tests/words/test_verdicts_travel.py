@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from datetime import date
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, get_args
 
 import pytest
@@ -13,7 +14,6 @@ import pytest
 from agentflow import (
     Again,
     Agent,
-    AgentRegistry,
     Answer,
     Approve,
     DataBlock,
@@ -23,19 +23,21 @@ from agentflow import (
     Reply,
     Session,
     Stop,
-    StoreError,
     Suspend,
     TextBlock,
     ToolResultBlock,
     ToolUseBlock,
     Turn,
-    UsageError,
     tool,
 )
-from agentflow.durable.records import FORM, Request, decisions_in, decisions_out
+from agentflow.agent import AgentRegistry
+from agentflow.durable.records import Request, decisions_out
+from agentflow.errors import StoreError, UsageError
 from agentflow.facts import CallResumed, ToolDecided
 from agentflow.messages import Pending
 from agentflow.saving.codec import (
+    CODEC_VERSION,
+    decisions_from_dict,
     fact_from_json,
     fact_to_json,
     resolution_from_dict,
@@ -71,6 +73,8 @@ VERDICTS: dict[str, AnyVerdict] = {
     "Stop": Stop("enough"),
     "Suspend": Suspend({"who": ["ada"]}),
     "Suspend without a request": Suspend(),
+    "Suspend with a message": Suspend(Msg.user("may I?", id="m1")),
+    "Suspend with a mapping": Suspend(MappingProxyType({"who": "ada"})),
     "Approve": Approve(),
     "Approve with other arguments": Approve(input={"where": "there"}),
     "Again": Again("more"),
@@ -109,7 +113,7 @@ def _through_worker(decision: Any) -> Any:
     said = decisions_out("run", {"t1": decision}, [Pending("t1")])
     request = Request("run", "a", "s", decisions=said)
     stored = Request.from_data("run", _json(request.to_dict()))
-    return decisions_in(stored.decisions or {})["t1"]
+    return decisions_from_dict(stored.decisions or {})["t1"]
 
 
 def _fact(verdict: Any) -> Any:
@@ -216,7 +220,7 @@ def test_what_json_does_not_know() -> None:
     """A turn and a request say so before anything is kept; a fact, which must be written, keeps the text of it."""
     with pytest.raises(UsageError, match=r"The approval of turn .* cannot be saved"):
         Turn(look, {"where": "x"}, approval=Answer(Live())).to_dict()
-    with pytest.raises(UsageError, match="The decision for 't1' holds what JSON does not know"):
+    with pytest.raises(UsageError, match="The decision for 't1' cannot be saved"):
         decisions_out("run", {"t1": Answer([Live()])}, [Pending("t1")])
     assert _fact(Answer(Live())) == Answer("a live object")
 
@@ -242,7 +246,7 @@ def test_what_the_first_version_wrote_is_read(old: dict[str, Any], decision: Any
     assert Turn.from_dict(turn, tools=[look]).approval == decision
     request = Request("run", "a", "s", decisions={"t1": {"decision": old["verdict"], "value": old["value"]}})
     stored = Request.from_data("run", {**request.to_dict(), "form": 1})
-    assert decisions_in(stored.decisions or {}) == {"t1": decision}
+    assert decisions_from_dict(stored.decisions or {}) == {"t1": decision}
 
 
 @pytest.mark.parametrize(
@@ -264,5 +268,5 @@ def test_what_is_no_decision_is_refused(said: dict[str, Any]) -> None:
         Turn.from_dict({**Turn(look, {"where": "x"}).to_dict(), "approval": said}, tools=[look])
     with pytest.raises(StoreError, match="is damaged, or not in the portable form: decisions: "):
         Request.from_data("run", {**Request("run", "a", "s").to_dict(), "decisions": {"t1": said}})
-    with pytest.raises(StoreError, match=f"has the form {FORM + 1}"):
-        Request.from_data("run", {**Request("run", "a", "s").to_dict(), "form": FORM + 1})
+    with pytest.raises(StoreError, match=f"has version {CODEC_VERSION + 1}"):
+        Request.from_data("run", {**Request("run", "a", "s").to_dict(), "form": CODEC_VERSION + 1})

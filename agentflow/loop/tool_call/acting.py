@@ -11,9 +11,9 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from contextvars import copy_context
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, assert_never
 
 from agentflow.errors import (
     HookContractError,
@@ -26,25 +26,24 @@ from agentflow.errors import (
     Veto,
 )
 from agentflow.events import ErrorPhase, Event, PostActing, PreActing
-from agentflow.facts import ToolDecided, ToolFinished, ToolStarted, new_fact
+from agentflow.facts import ToolFinished, ToolStarted
 from agentflow.ground.time_limit import TimeLimit
-from agentflow.hooks.chain import HookSet
 from agentflow.hooks.wrapping import Transform
-from agentflow.loop.active import Halted
 from agentflow.loop.journal import written
-from agentflow.loop.run import RunBase, ToolSuspended, attach, current_turn
+from agentflow.loop.run import current_turn
+from agentflow.loop.signals import Halted, ToolSuspended, attach
 from agentflow.loop.sources import Stage, tool_source, wrap
-from agentflow.loop.stream import Port
-from agentflow.loop.tool_call.attempts import Hold, carefully, held_locks
+from agentflow.loop.tool_call.attempts import carefully, held_locks
 from agentflow.loop.tool_call.limit import LimitPassed, drive
 from agentflow.loop.tool_call.pieces import Pieces
-from agentflow.messages import Pending, ToolResultBlock, ToolState, ToolUseBlock, tool_result
+from agentflow.loop.tool_call.vetting import Vetted
+from agentflow.messages import Pending, ToolResultBlock, ToolState, tool_result
 from agentflow.reactive import EMPTY
 from agentflow.specs import Lane
 from agentflow.tools.results import failure_text, render
 from agentflow.tools.tool import Tool
 from agentflow.tools.tool_context import ToolContext, ToolEmitter
-from agentflow.verdicts import Answer, Approve, Deny, Resolution, Stop, Suspend, Verdict
+from agentflow.verdicts import Answer, Approve, Deny, Suspend
 
 __all__ = ["Acting"]
 
@@ -55,95 +54,16 @@ UNKNOWN_OUTCOME = (
 HALTED = "Suspended: the process ends; a later one goes on with this."
 
 
-class Acting:
-    """The execution of one tool call.
+class Acting(Vetted):
+    """The execution of one tool call; made like `Vetted`."""
 
-    Args:
-        run: The call of the agent that it belongs to.
-        use: What the model asked for.
-        index: Its place in the round.
-        port: Where its events go.
-    """
+    __slots__ = ()
+
+    attempt: int
+    broken: Exception | None
 
     by_tool: ClassVar[bool] = True
     """Whether the tool itself says how long one attempt may take."""
-
-    __slots__ = (
-        "approval",
-        "asked",
-        "attempt",
-        "began",
-        "broken",
-        "delivered",
-        "event",
-        "halted",
-        "holding",
-        "index",
-        "inner",
-        "opened",
-        "original",
-        "pending",
-        "port",
-        "recovers",
-        "result",
-        "run",
-        "scope",
-        "shelved",
-        "stop",
-        "tap",
-        "tool",
-        "use",
-        "value",
-        "verdict",
-        "vetted",
-    )
-
-    def __init__(self, run: RunBase, use: ToolUseBlock, index: int, port: Port | None) -> None:
-        self.run = run
-        self.original = use
-        self.use = use
-        self.tool: Tool[..., Any] | None = run.config.tools.get(use.name)
-        self.index = index
-        self.port = port
-        self.approval: Resolution | None = None
-        self.inner: Mapping[str, Resolution] | None = None
-        if run.resuming:
-            self.approval = run.decisions.get(use.id)
-            self.inner = run.decided_inside.get(use.id)
-            if (
-                self.inner is not None and use.id not in run.machine.started
-            ):  # a sub-agent behind this call was decided on: it goes on where it was
-                self.approval = Approve()
-        started = run.machine.started
-        self.recovers = use.id in started if started else False
-        self.attempt = started[use.id] if self.recovers else 0
-        self.asked = 0
-        self.began = 0.0
-        self.opened = False
-        self.vetted = False
-        self.shelved = False
-        self.halted = False
-        self.event: PreActing | None = None
-        self.verdict: Verdict | None = None
-        self.result: ToolResultBlock | None = None
-        self.pending: tuple[Pending, ...] = ()
-        self.stop: str | None = None
-        self.scope: HookSet | None = None
-        self.broken: Exception | None = None
-        self.delivered = False
-        self.holding: tuple[Hold, ...] = ()
-        self.value: object = None
-        self.tap: Callable[[object], Awaitable[None]] | None = None
-
-    @property
-    def lane(self) -> Lane:
-        """The lane of the call as hooks left it; an unknown tool is a write."""
-        return "write" if self.tool is None else self.tool.lane
-
-    def _call(self, use: ToolUseBlock) -> None:
-        """The call, as it stands now, and the tool that it names."""
-        self.use = use
-        self.tool = self.run.config.tools.get(use.name)
 
     async def whole(self, waits: Callable[[Lane], bool] | None = None) -> bool:
         """Vet, run and close the call.
@@ -187,101 +107,20 @@ class Acting:
         await self.close()
         return True
 
-    async def vet(self) -> None:
-        """Pass the call through its Pre chain; a committed decision is not taken again."""
-        run, use, approval = self.run, self.use, self.approval
-        events = run.events
-        self.began = run.monotonic()
-        if run.machine.decided and use.id in run.machine.decided:
-            committed = run.machine.decided[use.id]
-            self._call(committed.tool_use)
-            self.verdict = cast("Verdict | None", committed.verdict)
-            self.scope = run.scope_of(self.tool)
-            self.opened = self.vetted = True
-            return
-        if isinstance(approval, Approve) and approval.input is not None:
-            self.use = use = use.replace(input=approval.input)
-        self.opened = True
-        hook = ""
-        asked, tool = use.name, self.tool
-        scope = self.scope = run.scope_of(tool) if tool is not None and (tool.hooks or tool.tags) else None
-        heard = events.fire(PreActing, self.port, use, approval, scope=scope)
-        event = cast("PreActing | None", heard if heard is None or isinstance(heard, Event) else await heard)
-        if event is not None:
-            self.event = event
-            self.use = use = event.tool_use
-            if event.decision is not None:
-                self.verdict, hook = event.decision.verdict, event.decision.hook
-            if use.name != asked:
-                self._call(use)
-                hook = await self._renamed() or hook
-                use, tool = self.use, self.tool
-        if (
-            approval is not None
-            or self.verdict is not None
-            or (tool is not None and (tool.requires_approval or tool.external))
-        ):
-            self._take_approval(approval, hook)
-        self.vetted = True
-        if not self.pending:
-            decided = (run.run_id, use.id, use, self.verdict, run.call_id)
-            writing = run.journal.append(new_fact(ToolDecided, decided))
-            if writing is not None:
-                await writing
-
-    async def _renamed(self) -> str:
-        """A hook has sent the call to another tool: that tool's own hooks have not seen it yet."""
-        run, tool = self.run, self.tool
-        self.scope = run.scope_of(tool)
-        if tool is None or not tool.hooks or self.verdict is not None:
-            return ""
-        heard = run.events.decide(PreActing, None, self.use, self.approval, scope=HookSet(tool.hooks))
-        event = cast("PreActing | None", heard if heard is None or isinstance(heard, Event) else await heard)
-        if event is None:
-            return ""
-        self.event = event
-        self._call(event.tool_use)
-        if event.decision is None:
-            return ""
-        self.verdict = event.decision.verdict
-        return event.decision.hook
-
-    def _take_approval(self, approval: Resolution | None, hook: str) -> None:
-        verdict, tool = self.verdict, self.tool
-        answers = approval is not None and not (isinstance(approval, Approve) and tool is not None and tool.external)
-        if answers:  # (what is external cannot run: approved, it still waits for its answer)
-            if verdict is None or isinstance(verdict, Suspend):
-                self.verdict = approval if isinstance(approval, Deny | Answer) else None
-            return
-        kind: Literal["approval", "external"] = "approval"
-        if verdict is None:
-            if tool is None or not self._fits(tool):
-                return  # nobody is asked about it: the model is told what is wrong
-            if self.run.approved(self.use.id) and not tool.external:
-                return
-            kind = "external" if tool.external else "approval"
-            self.verdict = verdict = Suspend({"tool": self.use.name, "input": dict(self.use.input)})
-            hook = "external" if tool.external else "requires_approval"
-        if isinstance(verdict, Suspend):
-            self.pending = (Pending(self.use.id, kind, verdict.request, self.use, hook),)
-
-    def _fits(self, tool: Tool[..., Any]) -> bool:
-        try:
-            tool.validate(self.use)
-        except ToolArgumentError:
-            return False
-        return True
-
     def _decided(self) -> ToolResultBlock:
         """What a verdict, or a crash in its course, puts in the place of the tool's result."""
         verdict = self.verdict
-        if verdict is None:
-            return self._outcome_unknown()
-        if isinstance(verdict, Deny):
-            return self._result(f"Denied: {verdict.reason}", "denied")
-        if isinstance(verdict, Answer):
-            return self._block(verdict.value)
-        return self._result("Suspended: waits for a decision.", "suspended")
+        match verdict:
+            case None:
+                return self._outcome_unknown()
+            case Deny(reason=reason):
+                return self._result(f"Denied: {reason}", "denied")
+            case Answer(value=value):
+                return self._block(value)
+            case Suspend():
+                return self._result("Suspended: waits for a decision.", "suspended")
+            case _:
+                assert_never(verdict)
 
     def _repeatable(self) -> bool:
         tool = self.tool
@@ -349,7 +188,7 @@ class Acting:
         run = self.run
         event = self.event
         if event is None:
-            event = run.events.sealed(PreActing, self.use, self.approval)
+            event = run.events.sealed(PreActing, (self.use, self.approval))
         stage = Stage(run, PreActing)
         try:
             value = await stage.outcome(wrap(run, PreActing, event, tool_source(stage, self.work), self.scope))
@@ -396,7 +235,7 @@ class Acting:
             context = ToolContext(use, run.context, self.attempt, self.key(), ToolEmitter(pieces.emit))
         work: Any = tool.start(use, context)
         try:
-            writing = run.journal.append(new_fact(ToolStarted, (run.run_id, use.id, self.attempt, run.call_id)))
+            writing = run.journal.append_new(ToolStarted, (run.run_id, use.id, self.attempt, run.call_id))
             if writing is not None:
                 await writing
         except BaseException:
@@ -437,9 +276,8 @@ class Acting:
         self.opened = False
         event: PostActing | None = None
         try:
-            values = (self.use, self.original, result, duration)
-            heard = run.events.decide(PostActing, port, *values, scope=self.scope)
-            event = cast("PostActing | None", heard if heard is None or isinstance(heard, Event) else await heard)
+            heard = run.events.decide(PostActing, port, (self.use, self.original, result, duration), self.scope)
+            event = heard if heard is None or isinstance(heard, Event) else await heard
         except GeneratorExit:
             raise
         except BaseException:
@@ -447,8 +285,8 @@ class Acting:
             raise
         if event is not None:
             self.result = result = event.tool_result
-            if event.decision is not None and isinstance(event.decision.verdict, Stop):
-                self.stop = event.decision.verdict.reason
+            if event.decision is not None and (verdict := event.verdict) is not None:
+                self.stop = verdict.reason
         writing = self._finished(result, duration)
         cut = None if writing is None else await run.journal.kept(writing)
         if event is not None:
@@ -461,7 +299,7 @@ class Acting:
         if self.pending or self.shelved or ((run.parent is not None or run.stopping.leaving) and run.stopping.leaves()):
             return None
         finished = (run.run_id, self.original.id, self.use, result, duration, self.stop)
-        return run.journal.append(new_fact(ToolFinished, finished))
+        return run.journal.append_new(ToolFinished, finished)
 
     async def dismiss(self, stop: str | None) -> None:
         """Close a call that was vetted for a later lane, which a Stop or a Suspend keeps from coming."""

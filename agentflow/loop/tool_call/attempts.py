@@ -19,7 +19,8 @@ from loguru import logger
 from agentflow.errors import SafeExecutionError, ToolArgumentError
 from agentflow.ground.locks import FairLock
 from agentflow.hooks.wrapping import Transform
-from agentflow.loop.run import RunBase, ToolSuspended
+from agentflow.loop.run import RunBase
+from agentflow.loop.signals import ToolSuspended
 from agentflow.ports.retry import RetryPolicy
 from agentflow.tools.tool import Tool
 

@@ -16,7 +16,7 @@ from typing import Any, Protocol, cast
 
 from agentflow.events import ActingChunk
 from agentflow.ground.time_limit import TimeLimit
-from agentflow.hooks.chain import HookSet
+from agentflow.hooks.hook_set import HookSet
 from agentflow.hooks.wrapping import Transform
 from agentflow.loop.run import RunBase
 from agentflow.loop.stream import Port
@@ -72,7 +72,7 @@ class Pieces:
         try:
             if not unheard or port is not None:
                 try:
-                    await events.emit(ActingChunk, port, turn.use, piece, scope=scope)
+                    await events.emit(ActingChunk, port, (turn.use, piece), scope)
                 except Exception as error:  # of a hook whose policy is that the call ends; the tool may not catch that
                     turn.broken = error
                     raise

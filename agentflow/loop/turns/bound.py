@@ -9,9 +9,9 @@ Rules:
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
-from typing import Any, Final, Never, TypedDict, TypeVar, Unpack, cast, overload
+from typing import Any, Final, Never, TypedDict, TypeVar, Unpack, cast
 
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
@@ -20,10 +20,10 @@ from agentflow.events import Event, TurnView
 from agentflow.ground.finite import all_finite
 from agentflow.ground.frozen import EMPTY, FrozenDict
 from agentflow.ground.ids import new_id
-from agentflow.hooks.functions import FunctionHook
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.named import HookSource
-from agentflow.hooks.scope import TURN_EVENTS, HookScope, ProcessHooks, Registered, process_hooks
+from agentflow.hooks.registering import TakesHooks
+from agentflow.hooks.scope import TURN_EVENTS, HookScope, ProcessHooks, process_hooks
 from agentflow.messages import ToolUseBlock
 from agentflow.specs import is_seconds
 from agentflow.tools.tool import Tool
@@ -59,7 +59,7 @@ class TurnOptions(TypedDict, total=False):
     hooks: HookSource
     """Hooks of this turn alone; what an agent takes as `hooks=`."""
     metadata: Mapping[str, Any]
-    """Anything that shall travel with it; the only thing that may change while it runs."""
+    """Anything that is to travel with it; the only thing that may change while it runs."""
     deps: object
     """What the tool asks for by type."""
     approval: Resolution | None
@@ -73,7 +73,7 @@ class TurnOptions(TypedDict, total=False):
     """Its id; a fresh one by default."""
 
 
-class BoundTool:
+class BoundTool(TakesHooks):
     """The state of a `Turn`; see there."""
 
     id: str
@@ -128,7 +128,7 @@ class BoundTool:
         self.deps = options.get("deps")
         self.approval = options.get("approval")
         put.update(sender="", sender_run="", start_time=None, end_time=None, stop_reason=None, _output=None)
-        self._scope.add(options.get("hooks", ()))
+        self._scope.hook(options.get("hooks", ()))
 
     def __setattr__(self, name: str, value: object) -> None:
         if name == "metadata":
@@ -209,26 +209,15 @@ class BoundTool:
         """The hooks of this turn alone."""
         return self._scope.hooks
 
-    def hook(self, hook: HookSource) -> Registered:
-        """Register a hook, or whatever else an agent takes as `hooks=`; returns a disposable that takes it off.
+    def _registered(self) -> tuple[Hook, ...]:
+        return self._scope.hooks
 
-        Raises:
-            SafeExecutionError: The turn is running.
-            UsageError: It is no hook, its options cannot hold, or none of its events is told to hooks of a turn.
-        """
+    def _add(self, hooks: tuple[Hook, ...]) -> None:
         self.check_idle("a hook cannot be registered on it")
-        return self._scope.add(hook)
+        self._scope.hook(hooks)
 
-    @overload
-    def on(self, event: type[E], function: Callable[[E], Any], /, **options: Any) -> Registered: ...
-    @overload
-    def on(self, event: type[E], /, **options: Any) -> Callable[[Callable[[E], Any]], FunctionHook[Any]]: ...
-    @overload
-    def on(self, *targets: Any, **options: Any) -> Any: ...
-    def on(self, *targets: Any, **options: Any) -> Any:
-        """Register a function on this turn: `turn.on(PostTurn, f)`, which returns a disposable, or `@turn.on(PostTurn)`."""
-        self.check_idle("a hook cannot be registered on it")
-        return cast("Any", self._scope).on(*targets, **options)
+    def _take_off(self, hooks: tuple[Hook, ...]) -> bool:
+        return self._scope.remove(hooks)
 
     @property
     def view(self) -> TurnView:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, Literal, TypeVar, Unpack, cast, overload
 
-from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
+from pydantic_core import to_json, to_jsonable_python
 from typing_extensions import TypedDict
 
 from agentflow.errors import SafeExecutionError, UsageError, WrongRunMethodError
@@ -20,28 +20,21 @@ from agentflow.events import HookEvent, TurnValue
 from agentflow.ground.finite import all_finite
 from agentflow.ground.ids import new_id
 from agentflow.ground.validation import Above, Checked, closed
-from agentflow.hooks.chain import HookSet
 from agentflow.hooks.hook import Hook
-from agentflow.loop.run import LoopConfig, current_turn
+from agentflow.hooks.hook_set import HookSet
+from agentflow.loop.config import LoopConfig
+from agentflow.loop.run import current_turn
 from agentflow.loop.schedule import ToolSchedule
 from agentflow.loop.stream import EventStream, Port
 from agentflow.loop.turns.bound import BoundTool, StopReason, TurnOptions
-from agentflow.loop.turns.saved import (
-    FORMAT_VERSION,
-    Finder,
-    as_data,
-    check_form,
-    hook_names,
-    named_function,
-    not_data,
-    not_saved,
-    read_json,
-)
+from agentflow.loop.turns.code_names import Finder, hook_names, named_function
 from agentflow.loop.turns.turn_run import TurnRun, make_run, run_turn
 from agentflow.loop.view import View
 from agentflow.ports.clock import SystemClock
 from agentflow.reactive import CallMono, Flux
-from agentflow.saving.codec import resolution_from_dict, verdict_to_dict
+from agentflow.saving.codec import CODEC_VERSION, resolution_from_dict, verdict_to_dict
+from agentflow.saving.forms import check_form, not_saved
+from agentflow.saving.plain import as_data, read_json
 from agentflow.specs import Clock, ModelOptions
 from agentflow.tools.tool import Tool
 from agentflow.tools.tool_registry import ToolRegistry
@@ -228,14 +221,14 @@ class Turn(BoundTool, Generic[T_co]):
             output = None
         data: _TurnData = {
             "format": "agentflow.turn",
-            "version": FORMAT_VERSION,
+            "version": CODEC_VERSION,
             "id": self.id,
             "tool": self.tool.name,
             "arguments": to_jsonable_python(self.arguments),
             "timeout": self.timeout,
             "tags": sorted(self.tags),
             "metadata": as_data(f"The metadata of {whose}", self.metadata),
-            "approval": _resolution_out(self),
+            "approval": None if self.approval is None else verdict_to_dict(self.approval, f"The approval of {whose}"),
             "hooks": hook_names(self.hooks, whose),
             "sender": self.sender,
             "sender_run": self.sender_run,
@@ -283,7 +276,7 @@ class Turn(BoundTool, Generic[T_co]):
 
 def turn_from_dict(data: Mapping[str, Any], find: Finder) -> Turn[Any]:
     """See `Turn.from_dict`."""
-    saved = check_form(_TurnData, data, "turn")
+    saved = check_form(_TurnData, data, "The saved turn", not_saved("turn"))
     turn: Turn[Any] = Turn(
         find.tool(saved["tool"]),
         saved["arguments"],
@@ -347,17 +340,8 @@ class _TurnData(TypedDict):
     output: Any
 
 
-def _resolution_out(turn: Turn[Any]) -> dict[str, Any] | None:
-    if turn.approval is None:
-        return None
-    try:
-        return verdict_to_dict(turn.approval)
-    except PydanticSerializationError as error:
-        raise not_data(f"The approval of turn {turn.id!r}", error) from error
-
-
 def _resolution_in(data: dict[str, Any] | None) -> Resolution | None:
     try:
         return None if data is None else resolution_from_dict(data)
     except ValueError as error:
-        raise not_saved("turn", "approval", str(error)) from error
+        raise not_saved("turn")(f"approval: {error}") from error

@@ -21,11 +21,12 @@ from typing import Any
 
 from agentflow.errors import Aside, TurnDeniedError, TurnTimeoutError, UsageError
 from agentflow.events import Event, Origin, PostTurn, PreTurn, TurnValue, TurnView
-from agentflow.facts import Fact
-from agentflow.hooks.chain import HookSet
+from agentflow.facts import Fact, new_fact
+from agentflow.hooks.hook_set import HookSet
 from agentflow.hooks.wrapping import Transform
+from agentflow.loop.config import LoopConfig
 from agentflow.loop.journal import Journal
-from agentflow.loop.run import LoopConfig, RunBase, TurnPlace
+from agentflow.loop.run import RunBase, TurnPlace
 from agentflow.loop.session import Session
 from agentflow.loop.stream import Port
 from agentflow.loop.tool_call.acting import Acting
@@ -59,17 +60,17 @@ class TurnRun(RunBase):
     async def give(self, turn: BoundTool, value: object, port: Port | None) -> None:
         """Hand a value of a turn to hooks and reader; a turn is routed."""
         if isinstance(value, BoundTool) and self.route is not None:
-            await self.events.emit(TurnValue, None, turn.view, value)
+            await self.events.emit(TurnValue, None, (turn.view, value))
             await self.route(value)
         else:
-            await self.events.emit(TurnValue, port, turn.view, value)
+            await self.events.emit(TurnValue, port, (turn.view, value))
 
     async def give_last(self, turn: BoundTool, value: object, port: Port | None) -> None:
         """The same for a value behind which there is no more work: the reader gets it with `hand_out`."""
         if isinstance(value, BoundTool) and self.route is not None:
             await self.give(turn, value, None)
             return
-        heard = self.events.decide(TurnValue, port, turn.view, value)
+        heard = self.events.decide(TurnValue, port, (turn.view, value))
         event = heard if heard is None or isinstance(heard, Event) else await heard
         if port is not None:
             self.last = event
@@ -120,6 +121,10 @@ class _TurnJournal(Journal):
     def append(self, fact: Fact, *also: Fact, origin: Origin = "injected") -> None:
         """Note facts."""
         self.facts.extend((fact, *also))
+
+    def append_new(self, kind: type[Fact], fields: tuple[Any, ...]) -> None:
+        """Note a fact."""
+        self.facts.append(new_fact(kind, fields))
 
 
 class _TurnActing(Acting):
@@ -288,7 +293,7 @@ async def run_turn(turn: BoundTool, run: TurnRun, port: Port | None) -> Any:
                 del shown  # its traceback holds this frame
         turn.finish(StopReason.COMPLETED, run.config.clock.now(), value)
         try:
-            await run.events.emit(PostTurn, None, turn.view, None)
+            await run.events.emit(PostTurn, None, (turn.view, None))
         except BaseException as error:
             turn.finish(_reason(turn, run, error), run.config.clock.now(), None)
             run.last = None
@@ -300,7 +305,7 @@ async def run_turn(turn: BoundTool, run: TurnRun, port: Port | None) -> Any:
 
 
 async def _performed(turn: BoundTool, run: TurnRun, port: Port | None) -> Any:
-    await run.events.emit(PreTurn, None, turn.view)
+    await run.events.emit(PreTurn, None, (turn.view,))
     acting = _TurnActing(turn, run, port)
     await acting.whole()
     run.stop = acting.stop
@@ -347,7 +352,7 @@ def _reason(turn: BoundTool, run: TurnRun, error: BaseException) -> StopReason:
 async def _told(turn: BoundTool, run: TurnRun, error: BaseException) -> None:
     """Fire `PostTurn` for a turn that failed; what fails there is noted on the error."""
     try:
-        await run.events.emit(PostTurn, None, turn.view, error)
+        await run.events.emit(PostTurn, None, (turn.view, error))
     except GeneratorExit:
         raise
     except BaseException as problem:

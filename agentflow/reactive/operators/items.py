@@ -40,10 +40,10 @@ class End(NamedTuple):
 
 def fused(source: AsyncIterator[object], row: Sequence[Step | End]) -> AsyncIterator[object]:
     """Pass each item through a row of steps."""
+    if End not in map(type, row):
+        return _stepped(source, cast("Sequence[Step]", row))
     ends = [(place, step) for place, step in enumerate(row) if isinstance(step, End)]
-    if ends:
-        return _watched(source, [(place, step) for place, step in enumerate(row) if not isinstance(step, End)], ends)
-    return _stepped(source, cast("Sequence[Step]", row))
+    return _watched(source, [(place, step) for place, step in enumerate(row) if not isinstance(step, End)], ends)
 
 
 async def _stepped(source: AsyncIterator[object], steps: Sequence[Step]) -> AsyncIterator[object]:

@@ -81,7 +81,7 @@ async def retry(source: Publisher[T], attempts: int | None) -> AsyncIterator[T]:
 
 
 async def repeat(source: Publisher[T], times: int | None) -> AsyncIterator[T]:
-    """Run the source `times` times, one after the other; None is for ever."""
+    """Run the source `times` times, one after the other; None is forever."""
     run = 0
     while run != times:
         run += 1

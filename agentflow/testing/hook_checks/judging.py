@@ -14,6 +14,7 @@ from agentflow.testing.hook_checks.scenes import Planted
 __all__ = ["comes_of_cancellation", "event_of", "hook_of", "kind_of", "shown"]
 
 _RAISED = re.compile(r"raised by hook (?P<hook>.*) \(priority [^)]*\) on (?P<event>\w+)")
+_EVENTS = ("agentflow/events/base.py", "agentflow/events/checks.py")
 _HISTORY = ("inject", "compact", "as_messages")
 
 
@@ -71,7 +72,7 @@ def kind_of(error: BaseException, by_design: tuple[type[BaseException], ...]) ->
     where = (last[0].filename.replace("\\", "/"), last[0].name) if last else ("", "")
     if isinstance(error, UsageError) and where[1] in _HISTORY:
         return "history", "asks for something that no conversation can hold"
-    if isinstance(error, TypeError | AttributeError) and where[0].endswith("agentflow/events.py"):
+    if isinstance(error, TypeError | AttributeError) and where[0].endswith(_EVENTS):
         return "contract", "assigns a field or a value that is not legal there"
     if isinstance(error, AgentFlowError):
         return None

@@ -11,6 +11,7 @@ from typing import Literal, TypeAlias
 from agentflow.events import CallEnded, HookEvent, PostCall
 from agentflow.hooks.hook import Hook
 from agentflow.loop.session import Session
+from agentflow.loop.states import State
 from agentflow.messages import Msg, Pending, Reply, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
 from agentflow.ports.model import ModelRequest
 from agentflow.reactive import Flux
@@ -141,7 +142,7 @@ async def _call(stage: Stage, session: Session, path: Path, text: str, deps: obj
     else:
         _noted(await _read(agent.stream(text, session=session, deps=deps)), played)
     for attempt in range(_RESUMES):
-        if not session.machine.suspended:
+        if session.machine.state is not State.SUSPENDED:
             return
         decisions = {p.id: _decision(p, attempt) for p in session.pending if p.kind != "parked"}
         if path == "called":

@@ -7,12 +7,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields
 from typing import Any
 
-from agentflow.context import state_name
 from agentflow.events import EVENT_TYPES, CallEnded, Event, PostReasoning, PreCall, PreReasoning, TurnEvent, TurnView
 from agentflow.ground.validation import adapter_of
-from agentflow.hooks.chain import HookSet, run_chain
+from agentflow.hooks.chain import run_chain
 from agentflow.hooks.hook import Hook
+from agentflow.hooks.hook_set import HookSet
 from agentflow.messages import Msg, ToolUseBlock
+from agentflow.typed_state import state_name
 
 __all__ = ["After", "Before", "Canceller", "Offered", "Saves", "Witness", "illegal"]
 
@@ -61,7 +62,7 @@ class Before(Hook):
                 continue
             own = [f.name for f in fields(kind)][len(fields(Event)) :]
             values = [view if name == "turn" else None for name in own]
-            made = kind.make_open(event.frame, 1, 0, event.time, *values)
+            made = kind.make_open(event.frame, 1, 0, event.time, tuple(values))
             try:
                 waits = run_chain(chain, made, _Faults(self.failed))
                 if waits is not None:

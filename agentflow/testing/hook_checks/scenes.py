@@ -21,7 +21,7 @@ from agentflow.hooks.hook import Hook
 from agentflow.messages import Msg, ToolResultBlock, ToolUseBlock
 from agentflow.ports.model import ModelRequest
 from agentflow.specs import Usage
-from agentflow.testing.hook_checks.trial import CheckClock
+from agentflow.testing.hook_checks.isolation import CheckClock
 from agentflow.testing.scripted import ScriptedModel
 from agentflow.tools.tool import Tool, tool
 from agentflow.tools.tool_context import ToolEmitter

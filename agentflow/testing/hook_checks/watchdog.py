@@ -7,7 +7,7 @@ Rules:
    tells (`/proc/.../schedstat`) it is subtracted, elsewhere the limit is five times as high.
 3. One sample proves nothing: a place is blamed when it held up the loop in three turns.
 4. So too with a run that hangs: patience ends when the thread has been idle for so long in one turn of the loop, not when
-   it computes, or waits for a processor. A run that turns for ever ends by the time that it has used, idle or not.
+   it computes, or waits for a processor. A run that turns forever ends by the time that it has used, idle or not.
 """
 
 from __future__ import annotations

@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
+from agentflow.testing.wire.frames import Frame, FrameKind
 from agentflow.testing.wire.jsonish import JsonObject, merged
 from agentflow.testing.wire.reply import Plan, Reply, ToolCall, WireUsage
 from agentflow.testing.wire.request import WireRequest
 from agentflow.testing.wire.signing import Signer
-from agentflow.testing.wire.stream import Frame, FrameKind
 
 FINISH = {"stop": "end_turn", "tool_calls": "tool_use", "length": "max_tokens", "refusal": "refusal"}
 PING = Frame("ping", {"type": "ping"}, "ping")

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
+from agentflow.testing.wire.frames import position, with_noise, writes
 from agentflow.testing.wire.jsonish import dump
 from agentflow.testing.wire.reply import Halt, HttpAnswer, Plan
 from agentflow.testing.wire.request import WireRequest
 from agentflow.testing.wire.rules import Dialect, Refusal
 from agentflow.testing.wire.signing import Signer
-from agentflow.testing.wire.stream import position, with_noise, writes
 from agentflow.testing.wire.wires import Wire
 
 

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import zip_longest
 
+from agentflow.testing.wire.frames import Frame, FrameKind
 from agentflow.testing.wire.jsonish import JsonObject, JsonValue, as_list, as_object, merged
 from agentflow.testing.wire.reply import Plan, ToolCall, WireUsage
 from agentflow.testing.wire.request import WireRequest
 from agentflow.testing.wire.signing import Signer
-from agentflow.testing.wire.stream import Frame, FrameKind
 
 CREATED = 1_760_000_000
 FINISH = {"stop": "stop", "tool_calls": "tool_calls", "length": "length", "refusal": "content_filter"}

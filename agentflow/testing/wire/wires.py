@@ -11,12 +11,12 @@ from agentflow.testing.wire import (
     checks_thinking,
     openai,
 )
+from agentflow.testing.wire.frames import Frame
 from agentflow.testing.wire.jsonish import JsonObject
 from agentflow.testing.wire.reply import HttpAnswer, Plan, ToolCall
 from agentflow.testing.wire.request import WireName, WireRequest
 from agentflow.testing.wire.rules import Dialect, Refusal, Rule, read_rules
 from agentflow.testing.wire.signing import Signer
-from agentflow.testing.wire.stream import Frame
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,7 +23,7 @@ from agentflow.ports.store import (
 )
 from agentflow.saving.codec import fact_from_json, fact_key, fact_kind, fact_to_json
 from agentflow.state.leases import forget_leases, held_leases
-from agentflow.state.schema import FACTS, SESSIONS
+from agentflow.state.session_tables import FACTS, SESSIONS
 
 __all__ = [
     "Record",

@@ -1,100 +1,25 @@
-"""How turns, queues and agents are saved as data, and how what is code is named in it.
+"""How what is code is named in a saved turn, queue or agent, and found again by whoever loads it: tools and hooks.
 
-Rules:
-
-1. What is code is saved by its name and found again by whoever loads: tools, hooks. What a name does not carry (a closure,
-   a lambda) is refused when it is saved, with the reason.
-2. Data says its format and its version; a newer one is refused, untouched.
-3. A turn that is saved while it runs is restored as one that has not run.
+What a name does not carry (a closure, a lambda) is refused when it is saved, with the reason.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from inspect import unwrap
 from types import FunctionType
 from typing import Any, TypeVar, cast
 from weakref import WeakSet
 
-from pydantic_core import PydanticSerializationError, ValidationError, from_json, to_json
-
-from agentflow.errors import NotRegisteredError, StoreError, UsageError, close_to
-from agentflow.ground.validation import adapter_of
+from agentflow.errors import NotRegisteredError, UsageError, close_to
 from agentflow.hooks.functions import FunctionHook
 from agentflow.hooks.hook import Hook
 from agentflow.tools.tool import Tool
 from agentflow.tools.tool_registry import ToolRegistry, default_tools
 
-__all__ = [
-    "FORMAT_VERSION",
-    "Finder",
-    "as_data",
-    "check_form",
-    "found_by_name",
-    "hook_names",
-    "named_function",
-    "not_data",
-    "not_saved",
-    "read_json",
-]
+__all__ = ["Finder", "found_by_name", "hook_names", "named_function"]
 
-FORMAT_VERSION = 2
-"""The version of the form of saved turns, queues and agents."""
-
-D = TypeVar("D")
 F = TypeVar("F")
-
-
-def check_form(form: type[D], data: object, what: str) -> D:
-    """Check what was loaded.
-
-    Args:
-        form: A `TypedDict` with `format` and `version`.
-        data: What was loaded.
-        what: What it should be, for errors.
-
-    Raises:
-        StoreError: It is something else, damaged, or newer than this code.
-    """
-    if isinstance(data, Mapping):
-        version = cast("Mapping[str, object]", data).get("version")
-        if type(version) is int and version > FORMAT_VERSION:
-            raise StoreError(
-                f"The saved {what} has version {version}; this agentflow reads versions up to {FORMAT_VERSION}. A newer one "
-                "wrote it: upgrade agentflow here."
-            )
-    try:
-        return adapter_of(form).validate_python(data)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise not_saved(what, where or "the whole", first["msg"]) from error
-
-
-def not_saved(what: str, where: str, why: str) -> StoreError:
-    """Why something is none of what was saved."""
-    return StoreError(f"This is no saved {what}: {where}: {why}. Load what {what}.to_dict() has written.")
-
-
-def as_data(what: str, value: object) -> Any:
-    """A value as JSON data.
-
-    Raises:
-        UsageError: It is none; `what` says where it stands.
-    """
-    try:
-        return from_json(to_json(value, inf_nan_mode="strings"))
-    except PydanticSerializationError as error:
-        raise not_data(what, error) from error
-
-
-def not_data(what: str, why: object) -> UsageError:
-    """Why something cannot be saved."""
-    return UsageError(f"{what} cannot be saved: {why}. Only what JSON knows travels.")
-
-
-# ---- names
-
 
 _by_name: WeakSet[FunctionType] = WeakSet()
 
@@ -184,15 +109,3 @@ class Finder:
             left.remove(match)
             found.append(match)
         return tuple(found)
-
-
-def read_json(text: str | bytes, what: str) -> Any:
-    """Parse JSON text.
-
-    Raises:
-        StoreError: It is none.
-    """
-    try:
-        return from_json(text)
-    except ValueError as error:
-        raise StoreError(f"This is no saved {what}: the text is no JSON ({error}).") from error

@@ -1,0 +1,78 @@
+"""`AgentFlux`, what `agent.stream(...)` gives: the events of a call, or the words, or the reply."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import TYPE_CHECKING, TypeVar, cast
+
+from agentflow.events import Event, HookEvent
+from agentflow.loop.stream import EventStream
+from agentflow.loop.words import words
+from agentflow.messages import Reply
+from agentflow.reactive import Flux, Mono
+
+__all__ = ["AgentFlux"]
+
+E = TypeVar("E", bound=Event)
+
+
+class AgentFlux(Flux[HookEvent]):
+    """The events of a call; each iteration is a new call.
+
+    Example:
+        >>> async with agent.stream("Hello") as events:
+        ...     async for event in events:
+        ...         print(event)
+        >>> async for piece in agent.stream("Hello").text():
+        ...     print(piece, end="")
+    """
+
+    if TYPE_CHECKING:
+
+        async def __aenter__(self) -> EventStream:
+            """Open a run; it is closed, with all its cleanup done, where the block ends."""
+            ...
+
+        def __aiter__(self) -> EventStream: ...
+
+        def open(self) -> EventStream:
+            """See `Flux.open`."""
+            ...
+
+    def of_type(self, kind: type[E]) -> Flux[E]:
+        """The events of a class, or of a base class.
+
+        Example:
+            >>> async for event in agent.stream("Hello").of_type(ReasoningChunk):
+            ...     print(event.incremental_chunk.text, end="")
+        """
+        return cast("Flux[E]", self.filter(lambda event: isinstance(event, kind)))
+
+    def text(self) -> Flux[str]:
+        """The words that a person should see, as the model says them; closing texts of `Stop`, `Deny` and limits included.
+
+        Replies of several rounds are apart by an empty line; thoughts, tools and sub-agents are silent.
+
+        Example:
+            >>> async for piece in agent.stream("Hello").text():
+            ...     print(piece, end="")
+        """
+        return Flux(self._words)
+
+    async def _words(self) -> AsyncGenerator[str]:
+        async with aclosing(self.open()) as events, aclosing(words(events)) as pieces:
+            async for piece in pieces:
+                yield piece
+
+    def reply(self) -> Mono[Reply]:
+        """Read to the end; only the reply counts. Inside of `async with`, `events.reply()` reads the rest of that call.
+
+        Example:
+            >>> reply = await agent.stream("Hello").reply()
+        """
+        return Mono(self._reply)
+
+    async def _reply(self) -> Reply:
+        async with aclosing(self.open()) as events:
+            return await events.reply()

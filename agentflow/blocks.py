@@ -1,0 +1,335 @@
+"""The blocks of messages: words, thoughts, files, tool calls and their results.
+
+Reading never raises: a tool call whose JSON is malformed has an empty `input` and says why in `input_error`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, TypeAlias, cast
+
+from pydantic_core import CoreSchema, core_schema, from_json, to_json
+
+from agentflow.errors import UsageError
+from agentflow.ground.finite import NotFiniteError, all_finite, check_numbers
+from agentflow.ground.frozen import EMPTY, FrozenDict, deep_freeze
+from agentflow.ground.validation import TaggedBy
+from agentflow.ground.values import fast_build, field, frozen
+
+__all__ = [
+    "ContentBlock",
+    "DataBlock",
+    "TextBlock",
+    "ThinkingBlock",
+    "ToolResultBlock",
+    "ToolState",
+    "ToolUseBlock",
+    "WireBlock",
+    "text_block",
+    "tool_result",
+]
+
+ToolState: TypeAlias = Literal["success", "error", "not_found", "timeout", "denied", "interrupted", "suspended"]
+
+
+@frozen
+class TextBlock:
+    """Words."""
+
+    text: str
+    type: Literal["text"] = field(default="text", kw_only=True, repr=False)
+
+
+@fast_build(TextBlock)
+def text_block(text: str) -> TextBlock:
+    """Build a `TextBlock` the fast way (the loop's)."""
+    return TextBlock(text)
+
+
+@frozen
+class ThinkingBlock:
+    """What the model thought, as the provider handed it out; sent back untouched, and only to the same model.
+
+    Attributes:
+        text: The thought (may be empty although the block is real: some models sign thoughts that they hide).
+        signature: The provider's seal over the thought.
+        redacted: Encrypted thought that only the provider reads; `text` is then empty.
+        model: The name of the model that made it; `None` means unknown.
+    """
+
+    text: str
+    signature: str | None = None
+    redacted: str | None = None
+    model: str | None = None
+    type: Literal["thinking"] = field(default="thinking", kw_only=True, repr=False)
+
+
+@frozen
+class DataBlock:
+    """An image, a sound or a file.
+
+    Attributes:
+        media_type: MIME type, such as `"image/png"`.
+        data: The content in base64; exactly one of `data` and `url` is set.
+        url: Where the content is.
+        name: A file name to show.
+    """
+
+    media_type: str
+    data: str | None = None
+    url: str | None = None
+    name: str | None = None
+    type: Literal["data"] = field(default="data", kw_only=True, repr=False)
+
+    def __post_init__(self) -> None:
+        if (self.data is None) == (self.url is None):
+            raise UsageError("DataBlock takes exactly one of data= (base64 text) and url=.")
+
+
+class ToolUseBlock:
+    """The model asks for a tool.
+
+    The model's JSON text is kept as it came (`raw`), and parsed when `input` is first read. `input` never raises: text
+    that is not a JSON object gives an empty mapping, with the reason in `input_error`; such a call is never run. NaN and
+    the infinities are not JSON, whether a model wrote them or a program put them into `input`.
+
+    Args:
+        id: Answers refer to it.
+        name: The tool's name as the model wrote it.
+        input: The arguments, by name.
+
+    Example:
+        >>> ToolUseBlock("t1", "add", {"a": 1}).input["a"]
+        1
+        >>> ToolUseBlock.from_json("t2", "add", '{"a": ').input_error is None
+        False
+    """
+
+    __slots__ = ("_error", "_input", "_raw", "id", "name")
+    __match_args__ = ("id", "name", "input")
+    type: ClassVar[Literal["tool_use"]] = "tool_use"
+    id: Final[str]
+    name: Final[str]
+    _raw: str | None
+    _input: FrozenDict[str, Any] | None
+    _error: str | None
+
+    def __init__(self, id: str, name: str, input: Mapping[str, Any] = EMPTY) -> None:  # noqa: A002 - the field's standard names
+        if TYPE_CHECKING:
+            self.id = id
+            self.name = name
+        _set(self, "id", id)
+        _set(self, "name", name)
+        finite = all_finite(input)
+        _set(self, "_raw", None if finite else json.dumps(input, default=str, skipkeys=True))
+        _set(self, "_input", deep_freeze(input) if finite else None)
+        _set(self, "_error", None)
+
+    @classmethod
+    def from_json(cls, id: str, name: str, raw: str) -> ToolUseBlock:  # noqa: A002
+        """Build a call from the JSON text that a model wrote; it is parsed when somebody reads `input`."""
+        block = cast("ToolUseBlock", object.__new__(_ToolUseDraft))
+        block.id = id  # pyright: ignore[reportAttributeAccessIssue] - the draft may be written to
+        block.name = name  # pyright: ignore[reportAttributeAccessIssue]
+        block._raw = raw
+        block._input = None
+        block._error = None
+        block.__class__ = ToolUseBlock
+        return block
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"ToolUseBlock.{name} is read-only; build a new one: block.replace({name}=...)")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"ToolUseBlock.{name} is read-only")
+
+    @property
+    def input(self) -> Mapping[str, Any]:
+        """The arguments by name; empty where the model's text is not a JSON object (see `input_error`)."""
+        parsed = self._input
+        return parsed if parsed is not None else self._parse()
+
+    @property
+    def input_error(self) -> str | None:
+        """Why the model's text could not be read as arguments, or None."""
+        if self._input is None:
+            self._parse()
+        return self._error
+
+    @property
+    def raw(self) -> str:
+        """The arguments as JSON text: the model's own where there is one."""
+        return self._raw if self._raw is not None else to_json(self._input, inf_nan_mode="constants").decode()
+
+    @property
+    def arguments(self) -> str:
+        """The arguments as JSON text that is certainly an object: `{}` stands for text that does not parse."""
+        raw = self.raw
+        if self._raw is None:
+            try:
+                check_numbers(raw)  # an object in the input may hold what the input itself does not
+            except NotFiniteError:
+                return "{}"
+            return raw
+        return raw if raw.strip() and self.input_error is None else "{}"
+
+    def _parse(self) -> FrozenDict[str, Any]:
+        text = self._raw or ""
+        parsed: FrozenDict[str, Any] = EMPTY
+        error = None
+        if text.strip():
+            try:
+                value: object = from_json(text)
+                check_numbers(text)
+            except (ValueError, TypeError) as problem:  # TypeError: text that is no UTF-8, such as a lone surrogate
+                error = f"the arguments are not valid JSON: {problem}"
+            else:
+                if isinstance(value, dict):
+                    parsed = deep_freeze(value)
+                else:
+                    error = f"the arguments are a JSON {type(value).__name__}, and must be an object"
+        _set(self, "_error", error)
+        _set(self, "_input", parsed)
+        return parsed
+
+    def replace(
+        self,
+        *,
+        id: str | None = None,  # noqa: A002
+        name: str | None = None,
+        input: Mapping[str, Any] | None = None,  # noqa: A002
+    ) -> ToolUseBlock:
+        """Return a copy with another id, name or input."""
+        new = self.id if id is None else id, self.name if name is None else name
+        if input is not None:
+            return ToolUseBlock(*new, input)
+        return (
+            ToolUseBlock(*new, self._input or EMPTY) if self._raw is None else ToolUseBlock.from_json(*new, self._raw)
+        )
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ToolUseBlock):
+            return NotImplemented
+        if self.id != other.id or self.name != other.name:
+            return False
+        if self._raw is not None and self._raw == other._raw:
+            return True
+        return self.input == other.input and self.input_error == other.input_error
+
+    def __hash__(self) -> int:
+        return hash((self.id, self.name))
+
+    def __repr__(self) -> str:
+        return f"ToolUseBlock(id={self.id!r}, name={self.name!r}, input={self.raw})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self._raw is None:
+            return (ToolUseBlock, (self.id, self.name, self._input))
+        return (ToolUseBlock.from_json, (self.id, self.name, self._raw))
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: object, handler: object) -> CoreSchema:
+        typed = core_schema.typed_dict_schema(
+            {
+                "type": core_schema.typed_dict_field(core_schema.literal_schema(["tool_use"])),
+                "id": core_schema.typed_dict_field(core_schema.str_schema()),
+                "name": core_schema.typed_dict_field(core_schema.str_schema()),
+                "input": core_schema.typed_dict_field(core_schema.dict_schema(), required=False),
+                "raw": core_schema.typed_dict_field(core_schema.str_schema(), required=False),
+            },
+        )
+        return core_schema.no_info_wrap_validator_function(
+            _tool_use_in,
+            typed,
+            serialization=core_schema.plain_serializer_function_ser_schema(_tool_use_out),
+        )
+
+
+_set = object.__setattr__
+
+
+class _ToolUseDraft(ToolUseBlock):
+    __slots__ = ()
+    __setattr__ = object.__setattr__  # pyright: ignore[reportAssignmentType] - the C slot
+    __delattr__ = object.__delattr__  # pyright: ignore[reportAssignmentType] - the C slot
+
+
+def _tool_use_in(value: object, typed: Any) -> ToolUseBlock:
+    if isinstance(value, ToolUseBlock):
+        return value
+    data = typed(value)
+    if "raw" in data:
+        return ToolUseBlock.from_json(data["id"], data["name"], data["raw"])
+    return ToolUseBlock(data["id"], data["name"], data.get("input", EMPTY))
+
+
+def _tool_use_out(block: ToolUseBlock) -> dict[str, Any]:
+    base: dict[str, Any] = {"type": "tool_use", "id": block.id, "name": block.name}
+    if block._raw is not None:  # pyright: ignore[reportPrivateUsage] - same module, one class
+        return {**base, "raw": block.raw}
+    return {**base, "input": dict(block.input)}
+
+
+@frozen
+class ToolResultBlock:
+    """A tool's answer to one call.
+
+    Attributes:
+        tool_use_id: The call that it answers.
+        name: The tool's name.
+        content: Text, or text and data blocks.
+        state: How the call ended.
+    """
+
+    tool_use_id: str
+    name: str
+    content: str | tuple[TextBlock | DataBlock, ...] = ""
+    state: ToolState = "success"
+    type: Literal["tool_result"] = field(default="tool_result", kw_only=True, repr=False)
+
+    @property
+    def text(self) -> str:
+        """The words of the result."""
+        content = self.content
+        if isinstance(content, str):
+            return content
+        return "".join(block.text for block in content if isinstance(block, TextBlock))
+
+    @property
+    def is_error(self) -> bool:
+        """Whether the call did not succeed."""
+        return self.state != "success"
+
+
+@fast_build(ToolResultBlock)
+def tool_result(
+    tool_use_id: str, name: str, content: str | tuple[TextBlock | DataBlock, ...], state: ToolState = "success"
+) -> ToolResultBlock:
+    """Build a `ToolResultBlock` the fast way (the loop's)."""
+    return ToolResultBlock(tool_use_id, name, content, state)
+
+
+ContentBlock: TypeAlias = TextBlock | ThinkingBlock | ToolUseBlock | ToolResultBlock | DataBlock
+
+
+def _block_type(value: object) -> str | None:
+    if isinstance(value, Mapping):
+        return cast("Mapping[str, str]", value).get("type")
+    return getattr(value, "type", None)
+
+
+WireBlock = Annotated[
+    ContentBlock,
+    TaggedBy(
+        _block_type,
+        {
+            "text": TextBlock,
+            "thinking": ThinkingBlock,
+            "tool_use": ToolUseBlock,
+            "tool_result": ToolResultBlock,
+            "data": DataBlock,
+        },
+    ),
+]
+"""A block as it comes from outside: its `type` says which."""

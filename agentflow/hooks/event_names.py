@@ -1,0 +1,122 @@
+"""The names of function hooks, the events they stand for, and what somebody may have meant."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from agentflow.errors import UsageError, close_to
+from agentflow.events import (
+    EVENT_TYPES,
+    Error,
+    Event,
+    Paused,
+    PostActing,
+    PostCall,
+    PostPut,
+    PostReasoning,
+    PostToolRound,
+    PostTurn,
+    PreActing,
+    PreCall,
+    PrePut,
+    PreReasoning,
+    PreToolRound,
+    PreTurn,
+    Resumed,
+    TurnValue,
+)
+
+__all__ = ["EVENT_NAMES", "EventName", "event_named", "kinds_of", "registered_as"]
+
+EventName = Literal[
+    "after_user_input",
+    "before_llm",
+    "after_llm",
+    "before_tool_round",
+    "before_each_tool",
+    "after_each_tool",
+    "after_tool_round",
+    "on_complete",
+    "on_error",
+    "before_put",
+    "after_put",
+    "before_turn",
+    "on_turn_value",
+    "after_turn",
+    "on_pause",
+    "on_resume",
+]
+
+EVENT_NAMES: dict[str, type[Event]] = {
+    "after_user_input": PreCall,
+    "before_llm": PreReasoning,
+    "after_llm": PostReasoning,
+    "before_tool_round": PreToolRound,
+    "before_each_tool": PreActing,
+    "after_each_tool": PostActing,
+    "after_tool_round": PostToolRound,
+    "on_complete": PostCall,
+    "on_error": Error,
+    "before_put": PrePut,
+    "after_put": PostPut,
+    "before_turn": PreTurn,
+    "on_turn_value": TurnValue,
+    "after_turn": PostTurn,
+    "on_pause": Paused,
+    "on_resume": Resumed,
+}
+"""The names of function hooks and the events they stand for; there are no others and no aliases."""
+
+
+def kinds_of(target: Any) -> tuple[type[Event], ...]:
+    """The event classes that a class, a base class or a name stands for.
+
+    Raises:
+        UsageError: It is neither.
+    """
+    if isinstance(target, str):
+        return (event_named(target),)
+    if isinstance(target, type) and issubclass(target, Event):
+        return tuple(kind for kind in EVENT_TYPES if issubclass(kind, target))
+    raise UsageError(f"@on takes event classes and names, not {target!r}. Names: {', '.join(EVENT_NAMES)}.")
+
+
+def event_named(name: str) -> type[Event]:
+    """The event that a function hook's name stands for.
+
+    Raises:
+        UsageError: There is no such name; the text lists those it could mean.
+
+    Example:
+        >>> event_named("after_llm").__name__
+        'PostReasoning'
+    """
+    kind = EVENT_NAMES.get(name) if isinstance(name, str) else None  # pyright: ignore[reportUnnecessaryIsInstance] - from outside
+    if kind is not None:
+        return kind
+    close = _meant(str(name))
+    could = f"it could mean {' or '.join(repr(c) for c in close)}" if close else f"names are {', '.join(EVENT_NAMES)}"
+    raise UsageError(f"There is no event named {name!r}; {could}.")
+
+
+def _meant(name: str) -> list[str]:
+    """The names that somebody may have meant, the best first."""
+    by_class = [known for known, kind in EVENT_NAMES.items() if name.removesuffix("Event") == kind.__name__]
+    if by_class:
+        return by_class
+    typed = name.strip().lower().replace("-", "_").replace(" ", "_")
+    typo = close_to(typed, EVENT_NAMES, 1, 0.85)
+    if typo:
+        return list(typo)
+    words = set(typed.replace("tools", "tool").split("_"))
+    shared = {known: len(words & set(known.split("_"))) for known in EVENT_NAMES}
+    most = max(shared.values())
+    if most > 1:
+        return [known for known, count in shared.items() if count == most]
+    return list(close_to(typed, EVENT_NAMES, 2, 0.7))
+
+
+def registered_as(kind: type[Event]) -> str:
+    """Why a function gets an event, for errors."""
+    named = next((name for name, event in EVENT_NAMES.items() if event is kind), None)
+    return f"that is what {named!r} stands for" if named else "that is what it is registered for"

@@ -1,0 +1,172 @@
+"""What a function must be to handle an event, and what its annotation says.
+
+What cannot work is refused when it is registered, with the fix in the message.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import typing
+from collections.abc import Awaitable, Callable
+from types import SimpleNamespace, UnionType
+from typing import Any, Union, cast, get_args, get_origin
+
+from reactivex import Observable
+
+from agentflow.errors import UsageError
+from agentflow.events import Event
+from agentflow.hooks.event_names import kinds_of, registered_as
+from agentflow.hooks.hook import Hook
+from agentflow.hooks.hook_checks import takes
+from agentflow.specs import ToolSpec
+
+__all__ = ["annotated", "check_annotation", "check_handler", "is_annotated", "name_of", "plain"]
+
+
+def plain(function: Any) -> Any:
+    """The function behind partials and objects with `__call__`."""
+    while isinstance(function, functools.partial):
+        function = cast("Any", function).func
+    if inspect.isroutine(function) or not hasattr(function, "__call__"):  # noqa: B004 - the method itself is wanted
+        return function
+    return function.__call__
+
+
+def name_of(function: Any) -> str:
+    """The name of a handler."""
+    while isinstance(function, functools.partial):
+        function = cast("Any", function).func
+    return getattr(function, "__name__", type(function).__name__)
+
+
+def check_handler(function: object) -> None:
+    """Refuse what is no function of one event.
+
+    Raises:
+        UsageError: The text says what came, and what to pass instead.
+    """
+    if inspect.iscoroutine(function):
+        name = function.__name__
+        function.close()
+        raise UsageError(
+            f"{name}(...) was called, and its coroutine object passed: it would run at most once, not at each event. Pass "
+            f"the function itself: {name}, without the parentheses."
+        )
+    if isinstance(function, type):
+        fix = f"an instance is registered as it is: hooks=[{function.__name__}()]"
+        fix = fix if issubclass(function, Hook) else "pass a function of one event"
+        raise UsageError(f"{function.__name__} is a class, not a function; {fix}.")
+    if isinstance(function, Hook):
+        raise UsageError(
+            f"{function.name!r} is a hook already, and says itself which events it is for; register it as it is: "
+            "hooks=[...]."
+        )
+    if isinstance(getattr(function, "spec", None), ToolSpec):
+        name = getattr(function, "name", "it")
+        raise UsageError(f"{name!r} is a tool, not a function of an event; tools are passed as tools=[{name}].")
+    if not callable(function) or isinstance(function, Observable | Awaitable):
+        raise UsageError(
+            f"{function!r:.80} is no function (it is a {type(function).__name__}); pass a function of one event. Several "  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType]
+            "are passed one by one: after_llm(f, g)."
+        )
+    inner = plain(function)
+    if inspect.isasyncgenfunction(inner) or inspect.isgeneratorfunction(inner):
+        raise UsageError(
+            f"Hook function {name_of(function)} has a `yield`, so calling it would run none of it. Return the event or a "
+            "verdict; what wraps a stream is a Hook's `around`."
+        )
+    _one_argument(function)
+
+
+def _one_argument(function: Callable[..., Any]) -> None:
+    if takes(function, 1):
+        return
+    signature = inspect.signature(function)
+    needed = [
+        p
+        for p in signature.parameters.values()
+        if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+    ]
+    name = name_of(function)
+    if needed and needed[0].name == "self":
+        fix = f"it is a method: pass it bound, as instance.{name}"
+    elif len(needed) == 2:
+        fix = f"def {name}(event). What else it may need is on the event: event.agent, event.context"
+    else:
+        fix = f"def {name}(event)"
+    raise UsageError(f"Hook function {name}{signature} must take one argument, the event: {fix}.")
+
+
+def _hint(function: Callable[..., Any]) -> Any:
+    """The annotation of the first parameter, names resolved; None where there is none.
+
+    Raises:
+        NameError: It names something that cannot be found.
+    """
+    try:
+        parameter = next(iter(inspect.signature(function).parameters.values()), None)
+    except (TypeError, ValueError):
+        return None
+    if parameter is None or parameter.annotation is parameter.empty:
+        return None
+    inner = plain(function)
+    scope = getattr(getattr(inner, "__func__", inner), "__globals__", {})
+    holder = SimpleNamespace(__annotations__={"event": parameter.annotation})  # only this one: others may not resolve
+    return typing.get_type_hints(holder, scope)["event"]
+
+
+def _members(annotation: Any) -> tuple[Any, ...]:
+    return get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
+
+
+def check_annotation(function: Callable[..., Any], events: tuple[type[Event], ...]) -> None:
+    """Refuse a function whose argument is annotated for other events than it would get."""
+    try:
+        members = _members(_hint(function))
+    except NameError:
+        return
+    if not all(isinstance(member, type) and issubclass(member, Event) for member in members):
+        return
+    for kind in events:
+        if not issubclass(kind, members):
+            name = name_of(function)
+            raise UsageError(
+                f"Hook function {name} takes {' | '.join(member.__name__ for member in members)}, and would be given "
+                f"{kind.__name__}: {registered_as(kind)}. Register it for what it takes, or write {name}(event: "
+                f"{kind.__name__})."
+            )
+
+
+def is_annotated(function: Callable[..., Any]) -> bool:
+    """Whether a handler's argument has an annotation, whatever it says."""
+    try:
+        return _hint(function) is not None
+    except NameError:
+        return True
+
+
+def annotated(function: Callable[..., Any]) -> tuple[type[Event], ...]:
+    """The event classes that a handler's argument is annotated with.
+
+    Raises:
+        UsageError: It says nothing, or something else.
+    """
+    name = name_of(function)
+    try:
+        annotation = _hint(function)
+    except NameError as error:
+        raise UsageError(
+            f"The annotation of {name}'s argument cannot be read ({error}); name the events: @on(PreActing)."
+        ) from error
+    if annotation is None:
+        raise UsageError(
+            f"@on alone reads the annotation of {name}'s argument, and there is none; write @on(PreActing), or "
+            f"def {name}(event: PreActing)."
+        )
+    kinds: list[type[Event]] = []
+    for member in _members(annotation):
+        if not (isinstance(member, type) and issubclass(member, Event)):
+            raise UsageError(f"{name}'s argument is annotated {member!r}, which is no event class.")
+        kinds.extend(kinds_of(cast("Any", member)))
+    return tuple(dict.fromkeys(kinds))

@@ -1,0 +1,142 @@
+"""All hooks of a call, and the chains that are compiled of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from agentflow.events import EVENT_TYPES, Event
+from agentflow.hooks.chain import Chain, Entry
+from agentflow.hooks.hook import Hook
+from agentflow.hooks.options import WRAPPED, around_of, call_of, listens_to
+from agentflow.hooks.recording import ChangeListener, recorded, recorded_around
+from agentflow.hooks.wrapping import Around
+
+__all__ = ["HookSet"]
+
+
+class HookSet:
+    """Hooks in order. Immutable: `with_hooks` and `without` make new ones, so a run keeps the one it began with.
+
+    Args:
+        hooks: The hooks, as registered; those of a narrower scope first.
+        process: Process-wide hooks that match; in a tie they come last, and `with_hooks` adds before them.
+    """
+
+    __slots__ = ("_arounds", "_chains", "_narrower", "compiled", "hooks", "listeners", "own", "process", "wraps")
+
+    def __init__(self, hooks: Iterable[Hook] = (), process: Iterable[Hook] = ()) -> None:
+        # Sorting is stable: what is given in the order of scope and registration keeps it in a tie.
+        self.own: tuple[Hook, ...] = tuple(sorted(hooks, key=_rank))
+        self.process: tuple[Hook, ...] = tuple(process)
+        self.hooks: tuple[Hook, ...] = self.own
+        if self.process:
+            self.hooks = tuple(sorted((*self.own, *self.process), key=_rank))
+        self.wraps = any(around_of(hook, kind) for hook in self.hooks for kind in WRAPPED)
+        self.listeners = tuple([hook for hook in self.hooks if isinstance(hook, ChangeListener)])
+        self.compiled: dict[type[Event], Chain | None] | None = None
+        self._chains: dict[type[Event], Chain | None] = {}
+        self._arounds: dict[type[Event], tuple[tuple[Around, Hook], ...]] = {}
+        self._narrower: dict[tuple[tuple[Hook, ...], tuple[Hook, ...]], HookSet] | None = None
+
+    def with_hooks(self, hooks: Iterable[Hook]) -> HookSet:
+        """A set that also has these, registered last."""
+        added = tuple(hooks)
+        return HookSet((*self.own, *added), self.process) if added else self
+
+    def without(self, hook: Hook) -> HookSet:
+        """A set without this hook."""
+        return HookSet((h for h in self.own if h is not hook), (h for h in self.process if h is not hook))
+
+    def with_process(self, process: Iterable[Hook]) -> HookSet:
+        """The set with other process-wide hooks."""
+        return HookSet(self.own, process)
+
+    def inside(self, narrower: tuple[Hook, ...], process: tuple[Hook, ...]) -> HookSet:
+        """The set for something of a narrower scope: its own hooks win a tie. Made once per combination.
+
+        Args:
+            narrower: The hooks of the tool or turn.
+            process: The process-wide hooks that match it.
+        """
+        if not narrower and len(process) == len(self.process):
+            return self
+        made = self._narrower
+        if made is None:
+            made = self._narrower = {}
+        found = made.get((narrower, process))
+        if found is None:
+            found = made[narrower, process] = HookSet((*narrower, *self.own), process)
+        return found
+
+    def chain(self, kind: type[Event]) -> Chain | None:
+        """The chain of an event type; None where nobody listens."""
+        try:
+            return self._chains[kind]
+        except KeyError:
+            chain = self._chains[kind] = self._compile(kind)
+            return chain
+
+    @property
+    def all_chains(self) -> dict[type[Event], Chain | None]:
+        """All chains, by event type; compiled once."""
+        chains = self.compiled
+        if chains is None:
+            chains = self.compiled = {kind: self.chain(kind) for kind in EVENT_TYPES}
+        return chains
+
+    def _compile(self, kind: type[Event]) -> Chain | None:
+        parts: tuple[list[Entry], list[Entry], list[Entry]] = ([], [], [])
+        seen: set[int] = set()
+        for hook in self.hooks:
+            if id(hook) not in seen and listens_to(hook, kind):
+                seen.add(id(hook))
+                call = call_of(hook, kind)
+                if self.listeners and not hook.observer:
+                    call = recorded(call, hook, kind, self.listeners)
+                parts[_class_of(hook)].append(Entry(call, hook))
+        return Chain(kind, *map(tuple, parts)) if seen else None
+
+    def arounds(self, kind: type[Event]) -> tuple[tuple[Around, Hook], ...]:
+        """The hooks that wrap the work behind a Pre event, outermost first."""
+        found = self._arounds.get(kind)
+        if found is None:
+            once = {id(hook): hook for hook in self.hooks}  # in the chain's order: editing hooks, guards, observers
+            wrapping = [(around, hook) for hook in once.values() if (around := around_of(hook, kind)) is not None]
+            if self.listeners:
+                wrapping = [(recorded_around(around, hook, self.listeners), hook) for around, hook in wrapping]
+            found = self._arounds[kind] = tuple(wrapping)
+        return found
+
+    def describe(self) -> str:
+        """The order in which hooks run, event by event, as text."""
+        lines: list[str] = []
+        for kind in EVENT_TYPES:
+            chain = self.chain(kind)
+            arounds = self.arounds(kind)
+            if chain is None and not arounds:
+                continue
+            lines.append(kind.__name__)
+            for title, entries in _parts(chain):
+                lines.extend(f"  {title:<9}{e.hook.priority:>5}  {e.hook.name}" for e in entries)
+            lines.extend(f"  {'around':<9}{hook.priority:>5}  {hook.name}" for _, hook in arounds)
+        return "\n".join(lines) or "no hooks"
+
+    def __len__(self) -> int:
+        return len(self.hooks)
+
+    def __iter__(self) -> Iterator[Hook]:
+        return iter(self.hooks)
+
+
+def _parts(chain: Chain | None) -> tuple[tuple[str, tuple[Entry, ...]], ...]:
+    if chain is None:
+        return ()
+    return (("edit", chain.editors), ("guard", chain.guards), ("observe", chain.observers))
+
+
+def _class_of(hook: Hook) -> int:
+    return 2 if hook.observer else 1 if hook.guard else 0
+
+
+def _rank(hook: Hook) -> tuple[int, float]:
+    return _class_of(hook), hook.priority

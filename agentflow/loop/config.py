@@ -1,0 +1,45 @@
+"""What an agent gives the loop."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Literal, TypeAlias
+
+from agentflow.context import AgentView, RunContext
+from agentflow.ground.values import field, frozen
+from agentflow.hooks.scope import ProcessHooks, process_hooks
+from agentflow.loop.active import Running
+from agentflow.loop.schedule import ToolSchedule
+from agentflow.messages import Msg
+from agentflow.ports.model import Model
+from agentflow.specs import Clock, ModelOptions, ToolSpec
+from agentflow.tools.tool import Tool
+
+__all__ = ["LoopConfig", "OnUnknownOutcome", "System"]
+
+System: TypeAlias = str | Msg | Callable[[RunContext], "str | Msg | Awaitable[str | Msg | None] | None"] | None
+"""A system prompt, or what makes one for each call."""
+
+OnUnknownOutcome: TypeAlias = Literal["tell", "suspend"]
+"""Who learns of a tool that was running when the process ended: `"tell"` the model, `"suspend"` a person."""
+
+
+@frozen
+class LoopConfig:
+    """What an agent gives the loop: settled when the agent is built, shared by all its runs."""
+
+    view: AgentView
+    model: str | Model
+    system: System
+    tools: Mapping[str, Tool[..., Any]]
+    specs: tuple[ToolSpec, ...]
+    dep_types: tuple[tuple[str, type], ...]
+    options: ModelOptions
+    max_iterations: int
+    schedule: ToolSchedule
+    clock: Clock
+    new_id: Callable[[str], str]
+    tags: frozenset[str] = frozenset()
+    process: ProcessHooks = process_hooks
+    on_unknown_outcome: OnUnknownOutcome = "tell"
+    running: Running = field(default_factory=Running)

@@ -1,0 +1,86 @@
+"""A conversation as it is in memory: what its facts have made, its typed state, and who is using it now."""
+
+from __future__ import annotations
+
+from _thread import allocate_lock
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple, Protocol
+
+from agentflow.facts import CallOpened, Fact
+from agentflow.ground.locks import FairLine
+from agentflow.loop.machine import Machine
+from agentflow.loop.states import State
+from agentflow.messages import Msg
+from agentflow.typed_state import StateMap
+
+__all__ = ["Carried", "Conversation", "Interruptible"]
+
+
+class Interruptible(Protocol):
+    """A run, as far as its session knows it."""
+
+    def interrupt(self, reason: str = "interrupted") -> None:
+        """End the call."""
+        ...
+
+
+class Carried(NamedTuple):
+    """What a suspended run hands to the call that resumes it, beside what the facts say."""
+
+    run_id: str
+    seq: int
+    facts: list[Fact]
+    state: StateMap | None
+
+
+class Conversation(FairLine):
+    """What a session is, whoever keeps it.
+
+    Attributes:
+        id: The session's id.
+        machine: What its facts have made.
+        implicit: Whether it is an agent's own: calls on it are refused, and do not wait, while one runs.
+        closing: Whether what runs on it is being cleaned up, or loaded: the next call waits, on an implicit session too.
+        run: The call that runs on it.
+        interrupted: Why the call that has it, and has not begun, is to end.
+        carried: What the call that continues its open run is handed.
+    """
+
+    __slots__ = ("__weakref__", "_state", "carried", "closing", "id", "implicit", "interrupted", "machine", "run")
+
+    def __init__(
+        self,
+        id: str,  # noqa: A002
+        messages: Iterable[Msg],
+        implicit: bool,
+        new_id: Callable[[str], str],
+    ) -> None:
+        self._lock = allocate_lock()  # as `FairLine` does it, one call less
+        self._line = None
+        self.id = id
+        self.machine = Machine(messages, new_id)
+        self._state: StateMap | None = None
+        self.implicit = implicit
+        self.closing = False
+        self.run: Interruptible | None = None
+        self.interrupted: str | None = None
+        self.carried: Carried | None = None
+
+    @property
+    def state(self) -> StateMap:
+        """Typed state that is kept with the session."""
+        if self._state is None:
+            self._state = StateMap()
+        return self._state
+
+    @property
+    def busy(self) -> bool:
+        """Whether a call is running on it."""
+        return self._held
+
+    def carry(self, facts: Sequence[Fact], seq: int, state: StateMap | None) -> None:
+        """Note what the call that continues an open run is handed, if there is one."""
+        self.carried = None
+        if self.machine.state is not State.USER_INPUT:
+            start = max((n for n, fact in enumerate(facts) if isinstance(fact, CallOpened)), default=0)
+            self.carried = Carried(self.machine.run_id, seq, list(facts[start:]), state)

@@ -1,0 +1,205 @@
+"""A tool call up to its verdict: what is known of it, its `PreActing` chain, approvals.
+
+Rules:
+
+1. A decision that was committed before a crash is not taken again.
+2. Nobody is asked to approve what would not run: arguments that do not fit are the model's to mend.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Literal, cast
+
+from agentflow.errors import ToolArgumentError
+from agentflow.events import Event, OnACall, PreActing
+from agentflow.facts import ToolDecided
+from agentflow.hooks.hook_set import HookSet
+from agentflow.loop.run import RunBase
+from agentflow.loop.stream import Port
+from agentflow.loop.tool_call.attempts import Hold
+from agentflow.messages import Pending, ToolResultBlock, ToolUseBlock
+from agentflow.specs import Lane
+from agentflow.tools.tool import Tool
+from agentflow.verdicts import Approve, Resolution, Suspend
+
+__all__ = ["Vetted"]
+
+
+class Vetted:
+    """A tool call, and what has become of it so far.
+
+    Args:
+        run: The call of the agent that it belongs to.
+        use: What the model asked for.
+        index: Its place in the round.
+        port: Where its events go.
+    """
+
+    __slots__ = (
+        "approval",
+        "asked",
+        "attempt",
+        "began",
+        "broken",
+        "delivered",
+        "event",
+        "halted",
+        "holding",
+        "index",
+        "inner",
+        "opened",
+        "original",
+        "pending",
+        "port",
+        "recovers",
+        "result",
+        "run",
+        "scope",
+        "shelved",
+        "stop",
+        "tap",
+        "tool",
+        "use",
+        "value",
+        "verdict",
+        "vetted",
+    )
+
+    def __init__(self, run: RunBase, use: ToolUseBlock, index: int, port: Port | None) -> None:
+        self.run = run
+        self.original = use
+        self.use = use
+        self.tool: Tool[..., Any] | None = run.config.tools.get(use.name)
+        self.index = index
+        self.port = port
+        self.approval: Resolution | None = None
+        self.inner: Mapping[str, Resolution] | None = None
+        self.recovers = False
+        self.attempt = 0
+        if run.resuming or run.machine.started:
+            self._go_on()
+        self.asked = 0
+        self.opened = False
+        self.vetted = False
+        self.shelved = False
+        self.halted = False
+        self.event: PreActing | None = None
+        self.verdict: OnACall | None = None
+        self.result: ToolResultBlock | None = None
+        self.pending: tuple[Pending, ...] = ()
+        self.stop: str | None = None
+        self.scope: HookSet | None = None
+        self.broken: Exception | None = None
+        self.delivered = False
+        self.holding: tuple[Hold, ...] = ()
+        self.value: object = None
+        self.tap: Callable[[object], Awaitable[None]] | None = None
+
+    def _go_on(self) -> None:
+        """Take what was decided on the call, and what had begun of it, before its agent's call was continued."""
+        run, call = self.run, self.original.id
+        started = run.machine.started
+        if run.resuming:
+            self.approval = run.decisions.get(call)
+            self.inner = run.decided_inside.get(call)
+            if self.inner is not None and call not in started:  # a sub-agent behind it was decided on: it goes on there
+                self.approval = Approve()
+        if call in started:
+            self.recovers, self.attempt = True, started[call]
+
+    @property
+    def lane(self) -> Lane:
+        """The lane of the call as hooks left it; an unknown tool is a write."""
+        return "write" if self.tool is None else self.tool.lane
+
+    def _call(self, use: ToolUseBlock) -> None:
+        """The call, as it stands now, and the tool that it names."""
+        self.use = use
+        self.tool = self.run.config.tools.get(use.name)
+
+    async def vet(self) -> None:
+        """Pass the call through its Pre chain; a committed decision is not taken again."""
+        run, use, approval = self.run, self.use, self.approval
+        events = run.events
+        self.began = run.monotonic()
+        committed = run.machine.decision_on(use.id) if run.machine.decided else None
+        if committed is not None:
+            self._call(committed.tool_use)
+            self.verdict = cast("OnACall | None", committed.verdict)
+            self.scope = run.scope_of(self.tool)
+            self.opened = self.vetted = True
+            return
+        if approval is not None and isinstance(approval, Approve) and approval.input is not None:
+            self.use = use = use.replace(input=approval.input)
+        self.opened = True
+        hook = ""
+        tool = self.tool
+        scope = self.scope = run.scope_of(tool) if tool is not None and (tool.hooks or tool.tags) else None
+        heard = events.fire(PreActing, self.port, (use, approval), scope)
+        event = heard if heard is None or isinstance(heard, Event) else await heard
+        if event is not None:
+            self.event = event
+            asked, self.use = use.name, event.tool_use
+            use = self.use
+            if event.decision is not None:
+                self.verdict, hook = event.verdict, event.decision.hook
+            if use.name != asked:
+                self._call(use)
+                hook = await self._renamed() or hook
+                use, tool = self.use, self.tool
+        if (
+            approval is not None
+            or self.verdict is not None
+            or (tool is not None and (tool.requires_approval or tool.external))
+        ):
+            self._take_approval(approval, hook)
+        self.vetted = True
+        if not self.pending:
+            decided = (run.run_id, use.id, use, self.verdict, run.call_id)
+            writing = run.journal.append_new(ToolDecided, decided)
+            if writing is not None:
+                await writing
+
+    async def _renamed(self) -> str:
+        """A hook has sent the call to another tool: that tool's own hooks have not seen it yet."""
+        run, tool = self.run, self.tool
+        self.scope = run.scope_of(tool)
+        if tool is None or not tool.hooks or self.verdict is not None:
+            return ""
+        heard = run.events.decide(PreActing, None, (self.use, self.approval), HookSet(tool.hooks))
+        event = heard if heard is None or isinstance(heard, Event) else await heard
+        if event is None:
+            return ""
+        self.event = event
+        self._call(event.tool_use)
+        if event.decision is None:
+            return ""
+        self.verdict = event.verdict
+        return event.decision.hook
+
+    def _take_approval(self, approval: Resolution | None, hook: str) -> None:
+        verdict, tool = self.verdict, self.tool
+        if approval is not None and not (isinstance(approval, Approve) and tool is not None and tool.external):
+            # (what is external cannot run: approved, it still waits for its answer)
+            if verdict is None or isinstance(verdict, Suspend):
+                self.verdict = None if isinstance(approval, Approve) else approval
+            return
+        kind: Literal["approval", "external"] = "approval"
+        if verdict is None:
+            if tool is None or not self._fits(tool):
+                return  # nobody is asked about it: the model is told what is wrong
+            if self.run.approved(self.use.id) and not tool.external:
+                return
+            kind = "external" if tool.external else "approval"
+            self.verdict = verdict = Suspend({"tool": self.use.name, "input": dict(self.use.input)})
+            hook = "external" if tool.external else "requires_approval"
+        if isinstance(verdict, Suspend):
+            self.pending = (Pending(self.use.id, kind, verdict.request, self.use, hook),)
+
+    def _fits(self, tool: Tool[..., Any]) -> bool:
+        try:
+            tool.validate(self.use)
+        except ToolArgumentError:
+            return False
+        return True

@@ -1,0 +1,26 @@
+"""Stores: what one is, and those that come with the library (`docs/stores.md`)."""
+
+from typing import TYPE_CHECKING
+
+from agentflow.ground.lazy import lazily
+from agentflow.ports.store import MemoryStore, SessionInfo, SessionStore, Store
+from agentflow.ports.store_wrapper import StoreWrapper
+
+if TYPE_CHECKING:
+    from agentflow.state.sql import SqlStore
+
+__all__ = [
+    "MemoryStore",
+    "SessionInfo",
+    "SessionStore",
+    "SqlStore",
+    "Store",
+    "StoreWrapper",
+]
+
+__getattr__, __dir__ = lazily(
+    __name__,
+    {
+        "SqlStore": "agentflow.state.sql",
+    },
+)

@@ -1,0 +1,69 @@
+"""What somebody may have meant who asks the package for a name that it has not."""
+
+from __future__ import annotations
+
+import importlib
+import opcode
+import sys
+
+from agentflow.errors import UsageError, close_to
+from agentflow.hooks.event_names import event_named
+
+__all__ = ["wrong_name"]
+
+_PLACES = (
+    "errors",
+    "events",
+    "hooks",
+    "tools",
+    "turns",
+    "agent",
+    "stores",
+    "models",
+    "messages",
+    "verdicts",
+    "chunks",
+    "context",
+    "transcript",
+    "specs",
+    "reactive",
+    "testing",
+    "plugins",
+    "facts",
+)
+"""Modules whose names are public, in the order in which they are looked through."""
+
+
+def wrong_name(name: str) -> AttributeError | ImportError:
+    """The error for a name that the package has not; it says where the name is, or which one is close.
+
+    Args:
+        name: What `from agentflow import …`, or `agentflow.…`, asked for.
+
+    Example:
+        >>> print(wrong_name("UsageError"))
+        agentflow has no 'UsageError' at its root; it is in agentflow.errors: from agentflow.errors import UsageError
+    """
+    text = f"agentflow has no {name!r} at its root"
+    if name[:1] != "_":
+        text += _cure(name)
+    # An AttributeError of `from agentflow import x` is replaced by Python's own text; an ImportError is shown.
+    asked = sys._getframe(2)  # pyright: ignore[reportPrivateUsage] - whoever imports, behind the module's __getattr__
+    if opcode.opname[asked.f_code.co_code[asked.f_lasti]] == "IMPORT_FROM":
+        return ImportError(text, name=name)
+    return AttributeError(text, name=name, obj=sys.modules["agentflow"])
+
+
+def _cure(name: str) -> str:
+    for place in _PLACES:
+        module = importlib.import_module(f"agentflow.{place}")
+        if name in getattr(module, "__all__", ()):
+            return f"; it is in agentflow.{place}: from agentflow.{place} import {name}"
+    try:
+        event_named(name)
+    except UsageError as error:
+        if "could mean" in str(error):
+            return f"; {str(error).partition('; ')[2]}"
+    known = sys.modules["agentflow"].__all__
+    close = close_to(name, known, 2, 0.7)
+    return f"; did you mean {' or '.join(repr(one) for one in close)}?" if close else "; see `agentflow.__all__`."

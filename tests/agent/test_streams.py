@@ -1,0 +1,150 @@
+"""What the reader of a stream gets: each word once, events that fold to the history, and a clean end when it leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Any
+
+import pytest
+from eventlog import Recorder, history, use
+from toolbox import ONE, agent_of, look, looks
+
+from agentflow import Again, Agent, Hook, ModelChunk, ReasoningChunk, Session, Stop, Suspend, tool
+from agentflow.events import (
+    ActingChunk,
+    CallEnded,
+    Error,
+    PostActing,
+    PostCall,
+    PostReasoning,
+    PreActing,
+    PreCall,
+    PreReasoning,
+)
+from agentflow.loop.history import fold_events
+from agentflow.testing import ScriptedModel
+from agentflow.transcript import Transcript
+
+
+async def test_a_reader_prints_each_word_once() -> None:
+    """Printing every chunk of a run with two rounds gives each word once; no event repeats them as chunks."""
+    script = [[ModelChunk("Let me "), ModelChunk("see. "), *ONE], ["It is ", "3."]]
+    printed: list[str] = []
+    wholes: list[str] = []
+    async for event in agent_of(script).stream("go"):
+        if isinstance(event, ReasoningChunk):
+            printed.append(event.incremental_chunk.text)
+            wholes.append(event.accumulated_message.text)
+    assert "".join(printed) == "Let me see. It is 3."
+    assert [whole for whole in wholes if whole][-1] == "It is 3."
+    assert wholes[1] == "Let me see. "
+
+
+class Chaos(Hook):
+    """Gives legal verdicts and injects, at random."""
+
+    def __init__(self, dice: random.Random, verdicts: float, injects: float) -> None:
+        self.dice, self.verdicts, self.injects = dice, verdicts, injects
+
+    def on_event(self, event: Any) -> Any:
+        legal = [kind for kind in type(event).verdicts if kind is not Suspend]
+        if isinstance(event, CallEnded | Error | PostCall):
+            return event
+        if self.dice.random() < self.injects:
+            event.context.inject(f"note {self.dice.randrange(100)}")
+        if not legal or self.dice.random() > self.verdicts:
+            return event
+        kind = self.dice.choice(legal)
+        return event if kind is Again and event.purpose == "summary" else kind("said by chaos")
+
+
+async def test_cleanup_has_run_when_aclose_returns() -> None:
+    """Leaving `async with` in the middle of a tool: its finally blocks and those around it ran before it is left."""
+    cleaned: list[str] = []
+
+    @tool
+    async def pieces() -> Any:
+        """Streams forever."""
+        try:
+            while True:
+                yield "piece"
+        finally:
+            await asyncio.sleep(0)
+            cleaned.append("tool")
+
+    class Wraps(Hook):
+        def around(self, event: Any, source: Any) -> Any:
+            return source.finally_action(lambda: cleaned.append("around")) if isinstance(event, PreActing) else source
+
+    agent = Agent("a", ScriptedModel([[use("t1", "pieces")]]), tools=[pieces], hooks=[Wraps()])
+    async with agent.stream("go") as events:
+        async for event in events:
+            if isinstance(event, ActingChunk):
+                break
+    assert cleaned == ["tool", "around"]
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+    assert not agent.session().busy
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "injects"),
+    [(0.0, 0.0), (0.15, 0.0), (0.0, 0.15), (0.1, 0.1)],
+    ids=["calm", "verdicts", "injects", "both"],
+)
+async def test_fold_of_events_equals_history(verdicts: float, injects: float) -> None:
+    """For random scripts and random hooks: what the events fold to is the history, and ends in the returned message."""
+    for seed in range(40):
+        dice = random.Random(seed)
+
+        def brain(request: Any, dice: random.Random = dice) -> Any:
+            if request.options.tool_choice == "none" or dice.random() < 0.3:
+                return ["wor", "ds"]
+            calls = [use("", "look", at=str(i)) for i in range(dice.randint(1, 3))]
+            return [*dice.choice([["thinking aloud"], []]), *calls]
+
+        recorder = Recorder()
+        session = Session.fresh()
+        hooks = [Chaos(dice, verdicts, injects), recorder]
+        agent = Agent("a", ScriptedModel(brain), tools=[look], hooks=hooks, max_iterations=4)
+        for number in range(3):
+            reply = await agent.call(f"go {number}", session=session)
+            assert history(fold_events(recorder.seen)) == history(session), f"seed {seed}"
+            if reply.outcome != "denied":
+                last = [msg for msg in session.messages if msg.role == "assistant"][-1]
+                assert last.text == reply.text
+        Transcript(session.messages)
+
+
+@pytest.mark.parametrize(
+    "kind", [PreCall, PreReasoning, PostReasoning, PreActing, PostActing], ids=lambda kind: kind.__name__
+)
+async def test_fold_with_a_message_injected_on(kind: type) -> None:
+    """Wherever a hook injects, reader and history agree on the place; the model's reply is not torn from its request."""
+
+    class Injects(Hook):
+        done = False
+
+        def on_event(self, event: Any) -> Any:
+            if isinstance(event, kind) and not self.done:
+                self.done = True
+                event.context.inject("note")
+            return event
+
+    recorder = Recorder()
+    agent = Agent("a", ScriptedModel([looks("a"), "x"]), tools=[look], hooks=[Injects(), recorder])
+    await agent.call("go")
+    assert history(fold_events(recorder.seen)) == history(agent.session())
+
+
+async def test_fold_with_a_stopped_reply() -> None:
+    """The results of calls that a Stop on PostReasoning left unrun are carried by an event."""
+
+    class Stops(Hook):
+        def on_event(self, event: Any) -> Any:
+            return Stop("enough") if isinstance(event, PostReasoning) else event
+
+    recorder = Recorder()
+    agent = Agent("a", ScriptedModel([looks("a")]), tools=[look], hooks=[Stops(), recorder])
+    await agent.call("go")
+    assert history(fold_events(recorder.seen)) == history(agent.session())

@@ -1,0 +1,100 @@
+"""What all tests share: helper modules, a PostgreSQL server, databases, either wire; and where the time of a run went."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from loguru import logger
+
+sys.path.extend(str(Path(__file__).parent / folder) for folder in ("support", "durable", "laws", "testing", "wire"))
+
+from memory import memory_folder
+from postgres import Postgres, postgres_server
+from wired import WIRES, Wired
+
+from agentflow.models.litellm import close_clients
+
+if MEMORY := memory_folder():
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", MEMORY)  # where pytest makes `tmp_path`
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    """The server, started once."""
+    with postgres_server() as server:
+        yield server
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """An empty database of each kind."""
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path / 'data.db'}"
+        return
+    with request.getfixturevalue("postgres").database() as made:
+        yield made
+
+
+@pytest.fixture
+async def closed_clients() -> AsyncIterator[None]:
+    """Behind the test the connections that LiteLLM keeps are closed."""
+    yield
+    await close_clients()
+
+
+@pytest.fixture
+def quiet() -> Iterator[None]:
+    """The log tells of every planted failure: not on the screen."""
+    logger.remove()
+    logger.enable("agentflow")
+    yield
+    logger.add(sys.__stderr__)
+
+
+@pytest.fixture(params=WIRES)
+def wired(request: pytest.FixtureRequest, closed_clients: None) -> Wired:
+    """Each wire in turn."""
+    return Wired(request.param)
+
+
+_BIG = {"dbos", "litellm", "sqlalchemy"}
+_seen: set[str] | None = None
+
+
+def pytest_runtest_setup() -> None:
+    """Leave what is loaded for good out of garbage collections: modules, tests, and big libraries when they have come.
+
+    Otherwise each `gc.collect()` of a test takes most of a second in a process that has loaded LiteLLM.
+    """
+    global _seen  # noqa: PLW0603
+    if (loaded := _BIG & sys.modules.keys()) != _seen:
+        _seen = loaded
+        gc.collect()
+        gc.freeze()
+
+
+_TESTS: Counter[str] = Counter()
+_SECONDS: Counter[str] = Counter()
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Add up the time of each folder: the tests, and what was set up and taken down for them."""
+    folder = report.nodeid.partition("::")[0].rpartition("/")[0]
+    _TESTS[folder] += report.when == "call"
+    _SECONDS[folder] += report.duration
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print it where tests of several folders ran."""
+    if len(_SECONDS) < 2:
+        return
+    terminalreporter.section("time by folder")
+    for folder, seconds in sorted(_SECONDS.items(), key=lambda item: -item[1]):
+        terminalreporter.write_line(f"{seconds:8.2f} s  {_TESTS[folder]:5} tests  {folder}")
+    terminalreporter.write_line(f"{sum(_SECONDS.values()):8.2f} s  {sum(_TESTS.values()):5} tests")

@@ -1,0 +1,217 @@
+"""What a hook changes is what everybody behind it sees: later hooks, the model, tools, the reader, the history."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from eventlog import Recorder, history, sent, streamed, use
+from toolbox import ONE, agent_of, look, looks
+
+from agentflow import (
+    Agent,
+    Deny,
+    Hook,
+    ModelOptions,
+    Msg,
+    PostActing,
+    PostCall,
+    PostReasoning,
+    PreActing,
+    PreReasoning,
+    ToolResultBlock,
+    after_each_tool,
+    after_llm,
+    before_each_tool,
+    before_llm,
+    on_complete,
+)
+from agentflow.errors import UsageError
+from agentflow.testing import ScriptedModel
+
+
+async def test_a_rewritten_result_is_what_the_model_reads() -> None:
+    """The model's next request, the stream and the history hold the new result; the old one is nowhere."""
+
+    @after_each_tool
+    def hide(event: PostActing) -> None:
+        event.tool_result = type(event.tool_result)(event.tool_use.id, event.tool_use.name, "hidden")
+
+    agent = agent_of([ONE, "end"], hide)
+    lines = await streamed(agent)
+    assert "PostActing t1 success 'hidden'" in lines
+    assert sent(agent, 1)[-1] == history(agent.session())[2] == "tool: t1 success 'hidden'"
+    assert not [line for line in [*lines, *sent(agent, 1)] if "'3'" in line]
+
+
+async def test_an_edited_reply_or_call_is_the_same_everywhere() -> None:
+    """What `on_complete` makes of the reply is returned, shown and stored; what `before_each_tool` makes of a call runs,
+    and the events say what it had been."""
+    calls: list[Any] = []
+
+    @before_each_tool
+    def double(event: PreActing) -> None:
+        event.tool_use = event.tool_use.replace(input={"a": 2, "b": 4})
+
+    @after_each_tool
+    def note(event: PostActing) -> None:
+        calls.append((dict(event.original_tool_use.input), dict(event.tool_use.input), event.tool_result.text))
+
+    @on_complete
+    def sign(event: PostCall) -> None:
+        event.final_message = Msg.assistant(event.final_message.text + " -- a")
+
+    agent = agent_of([ONE, "Six."], double, note, sign)
+    reply = await agent.call("go")
+    assert reply.text == agent.session().messages[-1].text == "Six. -- a"
+    assert calls == [({"a": 1, "b": 2}, {"a": 2, "b": 4}, "6")]
+
+
+async def test_rewritten_arguments_are_checked_and_judged() -> None:
+    """Arguments that a hook rewrote are validated again, and guards judge the rewritten ones."""
+    seen: list[str] = []
+
+    @before_each_tool
+    def rewrite(event: PreActing) -> None:
+        wrong = {"a": "many", "b": 2} if event.tool_use.name == "add" else {"path": "/etc"}
+        event.tool_use = event.tool_use.replace(input=wrong)
+
+    @before_each_tool(guard=True, tools=["delete"])
+    def judge(event: PreActing) -> Deny | None:
+        seen.append(event.tool_use.input["path"])
+        return Deny("not there") if event.tool_use.input["path"] == "/etc" else None
+
+    agent = agent_of([[*ONE, use("t2", "delete", path="/tmp/x")], "end"], rewrite, judge)
+    await agent.call("go")
+    first, second = agent.session().messages[2].tool_results
+    assert (first.state, "a" in first.text, second.text, seen) == ("error", True, "Denied: not there", ["/etc"])
+
+
+async def test_arguments_are_replaced_and_never_changed_in_place() -> None:
+    """Changing the arguments in place is refused; assigning a changed call counts."""
+    refused: list[str] = []
+
+    @before_each_tool
+    def change(event: PreActing) -> None:
+        with pytest.raises(TypeError) as caught:
+            event.tool_use.input["a"] = 5  # type: ignore[index]
+        refused.append(type(caught.value).__name__)
+        event.tool_use = event.tool_use.replace(input={**event.tool_use.input, "a": 5})
+
+    agent = agent_of([ONE, "end"], change)
+    await agent.call("go")
+    assert (refused, agent.session().messages[2].tool_results[0].text) == (["TypeError"], "7")
+
+
+async def test_a_misspelt_field_is_refused() -> None:
+    """Assigning a field that an event does not have fails where it is done, and names those that can be written."""
+
+    @before_llm
+    def typo(event: PreReasoning) -> None:
+        event.input_mesages = []  # type: ignore[attr-defined]
+
+    with pytest.raises(
+        AttributeError, match=r"Writable fields of PreReasoning: input_messages, tools, model, options\."
+    ):
+        await agent_of(["never"], typo).call("go")
+
+
+async def test_an_option_of_a_hook_is_laid_over_those_of_the_agent() -> None:
+    """A hook sees the effective options, the tools, the model and the iteration; what it sets is merged, nothing is lost."""
+    seen: list[Any] = []
+
+    @before_llm
+    def cool(event: PreReasoning) -> None:
+        seen.append((event.options.max_tokens, [spec.name for spec in event.tools], event.model, event.iteration))
+        event.options = ModelOptions(temperature=0.0)
+
+    agent = agent_of([ONE, "end"], cool, options=ModelOptions(max_tokens=50, seed=1))
+    await agent.call("go", options=ModelOptions(seed=2))
+    assert seen == [(50, ["add", "delete"], "scripted", 1), (50, ["add", "delete"], "scripted", 2)]
+    options = agent.config.model.requests[1].options  # type: ignore[union-attr]
+    assert (options.temperature, options.max_tokens, options.seed) == (0.0, 50, 2)
+
+
+async def test_an_injected_message_does_not_pass_for_the_users() -> None:
+    """A hook that looks for the user's last words can tell them from what other hooks put there."""
+    found: list[str] = []
+
+    @before_llm(priority=10)
+    def remember(event: PreReasoning) -> None:
+        event.context.inject("The user likes tea.", source="memory")
+
+    @after_llm
+    def look(event: PostReasoning) -> None:
+        messages = event.context.agent.name and agent.session().messages
+        own = [msg for msg in messages or () if msg.role == "user" and "synthetic" not in msg.metadata]
+        found.append(own[-1].text)
+
+    agent = agent_of(["Tea?"], remember, look)
+    await agent.call("What shall I drink?")
+    assert found == ["What shall I drink?"]
+    assert [msg.metadata.get("synthetic") for msg in agent.session().messages][:2] == [None, "memory"]
+
+
+async def test_compaction_cannot_cut_a_round() -> None:
+    """A cut between calls and their results is refused; at the border of a round it is made, and nothing is orphaned."""
+    refused: list[str] = []
+
+    @before_llm
+    def compact(event: PreReasoning) -> None:
+        if event.iteration == 2:
+            with pytest.raises(UsageError) as caught:
+                event.context.compact(2, "what was said")
+            refused.append(str(caught.value))
+
+    agent = agent_of([ONE, "end", "again"], compact)
+    await agent.call("go")
+    assert len(refused) == 1
+    agent.on("after_user_input", lambda event: event.context.compact(3, "They added 1 and 2."))
+    await agent.call("And now?")
+    assert sent(agent, 2) == ["user: They added 1 and 2.", "assistant: end", "user: And now?"]
+
+
+async def test_an_edit_is_seen_by_later_hooks_the_model_and_the_reader() -> None:
+    """An edit of PreReasoning reaches later hooks and the model; a reader of the stream sees the edited event."""
+    seen: list[str] = []
+
+    class Edit(Hook):
+        priority = 1
+
+        def on_event(self, event: Any) -> Any:
+            if isinstance(event, PreReasoning):
+                event.input_messages = [*event.input_messages[:-1], Msg.user("edited")]
+            return event
+
+    class Later(Hook):
+        def on_event(self, event: Any) -> Any:
+            if isinstance(event, PreReasoning):
+                seen.append(event.input_messages[-1].text)
+
+    model = ScriptedModel(["x"])
+    agent = Agent("a", model, hooks=[Later(), Edit()])
+    async for event in agent.stream("original"):
+        if isinstance(event, PreReasoning):
+            seen.append(event.input_messages[-1].text)  # noqa: PERF401 - the hook appends to the same list
+    assert seen == ["edited", "edited"]
+    assert model.requests[0].messages[-1].text == "edited"
+    assert history(agent.session())[0] == "user: original"
+
+
+async def test_a_rewritten_result_leaves_no_trace_of_the_original() -> None:
+    """After a PostActing rewrite the original text is in no later request, no event behind it, and no history."""
+
+    class Redact(Hook):
+        def on_event(self, event: Any) -> Any:
+            if isinstance(event, PostActing):
+                event.tool_result = ToolResultBlock(event.tool_use.id, event.tool_use.name, "***")
+            return event
+
+    recorder = Recorder()
+    model = ScriptedModel([looks("secret place"), "x"])
+    agent = Agent("a", model, tools=[look], hooks=[Redact(), recorder])
+    await agent.call("go")
+    assert "saw secret" not in "".join(recorder.log)
+    assert model.requests[1].messages[-1].text == "***"
+    assert "saw secret" not in "".join(history(agent.session()))
+    assert all("saw secret" not in turn.result for turn in recorder.seen[-1].context.trace.turns)

@@ -1,0 +1,104 @@
+"""The states of the loop: where facts lead, and from where a suspended run goes on."""
+
+from __future__ import annotations
+
+import pytest
+
+from agentflow import Approve, Msg, ToolUseBlock
+from agentflow.errors import UsageError
+from agentflow.facts import (
+    CallClosed,
+    CallOpened,
+    CallResumed,
+    Fact,
+    Injected,
+    Reasoned,
+    RoundClosed,
+    RoundSuspended,
+    ToolDecided,
+)
+from agentflow.loop.machine import Machine
+from agentflow.loop.states import TRANSITIONS, State
+from agentflow.messages import Pending, ToolResultBlock
+from agentflow.specs import Usage
+
+USE = ToolUseBlock("t1", "pay", {})
+OPENED = CallOpened("r", "c1", (Msg.user("Pay."),), 3)
+ASKED = Reasoned("r", 1, Msg.assistant([USE]), Usage(), 0.0)
+ANSWERED = Reasoned("r", 1, Msg.assistant("Paid."), Usage(), 0.0)
+ROUND = RoundClosed("r", "m1", (ToolResultBlock("t1", "pay", "paid"),))
+WAITS = RoundSuspended("r", (Pending("t1"),), "c1")
+LEFT = CallClosed("r", "c1", "suspended", None)
+RESUMED = CallResumed("r", "c2", {"t1": Approve()})
+
+
+@pytest.mark.parametrize(
+    ("before", "state", "action"),
+    [
+        ([OPENED], State.ASSISTANT, "reason"),
+        ([OPENED, ASKED], State.TOOL_EXECUTION, "act"),
+        ([OPENED, ASKED, ROUND], State.ASSISTANT, "reason"),
+        ([OPENED, ANSWERED], State.RESPONSE, "respond"),
+    ],
+)
+def test_a_suspended_run_goes_on_in_the_state_where_it_was(before: list[Fact], state: State, action: str) -> None:
+    """Suspending is a state of its own, closing the call leaves it, and the resume leads back, with what was decided."""
+    machine = Machine.from_facts(before)
+    assert machine.state is state
+    for fact in (WAITS, LEFT):
+        machine.apply(fact)
+        assert (machine.state, machine.next(), machine.pending) == (State.SUSPENDED, "suspended", (Pending("t1"),))
+    machine.apply(RESUMED)
+    assert (machine.state, machine.next(), machine.answers) == (state, action, {"t1": Approve()})
+
+
+@pytest.mark.parametrize("fact", [OPENED, ASKED, WAITS, ToolDecided("r", "t1", USE, None)])
+def test_a_suspended_session_takes_no_work(fact: Fact) -> None:
+    """Until it is resumed, no call opens, no model answers, no tool is vetted, and it is not suspended again."""
+    machine = Machine.from_facts([OPENED, ASKED, WAITS])
+    for refuses in (machine.apply, machine.check):
+        with pytest.raises(UsageError, match=rf"A fact {type(fact).__name__} is not legal in state SUSPENDED"):
+            refuses(fact)
+    assert machine.state is State.SUSPENDED
+
+
+def test_a_suspended_call_that_fails_ends_like_any_other() -> None:
+    """Its open round is closed first; a second failure cannot leave the session waiting for nobody."""
+    machine = Machine.from_facts([OPENED, ASKED, WAITS])
+    failed = CallClosed("r", "c1", "failed", None)
+    with pytest.raises(UsageError, match="A call cannot close while"):
+        machine.apply(failed)
+    machine.apply(ROUND)
+    assert (machine.state, machine.pending) == (State.ASSISTANT, ())
+    machine.apply(failed)
+    assert (machine.state, machine.next()) == (State.USER_INPUT, "input")
+
+
+def test_a_call_that_nothing_suspended_does_not_close_as_suspended() -> None:
+    """Who would resume it? The machine says what is wrong, and stays as it was."""
+    machine = Machine.from_facts([OPENED, ANSWERED])
+    with pytest.raises(UsageError, match=r"nothing has suspended \(state RESPONSE\)"):
+        machine.apply(LEFT)
+    assert machine.state is State.RESPONSE
+
+
+def test_what_is_injected_behind_a_suspended_answer_lands_behind_it() -> None:
+    """The answer was accepted first, so it is stored first."""
+    machine = Machine.from_facts([OPENED, ANSWERED, WAITS, Injected("r", (Msg.user("And Bob?"),))])
+    assert [msg.text for msg in machine.transcript.messages] == ["Pay."]
+    machine.apply(RESUMED)
+    machine.apply(CallClosed("r", "c2", "completed", machine.final))
+    assert [msg.text for msg in machine.transcript.messages] == ["Pay.", "Paid.", "And Bob?"]
+
+
+def test_each_state_can_be_reached_and_left() -> None:
+    """From `USER_INPUT` facts lead everywhere, and from everywhere back."""
+    ways = {
+        state: {to for entry in row.values() for to in ([entry] if isinstance(entry, State) else entry.values())}
+        for state, row in TRANSITIONS.items()
+    }
+    for start in State:
+        seen = {start}
+        while more := {to for state in seen for to in ways[state]} - seen:
+            seen |= more
+        assert seen == set(State)
