@@ -17,6 +17,8 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable
+from contextlib import suppress
+from itertools import accumulate, repeat
 from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
@@ -121,9 +123,7 @@ class Watchdog:
         ident, native, turns, hangs, patience = target
         turn = turns()
         self._count_patience(turn, _times(native), hangs, patience)
-        frame = sys._current_frames().get(ident)  # pyright: ignore[reportPrivateUsage] - documented, for this
-        stand = None if frame is None else self._stand(turn, frame)
-        del frame
+        stand = self._stand(turn, _frames(ident))
         before = self._since
         if before is not None and stand is not None and stand == before[0]:
             self._since = *before[:2], before[2] + 1
@@ -143,15 +143,13 @@ class Watchdog:
             hangs(told == 2)
         self._still = still, since, told
 
-    def _stand(self, turn: int, frame: FrameType) -> _Stand | None:
-        inner = frame.f_code.co_qualname, frame.f_lasti
-        doing = frame.f_code.co_qualname
-        walk: FrameType | None = frame
-        while walk is not None:
-            if walk.f_code.co_filename in self._files:
-                name = walk.f_code.co_filename.rpartition("/")[2]
-                return _Stand(turn, inner, f"{walk.f_code.co_qualname} ({name})", walk.f_lineno, doing)
-            walk = walk.f_back
+    def _stand(self, turn: int, frames: list[FrameType]) -> _Stand | None:
+        for frame in frames:
+            if frame.f_code.co_filename in self._files:
+                name = frame.f_code.co_filename.rpartition("/")[2]
+                doing = frames[0].f_code.co_qualname
+                inner = doing, frames[0].f_lasti
+                return _Stand(turn, inner, f"{frame.f_code.co_qualname} ({name})", frame.f_lineno, doing)
         return None
 
     def _judge(self, native: int | None) -> None:
@@ -179,6 +177,19 @@ class Watchdog:
     def _blame(self, stand: _Stand, what: str) -> None:
         self._seen[stand.owner].append((self._watched, stand.turn))
         self._doing.setdefault(stand.owner, what)
+
+
+def _frames(ident: int) -> list[FrameType]:
+    """The frames of a running thread, innermost first.
+
+    The way out is walked by C code in one go. Between two steps of a loop written here the thread would run on, and the
+    frame that is asked for its caller may have ended meanwhile: on Python 3.11 another object was seen in that place.
+    """
+    innermost = sys._current_frames().get(ident)  # pyright: ignore[reportPrivateUsage] - documented, for this
+    frames: list[FrameType | None] = []
+    with suppress(AttributeError):  # of the None behind the outermost
+        frames.extend(accumulate(repeat("f_back"), getattr, initial=innermost))
+    return [frame for frame in frames if isinstance(frame, FrameType)]
 
 
 def _times(native: int) -> _Times:
