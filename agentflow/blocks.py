@@ -31,6 +31,7 @@ __all__ = [
 ]
 
 ToolState: TypeAlias = Literal["success", "error", "not_found", "timeout", "denied", "interrupted", "suspended"]
+"""How a tool call ended (`docs/glossary.md`, "How things end")."""
 
 
 @frozen
@@ -311,6 +312,7 @@ def tool_result(
 
 
 ContentBlock: TypeAlias = TextBlock | ThinkingBlock | ToolUseBlock | ToolResultBlock | DataBlock
+"""What a message is made of."""
 
 
 def _block_type(value: object) -> str | None:

@@ -50,7 +50,10 @@ __all__ = [
 ]
 
 Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
+"""Who speaks in a message."""
+
 Outcome: TypeAlias = Literal["completed", "denied", "stopped", "suspended", "limited", "failed", "interrupted"]
+"""How a call ended (`docs/glossary.md`, "How things end")."""
 
 
 def _content(content: str | ContentBlock | Iterable[ContentBlock | str]) -> tuple[ContentBlock, ...]:

@@ -1,0 +1,134 @@
+"""What the site has beside the pages in `docs/`, for mkdocs (`hooks:` in mkdocs.yml).
+
+- A page of reference for each public module, made of its `__all__`: a table of its names, and the docstring of each. A name
+  that several modules list has its entry at the first of them; the others, and the root, link to it.
+- Names of the reference that stand in a page as code become links to their entry, so that the pages need no links of their own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import griffe
+from mkdocs.structure.files import File
+
+from website.docstrings import Docstrings
+
+if TYPE_CHECKING:
+    from mkdocs.config.defaults import MkDocsConfig
+    from mkdocs.structure.files import Files
+    from mkdocs.structure.pages import Page
+
+ROOT: Final = Path(__file__).parents[1]
+
+MODULES: Final = (
+    "agentflow.agent",
+    "agentflow.events",
+    "agentflow.hooks",
+    "agentflow.verdicts",
+    "agentflow.messages",
+    "agentflow.tools",
+    "agentflow.turns",
+    "agentflow.models",
+    "agentflow.stores",
+    "agentflow.plugins",
+    "agentflow.reactive",
+    "agentflow.errors",
+    "agentflow.testing",
+    "agentflow",
+)
+"""The public lists. The root comes last: what it lists is documented where it belongs."""
+
+
+def title_of(module: str) -> str:
+    """The name of a module's page, without suffix."""
+    return module.removeprefix("agentflow.")
+
+
+class Reference:
+    """The public names of the package, read from its source."""
+
+    def __init__(self) -> None:
+        package = griffe.load(
+            "agentflow", search_paths=[ROOT], resolve_aliases=True, extensions=griffe.Extensions(Docstrings())
+        )
+        assert isinstance(package, griffe.Module)
+        self.modules = {name: package if name == "agentflow" else package[title_of(name)] for name in MODULES}
+        self.homes: dict[str, str] = {}
+        for module in MODULES:
+            for name in self.names(module):
+                self.homes.setdefault(name, module)
+
+    def names(self, module: str) -> list[str]:
+        """What a module lists as public, in its order."""
+        return [str(name) for name in self.modules[module].exports or ()]
+
+    def about(self, module: str, name: str) -> str:
+        """The first line of what a name's docstring says."""
+        found = self.modules[module][name]
+        docstring = (found.final_target if found.is_alias else found).docstring
+        return docstring.value.split("\n\n")[0].replace("\n", " ").replace("|", "\\|") if docstring else ""
+
+    def page(self, module: str) -> str:
+        """A page of the reference, in Markdown."""
+        return "\n".join(self._lines(module))
+
+    def _lines(self, module: str) -> Iterator[str]:
+        docstring = self.modules[module].docstring
+        yield f"# {module}\n"
+        yield (docstring.value if docstring else "") + "\n"
+        yield "| Name | |\n|---|---|"
+        for name in self.names(module):
+            yield f"| [`{name}`][{self.homes[name]}.{name}] | {self.about(module, name)} |"
+        own = [name for name in self.names(module) if self.homes[name] == module]
+        if own:
+            yield "\n## Entries\n"
+        yield from (f"::: {module}.{name}\n" for name in own)
+
+
+_CODE = re.compile(r"(<a [^>]*>.*?</a>|<pre.*?</pre>|<h\d.*?</h\d>)|<code>(@?)(\w+)(\(\))?</code>", re.DOTALL)
+_COMMON: Final = {"on", "tool", "fire", "verify", "render", "shutdown", "threads", "Source", "Error"}
+"""Names that are also words: `on` in a page is mostly a method."""
+
+_reference: Reference | None = None
+
+
+def reference() -> Reference:
+    """The reference, read once in a build."""
+    global _reference  # noqa: PLW0603
+    if _reference is None:
+        _reference = Reference()
+    return _reference
+
+
+def on_pre_build(config: MkDocsConfig) -> None:
+    """A build begins: what the last one has read is old."""
+    global _reference  # noqa: PLW0603
+    _reference = None
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """The pages of the reference join those of `docs/`."""
+    for module in MODULES:
+        path = f"api/{title_of(module)}.md"
+        files.append(File.generated(config, path, content=reference().page(module)))
+    return files
+
+
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Public names in running text lead to their entries."""
+    if page.file.src_uri.startswith("api/"):
+        return html
+    homes = reference().homes
+
+    def linked(found: re.Match[str]) -> str:
+        whole, at, name, call = found.groups()
+        if whole or name not in homes or name in _COMMON:
+            return found[0]
+        code = f"<code>{at}{name}{call or ''}</code>"
+        return f'<autoref identifier="{homes[name]}.{name}">{code}</autoref>'
+
+    return _CODE.sub(linked, html)

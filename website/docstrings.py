@@ -1,0 +1,40 @@
+"""An extension of griffe: what our docstrings have that it does not know."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import Any
+
+import griffe
+
+_EXAMPLE = re.compile(r"^( *)Example:$", re.MULTILINE)
+_DATACLASS = griffe.ExprName("dataclass", parent=griffe.ExprName("dataclasses"))
+
+
+class Docstrings(griffe.Extension):
+    """Reads `Example:` sections, and documents the named decorators by what their definition says of them."""
+
+    def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
+        """An object was read: its examples are code."""
+        if obj.docstring:
+            obj.docstring.value = _EXAMPLE.sub(r"\1Examples:", obj.docstring.value)
+
+    def on_class_instance(self, *, node: ast.AST | griffe.ObjectNode, cls: griffe.Class, **_: Any) -> None:
+        """A class was read: `@frozen` makes a dataclass, so its signature can be told."""
+        for decorator in cls.decorators:
+            if (name := str(decorator.value)).startswith("frozen"):
+                keywords = griffe.ExprKeyword("kw_only", str("kw_only" in name))
+                decorator.value = griffe.ExprCall(_DATACLASS, [keywords])
+
+    def on_attribute_instance(self, *, node: ast.AST | griffe.ObjectNode, attr: griffe.Attribute, **_: Any) -> None:
+        """An attribute was read: `before_llm: NamedEvent[E] = NamedEvent("before_llm", "when it fires")` and its like."""
+        match node:
+            case ast.AnnAssign(
+                annotation=ast.Subscript(value=ast.Name(id="NamedEvent"), slice=ast.Name(id=event)),
+                value=ast.Call(args=[_, ast.Constant(value=str(about))]),
+            ):
+                text = f"A function of one `{event}` as a hook: {about}. Decorator, with options or without; see `on`."
+                attr.docstring = griffe.Docstring(text, parent=attr)
+            case _:
+                pass
