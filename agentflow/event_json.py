@@ -91,7 +91,7 @@ def _json(value: object) -> Json:
             "name": value.name,
             "description": value.description,
             "parameters": _json(value.parameters),
-            "lane": value.lane,
+            "type": value.type,
             "requires_approval": value.requires_approval,
         }
     if isinstance(value, ModelChunk):

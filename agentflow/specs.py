@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, replace
-from typing import Any, Literal, Protocol, TypeAlias, cast, runtime_checkable
+from typing import Any, Final, Literal, Protocol, TypeAlias, cast, runtime_checkable
 
 from agentflow.errors import UsageError
 from agentflow.ground.finite import all_finite
@@ -12,19 +12,36 @@ from agentflow.ground.frozen import EMPTY, freeze
 from agentflow.ground.values import field, frozen, maker
 
 __all__ = [
+    "TOOL_ORDER",
     "AnyTool",
     "Clock",
-    "Lane",
     "ModelOptions",
     "ToolChoice",
     "ToolSpec",
+    "ToolType",
     "Usage",
     "checked_options",
     "is_seconds",
 ]
 
-Lane: TypeAlias = Literal["research", "read", "write"]
-"""How a tool is scheduled in a round: research and read tools run in parallel, write tools one by one."""
+ToolType: TypeAlias = Literal[
+    "research", "read", "write", "reasoning", "action", "memory_read", "memory_write", "completion_check"
+]
+"""What a tool does. It decides when a round runs it (`TOOL_ORDER`), and what the tool has to keep to."""
+
+_WRITES: Final = 2
+
+TOOL_ORDER: Final[Mapping[ToolType, int]] = {
+    "research": 0,
+    "read": 1,
+    "reasoning": 1,
+    "memory_read": 1,
+    "write": _WRITES,
+    "action": _WRITES,
+    "memory_write": _WRITES,
+    "completion_check": _WRITES,
+}
+"""In a round research runs first, then what reads, both in parallel; then what writes, one by one."""
 
 ToolChoice: TypeAlias = Literal["auto", "none", "required"] | str
 """`"auto"`, `"none"`, `"required"`, or the name of the one tool that the model must call."""
@@ -114,13 +131,16 @@ class ToolSpec:
         name: The tool's name, `^[a-zA-Z_][a-zA-Z0-9_-]{0,63}$`.
         description: What it does, for the model. A function is called on first reading.
         parameters: JSON schema of an object. A function is called on first reading (building a schema costs 50 µs).
-        lane: How a round schedules it.
+        type: What it does, which decides when a round runs it.
         tags: Free labels.
         requires_approval: Whether a call waits for a person.
         streaming: Whether it hands out values while it works.
+
+    Attributes:
+        writes: It may change something, so a round runs it alone.
     """
 
-    __slots__ = ("_description", "_parameters", "lane", "name", "requires_approval", "streaming", "tags")
+    __slots__ = ("_description", "_parameters", "name", "requires_approval", "streaming", "tags", "type", "writes")
 
     def __init__(
         self,
@@ -128,7 +148,7 @@ class ToolSpec:
         description: str | Callable[[], str] = "",
         parameters: Mapping[str, Any] | Callable[[], Mapping[str, Any]] | None = None,
         *,
-        lane: Lane = "write",
+        type: ToolType = "action",  # noqa: A002 - as in `tool`
         tags: frozenset[str] = frozenset(),
         requires_approval: bool = False,
         streaming: bool = False,
@@ -139,7 +159,8 @@ class ToolSpec:
             "type": "object",
             "properties": {},
         }
-        self.lane: Lane = lane
+        self.type: ToolType = type
+        self.writes = TOOL_ORDER[type] == _WRITES
         self.tags = tags
         self.requires_approval = requires_approval
         self.streaming = streaming
@@ -160,7 +181,7 @@ class ToolSpec:
         return parameters
 
     def __repr__(self) -> str:
-        return f"ToolSpec({self.name!r}, lane={self.lane!r})"
+        return f"ToolSpec({self.name!r}, type={self.type!r})"
 
 
 class AnyTool(Protocol):

@@ -59,7 +59,7 @@ def test_the_words_for_how_things_end_are_those_of_the_code() -> None:
         {word for cell in column for word in re.findall(r"`([a-z_]+)`", cell)}
         for column in zip(*rows(table), strict=True)
     ]
-    assert columns[1:] == [set(get_args(Outcome)), set(StopReason), set(get_args(ToolState))]
+    assert columns[1:] == [set(get_args(Outcome)), set(get_args(StopReason)), set(get_args(ToolState))]
 
 
 def test_the_commands_are_those_of_the_program() -> None:

@@ -16,9 +16,9 @@ from agentflow.loop.states import State
 from agentflow.loop.turns.code_names import found_by_name
 from agentflow.messages import Msg, Reply
 from agentflow.saving.codec import msg_from_dict
-from agentflow.specs import Usage
+from agentflow.specs import ToolType, Usage
 from agentflow.tools.tool import Tool, tool
-from agentflow.tools.tool_checks import ToolType, strictest
+from agentflow.tools.tool_checks import strictest
 
 __all__ = ["ToolAgent"]
 
@@ -45,7 +45,7 @@ class ToolAgent(CallingAgent):
         name: str | None = None,
         description: str | None = None,
         *,
-        type: ToolType | str | None = None,  # noqa: A002
+        type: ToolType | None = None,  # noqa: A002
     ) -> Tool[..., Any]:
         """This agent as a tool of another: each use is a call in a fresh session, billed to the caller.
 

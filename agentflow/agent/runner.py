@@ -32,7 +32,6 @@ from agentflow.loop.tool_call.attempts import held_locks
 from agentflow.loop.turns.bound import BoundTool
 from agentflow.loop.turns.turn import Turn
 from agentflow.loop.turns.turn_run import make_host, make_run, run_turn
-from agentflow.tools.tool_checks import ToolType
 
 __all__ = ["Runner"]
 
@@ -264,7 +263,7 @@ class Runner:
             entry.run = None
         entry.settle(value, None)
         await run.hand_out(port)
-        done = turn.tool.type is ToolType.COMPLETION_CHECK and value is True
+        done = turn.tool.type == "completion_check" and value is True
         return done or run.stop is not None
 
 

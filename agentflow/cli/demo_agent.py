@@ -15,7 +15,7 @@ from agentflow.hooks.hook import Hook, HookResult
 from agentflow.messages import ToolUseBlock
 from agentflow.ports.model import Model
 from agentflow.specs import ModelOptions
-from agentflow.tools import Dep, ToolEmitter, ToolType, tool
+from agentflow.tools import Dep, ToolEmitter, tool
 from agentflow.verdicts import Deny
 
 __all__ = ["INVOICES", "PROMPT", "TOTAL", "Folder", "NoDeletes", "make_agent"]
@@ -47,13 +47,13 @@ class Folder:
         return self.path / name
 
 
-@tool(type=ToolType.READ)
+@tool(type="read")
 async def list_files(folder: Dep[Folder]) -> list[str]:
     """List the files in the folder."""
     return sorted(path.name for path in folder.path.iterdir())
 
 
-@tool(type=ToolType.READ)
+@tool(type="read")
 async def read_file(name: str, folder: Dep[Folder]) -> str:
     """Read one file.
 
@@ -63,7 +63,7 @@ async def read_file(name: str, folder: Dep[Folder]) -> str:
     return folder.file(name).read_text("utf-8")  # a few bytes: not worth a thread
 
 
-@tool(type=ToolType.READ)
+@tool(type="read")
 async def add_up(amounts: list[float], emitter: ToolEmitter) -> str:
     """Add numbers.
 

@@ -1,4 +1,4 @@
-"""One round: the calls of one reply, in lanes, in parallel where they may, answered all together.
+"""One round: the calls of one reply, by type, in parallel where they may, answered all together.
 
 Rules:
 
@@ -27,7 +27,7 @@ from agentflow.loop.tasks import Work, in_tasks
 from agentflow.loop.tool_call.acting import Acting
 from agentflow.messages import Pending, ToolResultBlock, ToolState, ToolUseBlock, tool_result
 from agentflow.reactive import EMPTY, Mono
-from agentflow.specs import Lane
+from agentflow.specs import ToolType
 from agentflow.verdicts import Deny, Stop, Suspend
 
 __all__ = ["act", "in_tasks"]
@@ -67,9 +67,9 @@ class _Round:
             ]
         )
 
-    def lane_of(self, call: ToolUseBlock) -> Lane:
+    def type_of(self, call: ToolUseBlock) -> ToolType:
         tool = self.run.config.tools.get(call.name)
-        return "write" if tool is None else tool.lane
+        return "write" if tool is None else tool.type
 
     async def run_calls(self) -> None:
         """Run what has no result yet; where a call waits for somebody outside, nothing more begins."""
@@ -89,15 +89,15 @@ class _Round:
     async def _run_batches(self, calls: Sequence[ToolUseBlock]) -> None:
         run = self.run
         schedule = run.config.schedule
-        batches = schedule.batches(calls, self.lane_of)
+        batches = schedule.batches(calls, self.type_of)
         deferred: list[ToolUseBlock] = []
         while (batches or deferred) and self.stop is None and not self.suspended and not self.halted:
             if not batches:
                 batches, deferred = [[call] for call in deferred], []
             batch = batches.pop(0)
-            lane = self.lane_of(batch[0])
+            kind = self.type_of(batch[0])
 
-            def waits(vetted: Lane, planned: Lane = lane) -> bool:
+            def waits(vetted: ToolType, planned: ToolType = kind) -> bool:
                 return schedule.waits(vetted, planned)
 
             if len(batch) == 1 and not self.needs_task(batch[0]):
@@ -108,7 +108,7 @@ class _Round:
                 await in_tasks(run, works, schedule.max_concurrency)
             if run.stopping.halts() and len(self.results) < len(run.machine.transcript.open_round):
                 self.halted = True
-        for call in deferred:  # its PreActing has been shown, and its lane does not come any more
+        for call in deferred:  # its PreActing has been shown, and its turn does not come any more
             acting = self.acting(call, self._place(call), run.port)  # its batch's channel is not read any more
             try:
                 await acting.dismiss(self.stop)
@@ -129,7 +129,7 @@ class _Round:
         scope = run.scope_of(tool) if tool.hooks or tool.tags else None
         return scope is not None and scope.wraps
 
-    def _work(self, call: ToolUseBlock, waits: Callable[[Lane], bool], deferred: list[ToolUseBlock]) -> Work:
+    def _work(self, call: ToolUseBlock, waits: Callable[[ToolType], bool], deferred: list[ToolUseBlock]) -> Work:
         async def work(port: Port | None) -> None:
             if self.stop is None and not self.halted:
                 index = self._place(call)
@@ -140,7 +140,7 @@ class _Round:
         return work
 
     def acting(self, call: ToolUseBlock, index: int, port: Port | None) -> Acting:
-        """The execution of a call; the same one for a call that had to wait for its lane."""
+        """The execution of a call; the same one for a call that had to wait for its turn."""
         acting = self.actings.get(call.id)
         if acting is None:
             acting = self.actings[call.id] = Acting(self.run, call, index, port)
@@ -153,9 +153,9 @@ class _Round:
         return open_round.index(call) if len(open_round) > 1 else 0
 
     async def one(
-        self, call: ToolUseBlock, index: int, port: Port | None, waits: Callable[[Lane], bool] | None
+        self, call: ToolUseBlock, index: int, port: Port | None, waits: Callable[[ToolType], bool] | None
     ) -> bool:
-        """Execute a call; False: it has to wait for the lane that hooks have put it in."""
+        """Execute a call; False: it has to wait for the turn of the type that hooks have given it."""
         acting = self.acting(call, index, port)
         inline = len(self.run.machine.transcript.open_round) > 1 and current_turn.get() is not acting
         if inline:
@@ -186,7 +186,7 @@ class _Round:
             self.stop = acting.stop
 
     async def abort_waiting(self, error: BaseException) -> None:
-        """Close calls that were vetted and still wait for their lane."""
+        """Close calls that were vetted and still wait for their turn."""
         for call_id, acting in self.actings.items():
             if acting.opened and call_id not in self.results:
                 acting.port = self.run.port  # its batch's channel is not read any more
@@ -238,7 +238,7 @@ async def act(run: RunBase) -> None:
                     and round_.stop is None
                     and (run.port is None or not round_.needs_task(calls[0]))
                 ):
-                    call = calls[0]  # most replies ask for one thing: no lanes, no batches, no task
+                    call = calls[0]  # most replies ask for one thing: no order, no batches, no task
                     acting = round_.actings[call.id] = Acting(run, call, 0, run.port)
                     try:
                         await acting.whole()

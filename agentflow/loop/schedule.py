@@ -9,11 +9,11 @@ from typing import ClassVar, Literal
 from agentflow.errors import UsageError
 from agentflow.ground.values import frozen
 from agentflow.messages import ToolUseBlock
-from agentflow.specs import Lane
+from agentflow.specs import TOOL_ORDER, ToolType
 
 __all__ = ["ToolSchedule"]
 
-_ORDER: dict[Lane, int] = {"research": 0, "read": 1, "write": 2}
+_WRITES = TOOL_ORDER["write"]
 
 
 @frozen
@@ -48,13 +48,13 @@ class ToolSchedule:
         return replace(self, max_concurrency=max_concurrency)
 
     def batches(
-        self, calls: Sequence[ToolUseBlock], lane_of: Callable[[ToolUseBlock], Lane]
+        self, calls: Sequence[ToolUseBlock], type_of: Callable[[ToolUseBlock], ToolType]
     ) -> list[list[ToolUseBlock]]:
         """Group calls: batches run one after the other, the calls of a batch in parallel.
 
         Args:
             calls: The round's calls.
-            lane_of: The lane of a call; unknown tools are writes.
+            type_of: The type of the tool that is called; unknown ones write.
         """
         if self.policy == "parallel":
             return [list(calls)] if calls else []
@@ -62,21 +62,21 @@ class ToolSchedule:
             return [[call] for call in calls]
         ordered = calls
         if self.policy == "by_type":
-            ordered = sorted(calls, key=lambda call: _ORDER[lane_of(call)])
+            ordered = sorted(calls, key=lambda call: TOOL_ORDER[type_of(call)])
         batches: list[list[ToolUseBlock]] = []
-        previous: Lane | None = None
+        previous = _WRITES
         for call in ordered:
-            lane = lane_of(call)
-            if lane != "write" and lane == previous:
+            place = TOOL_ORDER[type_of(call)]
+            if place != _WRITES and place == previous:
                 batches[-1].append(call)
             else:
                 batches.append([call])
-            previous = lane
+            previous = place
         return batches
 
-    def waits(self, vetted: Lane, planned: Lane) -> bool:
-        """Whether a call that hooks have moved to another lane has to wait for that lane."""
-        return self.policy == "by_type" and _ORDER[vetted] > _ORDER[planned]
+    def waits(self, vetted: ToolType, planned: ToolType) -> bool:
+        """Whether a call that hooks have given to a tool of another type has to wait for the turn of that type."""
+        return self.policy == "by_type" and TOOL_ORDER[vetted] > TOOL_ORDER[planned]
 
 
 ToolSchedule.BY_TYPE = ToolSchedule("by_type")

@@ -7,9 +7,9 @@ from fnmatch import fnmatchcase
 
 from agentflow.chunks import ModelChunk
 from agentflow.events import PreActing
-from agentflow.specs import Lane, ToolSpec
+from agentflow.specs import ToolSpec
 
-__all__ = ["lane_of", "names", "says_something", "spec_of"]
+__all__ = ["names", "says_something", "spec_of", "writes"]
 
 
 def names(patterns: Sequence[str], name: str) -> bool:
@@ -38,7 +38,7 @@ def spec_of(event: PreActing) -> ToolSpec | None:
     return None
 
 
-def lane_of(event: PreActing) -> Lane:
-    """The lane of the tool that is asked for; an unknown tool is a write."""
+def writes(event: PreActing) -> bool:
+    """Whether the tool that is asked for may change something; an unknown one may."""
     spec = spec_of(event)
-    return "write" if spec is None else spec.lane
+    return spec is None or spec.writes

@@ -44,7 +44,7 @@ from agentflow.hooks.hook import Hook
 from agentflow.hooks.wrapping import ModelSource
 from agentflow.messages import Msg, ThinkingBlock, ToolResultBlock, ToolUseBlock
 from agentflow.plugins._calls import canonical
-from agentflow.plugins._matching import lane_of, names, says_something, spec_of
+from agentflow.plugins._matching import names, says_something, spec_of, writes
 from agentflow.ports.model import ModelRequest
 from agentflow.reactive import Flux, Mono
 from agentflow.reactive.iterators import close
@@ -307,7 +307,7 @@ class ToolCache(Hook):
         if event.tool_use.input_error is not None or (event.iteration == 0 and _streams(event)):
             return False
         if self._tools is None:
-            return lane_of(event) != "write"
+            return not writes(event)
         return names(self._tools, event.tool_use.name)
 
     def _key(self, event: PreActing) -> str:

@@ -27,7 +27,7 @@ from agentflow.events import ActingChunk, Event, HookEvent, PreActing, PreReason
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.wrapping import ModelSource
 from agentflow.messages import ToolResultBlock
-from agentflow.plugins._matching import lane_of, names, says_something
+from agentflow.plugins._matching import names, says_something, writes
 from agentflow.ports.retry import Attempts, RetryPolicy, model_may_recover, tool_may_recover
 from agentflow.reactive import Flux, Mono
 from agentflow.reactive.iterators import close
@@ -228,7 +228,7 @@ class ToolRetry(Hook):
     def _covers(self, event: PreActing) -> bool:
         if not names(self._tools, event.tool_use.name):
             return False
-        return self._writes or lane_of(event) != "write"
+        return self._writes or not writes(event)
 
     async def _run(self, source: Mono[ToolResultBlock], event: PreActing) -> Any:
         attempts: Attempts | None = None

@@ -1,8 +1,9 @@
 """Tools: what a model can ask for (`docs/tools.md`)."""
 
+from agentflow.specs import ToolType
 from agentflow.tools.external import external_tool
 from agentflow.tools.results import failure_text, render
-from agentflow.tools.tool import Tool, ToolType, tool
+from agentflow.tools.tool import Tool, tool
 from agentflow.tools.tool_context import Dep, ToolContext, ToolEmitter
 from agentflow.tools.tool_registry import ToolRegistry, default_tools
 from agentflow.tools.toolset import Toolset

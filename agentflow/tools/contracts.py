@@ -15,23 +15,23 @@ from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callab
 from typing import Annotated, Any, Final, Literal, LiteralString, Union, cast, get_args, get_origin
 
 from agentflow.errors import ToolContractError
-from agentflow.tools.tool_checks import ToolType
+from agentflow.specs import ToolType
 
 __all__ = ["MISSING", "Contract", "contract_of", "return_annotation"]
 
 _GIVES: Final = "gives something back (None only where the annotation says so, as in `-> Row | None`)"
 _DEMANDS: Final[Mapping[ToolType, str]] = {
-    ToolType.RESEARCH: _GIVES,
-    ToolType.READ: _GIVES,
-    ToolType.MEMORY_READ: _GIVES,
-    ToolType.REASONING: "gives text: it is annotated `-> str`, or is an async generator of str",
-    ToolType.COMPLETION_CHECK: "is a coroutine function annotated `-> bool`, and returns True or False",
-    ToolType.MEMORY_WRITE: "has at least one parameter that the model fills",
+    "research": _GIVES,
+    "read": _GIVES,
+    "memory_read": _GIVES,
+    "reasoning": "gives text: it is annotated `-> str`, or is an async generator of str",
+    "completion_check": "is a coroutine function annotated `-> bool`, and returns True or False",
+    "memory_write": "has at least one parameter that the model fills",
 }
 _AT_ONCE: Final[Mapping[str, object]] = {"None": None} | {
     kind.__name__: kind for kind in (bool, str, int, float, bytes, list, dict, tuple, set, object)
 }
-_PLAIN: Final[Mapping[ToolType, type]] = {ToolType.COMPLETION_CHECK: bool, ToolType.REASONING: str}
+_PLAIN: Final[Mapping[ToolType, type]] = {"completion_check": bool, "reasoning": str}
 _SAYS_NONE: Final = re.compile(r"\b(None|Optional|Any|object)\b")
 _STREAMS: Final = (AsyncIterator, AsyncGenerator, AsyncIterable)
 _LONGEST_VALUE: Final = 80
@@ -58,7 +58,7 @@ class Contract:
     __slots__ = ("_allows_none", "_streaming", "_tool", "type")
 
     def __init__(self, tool: str, type: ToolType, streaming: bool) -> None:  # noqa: A002 - as the tool's attribute
-        self.type = type
+        self.type: ToolType = type
         self._tool = tool
         self._streaming = streaming
         self._allows_none = False
@@ -71,11 +71,11 @@ class Contract:
     @property
     def runs(self) -> bool:
         """Whether it is about values, too."""
-        return self.type is not ToolType.MEMORY_WRITE
+        return self.type != "memory_write"
 
     def refusal(self, tool: str, got: str) -> ToolContractError:
         """The error for a tool that does otherwise."""
-        return ToolContractError(tool, self.type.value, got, self.demand)
+        return ToolContractError(tool, self.type, got, self.demand)
 
     def judge(self, hint: object) -> None:
         """Check what the function is annotated to return; a text that nobody could evaluate counts for what it says.
@@ -83,7 +83,7 @@ class Contract:
         Raises:
             ToolContractError: The annotation rules out what the type demands.
         """
-        check = self.type is ToolType.COMPLETION_CHECK
+        check = self.type == "completion_check"
         if hint is MISSING:
             if check:
                 raise self.refusal(self._tool, "does not say what it returns")
@@ -95,7 +95,7 @@ class Contract:
         self._allows_none = any(leaf in (None, types.NoneType, Any, object) for leaf in leaves)
         if check:
             legal = all(leaf is bool for leaf in leaves)
-        elif self.type is ToolType.REASONING:
+        elif self.type == "reasoning":
             legal = not any(_is_other(leaf, str) for leaf in leaves)
         else:
             legal = any(leaf not in (None, types.NoneType) for leaf in leaves)
@@ -136,9 +136,9 @@ class Contract:
             ToolContractError: It is not what the type demands.
         """
         kind = self.type
-        if kind is ToolType.COMPLETION_CHECK:
+        if kind == "completion_check":
             legal = isinstance(value, bool)
-        elif kind is ToolType.REASONING:
+        elif kind == "reasoning":
             legal = isinstance(value, str)
         else:
             legal = value is not None or self._allows_none
@@ -160,7 +160,7 @@ def contract_of(
     if kind not in _DEMANDS:
         return None
     contract = Contract(tool, kind, streaming)
-    if streaming and kind is ToolType.COMPLETION_CHECK:
+    if streaming and kind == "completion_check":
         raise contract.refusal(tool, "is an async generator")
     if plain is not None:
         if contract.runs:

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from agentflow.tools.schema_arguments import Outside
 from agentflow.tools.tool import Tool
-from agentflow.tools.tool_checks import ToolType
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable, Mapping
+
+    from agentflow.specs import ToolType
 
 __all__ = ["external_tool"]
 
@@ -19,7 +20,7 @@ def external_tool(
     description: str,
     parameters: Mapping[str, Any] | type,
     *,
-    type: ToolType | str = ToolType.ACTION,  # noqa: A002 - as in `tool`
+    type: ToolType = "action",  # noqa: A002 - as in `tool`
     tags: Iterable[str] = (),
     idempotent: bool = False,
 ) -> Tool[[], Coroutine[Any, Any, NoReturn]]:

@@ -33,7 +33,6 @@ from agentflow.tools.schema_arguments import Outside
 from agentflow.tools.signature import Plan, local_names, plain_function
 from agentflow.tools.tool_checks import (
     OPTIONS,
-    ToolType,
     check_external,
     check_kind,
     check_limits,
@@ -44,7 +43,7 @@ from agentflow.tools.tool_checks import (
 
 if TYPE_CHECKING:
     from agentflow.messages import ToolUseBlock
-    from agentflow.specs import Lane
+    from agentflow.specs import ToolType
     from agentflow.tools.tool_context import ToolContext
 
 __all__ = ["Tool", "tool"]
@@ -71,8 +70,7 @@ class Tool(HookedTool, Generic[P, R_co]):
     Attributes:
         name: What the model calls it.
         spec: What the model is told; description and schema are built on first reading.
-        type: What it does.
-        lane: How a round schedules it, from `type`.
+        type: What it does, which decides when a round runs it.
         timeout: Seconds that one attempt may take; None is no limit.
         lock: Held while it runs, so that it runs once at a time; None where it has no lock. Its copies share it.
         retries: How often it is tried again after an exception or a timeout.
@@ -90,7 +88,6 @@ class Tool(HookedTool, Generic[P, R_co]):
     name: str
     spec: ToolSpec
     type: ToolType
-    lane: Lane
     timeout: float | None
     lock: FairLock | None
     retries: int
@@ -117,7 +114,7 @@ class Tool(HookedTool, Generic[P, R_co]):
         *,
         name: str | None = None,
         description: str | None = None,
-        type: ToolType | str = ToolType.ACTION,  # noqa: A002 - the option's name in the contract
+        type: ToolType = "action",  # noqa: A002 - the option's name in the contract
         timeout: float | None = _DEFAULT_TIMEOUT,
         lock: bool = False,
         retries: int = 0,
@@ -155,12 +152,11 @@ class Tool(HookedTool, Generic[P, R_co]):
         if plain is not None and "<locals>" in plain.__qualname__:
             blueprint.names = local_names(plain)
         labels = frozenset((tags,) if isinstance(tags, str) else tags)
-        lane = kind.lane
         spec = ToolSpec(
             name,
             blueprint.describe,
             blueprint.parameters,
-            lane=lane,
+            type=kind,
             tags=labels,
             requires_approval=requires_approval,
             streaming=streaming,
@@ -169,7 +165,6 @@ class Tool(HookedTool, Generic[P, R_co]):
             name=name,
             spec=spec,
             type=kind,
-            lane=lane,
             timeout=timeout,
             lock=FairLock() if lock else None,
             retries=retries,
@@ -364,7 +359,7 @@ class Tool(HookedTool, Generic[P, R_co]):
         )
 
     def __repr__(self) -> str:
-        return f"Tool({self.name!r}, lane={self.lane!r})"
+        return f"Tool({self.name!r}, type={self.type!r})"
 
 
 async def _in_thread(name: str, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
@@ -406,7 +401,7 @@ def tool(
     in_thread: Literal[True],
     name: str | None = None,
     description: str | None = None,
-    type: ToolType | str = ...,
+    type: ToolType = ...,
     timeout: float | None = ...,
     lock: bool = False,
     retries: int = 0,
@@ -422,7 +417,7 @@ def tool(
     in_thread: Literal[False] = False,
     name: str | None = None,
     description: str | None = None,
-    type: ToolType | str = ...,
+    type: ToolType = ...,
     timeout: float | None = ...,
     lock: bool = False,
     retries: int = 0,
@@ -447,7 +442,7 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     Keyword Args:
         name: What the model calls it; the function's name by default.
         description: What it does, for the model; the docstring by default.
-        type: What it does (`ToolType` or its text), which decides how a round schedules it; `"action"` by default.
+        type: What it does (a `ToolType`), which decides when a round runs it; `"action"` by default.
         timeout: Seconds that one attempt may take (60 by default); None is no limit. Waiting for its lock does not
             count.
         lock: It runs once at a time, in order of arrival, whoever calls it: across agents, event loops and threads.
@@ -468,7 +463,7 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
         >>> @tool(type="read", unit="km")
         ... async def distance(start: str, end: str, unit: str) -> str:
         ...     return f"5 {unit}"
-        >>> distance.lane, list(distance.spec.parameters["properties"])
+        >>> distance.type, list(distance.spec.parameters["properties"])
         ('read', ['start', 'end'])
     """
     chosen = {key: options.pop(key) for key in OPTIONS if key in options}

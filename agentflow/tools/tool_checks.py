@@ -1,24 +1,22 @@
-"""What `@tool` can see at once, at the price of a few flags, and `ToolType`."""
+"""What `@tool` can see at once, at the price of a few flags."""
 
 from __future__ import annotations
 
 import inspect
 import re
-from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from agentflow.errors import UsageError
+from agentflow.specs import TOOL_ORDER, is_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from types import FunctionType
 
-    from agentflow.specs import Lane
-from agentflow.specs import is_seconds
+    from agentflow.specs import ToolType
 
 __all__ = [
     "OPTIONS",
-    "ToolType",
     "check_external",
     "check_kind",
     "check_limits",
@@ -47,47 +45,19 @@ _NAME: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_-]{0,63}")
 _VARIADIC: Final = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
 
 
-class HasLane(Protocol):
+class HasType(Protocol):
     """A tool."""
 
     @property
-    def lane(self) -> Lane:
-        """How a round schedules it."""
+    def type(self) -> ToolType:
+        """What it does."""
         ...
 
 
-class ToolType(StrEnum):
-    """What a tool does, which decides how a round schedules it (`lane`)."""
-
-    RESEARCH = "research"
-    READ = "read"
-    WRITE = "write"
-    REASONING = "reasoning"
-    ACTION = "action"
-    MEMORY_READ = "memory_read"
-    MEMORY_WRITE = "memory_write"
-    COMPLETION_CHECK = "completion_check"
-
-    @property
-    def lane(self) -> Lane:
-        """Research and read tools run in parallel, write tools one by one (a completion check waits for them too)."""
-        return _LANES.get(self, "write")
-
-
-_LANES: Final[Mapping[ToolType, Lane]] = {
-    ToolType.RESEARCH: "research",
-    ToolType.READ: "read",
-    ToolType.REASONING: "read",
-    ToolType.MEMORY_READ: "read",
-}
-
-
-def strictest(tools: Iterable[HasLane]) -> ToolType:
+def strictest(tools: Iterable[HasType]) -> ToolType:
     """The type of what may use all of these tools: research only where all of them are."""
-    lanes = {tool.lane for tool in tools}
-    if "write" in lanes:
-        return ToolType.WRITE
-    return ToolType.READ if "read" in lanes else ToolType.RESEARCH
+    last = max((TOOL_ORDER[tool.type] for tool in tools), default=0)
+    return "research" if last == TOOL_ORDER["research"] else "read" if last == TOOL_ORDER["read"] else "write"
 
 
 def checked_name(name: str | None, function: object) -> str:
@@ -110,14 +80,10 @@ def checked_name(name: str | None, function: object) -> str:
     return found
 
 
-def checked_type(name: str, kind: ToolType | str) -> ToolType:
-    if isinstance(kind, ToolType):
-        return kind
-    try:
-        return ToolType(kind)
-    except ValueError as error:
-        legal = ", ".join(repr(member.value) for member in ToolType)
-        raise UsageError(f"Tool {name!r} has type={kind!r}; legal are {legal}.") from error
+def checked_type(name: str, kind: ToolType) -> ToolType:
+    if kind not in TOOL_ORDER:
+        raise UsageError(f"Tool {name!r} has type={kind!r}; legal are {', '.join(map(repr, TOOL_ORDER))}.")
+    return kind
 
 
 def check_kind(name: str, function: Callable[..., Any], in_thread: bool, flags: int) -> None:

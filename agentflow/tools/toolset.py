@@ -52,7 +52,7 @@ class Toolset(Iterable[SomeTool]):
         ...     async def list_notes(self) -> list[str]:
         ...         return self.all
         >>> toolset = Toolset(Notes(), prefix="my_")
-        >>> toolset.names, toolset["my_list_notes"].lane
+        >>> toolset.names, toolset["my_list_notes"].type
         (('my_add', 'my_list_notes'), 'read')
     """
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from eventlog import history, streamed, use
@@ -52,7 +52,7 @@ def agent_of(*script: Any, tools: Any = (submit,), **more: Any) -> Agent:
     return Agent("a", ScriptedModel(script), tools=tools, **more)
 
 
-@pytest.mark.parametrize("kind", [kind.value for kind in ToolType])
+@pytest.mark.parametrize("kind", get_args(ToolType))
 async def test_tool_dispatch_never_ends_the_loop(kind: str) -> None:
     """After a tool of any type, one that says that all is complete included, the model gets to answer."""
     agent = agent_of(use("t1", kind), "the answer", tools=[one_of(kind)])

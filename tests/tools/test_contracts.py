@@ -13,8 +13,8 @@ from agentflow.tools import Tool, ToolContext, ToolType, tool
 if TYPE_CHECKING:
     from elsewhere import Row  # pyright: ignore[reportMissingImports, reportUnknownVariableType]
 
-GIVES = (ToolType.RESEARCH, ToolType.READ, ToolType.MEMORY_READ)
-FREE = (ToolType.WRITE, ToolType.ACTION)
+GIVES = ("research", "read", "memory_read")
+FREE = ("write", "action")
 GIVE = "Such a tool gives something back (None only where the annotation says so, as in `-> Row | None`)."
 TEXT = "Such a tool gives text: it is annotated `-> str`, or is an async generator of str."
 CHECK = "Such a tool is a coroutine function annotated `-> bool`, and returns True or False."
@@ -84,7 +84,7 @@ def test_reading_tools_give_something_back(kind: ToolType) -> None:
 
 def test_completion_checks_return_a_bool() -> None:
     """A coroutine function, annotated so, and it does so."""
-    kind = ToolType.COMPLETION_CHECK
+    kind = "completion_check"
     start = "has type='completion_check' and"
     assert refused(lambda: tool(unsaid, type=kind)) == f"Tool 'unsaid' {start} does not say what it returns. {CHECK}"
     assert refused(lambda: tool(a_str, type=kind)) == f"Tool 'a_str' {start} is annotated to return str. {CHECK}"
@@ -103,7 +103,7 @@ def test_completion_checks_return_a_bool() -> None:
 
 def test_reasoning_gives_text() -> None:
     """Returned or yielded piece by piece."""
-    kind = ToolType.REASONING
+    kind = "reasoning"
     start = "has type='reasoning' and"
     assert refused(lambda: tool(an_int, type=kind)) == f"Tool 'an_int' {start} is annotated to return int. {TEXT}"
     assert refused(tool(maybe, type=kind).prepare) == f"Tool 'maybe' {start} is annotated to return str | None. {TEXT}"
@@ -124,7 +124,7 @@ def test_memory_writes_have_a_parameter_that_the_model_fills() -> None:
     async def injected(context: ToolContext) -> None: ...
     async def keep(text: str, user: str) -> None: ...
 
-    kind = ToolType.MEMORY_WRITE
+    kind = "memory_write"
     start = "has type='memory_write' and has none."
     assert refused(lambda: Tool(empty, type=kind)) == f"Tool 'empty' {start} {FILLED}"
     assert refused(lambda: tool(type=kind, text="a", user="b")(keep)) == f"Tool 'keep' {start} {FILLED}"
@@ -148,7 +148,7 @@ def test_a_method_keeps_the_contract_of_its_tool() -> None:
 
 def test_annotations_that_nobody_can_evaluate_do_not_fail() -> None:
     """Names of the type checker's are left alone, at decoration and when the tool is prepared."""
-    kinds = (*GIVES, ToolType.REASONING, ToolType.COMPLETION_CHECK)
+    kinds = (*GIVES, "reasoning", "completion_check")
     assert [tool(known_to_checkers, type=kind).prepare().type for kind in kinds] == list(kinds)
 
 

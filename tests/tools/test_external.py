@@ -62,7 +62,7 @@ def wrong(made: Tool, raw: str | dict[str, Any]) -> list[str]:
 
 def test_an_external_function_is_read_and_never_run() -> None:
     """Signature and docstring give the schema; direct calls and `start` say that there is nothing to run."""
-    assert (pick_color.external, pick_color.timeout, pick_color.lane, pick_color.tags) == (True, None, "read", {"ui"})
+    assert (pick_color.external, pick_color.timeout, pick_color.type, pick_color.tags) == (True, None, "read", {"ui"})
     assert pick_color.spec.description == "Let the user pick a color."
     assert pick_color.spec.parameters["properties"]["title"] == {
         "type": "string",
@@ -171,7 +171,7 @@ def test_a_json_schema_is_shown_as_it_is_and_cannot_be_changed_afterwards() -> N
     made = external_tool("forecast", "Ask.", MappingProxyType(given), type="research", tags="web", idempotent=True)
     given["properties"].clear()
     assert made.spec.parameters == SCHEMA
-    assert (made.spec.description, made.lane, made.tags, made.idempotent) == ("Ask.", "research", {"web"}, True)
+    assert (made.spec.description, made.type, made.tags, made.idempotent) == ("Ask.", "research", {"web"}, True)
     assert (made.external, made.prepare().wants_context, made.dep_types, made.contract is None) == (
         True,
         False,
@@ -179,7 +179,7 @@ def test_a_json_schema_is_shown_as_it_is_and_cannot_be_changed_afterwards() -> N
         False,
     )
     assert external_tool("now", "The time.", {}).spec.parameters == {"type": "object", "properties": {}}
-    assert repr(made) == "Tool('forecast', lane='research')"
+    assert repr(made) == "Tool('forecast', type='research')"
     again = tool(made.function, name="weather")
     assert (again.external, again.spec.parameters) == (True, SCHEMA)
 

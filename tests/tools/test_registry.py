@@ -64,7 +64,7 @@ async def test_register_is_a_decorator(registry: ToolRegistry) -> None:
 
     assert registry.names == ("one", "second", "three", "four", "five")
     assert (registry["one"] is one, registry["three"] is three, registry["four"] is four) == (True, True, True)
-    assert (four.lane, four.timeout, await four(), await five()) == ("research", 5, "km", "five")
+    assert (four.type, four.timeout, await four(), await five()) == ("research", 5, "km", "five")
     assert two.name == "two"
 
 
@@ -103,8 +103,8 @@ def test_a_name_that_is_taken_is_refused_with_both_places(registry: ToolRegistry
     written = line_of(look)
     again = here + 5
     assert str(error) == (
-        f"Two tools are registered as 'look': Tool('look', lane='read') (written at {__file__}:{written} and registered at "
-        f"{__file__}:{here}), and Tool('look', lane='write') (written at {__file__}:{again} and registered at "
+        f"Two tools are registered as 'look': Tool('look', type='read') (written at {__file__}:{written} and registered at "
+        f"{__file__}:{here}), and Tool('look', type='action') (written at {__file__}:{again} and registered at "
         f"{__file__}:{again}). Give one another name: @tool(name=...), or register(..., name=...)."
     )
     assert (error.kind, error.name, list(registry)) == ("tool", "look", [look])

@@ -6,7 +6,7 @@ import functools
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, get_args, runtime_checkable
 
 import pytest
 
@@ -14,6 +14,7 @@ from agentflow.context import RunContext
 from agentflow.errors import UsageError
 from agentflow.hooks.named import before_each_tool
 from agentflow.messages import ToolUseBlock
+from agentflow.specs import TOOL_ORDER, ToolSpec
 from agentflow.tools import Dep, Tool, ToolContext, ToolEmitter, ToolType, tool
 from agentflow.typed_state import StateMap
 
@@ -58,27 +59,28 @@ async def count(to: int) -> AsyncIterator[int]:
 
 def test_defaults_and_options_are_attributes() -> None:
     """What a tool was given can be read, on it and on what the model is told."""
-    assert (add.name, add.type, add.lane, add.timeout, add.tags) == ("add", ToolType.ACTION, "write", 60.0, frozenset())
+    assert (add.name, add.type, add.timeout, add.tags) == ("add", "action", 60.0, frozenset())
     assert (add.idempotent, add.requires_approval, add.streaming) == (False, False, False)
-    assert (count.name, count.lane, count.timeout, count.tags) == ("count-up", "read", None, {"slow", "web"})
+    assert (count.name, count.type, count.timeout, count.tags) == ("count-up", "read", None, {"slow", "web"})
     assert (count.idempotent, count.requires_approval, count.streaming) == (True, True, True)
-    assert (count.spec.name, count.spec.lane, count.spec.tags) == ("count-up", "read", {"slow", "web"})
+    assert (count.spec.name, count.spec.type, count.spec.tags) == ("count-up", "read", {"slow", "web"})
     assert count.spec.requires_approval
-    assert repr(add) == "Tool('add', lane='write')"
+    assert repr(add) == "Tool('add', type='action')"
     assert add.__doc__ == "Add two numbers."
 
 
-def test_each_type_has_a_lane() -> None:
-    """Whatever may change something, or must see what changed, runs alone."""
-    assert {kind.value: kind.lane for kind in ToolType} == {
-        "research": "research",
-        "read": "read",
-        "write": "write",
-        "reasoning": "read",
-        "action": "write",
-        "memory_read": "read",
-        "memory_write": "write",
-        "completion_check": "write",
+def test_every_type_has_its_place_in_a_round() -> None:
+    """Whatever may change something, or must see what changed, comes last and runs alone."""
+    places = {kind: (TOOL_ORDER[kind], ToolSpec("a", type=kind).writes) for kind in get_args(ToolType)}
+    assert places == {
+        "research": (0, False),
+        "read": (1, False),
+        "write": (2, True),
+        "reasoning": (1, False),
+        "action": (2, True),
+        "memory_read": (1, False),
+        "memory_write": (2, True),
+        "completion_check": (2, True),
     }
 
 
@@ -204,7 +206,7 @@ CASES: list[tuple[Callable[[], object], str]] = [
     (
         lambda: tool(type="reed")(one),
         (
-            "Tool 'one' has type='reed'; legal are 'research', 'read', 'write', 'reasoning', 'action', 'memory_read', "
+            "Tool 'one' has type='reed'; legal are 'research', 'read', 'reasoning', 'memory_read', 'write', 'action', "
             "'memory_write', 'completion_check'."
         ),
     ),
@@ -214,7 +216,7 @@ CASES: list[tuple[Callable[[], object], str]] = [
     ),
     (
         lambda: tool(add),  # type: ignore[type-var]
-        "Tool('add', lane='write') is a tool already; make another of its function: tool(add.function).",
+        "Tool('add', type='action') is a tool already; make another of its function: tool(add.function).",
     ),
     (
         lambda: tool(staticmethod(one)),

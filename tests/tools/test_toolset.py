@@ -146,7 +146,7 @@ async def test_the_tools_share_the_object() -> None:
 def test_options_are_for_made_tools_only() -> None:
     """A method that was decorated keeps its own options."""
     toolset = Toolset(Table(), include=["show", "count"], type="research", timeout=9, tags=["table"], lock=True)
-    assert [(made.name, made.type.value, made.timeout, made.tags, made.lock is None) for made in toolset] == [
+    assert [(made.name, made.type, made.timeout, made.tags, made.lock is None) for made in toolset] == [
         ("count", "research", 9, {"table"}, False),
         ("all_rows", "read", 1, frozenset(), True),
     ]
@@ -162,7 +162,7 @@ async def test_two_objects_of_a_class_fit_into_one_agent() -> None:
         ["y"],
     ]
     assert (mine["my_all_rows"].spec.name, mine["my_all_rows"].spec.description) == ("my_all_rows", "Show all rows.")
-    assert (mine["my_all_rows"].lane, mine["my_all_rows"].spec.lane, mine["my_all_rows"].timeout) == ("read", "read", 1)
+    assert (mine["my_all_rows"].type, mine["my_all_rows"].spec.type, mine["my_all_rows"].timeout) == ("read", "read", 1)
 
 
 def test_include_and_exclude_choose_by_method_name() -> None:

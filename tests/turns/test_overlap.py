@@ -280,8 +280,8 @@ async def test_an_agent_of_agents_is_as_strict_as_they_are(streamed: bool) -> No
         return Agent("over", ScriptedModel([]), tools=tools)
 
     recording = Recording()
-    lanes = [over(over(recording.tool("own", type=kind))).as_tool().lane for kind in ("research", "read", "action")]
-    assert lanes == ["research", "read", "write"]
+    types = [over(over(recording.tool("own", type=kind))).as_tool().type for kind in ("research", "read", "action")]
+    assert types == ["research", "read", "write"]
     with pytest.raises(UsageError, match="Tool 'over' has type='fast'; legal are"):
         over().as_tool(type="fast")
 

@@ -89,7 +89,7 @@ async def test_the_tools_own_timeout_error_is_no_timeout() -> None:
     async def slow_server() -> str:
         raise TimeoutError("the server")
 
-    assert await ends(Turn(slow_server)) == ("TimeoutError", StopReason.ERROR)
+    assert await ends(Turn(slow_server)) == ("TimeoutError", "failed")
 
 
 def test_an_inner_turns_timeout_is_an_error_of_the_outer() -> None:
@@ -110,7 +110,7 @@ def test_an_inner_turns_timeout_is_an_error_of_the_outer() -> None:
         outer = Turn(outside)
         return await ends(outer), inner.stop_reason
 
-    assert run_virtual(main()) == (("TurnTimeoutError", StopReason.ERROR), StopReason.TIMEOUT)
+    assert run_virtual(main()) == (("TurnTimeoutError", "failed"), "timeout")
 
 
 def test_an_inner_turns_timeout_in_a_call_is_an_error_too() -> None:
@@ -148,7 +148,7 @@ def test_waiting_for_the_lock_does_not_count() -> None:
         third = Turn(locked, {"seconds": 6})
         return await first, await second.returning(), await ends(third)
 
-    assert run_virtual(main()) == (30, 33, ("TurnTimeoutError", StopReason.TIMEOUT))
+    assert run_virtual(main()) == (30, 33, ("TurnTimeoutError", "timeout"))
 
 
 def test_the_readers_time_does_not_count() -> None:
@@ -167,7 +167,7 @@ def test_the_readers_time_does_not_count() -> None:
             await asyncio.sleep(100)
         return got, turn.stop_reason
 
-    assert run_virtual(main()) == ([0, 1, 2, 3], StopReason.COMPLETED)
+    assert run_virtual(main()) == ([0, 1, 2, 3], "completed")
 
 
 def test_the_tools_time_counts_over_the_whole_stream() -> None:
@@ -189,7 +189,7 @@ def test_the_tools_time_counts_over_the_whole_stream() -> None:
             await read(turn, got, 50)
         return got, turn.stop_reason, len(closed)
 
-    assert run_virtual(main()) == ([0, 1], StopReason.TIMEOUT, 1)
+    assert run_virtual(main()) == ([0, 1], "timeout", 1)
 
 
 def test_hooks_that_see_pieces_do_not_count() -> None:
@@ -231,7 +231,7 @@ def test_a_tool_that_turns_its_cancellation_into_an_error() -> None:
         assert task is not None
         return turn.stop_reason, task.cancelling()
 
-    assert run_virtual(main()) == (StopReason.TIMEOUT, 0)
+    assert run_virtual(main()) == ("timeout", 0)
 
 
 LATE = (
@@ -267,7 +267,7 @@ def test_a_tool_that_finishes_against_its_cancellation() -> None:
         assert caught.value.late
         return str(caught.value), turn.stop_reason, turn.output, task.cancelling()
 
-    assert run_virtual(main()) == (LATE, StopReason.TIMEOUT, None, 0)
+    assert run_virtual(main()) == (LATE, "timeout", None, 0)
 
 
 @pytest.mark.parametrize("values", [0, 2])
@@ -280,7 +280,7 @@ def test_a_stream_that_ends_against_its_cancellation(values: int) -> None:
             await read(turn, got)
         return str(caught.value), got, turn.stop_reason
 
-    assert run_virtual(main()) == (LATE, ["0", "1"][:values], StopReason.TIMEOUT)
+    assert run_virtual(main()) == (LATE, ["0", "1"][:values], "timeout")
 
 
 def test_a_models_tool_that_finishes_against_its_cancellation() -> None:
@@ -313,7 +313,7 @@ def test_a_stream_that_ignores_its_cancellation() -> None:
         assert task is not None
         return got, turn.stop_reason, task.cancelling()
 
-    assert run_virtual(main()) == ([0, 1], StopReason.TIMEOUT, 0)
+    assert run_virtual(main()) == ([0, 1], "timeout", 0)
 
 
 @pytest.mark.parametrize("retries", [0, 3])
@@ -337,7 +337,7 @@ def test_a_tool_that_ignores_a_cancellation_from_outside(retries: int) -> None:
             await task
         return turn.stop_reason, turn.output
 
-    assert run_virtual(main()) == (StopReason.CANCELLED, None)
+    assert run_virtual(main()) == ("interrupted", None)
 
 
 async def test_a_tool_with_time_limits_of_its_own() -> None:
@@ -391,7 +391,7 @@ def test_retries_cover_exceptions_and_timeouts() -> None:
         turn = Turn(flaky_tool(flaky, retries=2, timeout=5))
         return await turn.returning(), turn.stop_reason, flaky.runs
 
-    assert run_virtual(main()) == ("run 3", StopReason.COMPLETED, 3)
+    assert run_virtual(main()) == ("run 3", "completed", 3)
 
 
 def test_retries_run_out() -> None:
@@ -405,7 +405,7 @@ def test_retries_run_out() -> None:
         return turn.stop_reason, flaky.runs, log.names
 
     names = ["PreTurn", "PreActing", "Error", "PostActing", "PostTurn"]
-    assert run_virtual(main()) == (StopReason.ERROR, 3, names)
+    assert run_virtual(main()) == ("failed", 3, names)
 
 
 def test_retries_wait_as_long_as_they_are_asked_to() -> None:
@@ -444,7 +444,7 @@ def test_retries_never_cover_cancellation() -> None:
             await task
         return turn.stop_reason, flaky.runs
 
-    assert run_virtual(main()) == (StopReason.CANCELLED, 1)
+    assert run_virtual(main()) == ("interrupted", 1)
 
 
 async def test_retries_never_cover_wrong_arguments() -> None:
@@ -459,7 +459,7 @@ async def test_retries_never_cover_wrong_arguments() -> None:
     turn = Turn(strict, {"n": "many"})
     with pytest.raises(ToolArgumentError, match="n: "):
         await turn.returning()
-    assert (starts, turn.stop_reason) == ([], StopReason.ERROR)
+    assert (starts, turn.stop_reason) == ([], "failed")
 
 
 def test_retries_never_cover_a_stream_that_was_seen() -> None:
@@ -598,7 +598,7 @@ async def test_deny() -> None:
     turn = Turn(add, {"a": 1, "b": 2}, hooks=[never])
     with pytest.raises(TurnDeniedError, match="not today"):
         await turn.returning()
-    assert turn.stop_reason is StopReason.DENIED
+    assert turn.stop_reason == "denied"
 
 
 async def test_veto_equals_deny() -> None:
@@ -608,7 +608,7 @@ async def test_veto_equals_deny() -> None:
     def never(event: PreActing) -> None:
         raise Veto("not today")
 
-    assert await ends(Turn(add, {"a": 1, "b": 2}, hooks=[never])) == ("TurnDeniedError", StopReason.DENIED)
+    assert await ends(Turn(add, {"a": 1, "b": 2}, hooks=[never])) == ("TurnDeniedError", "denied")
 
 
 async def test_answer() -> None:
@@ -621,7 +621,7 @@ async def test_answer() -> None:
 
     turn = Turn(add, {"a": 1, "b": 2}, hooks=[cached])
     assert await turn.returning() is answer  # type: ignore[comparison-overlap]
-    assert (turn.stop_reason, turn.output) == (StopReason.COMPLETED, answer)
+    assert (turn.stop_reason, turn.output) == ("completed", answer)
 
 
 async def test_answer_of_a_stream() -> None:
@@ -633,7 +633,7 @@ async def test_answer_of_a_stream() -> None:
 
     turn = Turn(count, {"n": 5}, hooks=[cached])
     assert [value async for value in turn.yielding()] == ["known"]
-    assert turn.stop_reason is StopReason.COMPLETED
+    assert turn.stop_reason == "completed"
 
 
 async def test_a_suspend_is_a_denial_until_it_is_approved() -> None:
@@ -646,7 +646,7 @@ async def test_a_suspend_is_a_denial_until_it_is_approved() -> None:
     turn = Turn(add, {"a": 1, "b": 2}, hooks=[asks])
     with pytest.raises(TurnDeniedError, match=r"turn\.approval = Approve\(\)"):
         await turn.returning()
-    assert turn.stop_reason is StopReason.DENIED
+    assert turn.stop_reason == "denied"
     turn.approval = Approve()
     assert await turn.returning() == 3
 
@@ -683,7 +683,7 @@ async def test_an_external_tool_takes_an_answer_alone() -> None:
         turn = Turn(ask, {}, approval=approval)
         with pytest.raises(TurnDeniedError, match=r"turn\.approval = Answer\("):
             await turn.returning()
-        assert turn.stop_reason is StopReason.DENIED
+        assert turn.stop_reason == "denied"
     assert await Turn(ask, {}, approval=Answer("blue")).returning() == "blue"  # type: ignore[comparison-overlap]
 
 
@@ -718,7 +718,7 @@ async def test_arguments_that_a_hook_spoils_are_checked() -> None:
     def spoil(event: PreActing) -> None:
         event.tool_use = event.tool_use.replace(input={"a": "x"})
 
-    assert await ends(Turn(add, {"a": 1, "b": 2}, hooks=[spoil])) == ("ToolArgumentError", StopReason.ERROR)
+    assert await ends(Turn(add, {"a": 1, "b": 2}, hooks=[spoil])) == ("ToolArgumentError", "failed")
 
 
 async def test_a_result_that_a_hook_edits() -> None:
@@ -744,7 +744,7 @@ async def test_a_failure_that_a_hook_makes_good() -> None:
 
     turn = Turn(broken, hooks=[mend])
     assert await turn.returning() == "a default"
-    assert turn.stop_reason is StopReason.COMPLETED
+    assert turn.stop_reason == "completed"
 
 
 class Again(Hook):
@@ -818,7 +818,7 @@ async def test_a_hook_that_raises_never_leaves_a_turn_running(kind: type, error:
     assert turn.stop_reason is not None
     armed = False
     await ends(turn)
-    assert turn.stop_reason is (StopReason.ERROR if of == "failure" else StopReason.COMPLETED)
+    assert turn.stop_reason == ("failed" if of == "failure" else "completed")
 
 
 async def test_the_original_error_comes_out_when_post_turn_fails_too() -> None:
@@ -899,7 +899,7 @@ async def test_a_turn_whose_task_is_cancelled(step: str) -> None:
     with pytest.raises(asyncio.CancelledError):
         await task
     begun = STEPS.index(step) >= STEPS.index("tool")
-    assert (turn.stop_reason, turn.running, bench.cleaned) == (StopReason.CANCELLED, False, int(begun))
+    assert (turn.stop_reason, turn.running, bench.cleaned) == ("interrupted", False, int(begun))
     assert bench.value.lock is not None
     assert not bench.value.lock.locked
     bench.hold = ""
@@ -931,7 +931,7 @@ async def test_a_stream_that_is_cut_while_it_works(step: str, way: str) -> None:
     await asyncio.wait([task])
     assert task.cancelled()
     begun = STREAM_STEPS.index(step) >= STREAM_STEPS.index("step 0")
-    assert (turn.stop_reason, turn.running, bench.cleaned) == (StopReason.CANCELLED, False, int(begun))
+    assert (turn.stop_reason, turn.running, bench.cleaned) == ("interrupted", False, int(begun))
     assert bench.stream.lock is not None
     assert not bench.stream.lock.locked
     bench.hold = ""
@@ -945,7 +945,7 @@ async def test_a_stream_that_its_reader_closes_between_two_values() -> None:
     stream = aiter(turn.yielding())
     assert await anext(stream) == 0
     await stream.aclose()  # type: ignore[attr-defined]
-    assert (turn.stop_reason, turn.running, bench.cleaned) == (StopReason.CANCELLED, False, 1)
+    assert (turn.stop_reason, turn.running, bench.cleaned) == ("interrupted", False, 1)
     await stream.aclose()  # type: ignore[attr-defined]
     assert bench.cleaned == 1
 
@@ -959,7 +959,7 @@ async def test_a_bare_break_is_cleaned_up_at_the_next_turn_of_the_loop() -> None
     gc.collect()
     for _ in range(5):
         await asyncio.sleep(0)
-    assert (turn.stop_reason, turn.running, bench.cleaned) == (StopReason.CANCELLED, False, 1)
+    assert (turn.stop_reason, turn.running, bench.cleaned) == ("interrupted", False, 1)
 
 
 async def test_async_with_is_cleaned_up_at_its_end() -> None:
@@ -969,7 +969,7 @@ async def test_async_with_is_cleaned_up_at_its_end() -> None:
     async with turn.yielding() as values:
         async for _ in values:
             break
-    assert (turn.stop_reason, turn.running, bench.cleaned) == (StopReason.CANCELLED, False, 1)
+    assert (turn.stop_reason, turn.running, bench.cleaned) == ("interrupted", False, 1)
 
 
 @pytest.mark.parametrize("streaming", [False, True])
@@ -985,7 +985,7 @@ async def test_a_subscription_that_is_disposed(streaming: bool) -> None:
     subscription.dispose()
     for _ in range(10):
         await asyncio.sleep(0)
-    assert (turn.stop_reason, turn.running, bench.cleaned, got) == (StopReason.CANCELLED, False, 1, [])
+    assert (turn.stop_reason, turn.running, bench.cleaned, got) == ("interrupted", False, 1, [])
 
 
 async def test_a_waiter_for_the_lock_that_is_cancelled() -> None:
@@ -1000,7 +1000,7 @@ async def test_a_waiter_for_the_lock_that_is_cancelled() -> None:
     waiter.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiter
-    assert (waiting.stop_reason, bench.cleaned) == (StopReason.CANCELLED, 0)
+    assert (waiting.stop_reason, bench.cleaned) == ("interrupted", 0)
     holder.cancel()
     with pytest.raises(asyncio.CancelledError):
         await holder
@@ -1015,7 +1015,7 @@ async def test_a_tool_that_raises_cancelled_error_itself_has_failed() -> None:
     async def odd() -> str:
         raise asyncio.CancelledError
 
-    assert await ends(Turn(odd)) == ("ToolError", StopReason.ERROR)
+    assert await ends(Turn(odd)) == ("ToolError", "failed")
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
@@ -1027,7 +1027,7 @@ async def test_a_signal_in_the_tool_goes_through(error: type[BaseException]) -> 
         raise error
 
     log = Log()
-    assert await ends(Turn(signalled, hooks=[log])) == (error.__name__, StopReason.CANCELLED)
+    assert await ends(Turn(signalled, hooks=[log])) == (error.__name__, "interrupted")
     assert log.names[-2:] == ["PostActing", "PostTurn"]
 
 
@@ -1059,7 +1059,7 @@ def test_control_c(streaming: bool) -> None:
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=30, cwd=root, check=False
     )
-    assert (done.stdout.split("\n"), done.stderr) == (["cleaned", "cancelled False True False", ""], "")
+    assert (done.stdout.split("\n"), done.stderr) == (["cleaned", "interrupted False True False", ""], "")
 
 
 # ---- streams
@@ -1208,10 +1208,10 @@ async def test_what_a_turn_says_after_each_end() -> None:
     turn = Turn(sometimes)
     assert (turn.start_time, turn.end_time, turn.stop_reason, turn.output) == (None, None, None, None)
     await ends(turn)
-    assert (turn.stop_reason, turn.output) == (StopReason.ERROR, None)
+    assert (turn.stop_reason, turn.output) == ("failed", None)
     fails = False
     await ends(turn)
-    assert (turn.stop_reason, turn.output) == (StopReason.COMPLETED, "ok")
+    assert (turn.stop_reason, turn.output) == ("completed", "ok")
     assert turn.start_time is not None
     assert turn.end_time is not None
     assert turn.start_time <= turn.end_time

@@ -39,7 +39,7 @@ from agentflow.loop.tool_call.pieces import Pieces
 from agentflow.loop.tool_call.vetting import Vetted
 from agentflow.messages import Pending, ToolResultBlock, ToolState, tool_result
 from agentflow.reactive import EMPTY
-from agentflow.specs import Lane
+from agentflow.specs import ToolType
 from agentflow.tools.results import failure_text, render
 from agentflow.tools.tool import Tool
 from agentflow.tools.tool_context import ToolContext, ToolEmitter
@@ -65,19 +65,19 @@ class Acting(Vetted):
     by_tool: ClassVar[bool] = True
     """Whether the tool itself says how long one attempt may take."""
 
-    async def whole(self, waits: Callable[[Lane], bool] | None = None) -> bool:
+    async def whole(self, waits: Callable[[ToolType], bool] | None = None) -> bool:
         """Vet, run and close the call.
 
         Args:
-            waits: Whether a call that was vetted into this lane has to wait for it.
+            waits: Whether a call that was vetted to a tool of this type has to wait.
 
         Returns:
-            Whether it is over; False: it waits for its lane, call again.
+            Whether it is over; False: it waits for its turn, call again.
         """
         try:
             if not self.vetted:
                 await self.vet()
-                if waits is not None and self.use is not self.original and self.verdict is None and waits(self.lane):
+                if waits is not None and self.use is not self.original and self.verdict is None and waits(self.type):
                     return False
             if self.verdict is not None or (self.recovers and not self._repeatable()):
                 self.result = self._decided()
@@ -302,7 +302,7 @@ class Acting(Vetted):
         return run.journal.append_new(ToolFinished, finished)
 
     async def dismiss(self, stop: str | None) -> None:
-        """Close a call that was vetted for a later lane, which a Stop or a Suspend keeps from coming."""
+        """Close a call that was vetted for a later turn, which a Stop or a Suspend keeps from coming."""
         if stop is not None:
             self.result = self._result("Not run: the call was stopped.", "denied")
         else:

@@ -19,7 +19,7 @@ from agentflow.loop.run import RunBase
 from agentflow.loop.stream import Port
 from agentflow.loop.tool_call.attempts import Hold
 from agentflow.messages import Pending, ToolResultBlock, ToolUseBlock
-from agentflow.specs import Lane
+from agentflow.specs import ToolType
 from agentflow.tools.tool import Tool
 from agentflow.verdicts import Approve, Resolution, Suspend
 
@@ -109,9 +109,9 @@ class Vetted:
             self.recovers, self.attempt = True, started[call]
 
     @property
-    def lane(self) -> Lane:
-        """The lane of the call as hooks left it; an unknown tool is a write."""
-        return "write" if self.tool is None else self.tool.lane
+    def type(self) -> ToolType:
+        """The type of the tool that hooks left the call with; an unknown one writes."""
+        return "write" if self.tool is None else self.tool.type
 
     def _call(self, use: ToolUseBlock) -> None:
         """The call, as it stands now, and the tool that it names."""

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping
-from enum import StrEnum
-from typing import Any, Final, Never, TypedDict, TypeVar, Unpack, cast
+from typing import Any, Final, Literal, Never, TypeAlias, TypedDict, TypeVar, Unpack, cast
 
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
@@ -39,14 +38,8 @@ _taking = threading.Lock()
 _ASSIGNABLE: Final = ("approval", "arguments", "deps", "id", "metadata", "tags", "timeout", "tool")
 
 
-class StopReason(StrEnum):
-    """How a turn ended."""
-
-    COMPLETED = "completed"
-    TIMEOUT = "timeout"
-    ERROR = "error"
-    CANCELLED = "cancelled"
-    DENIED = "denied"
+StopReason: TypeAlias = Literal["completed", "timeout", "failed", "interrupted", "denied"]
+"""How a turn ended."""
 
 
 class TurnOptions(TypedDict, total=False):
@@ -292,7 +285,7 @@ class BoundTool(TakesHooks):
         )
 
     def __repr__(self) -> str:
-        state = "running" if self._running else self.stop_reason.value if self.stop_reason else "not run"
+        state = "running" if self._running else self.stop_reason or "not run"
         return f"Turn({self.tool.name!r}, {dict(self.arguments)!r:.60}, {state})"
 
 

@@ -84,7 +84,7 @@ class Turn(BoundTool, Generic[T_co]):
         >>> await turn.returning()
         3
         >>> turn.stop_reason
-        <StopReason.COMPLETED: 'completed'>
+        <"completed": 'completed'>
     """
 
     if TYPE_CHECKING:

@@ -278,7 +278,7 @@ async def run_turn(turn: BoundTool, run: TurnRun, port: Port | None) -> Any:
         try:
             value = await _performed(turn, run, port)
         except GeneratorExit:
-            turn.finish(StopReason.CANCELLED, run.config.clock.now(), None)
+            turn.finish("interrupted", run.config.clock.now(), None)
             raise
         except BaseException as error:
             run.stopping.absorb(error)
@@ -291,7 +291,7 @@ async def run_turn(turn: BoundTool, run: TurnRun, port: Port | None) -> Any:
                 raise shown from error
             finally:
                 del shown  # its traceback holds this frame
-        turn.finish(StopReason.COMPLETED, run.config.clock.now(), value)
+        turn.finish("completed", run.config.clock.now(), value)
         try:
             await run.events.emit(PostTurn, None, (turn.view, None))
         except BaseException as error:
@@ -341,12 +341,12 @@ def _shown(turn: BoundTool, run: TurnRun, error: BaseException) -> BaseException
 
 def _reason(turn: BoundTool, run: TurnRun, error: BaseException) -> StopReason:
     if isinstance(error, asyncio.CancelledError | KeyboardInterrupt | SystemExit):
-        return StopReason.CANCELLED
+        return "interrupted"
     if isinstance(error, TurnTimeoutError) and error.turn == turn.id:
-        return StopReason.TIMEOUT
+        return "timeout"
     if isinstance(error, TurnDeniedError):
-        return StopReason.CANCELLED if run.stopping.interrupting is not None else StopReason.DENIED
-    return StopReason.ERROR
+        return "interrupted" if run.stopping.interrupting is not None else "denied"
+    return "failed"
 
 
 async def _told(turn: BoundTool, run: TurnRun, error: BaseException) -> None:
