@@ -3,9 +3,9 @@
 Rules:
 
 1. An agent is immutable but for its hooks: `hook`, `on`, `off` and `remove_hook` swap in a new set; a run keeps the set it
-   began with.
-2. What it does stands in the classes below it, one idea a file: hooks (`hooked`), calls and sessions (`calling`), being a
-   tool (`as_tool`), turns and other agents (`peers`). Here it is made, copied and saved.
+   began with. The tools of toolsets that are opened change with these.
+2. What it does stands in the classes below it, one idea a file: hooks (`hooked`), toolsets (`toolsets`), calls and sessions
+   (`calling`), being a tool (`as_tool`), turns and other agents (`peers`). Here it is made, copied and saved.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from agentflow.ports.model import Model
 from agentflow.ports.store import Store, resolve_store
 from agentflow.saving.plain import read_json
 from agentflow.specs import Clock, ModelOptions, checked_options
+from agentflow.tools.live_toolset import LiveToolset
 from agentflow.tools.tool import Tool
 from agentflow.tools.tool_registry import ToolRegistry
 
@@ -59,7 +60,8 @@ class Agent(PeerAgent):
         model: A `Model`, or a name such as `"openai/gpt-5"`.
         system: The system prompt: a text, a message, or a function of the `RunContext` (it may be async).
         description: What it is for; other agents read it.
-        tools: Tools, agents to be used as tools, toolsets, names in the default registry.
+        tools: Tools, agents to be used as tools, toolsets, names in the default registry. Toolsets that have to be opened
+            are opened by the first call that needs them; `async with agent` closes them.
         hooks: Hooks, marked functions, lists of them, or a mapping from names like `"before_llm"` to functions.
         default_hooks: What is there without asking: retries of empty and truncated answers. `()` for none.
         options: Options of its model calls.
@@ -125,7 +127,8 @@ class Agent(PeerAgent):
         standing = _DEFAULT_HOOKS if default_hooks is _DEFAULT_HOOKS else hooks_of(default_hooks)
         from_hooks = [made for hook in given if type(hook).tools is not Hook.tools for made in hook.tools()]
         # One tool, or None, is left to `tools_of`, which knows what to say.
-        resolved = tools_of((*tools, *from_hooks) if type(tools) in (tuple, list) else (tools, *from_hooks))
+        live: list[LiveToolset] = []
+        resolved = tools_of((*tools, *from_hooks) if type(tools) in (tuple, list) else (tools, *from_hooks), live)
         specs = tuple([t.spec for t in resolved.values()])
         config = LoopConfig(
             View(name, description, specs, model if isinstance(model, str) else model.name),
@@ -144,7 +147,7 @@ class Agent(PeerAgent):
             on_unknown_outcome,
         )
         kept = None if store is None else resolve_store(store)
-        super().__init__(config, (*standing, *given), kept, agents, queue_limit)
+        super().__init__(config, (*standing, *given), kept, agents, queue_limit, tuple(live))
 
     if not TYPE_CHECKING:  # a checker must see that an unknown attribute is one
 
@@ -184,6 +187,11 @@ class Agent(PeerAgent):
 
     # ---- copies and data
 
+    def _given_tools(self) -> list[Any]:
+        """Its tools as they were given: those of toolsets that are opened by the toolsets."""
+        toolsets = self._toolsets
+        return [*self.config.tools.values()] if toolsets is None else [*toolsets.own.values(), *toolsets.live]
+
     def branch(self, name: str) -> Agent:
         """Another agent of the same making, with copies of its waiting turns and of its implicit conversation.
 
@@ -202,7 +210,7 @@ class Agent(PeerAgent):
             config.model,
             system=config.system,
             description=config.view.description,
-            tools=config.tools.values(),
+            tools=self._given_tools(),
             hooks=(),
             default_hooks=(),
             options=config.options,

@@ -62,6 +62,12 @@ def agent_to_dict(agent: PeerAgent) -> dict[str, Any]:
     """See `Agent.to_dict`."""
     config = agent.config
     whose = f"agent {config.view.name!r}"
+    if agent.live_toolsets:
+        names = ", ".join(toolset.name for toolset in agent.live_toolsets)
+        raise UsageError(
+            f"A{whose[1:]} has toolsets that are opened ({names}), and what they are connected to is no data. Save an agent "
+            "that was built without them, and build the one that uses them where it runs."
+        )
     for name, tool in config.tools.items():
         named_function(f"Tool {name!r} of {whose}", tool.function)
     system = config.system

@@ -68,10 +68,14 @@ class ToolAgent(CallingAgent):
         return tool(
             name=name or self.name,
             description=about,
-            type=strictest(self.config.tools.values()) if type is None else type,
+            type=self._strictest() if type is None else type,
             timeout=None,
             idempotent=True,
         )(found_by_name(ask))
+
+    def _strictest(self) -> ToolType:
+        """What its tools may do; of a toolset that is not open yet, anything."""
+        return ToolType.WRITE if self._toolsets is not None else strictest(self.config.tools.values())
 
     async def answer(self, message: str) -> str:
         """What `as_tool` does: a call in a fresh session.

@@ -16,8 +16,8 @@ from typing import Any, TypeAlias
 
 from agentflow.agent.agent_flux import AgentFlux
 from agentflow.agent.arguments import CallArguments, Decisions, check_decisions, not_open
-from agentflow.agent.hooked import HookedAgent
 from agentflow.agent.sessions import Sessions, refuse_waiting_for_itself
+from agentflow.agent.toolsets import ToolsetAgent
 from agentflow.context import find_dep
 from agentflow.errors import ShutdownError
 from agentflow.hooks.hook import Hook
@@ -33,27 +33,30 @@ from agentflow.messages import Msg, Reply
 from agentflow.ports.store import SessionInfo, Store
 from agentflow.reactive import CallMono
 from agentflow.specs import ModelOptions
+from agentflow.tools.live_toolset import LiveToolset
 
 __all__ = ["CallingAgent"]
 
 _MakeArguments: TypeAlias = Callable[[Callable[[str], str]], CallArguments]
 
 
-class CallingAgent(HookedAgent):
+class CallingAgent(ToolsetAgent):
     """The calls of an `Agent`.
 
     Args:
         config: What it gives the loop.
         hooks: The hooks that it begins with.
         store: Where its sessions are kept.
+        live: Its toolsets that are opened.
     """
 
     _store: Store | None
     _sessions: Sessions
-    _prepared: bool = False
 
-    def __init__(self, config: LoopConfig, hooks: Iterable[Hook], store: Store | None) -> None:
-        super().__init__(config, hooks)
+    def __init__(
+        self, config: LoopConfig, hooks: Iterable[Hook], store: Store | None, live: tuple[LiveToolset, ...]
+    ) -> None:
+        super().__init__(config, hooks, live)
         own = vars(self)
         own["_store"], own["_sessions"] = (
             store,
@@ -173,11 +176,13 @@ class CallingAgent(HookedAgent):
         session = sessions.implicit if given.session is None else given.session
         if not isinstance(session, Session):
             session = sessions.of(session, to_go_on=given.decisions is not None)
-        if not session.try_acquire():
+        if self._toolsets is not None or not session.try_acquire():
             return self._open_later(given, session, reader)
         return self._run(given, session, reader).execute()
 
     async def _open_later(self, given: CallArguments, session: Session, reader: Port | None) -> Reply:
+        if self._toolsets is not None and not self.config.running.closed:
+            await self._toolsets.open()
         await self._acquire(session)
         return await self._run(given, session, reader).execute()
 

@@ -10,17 +10,25 @@ from agentflow.agent.as_tool import ToolAgent
 from agentflow.errors import UsageError
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.named import NamedEvent
+from agentflow.tools.live_toolset import LiveToolset
 from agentflow.tools.tool import Tool
 from agentflow.tools.tool_registry import default_tools
 
 __all__ = ["ToolLike", "tools_of"]
 
-ToolLike: TypeAlias = "Tool[..., Any] | ToolAgent | str | Iterable[Tool[..., Any]]"
-"""What `tools=` takes: a tool, an agent, a name in the default registry, or what holds tools, such as a `Toolset`."""
+ToolLike: TypeAlias = (
+    "Tool[..., Any] | ToolAgent | str | Iterable[Tool[..., Any]] | LiveToolset | Iterable[LiveToolset]"
+)
+"""What `tools=` takes: a tool, an agent, a name in the default registry, what holds tools, such as a `Toolset`, or what is
+opened for them, a `LiveToolset`."""
 
 
-def tools_of(sources: Iterable[Any]) -> dict[str, Tool[..., Any]]:
+def tools_of(sources: Iterable[Any], live: list[LiveToolset] | None = None) -> dict[str, Tool[..., Any]]:
     """Resolve tools by name: tools, agents, names in the default registry, and what holds tools (a `Toolset`, a list).
+
+    Args:
+        sources: What was given.
+        live: Takes the toolsets that have to be opened; None: they are refused.
 
     Raises:
         UsageError: A plain function, or two tools of one name.
@@ -28,7 +36,7 @@ def tools_of(sources: Iterable[Any]) -> dict[str, Tool[..., Any]]:
     """
     tools: dict[str, Tool[..., Any]] = {}
     for source in sources:
-        for found in (cast("Tool[..., Any]", source),) if isinstance(source, Tool) else _tools_in(source):
+        for found in (cast("Tool[..., Any]", source),) if isinstance(source, Tool) else _tools_in(source, live):
             other = tools.setdefault(found.name, found)
             if other is not found:
                 raise UsageError(
@@ -38,15 +46,19 @@ def tools_of(sources: Iterable[Any]) -> dict[str, Tool[..., Any]]:
     return tools
 
 
-def _tools_in(source: Any) -> Iterable[Tool[..., Any]]:
+def _tools_in(source: Any, live: list[LiveToolset] | None) -> Iterable[Tool[..., Any]]:
     """The tools that something is which is no tool: an agent, a registered name, whatever holds tools."""
+    if live is not None and isinstance(source, LiveToolset):
+        if source not in live:
+            live.append(source)
+        return ()
     made = getattr(source, "as_tool", None)
     if callable(made):
         return (cast("Tool[..., Any]", made()),)
     if isinstance(source, str):
         return (default_tools[source],)
     if isinstance(source, Iterable) and not isinstance(source, type | Hook | Awaitable):
-        return tools_of(cast("Iterable[Any]", source)).values()
+        return tools_of(cast("Iterable[Any]", source), live).values()
     raise _no_tool(source)
 
 

@@ -23,6 +23,7 @@ from agentflow.messages import Msg, Reply
 from agentflow.ports.store import Store
 from agentflow.reactive import CallMono, Flux
 from agentflow.saving.codec import msg_to_dict
+from agentflow.tools.live_toolset import LiveToolset
 
 __all__ = ["AgentRegistry", "PeerAgent", "default_agents"]
 
@@ -69,9 +70,10 @@ class PeerAgent(ToolAgent):
         store: Store | None,
         agents: AgentRegistry,
         queue_limit: int | None,
+        live: tuple[LiveToolset, ...],
     ) -> None:
         check_limit(config.view.name, queue_limit)
-        super().__init__(config, hooks, store)
+        super().__init__(config, hooks, store, live)
         own = vars(self)
         own["_agents"], own["_queue_limit"] = agents, queue_limit
 

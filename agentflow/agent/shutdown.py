@@ -7,6 +7,7 @@ Rules:
    up to there is stored; nothing is answered for it, so `agent.resume(session)` goes on as after a crash.
 3. Behind the limit, or with a second signal, what still runs is cancelled, and left as a crash would leave it.
 4. Either way a call ends with one `CallEnded(outcome="interrupted")`, and raises `ShutdownError`.
+5. When no call runs any more, the agents' toolsets are closed.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ from typing import Any, NamedTuple, Self, TypeAlias
 
 from loguru import logger
 
-from agentflow.agent.hooked import HookedAgent
+from agentflow.agent.toolsets import ToolsetAgent
 from agentflow.errors import ShutdownError, UsageError
+from agentflow.ground.logs import log_failure
 from agentflow.loop.active import Running, Stoppable
 
 __all__ = ["GracefulShutdown", "ShutdownReport", "shutdown"]
@@ -51,7 +53,7 @@ class ShutdownReport(NamedTuple):
     running: tuple[str, ...] = ()
 
 
-async def shutdown(agents: HookedAgent | Iterable[HookedAgent], *, limit: float = 10.0) -> ShutdownReport:
+async def shutdown(agents: ToolsetAgent | Iterable[ToolsetAgent], *, limit: float = 10.0) -> ShutdownReport:
     """Stop agents: no call begins any more, and those that run are left where `agent.resume` goes on.
 
     Args:
@@ -76,9 +78,10 @@ async def shutdown(agents: HookedAgent | Iterable[HookedAgent], *, limit: float 
 class _Stopping:
     """One shutdown of several agents."""
 
-    def __init__(self, agents: HookedAgent | Iterable[HookedAgent]) -> None:
-        given: Iterable[HookedAgent] = agents if isinstance(agents, Iterable) else (agents,)
-        self._running: tuple[Running, ...] = tuple({id(a): a.config.running for a in given}.values())
+    def __init__(self, agents: ToolsetAgent | Iterable[ToolsetAgent]) -> None:
+        given: Iterable[ToolsetAgent] = agents if isinstance(agents, Iterable) else (agents,)
+        self._agents = tuple({id(agent): agent for agent in given}.values())
+        self._running: tuple[Running, ...] = tuple([agent.config.running for agent in self._agents])
         if not self._running:
             raise UsageError("A shutdown needs the agents that it stops: shutdown([agent, other]).")
         self._now = asyncio.Event()
@@ -112,6 +115,11 @@ class _Stopping:
             idle.cancel()
             hurry.cancel()
         report = self._report(cut)
+        for agent in self._agents:
+            try:
+                await agent.close()
+            except Exception as error:
+                log_failure("WARNING", error, "shutdown: the toolsets of {} did not close", agent.name)
         if report.running:
             logger.warning(
                 "shutdown: calls on {} did not end; they are left as a crash would leave them", report.running
@@ -142,7 +150,7 @@ class _Stopping:
 
 
 class GracefulShutdown:
-    """HookedAgent agents when the process is told to end, and ends the `async with` block.
+    """Stops agents when the process is told to end, and ends the `async with` block.
 
     In the block, calls work as ever. With the first signal the agents stop as in `shutdown`; then the block is cancelled, and
     raises `ShutdownError`. A second signal cancels what still runs at once. A block that ends by itself changes nothing.
@@ -167,7 +175,7 @@ class GracefulShutdown:
 
     def __init__(
         self,
-        *agents: HookedAgent,
+        *agents: ToolsetAgent,
         limit: float = 10.0,
         signals: Iterable[signal.Signals] = (signal.SIGTERM, signal.SIGINT),
         in_server: bool = False,

@@ -2,6 +2,7 @@
 
 from agentflow.specs import ToolType
 from agentflow.tools.external import external_tool
+from agentflow.tools.live_toolset import LiveToolset
 from agentflow.tools.results import failure_text, render
 from agentflow.tools.tool import Tool, tool
 from agentflow.tools.tool_context import Dep, ToolContext, ToolEmitter
@@ -10,6 +11,7 @@ from agentflow.tools.toolset import Toolset
 
 __all__ = [
     "Dep",
+    "LiveToolset",
     "Tool",
     "ToolContext",
     "ToolEmitter",

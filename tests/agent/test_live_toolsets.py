@@ -1,0 +1,197 @@
+"""Toolsets that an agent opens and closes."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+from weakref import WeakSet
+
+import pytest
+
+from agentflow import Agent, PostActing, PreReasoning, ToolUseBlock, on, tool
+from agentflow.agent import shutdown
+from agentflow.errors import ToolError, UsageError
+from agentflow.testing import ScriptedModel
+from agentflow.tools import LiveToolset, Tool
+
+
+@tool(type="read")
+async def look(at: str) -> str:
+    """Look at something."""
+    return f"saw {at}"
+
+
+@tool(type="read")
+async def listen(to: str) -> str:
+    """Listen to something."""
+    return f"heard {to}"
+
+
+class Desk(LiveToolset):
+    """Opens in a moment; may be used in the event loop that it was opened in first."""
+
+    def __init__(self, *tools: Tool[..., Any], name: str = "desk", fails: bool = False) -> None:
+        self.name = name
+        self.log: list[str] = []
+        self.fails = fails
+        self._offered: tuple[Tool[..., Any], ...] = tools
+        self._tools: tuple[Tool[..., Any], ...] = ()
+        self._users: WeakSet[Any] = WeakSet()
+        self._opening = asyncio.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    @property
+    def tools(self) -> tuple[Tool[..., Any], ...]:
+        return self._tools
+
+    async def open(self, by: object) -> None:
+        loop = asyncio.get_running_loop()
+        if self._loop not in (None, loop):
+            raise UsageError(f"{self.name} is open in another event loop")
+        async with self._opening:
+            if not self._users:
+                await asyncio.sleep(0)
+                if self.fails:
+                    raise ToolError(f"{self.name} is locked")
+                self.log.append("open")
+                self._loop, self._tools = loop, self._offered
+            self._users.add(by)
+
+    async def close(self, by: object | None = None) -> None:
+        self._users.discard(by)
+        if (by is None or not self._users) and self._loop is not None:
+            self.log.append("closed")
+            self._loop = None
+
+    def offer(self, *tools: Tool[..., Any]) -> None:
+        self._tools = self._offered = tools
+        self.changed()
+
+
+LOOK = ToolUseBlock("t1", "look", {"at": "stars"})
+LISTEN = ToolUseBlock("t2", "listen", {"to": "rain"})
+
+
+async def test_it_is_opened_by_the_first_call_and_closed_with_the_agent() -> None:
+    """Building an agent opens nothing; the first call does, later ones find it open; the end of the block closes it."""
+    desk = Desk(look)
+    agent = Agent("a", ScriptedModel([LOOK, "Stars.", "Still."]), tools=[desk])
+    assert (desk.log, agent.tools) == ([], ())
+    assert (await agent.call("Look")).text == "Stars."
+    assert [t.name for t in agent.tools] == ["look"]
+    await agent.call("Again")
+    assert desk.log == ["open"]
+    async with agent:
+        pass
+    assert desk.log == ["open", "closed"]
+    assert agent.session().messages[2].text == "saw stars"
+
+
+async def test_parallel_calls_wait_for_one_opening() -> None:
+    """Calls that begin together open it once, and each has its tools."""
+    desk = Desk(look)
+    agent = Agent(
+        "a", ScriptedModel(lambda request: "done" if request.messages[-1].role == "tool" else LOOK), tools=[desk]
+    )
+    replies = await asyncio.gather(*[agent.call("Look", session=f"s{i}") for i in range(5)])
+    assert [reply.text for reply in replies] == ["done"] * 5
+    assert desk.log == ["open"]
+
+
+async def test_what_changes_is_seen_by_the_next_round() -> None:
+    """A tool that comes while a call runs is in the next request, and can be called; one that goes is not found."""
+    desk = Desk(look)
+    seen: list[tuple[tuple[str, ...], tuple[str, ...]]] = []
+
+    @on
+    def requests(event: PreReasoning) -> None:
+        seen.append((tuple(spec.name for spec in event.tools), tuple(spec.name for spec in event.agent.tools)))
+
+    @on
+    def change(event: PostActing) -> None:
+        if event.tool_use.name == "look":
+            desk.offer(listen)
+
+    model = ScriptedModel([LOOK, [LISTEN, ToolUseBlock("t3", "look", {"at": "sun"})], "Rain."])
+    agent = Agent("a", model, tools=[desk], hooks=[requests, change])
+    await agent.call("Look")
+    assert seen == [(("look",),) * 2, (("listen",),) * 2, (("listen",),) * 2]
+    heard, gone = agent.session().messages[4].tool_results
+    assert (heard.state, heard.text, gone.state) == ("success", "heard rain", "not_found")
+
+
+async def test_what_cannot_be_opened_refuses_the_call_before_its_first_event() -> None:
+    """The call raises and stores nothing; the next one tries again."""
+    desk = Desk(look, fails=True)
+    told: list[str] = []
+
+    @on
+    def every(event: PreReasoning) -> None:
+        told.append(type(event).__name__)
+
+    agent = Agent("a", ScriptedModel(["Hello."]), tools=[desk], hooks=[every])
+    with pytest.raises(ToolError, match="desk is locked"):
+        await agent.call("Look")
+    assert (told, list(agent.session().messages)) == ([], [])
+    desk.fails = False
+    assert (await agent.call("Look")).text == "Hello."
+
+
+async def test_agents_share_one_and_the_last_closes_it() -> None:
+    """It is closed when all agents that have opened it are closed."""
+    desk = Desk(look)
+    one, two = (Agent(name, ScriptedModel(["Hi."]), tools=[desk]) for name in ("one", "two"))
+    async with one:
+        async with two:
+            assert desk.log == ["open"]
+        assert desk.log == ["open"]
+    assert desk.log == ["open", "closed"]
+
+
+async def test_own_tools_keep_their_names(quiet: None) -> None:
+    """A toolset's tool of a name that the agent has already is left out; so is that of a second toolset."""
+
+    @tool(name="look")
+    async def other(at: str) -> str:
+        return "from elsewhere"
+
+    first, second = Desk(other, listen, name="first"), Desk(listen.renamed("listen"), name="second")
+    agent = Agent("a", ScriptedModel([LOOK, "Stars."]), tools=[look, first, second])
+    await agent.call("Look")
+    assert [t.name for t in agent.tools] == ["look", "listen"]
+    assert agent.session().messages[2].text == "saw stars"
+
+
+def test_another_event_loop_is_refused_with_its_reason() -> None:
+    """What cannot be open in two event loops says so; the call is refused."""
+    desk = Desk(look)
+    agent = Agent("a", ScriptedModel(["Hi.", "Hi."]), tools=[desk])
+    with asyncio.Runner() as first, asyncio.Runner() as second:
+        first.run(agent.open())
+        with pytest.raises(UsageError, match="open in another event loop"):
+            second.run(agent.open())
+        first.run(agent.close())
+        second.run(agent.open())
+    assert desk.log == ["open", "closed", "open"]
+
+
+async def test_a_shutdown_closes_it_behind_the_last_call() -> None:
+    """The call that runs stops first."""
+    desk = Desk(look)
+    agent = Agent("a", ScriptedModel(["Hi."]), tools=[desk])
+    await agent.call("Hi")
+    await shutdown(agent)
+    assert desk.log == ["open", "closed"]
+
+
+async def test_copies_and_sub_agents() -> None:
+    """A branch has the same toolsets; as a tool the agent counts as one that writes; as data it is refused."""
+    desk = Desk(look)
+    agent = Agent("a", ScriptedModel([LOOK, "Stars."]), tools=[desk, listen])
+    other = agent.branch("b")
+    assert other.live_toolsets == (desk,)
+    await other.call("Look")
+    assert [t.name for t in other.tools] == ["listen", "look"]
+    assert agent.as_tool().lane == "write"
+    with pytest.raises(UsageError, match=r"has toolsets that are opened \(desk\)"):
+        agent.to_dict()
