@@ -75,7 +75,7 @@ class ToolAgent(CallingAgent):
 
     def _strictest(self) -> ToolType:
         """What its tools may do; of a toolset that is not open yet, anything."""
-        return ToolType.WRITE if self._toolsets is not None else strictest(self.config.tools.values())
+        return "write" if self._toolsets is not None else strictest(self.config.tools.values())
 
     async def answer(self, message: str) -> str:
         """What `as_tool` does: a call in a fresh session.
