@@ -249,6 +249,7 @@ class Call(RunBase):
     # ---- the loop
 
     async def _work(self) -> None:
+        """Ask the machine what comes next, and do it, until it has a reply."""
         machine, journal, stopping = self.machine, self.journal, self.stopping
         while True:
             if journal.landed or journal.asked:

@@ -1,0 +1,20 @@
+"""The pictures of the documentation, drawn from the code's own tables: `python -m website.pictures` writes `docs/pictures/`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from website.pictures import call, path, scopes, states, story
+from website.pictures.svg import Picture
+
+__all__ = ["PICTURES"]
+
+PICTURES: Final[dict[str, Callable[[], Picture]]] = {
+    "call": call.draw,
+    "states": states.draw,
+    "scopes": scopes.draw,
+    "story": story.draw,
+    "path": path.draw,
+}
+"""Each picture by the name of its file."""
