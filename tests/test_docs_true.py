@@ -9,6 +9,7 @@ from typing import get_args
 import click
 import pytest
 
+from agentflow import Hook, events, plugins
 from agentflow.blocks import ToolState
 from agentflow.cli.main import cli
 from agentflow.cli.runs import runs
@@ -16,6 +17,7 @@ from agentflow.loop.diagram import documented
 from agentflow.loop.states import State
 from agentflow.messages import Outcome
 from agentflow.turns import StopReason
+from agentflow.verdicts import Verdict
 
 ROOT = Path(__file__).parents[1]
 DESIGN = (ROOT / "docs" / "design.md").read_text("utf-8")
@@ -69,6 +71,43 @@ def test_the_commands_are_those_of_the_program() -> None:
     assert sorted(set(re.findall(r"^\| `agentflow (\w+)", page.split("\n## ")[0], re.MULTILINE))) == commands
     assert sorted(re.findall(r"^## (\w+)$", page, re.MULTILINE)) == commands
     assert sorted(re.findall(r"^\| `agentflow runs (\w+) ?\w*` \|", page, re.MULTILINE)) == sorted(runs.commands)
+
+
+def which_hook(title: str) -> list[list[list[str]]]:
+    """Of a section of the decision page: the names in each cell of its rows; the first, a wish, has none."""
+    page = (ROOT / "docs" / "which-hook.md").read_text("utf-8").split(f"\n## {title}\n")[1].split("\n## ")[0]
+    table = page[page.index("|") :].split("\n\n")[0]
+    return [[re.findall(r"`(\w+)`", cell) for cell in row] for row in rows(table)]
+
+
+def test_the_decision_page_sends_to_fields_that_exist() -> None:
+    """What it says can be read is an attribute of that event; what it says can be assigned is exactly what is writable."""
+    for _, kinds, fields in which_hook("I only want to see"):
+        assert [(kind, field) for kind in kinds for field in fields if not hasattr(getattr(events, kind), field)] == []
+    assigned: dict[str, set[str]] = {}
+    for _, kinds, fields in which_hook("I want to change something"):
+        for kind in kinds:
+            assigned.setdefault(kind, set()).update(fields)
+    assert assigned == {kind.__name__: set(kind.writable) for kind in events.EVENT_TYPES if kind.writable}
+
+
+def test_the_decision_page_sends_to_verdicts_that_are_legal() -> None:
+    """Each verdict is legal on the events beside it, and each verdict that there is has its wish."""
+    named: set[str] = set()
+    for _, kinds, verdicts in which_hook("I want to refuse, answer or stop"):
+        for kind in kinds:
+            legal = {verdict.__name__ for verdict in getattr(events, kind).verdicts}
+            assert set(verdicts) <= legal, kind
+        named.update(verdicts)
+    assert named == {verdict.__name__ for verdict in get_args(Verdict)}
+
+
+def test_the_decision_page_names_every_plugin() -> None:
+    """A plugin that is a hook has its wish; helpers of others need none."""
+    named = {name for _, names in which_hook("Is it there already?") for name in names}
+    there = [(name, getattr(plugins, name)) for name in plugins.__all__]
+    hooks = {name for name, plugin in there if isinstance(plugin, type) and issubclass(plugin, Hook)}
+    assert hooks - named == set()
 
 
 def unknown(text: str) -> list[str]:
