@@ -25,6 +25,7 @@ __all__ = [
     "called_from",
     "find_dep",
     "note_caller",
+    "port_of",
 ]
 
 T = TypeVar("T")
@@ -93,7 +94,7 @@ class CallPort(Protocol):
         ...
 
     def legal_reply(self, msg: Msg) -> Msg:
-        """The reply with tool-use ids that are unique in the conversation."""
+        """The reply with tool-use ids that are unique in the conversation: what hooks assign to a reply passes here."""
         ...
 
 
@@ -285,11 +286,6 @@ class RunContext:
         """
         self._port.compact(until, as_messages(messages, self.new_id))
 
-    def legal_reply(self, msg: Msg) -> Msg:
-        """The reply with tool-use ids that are unique in the conversation; what is assigned to
-        `PostReasoning.reasoning_result` goes through here."""
-        return self._port.legal_reply(msg)
-
     def interrupt(self, reason: str = "interrupted") -> None:
         """End this call at once: what runs is cancelled, open calls are answered, the reply's outcome is `interrupted`."""
         self._port.interrupt(reason)
@@ -304,7 +300,12 @@ called_from: ContextVar[CallPort | None] = ContextVar("agentflow_called_from", d
 
 def note_caller(context: RunContext) -> None:
     """Note, in a copied context, which call's hook runs in it."""
-    called_from.set(context._port)  # pyright: ignore[reportPrivateUsage]
+    called_from.set(port_of(context))
+
+
+def port_of(context: RunContext) -> CallPort:
+    """The call behind a context, as the package sees it: what it asks of it, users do not."""
+    return context._port  # pyright: ignore[reportPrivateUsage] - no subclass, as for other facades: it is made for each call
 
 
 def find_dep(deps: object, kind: type[T], name: str = "") -> T:

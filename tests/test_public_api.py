@@ -15,6 +15,10 @@ import pytest
 import agentflow
 import agentflow.facts
 import agentflow.testing
+from agentflow import Agent, RunContext, Turn, tool
+from agentflow.agent import Receipt
+from agentflow.ground.facade import objects_of, public_names
+from agentflow.testing import ScriptedModel
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -290,3 +294,74 @@ def test_a_wrong_name_gets_the_right_one(name: str, cure: str) -> None:
         getattr(agentflow, name)
     assert str(read.value) == text
     assert not hasattr(agentflow, name)
+
+
+FACADES: dict[type, str] = {
+    RunContext: (
+        "agent approve call_id clock compact complete deps has_dep history inject interrupt new_id run_id session_id"
+        " session_state shadows source state trace usage"
+    ),
+    Receipt: "cancel done seen to turn",
+}
+"""What users see of the classes whose objects do more for the package. A change here is a change for users."""
+
+
+@pytest.mark.parametrize("cls", FACADES)
+def test_a_facade_shows_what_users_need(cls: type) -> None:
+    """What a class defines and annotates, its bases included; what the package needs besides is in `FullX`."""
+    assert sorted(public_names(cls)) == FACADES[cls].split()
+
+
+@tool
+async def add(a: int, b: int) -> int:
+    """Add."""
+    return a + b
+
+
+async def test_an_object_shows_what_its_class_shows() -> None:
+    """`dir` of an object names what users need, wherever it comes from."""
+    seen: list[object] = []
+    agent = Agent("a", ScriptedModel(["Hello."]), tools=[add])
+    agent.on("before_llm", lambda event: seen.append(event.context))
+    await agent.call("Hi")
+    turn = Turn(add, {"a": 1, "b": 2})
+    receipt = await agent.put(turn)
+    async for _ in agent.run():
+        pass
+    seen.append(receipt)
+    for shown in seen:
+        cls = next(kind for kind in FACADES if isinstance(shown, kind))
+        assert [name for name in dir(shown) if name[0] != "_"] == FACADES[cls].split()
+        assert type(shown).__name__ == cls.__name__
+    assert {kind for kind in FACADES for shown in seen if isinstance(shown, kind)} == set(FACADES)
+
+
+def test_a_subclass_of_a_facade_is_the_full_class_too() -> None:
+    """Users may inherit from what they see; made once for each of their classes, and what they define comes first."""
+
+    class Facade:
+        def __init__(self, n: int) -> None:
+            self.n = n
+
+    @objects_of(Facade)
+    class FullFacade(Facade):
+        def told(self) -> str:
+            return f"{self.n} from the package"
+
+    class Mine(Facade):
+        def __init__(self) -> None:
+            super().__init__(3)
+
+        def told(self) -> str:
+            return "mine"
+
+    class Further(Mine):
+        pass
+
+    mine, further = Mine(), Further()
+    assert isinstance(mine, FullFacade)
+    assert isinstance(further, FullFacade)
+    assert (mine.n, mine.told(), further.told(), FullFacade.told(mine)) == (3, "mine", "mine", "3 from the package")
+    assert type(mine) is type(Mine())
+    assert (type(mine).__name__, type(further).__name__) == ("Mine", "Further")
+    assert str(inspect.signature(Facade)) == "(n: 'int') -> 'None'"

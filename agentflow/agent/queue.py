@@ -23,7 +23,7 @@ from typing_extensions import TypedDict
 
 from agentflow.agent.as_tool import ToolAgent
 from agentflow.agent.entries import Entries
-from agentflow.agent.receipt import Entry, Receipt, check_ends, waits_for
+from agentflow.agent.receipt import Entry, FullReceipt, Receipt, check_ends, waits_for
 from agentflow.agent.runner import Runner
 from agentflow.errors import NeverEndsError, QueueFullError, TurnDeniedError, UsageError
 from agentflow.events import HookEvent, PostPut, PrePut
@@ -235,7 +235,7 @@ class TurnQueue:
         return run
 
     async def _enter(self, turn: Turn[T], run: TurnRun, sent: bool, reserved: bool) -> Receipt[T]:
-        receipt = Receipt(turn, self._runner)
+        receipt = FullReceipt(turn, self._runner)
         entry = Entry(self._runner, turn, receipt, sent)
         if sent:
             entry.home = asyncio.get_running_loop()
@@ -352,7 +352,7 @@ class TurnQueue:
     def _add(self, turn: Turn[Any], sent: bool, placed: bool) -> None:
         """Put a turn that hooks have seen, in another queue, and that nobody waits for; `placed`: in the run that does so."""
         turn.enter(self._owner.name)
-        entry = Entry(self._runner, turn, Receipt(turn, self._runner), sent)
+        entry = Entry(self._runner, turn, FullReceipt(turn, self._runner), sent)
         if not placed:
             entry.place = None
         self._entries.add(entry)

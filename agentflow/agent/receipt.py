@@ -18,12 +18,13 @@ from typing import Any, Final, Generic, Protocol, TypeVar, cast
 
 from agentflow.errors import NeverEndsError
 from agentflow.ground.bell import Bell
+from agentflow.ground.facade import objects_of
 from agentflow.ground.logs import log_failure
 from agentflow.loop.run import current_turn
 from agentflow.loop.turns.turn import Turn
 from agentflow.loop.turns.turn_run import TurnRun
 
-__all__ = ["TAKEN_BACK", "Entry", "Receipt", "check_ends", "inside", "waits_for"]
+__all__ = ["TAKEN_BACK", "Entry", "FullReceipt", "Receipt", "check_ends", "inside", "waits_for"]
 
 T = TypeVar("T")
 
@@ -64,10 +65,10 @@ class Entry:
 
     __slots__ = ("_receipt", "home", "line", "over", "place", "run", "sent", "taken_back", "turn")
 
-    def __init__(self, line: Line, turn: Turn[Any], receipt: Receipt[Any], sent: bool) -> None:
+    def __init__(self, line: Line, turn: Turn[Any], receipt: FullReceipt[Any], sent: bool) -> None:
         self.line = line
         self.turn = turn
-        self._receipt: Receipt[Any] | None = receipt
+        self._receipt: FullReceipt[Any] | None = receipt
         self.sent = sent
         self.home: asyncio.AbstractEventLoop | None = None
         self.place = current_turn.get()
@@ -167,6 +168,11 @@ class Receipt(Awaitable[T], Generic[T]):
         seen: Whether somebody has asked for its value, or been told of its error.
     """
 
+    turn: Turn[T]
+    to: str
+    done: bool
+    seen: bool
+
     def __init__(self, turn: Turn[T], line: Line) -> None:
         self.turn = turn
         self.to = line.name
@@ -177,18 +183,6 @@ class Receipt(Awaitable[T], Generic[T]):
         self.seen = False
         self._bell = Bell()
         self._entry: Entry | None = None
-
-    def follow(self, entry: Entry) -> None:
-        """The turn is in the queue, as this entry."""
-        self._entry = entry
-
-    def settle(self, value: object, error: BaseException | None) -> None:
-        """The turn is over."""
-        if not self.done:
-            self._value, self._error = value, error
-            self.done = True  # last: another thread may be looking
-            self._entry = None
-            self._bell.ring()
 
     def cancel(self) -> None:
         """Take the turn back: out of the queue, or, if it runs, interrupt it. Whoever runs the queue goes on."""
@@ -217,3 +211,20 @@ class Receipt(Awaitable[T], Generic[T]):
 
     def __repr__(self) -> str:
         return f"Receipt({self.turn!r}, to={self.to!r}, done={self.done})"
+
+
+@objects_of(Receipt)
+class FullReceipt(Receipt[T]):
+    """A receipt as its queue knows it."""
+
+    def follow(self, entry: Entry) -> None:
+        """The turn is in the queue, as this entry."""
+        self._entry = entry
+
+    def settle(self, value: object, error: BaseException | None) -> None:
+        """The turn is over."""
+        if not self.done:
+            self._value, self._error = value, error
+            self.done = True  # last: another thread may be looking
+            self._entry = None
+            self._bell.ring()

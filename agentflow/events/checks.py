@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, cast
 
+from agentflow.context import port_of
 from agentflow.events.base import Check, Event
 from agentflow.messages import Msg, ToolResultBlock, ToolUseBlock
 from agentflow.specs import ModelOptions, ToolSpec
@@ -82,7 +83,7 @@ def assistant(event: Event, value: object) -> object:
     if not isinstance(value, Msg) or value.role != "assistant":
         raise _wrong(event, "reasoning_result", "an assistant's Msg", value)
     frame = event._frame  # pyright: ignore[reportPrivateUsage] - a check of this module's events
-    return value if frame is None else frame.context.legal_reply(value)
+    return value if frame is None else port_of(frame.context).legal_reply(value)
 
 
 def final(event: Event, value: object) -> object:

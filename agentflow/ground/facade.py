@@ -1,0 +1,69 @@
+"""Facades: a class has what users need; its objects are of a subclass that has what the package needs besides.
+
+Rules:
+
+1. The subclass of `X` is called `FullX`, and `X(...)` makes one. So there is one object, and nothing is handed on.
+2. The package says `FullX` where it needs more than users see. What users give is narrowed once, where it comes in; from there
+   on the type checker holds the border.
+3. `dir` of an object names what users need.
+4. An object of a user's own subclass of `X` is a `FullX` too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+__all__ = ["objects_of", "public_names"]
+
+C = TypeVar("C")
+
+
+def public_names(cls: type) -> frozenset[str]:
+    """What a class and its bases define or annotate under names without an underscore."""
+    annotated = (name for base in cls.__mro__ for name in vars(base).get("__annotations__", ()))
+    return frozenset(name for name in (*dir(cls), *annotated) if name[0] != "_")
+
+
+def _also(cls: type[Any], full: type[Any]) -> type[Any]:
+    """A user's subclass, as a subclass of the full class too; made once, and kept with it."""
+    found: Any = vars(cls).get("_also")
+    if found is None:
+        body = {"__slots__": (), "__module__": cls.__module__, "__qualname__": cls.__qualname__, "__doc__": cls.__doc__}
+        found = cast("Any", type(cls))(cls.__name__, (cls, full), body)
+        type.__setattr__(cls, "_also", found)
+    return found
+
+
+def objects_of(public: type[Any]) -> Callable[[type[C]], type[C]]:
+    """Let the objects of a class be of the decorated subclass, which goes by its name.
+
+    Args:
+        public: What users see.
+
+    Example:
+        >>> class Session:
+        ...     def close(self) -> None: ...
+        >>> @objects_of(Session)
+        ... class FullSession(Session):
+        ...     def begin(self) -> None: ...
+        >>> session = Session()
+        >>> isinstance(session, FullSession), [name for name in dir(session) if name[0] != "_"]
+        (True, ['close'])
+    """
+
+    def behind(full: type[C]) -> type[C]:
+        def new(cls: type[Any], *_args: object, **_options: object) -> Any:
+            return object.__new__(cls if issubclass(cls, full) else full if cls is public else _also(cls, full))
+
+        def shown(self: object) -> list[str]:
+            hidden = public_names(full) - public_names(public)
+            return [name for name in object.__dir__(self) if name not in hidden]
+
+        made = cast("Any", full)
+        made.__name__, made.__qualname__, made.__dir__ = public.__name__, public.__qualname__, shown
+        new.__wrapped__ = public.__init__  # pyright: ignore[reportFunctionMemberAccess] - whose arguments `inspect` shows
+        public.__new__ = new
+        return full
+
+    return behind
