@@ -18,6 +18,7 @@ import agentflow.testing
 from agentflow import Agent, RunContext, Turn, tool
 from agentflow.agent import Receipt
 from agentflow.ground.facade import objects_of, public_names
+from agentflow.hooks import HookSet
 from agentflow.testing import ScriptedModel
 
 if TYPE_CHECKING:
@@ -301,6 +302,7 @@ FACADES: dict[type, str] = {
         "agent approve call_id clock compact complete deps has_dep history inject interrupt new_id run_id session_id"
         " session_state shadows source state trace usage"
     ),
+    HookSet: "describe",
     Receipt: "cancel done seen to turn",
 }
 """What users see of the classes whose objects do more for the package. A change here is a change for users."""
@@ -328,7 +330,7 @@ async def test_an_object_shows_what_its_class_shows() -> None:
     receipt = await agent.put(turn)
     async for _ in agent.run():
         pass
-    seen.append(receipt)
+    seen += [receipt, agent.hooks]
     for shown in seen:
         cls = next(kind for kind in FACADES if isinstance(shown, kind))
         assert [name for name in dir(shown) if name[0] != "_"] == FACADES[cls].split()

@@ -225,7 +225,7 @@ class Agent(PeerAgent):
             clock=config.clock,
             new_id=config.new_id,
         )
-        made._hooks = self.hooks
+        made._hooks = self._hook_set()
         own = self._sessions.implicit
         if own is not None and self._store is None:
             made._sessions.implicit = own.copy(name)

@@ -13,6 +13,7 @@ from agentflow.errors import UsageError
 from agentflow.ground.validation import closed
 from agentflow.hooks.defaults import default_hooks
 from agentflow.hooks.hook import Hook
+from agentflow.hooks.hook_set import full_hooks
 from agentflow.loop.config import OnUnknownOutcome
 from agentflow.loop.schedule import ToolSchedule
 from agentflow.loop.turns.code_names import Finder, hook_names, named_function
@@ -81,7 +82,7 @@ def agent_to_dict(agent: PeerAgent) -> dict[str, Any]:
         "system_function": callable(system),
         "description": config.view.description,
         "tools": list(config.tools),
-        "hooks": hook_names(agent.hooks.own, whose),
+        "hooks": hook_names(full_hooks(agent.hooks).own, whose),
         "options": {
             key: as_data(f"The option {key} of {whose}", value)
             for key, value in asdict(config.options).items()

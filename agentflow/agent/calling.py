@@ -21,7 +21,7 @@ from agentflow.agent.toolsets import ToolsetAgent
 from agentflow.context import find_dep
 from agentflow.errors import ShutdownError
 from agentflow.hooks.hook import Hook
-from agentflow.hooks.hook_set import HookSet
+from agentflow.hooks.hook_set import FullHookSet
 from agentflow.hooks.named import HookSource
 from agentflow.loop.call import Call
 from agentflow.loop.config import LoopConfig
@@ -203,7 +203,7 @@ class CallingAgent(ToolsetAgent):
                 self._prepare()
             hooks, source, deps = self._hooks, "", given.deps
             if hooks is None or config.process.hooks is not self._process_seen:
-                hooks = self.hooks
+                hooks = self._hook_set()
             if given.hooks:
                 hooks = hooks.with_hooks(given.hooks)
             place = current_turn.get()
@@ -235,7 +235,7 @@ class CallingAgent(ToolsetAgent):
             raise
         return run
 
-    def _below(self, caller: RunBase, hooks: HookSet, deps: object) -> tuple[HookSet, str, object]:
+    def _below(self, caller: RunBase, hooks: FullHookSet, deps: object) -> tuple[FullHookSet, str, object]:
         """What a sub-agent's call has of its caller's: the hooks of the whole tree, where it is, and what it is given."""
         above = caller.source
         return (

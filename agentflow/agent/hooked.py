@@ -13,7 +13,7 @@ import threading
 from collections.abc import Iterable
 
 from agentflow.hooks.hook import Hook
-from agentflow.hooks.hook_set import HookSet
+from agentflow.hooks.hook_set import FullHookSet, HookSet
 from agentflow.hooks.registering import TakesHooks, refuse_tools
 from agentflow.loop.config import LoopConfig
 
@@ -30,7 +30,7 @@ class HookedAgent(TakesHooks):
 
     config: LoopConfig
     _given_hooks: Iterable[Hook]
-    _hooks: HookSet | None = None  # put in order at the first call
+    _hooks: FullHookSet | None = None  # put in order at the first call
     _process_seen: tuple[Hook, ...] = ()
     _swapping: threading.RLock
 
@@ -46,12 +46,15 @@ class HookedAgent(TakesHooks):
     @property
     def hooks(self) -> HookSet:
         """Its hooks, in order, the process-wide ones that match included; `describe()` prints them event by event."""
+        return self._hook_set()
+
+    def _hook_set(self) -> FullHookSet:
         process = self.config.process.hooks
         found = self._hooks
         if found is None or process is not self._process_seen:
             with self._swapping:
                 own = self._given_hooks if self._hooks is None else self._hooks.own
-                self._hooks = found = HookSet(own, self.config.process.matching(self.config.tags))
+                self._hooks = found = FullHookSet(own, self.config.process.matching(self.config.tags))
                 self._process_seen = process
         return found
 
@@ -61,11 +64,11 @@ class HookedAgent(TakesHooks):
     def _add(self, hooks: tuple[Hook, ...]) -> None:
         refuse_tools(hooks, f"agent {self.name!r}")
         with self._swapping:
-            self._hooks = self.hooks.with_hooks(hooks)
+            self._hooks = self._hook_set().with_hooks(hooks)
 
     def _take_off(self, hooks: tuple[Hook, ...]) -> bool:
         with self._swapping:
-            before = after = self.hooks
+            before = after = self._hook_set()
             for hook in hooks:
                 after = after.without(hook)
             self._hooks = after

@@ -29,6 +29,7 @@ from agentflow.errors import NeverEndsError, QueueFullError, TurnDeniedError, Us
 from agentflow.events import HookEvent, PostPut, PrePut
 from agentflow.ground.validation import closed
 from agentflow.hooks.hook import Hook
+from agentflow.hooks.hook_set import full_hooks
 from agentflow.loop.run import current_turn
 from agentflow.loop.stream import EventStream
 from agentflow.loop.turns.bound import BoundTool
@@ -224,7 +225,7 @@ class TurnQueue:
         owner = self._owner
         turn.enter(owner.name)
         try:
-            run = make_run(turn, owner.config, owner.hooks, None, owner.name, current_turn.get(), None)
+            run = make_run(turn, owner.config, full_hooks(owner.hooks), None, owner.name, current_turn.get(), None)
             event = await run.events.emit(PrePut, None, (turn.view,))
             verdict = None if event is None else event.verdict
             if verdict is not None:

@@ -26,6 +26,7 @@ from agentflow.agent.receipt import TAKEN_BACK, Entry, inside
 from agentflow.errors import SafeExecutionError, ScriptError, TurnDeniedError, UsageError
 from agentflow.events import HookEvent, Paused, Resumed, TurnValue
 from agentflow.ground.locks import FairLock
+from agentflow.hooks.hook_set import full_hooks
 from agentflow.loop.run import current_turn
 from agentflow.loop.stream import Port
 from agentflow.loop.tool_call.attempts import held_locks
@@ -214,7 +215,7 @@ class Runner:
         """Wait while it is paused, unless there is nothing that could be run."""
         owner = self._owner
         while self.paused and self._next(worker) is not None:
-            host = make_host(owner.config, owner.hooks, None, owner.name, None, None)
+            host = make_host(owner.config, full_hooks(owner.hooks), None, owner.name, None, None)
             try:
                 await host.events.emit(Paused, None)
                 await self._entries.bell.wait_for(lambda: not self.paused or self._next(worker) is None)
@@ -243,7 +244,7 @@ class Runner:
         try:
             given = turn.deps if turn.deps is not None else deps
             name = "" if turn.tool is owner.asking else owner.name  # a question's call names the agent itself
-            run = make_run(turn, owner.config, owner.hooks, given, name, entry.place, port)
+            run = make_run(turn, owner.config, full_hooks(owner.hooks), given, name, entry.place, port)
             run.route = self._follow
             run.inherits = ((inside, (*inside.get(), entry)),)
             entry.run = run

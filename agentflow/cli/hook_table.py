@@ -12,7 +12,7 @@ from rich.table import Table
 from agentflow.events import EVENT_TYPES
 from agentflow.ground.shown import one_line
 from agentflow.hooks.hook import Hook
-from agentflow.hooks.hook_set import HookSet
+from agentflow.hooks.hook_set import HookSet, full_hooks
 
 __all__ = ["HookRow", "hook_rows", "print_hooks"]
 
@@ -37,13 +37,14 @@ class HookRow(NamedTuple):
 
 def hook_rows(hooks: HookSet) -> Iterator[HookRow]:
     """The rows, event by event, in the order in which the hooks run."""
+    own = full_hooks(hooks)
     for kind in EVENT_TYPES:
-        chain = hooks.chain(kind)
+        chain = own.chain(kind)
         if chain is not None:
             for role, entries in (("edit", chain.editors), ("guard", chain.guards), ("observe", chain.observers)):
                 for entry in entries:
                     yield _row(kind.__name__, role, entry.hook)
-        for _, hook in hooks.arounds(kind):
+        for _, hook in own.arounds(kind):
             yield _row(kind.__name__, "around", hook)
 
 

@@ -5,17 +5,46 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from agentflow.events import EVENT_TYPES, Event
+from agentflow.ground.facade import objects_of
 from agentflow.hooks.chain import Chain, Entry
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.options import WRAPPED, around_of, call_of, listens_to
 from agentflow.hooks.recording import ChangeListener, recorded, recorded_around
 from agentflow.hooks.wrapping import Around
 
-__all__ = ["HookSet"]
+__all__ = ["FullHookSet", "HookSet", "full_hooks"]
 
 
 class HookSet:
-    """Hooks in order. Immutable: `with_hooks` and `without` make new ones, so a run keeps the one it began with.
+    """An agent's hooks, in order: iterate them, or `print(agent.hooks.describe())`."""
+
+    __slots__ = ()
+
+    def describe(self) -> str:
+        """The order in which hooks run, event by event, as text."""
+        lines: list[str] = []
+        own = full_hooks(self)
+        for kind in EVENT_TYPES:
+            chain = own.chain(kind)
+            arounds = own.arounds(kind)
+            if chain is None and not arounds:
+                continue
+            lines.append(kind.__name__)
+            for title, entries in _parts(chain):
+                lines.extend(f"  {title:<9}{e.hook.priority:>5}  {e.hook.name}" for e in entries)
+            lines.extend(f"  {'around':<9}{hook.priority:>5}  {hook.name}" for _, hook in arounds)
+        return "\n".join(lines) or "no hooks"
+
+    def __len__(self) -> int:
+        return len(full_hooks(self).hooks)
+
+    def __iter__(self) -> Iterator[Hook]:
+        return iter(full_hooks(self).hooks)
+
+
+@objects_of(HookSet)
+class FullHookSet(HookSet):
+    """Hooks as a run has them: compiled. Immutable: `with_hooks` and `without` make new ones, so a run keeps its own.
 
     Args:
         hooks: The hooks, as registered; those of a narrower scope first.
@@ -36,22 +65,22 @@ class HookSet:
         self.compiled: dict[type[Event], Chain | None] | None = None
         self._chains: dict[type[Event], Chain | None] = {}
         self._arounds: dict[type[Event], tuple[tuple[Around, Hook], ...]] = {}
-        self._narrower: dict[tuple[tuple[Hook, ...], tuple[Hook, ...]], HookSet] | None = None
+        self._narrower: dict[tuple[tuple[Hook, ...], tuple[Hook, ...]], FullHookSet] | None = None
 
-    def with_hooks(self, hooks: Iterable[Hook]) -> HookSet:
+    def with_hooks(self, hooks: Iterable[Hook]) -> FullHookSet:
         """A set that also has these, registered last."""
         added = tuple(hooks)
-        return HookSet((*self.own, *added), self.process) if added else self
+        return FullHookSet((*self.own, *added), self.process) if added else self
 
-    def without(self, hook: Hook) -> HookSet:
+    def without(self, hook: Hook) -> FullHookSet:
         """A set without this hook."""
-        return HookSet((h for h in self.own if h is not hook), (h for h in self.process if h is not hook))
+        return FullHookSet((h for h in self.own if h is not hook), (h for h in self.process if h is not hook))
 
-    def with_process(self, process: Iterable[Hook]) -> HookSet:
+    def with_process(self, process: Iterable[Hook]) -> FullHookSet:
         """The set with other process-wide hooks."""
-        return HookSet(self.own, process)
+        return FullHookSet(self.own, process)
 
-    def inside(self, narrower: tuple[Hook, ...], process: tuple[Hook, ...]) -> HookSet:
+    def inside(self, narrower: tuple[Hook, ...], process: tuple[Hook, ...]) -> FullHookSet:
         """The set for something of a narrower scope: its own hooks win a tie. Made once per combination.
 
         Args:
@@ -65,7 +94,7 @@ class HookSet:
             made = self._narrower = {}
         found = made.get((narrower, process))
         if found is None:
-            found = made[narrower, process] = HookSet((*narrower, *self.own), process)
+            found = made[narrower, process] = FullHookSet((*narrower, *self.own), process)
         return found
 
     def chain(self, kind: type[Event]) -> Chain | None:
@@ -107,25 +136,11 @@ class HookSet:
             found = self._arounds[kind] = tuple(wrapping)
         return found
 
-    def describe(self) -> str:
-        """The order in which hooks run, event by event, as text."""
-        lines: list[str] = []
-        for kind in EVENT_TYPES:
-            chain = self.chain(kind)
-            arounds = self.arounds(kind)
-            if chain is None and not arounds:
-                continue
-            lines.append(kind.__name__)
-            for title, entries in _parts(chain):
-                lines.extend(f"  {title:<9}{e.hook.priority:>5}  {e.hook.name}" for e in entries)
-            lines.extend(f"  {'around':<9}{hook.priority:>5}  {hook.name}" for _, hook in arounds)
-        return "\n".join(lines) or "no hooks"
 
-    def __len__(self) -> int:
-        return len(self.hooks)
-
-    def __iter__(self) -> Iterator[Hook]:
-        return iter(self.hooks)
+def full_hooks(hooks: HookSet) -> FullHookSet:
+    """The set as the package sees it."""
+    assert isinstance(hooks, FullHookSet)  # each is made as one
+    return hooks
 
 
 def _parts(chain: Chain | None) -> tuple[tuple[str, tuple[Entry, ...]], ...]:

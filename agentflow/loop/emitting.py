@@ -29,7 +29,7 @@ from agentflow.events import (
 from agentflow.ground.logs import log_failure
 from agentflow.hooks.chain import Chain, run_chain
 from agentflow.hooks.hook import Hook
-from agentflow.hooks.hook_set import HookSet
+from agentflow.hooks.hook_set import FullHookSet
 from agentflow.loop.stopping import Stopping
 from agentflow.loop.stream import Port
 from agentflow.messages import ToolUseBlock
@@ -108,7 +108,7 @@ class Events:
         "seq",
     )
 
-    def __init__(self, owner: Owner, hooks: HookSet, now: Callable[[], float], stopping: Stopping) -> None:
+    def __init__(self, owner: Owner, hooks: FullHookSet, now: Callable[[], float], stopping: Stopping) -> None:
         self._owner = owner
         self.hooks = hooks
         self.chains: dict[type[Event], Chain | None] = hooks.compiled or hooks.all_chains
@@ -138,7 +138,7 @@ class Events:
     # ---- building and passing on
 
     def fire(
-        self, kind: type[E], port: Port | None, values: tuple[object, ...], scope: HookSet | None = None
+        self, kind: type[E], port: Port | None, values: tuple[object, ...], scope: FullHookSet | None = None
     ) -> Heard[E]:
         """Count an event; where somebody is there, build it, pass it through its chain, hand it to the reader.
 
@@ -164,7 +164,7 @@ class Events:
         return event
 
     async def emit(
-        self, kind: type[E], port: Port | None, values: tuple[object, ...] = (), scope: HookSet | None = None
+        self, kind: type[E], port: Port | None, values: tuple[object, ...] = (), scope: FullHookSet | None = None
     ) -> E | None:
         """`fire`, and wait for it.
 
@@ -189,7 +189,7 @@ class Events:
         return event
 
     def decide(
-        self, kind: type[E], port: Port | None, values: tuple[object, ...], scope: HookSet | None = None
+        self, kind: type[E], port: Port | None, values: tuple[object, ...], scope: FullHookSet | None = None
     ) -> Heard[E]:
         """Build an event and pass it through its chain; the caller makes what it decided a fact, and hands it over then.
 
@@ -242,7 +242,7 @@ class Events:
             port.event = event
             await port
 
-    def chain_in(self, scope: HookSet, kind: type[Event]) -> Chain | None:
+    def chain_in(self, scope: FullHookSet, kind: type[Event]) -> Chain | None:
         """The chain of a narrower scope, without the hooks that have failed in this run."""
         chain = scope.chain(kind)
         for disabled, hook in self._disabled:
@@ -261,7 +261,7 @@ class Events:
         hook: str | None = None,
         tool_use: ToolUseBlock | None = None,
         port: Port | None = None,
-        scope: HookSet | None = None,
+        scope: FullHookSet | None = None,
     ) -> Recover | None:
         """Fire `Error`; a fatal error is reported once, wherever it is met again on its way out."""
         if fatal and any(error is reported for reported in self._reported):

@@ -16,7 +16,7 @@ from agentflow.errors import UsageError
 from agentflow.events import Frame, PostActing, PostReasoning, Purpose, TurnView
 from agentflow.facts import Compacted, Fact, Injected, Reasoned, ToolFinished
 from agentflow.ground.frozen import EMPTY, FrozenDict
-from agentflow.hooks.hook_set import HookSet
+from agentflow.hooks.hook_set import FullHookSet
 from agentflow.loop.config import LoopConfig
 from agentflow.loop.emitting import Events
 from agentflow.loop.journal import Journal, StoredJournal
@@ -123,7 +123,7 @@ class RunBase:
     def __init__(
         self,
         config: LoopConfig,
-        hooks: HookSet,
+        hooks: FullHookSet,
         session: Session,
         run_id: str,
         options: ModelOptions,
@@ -236,7 +236,7 @@ class RunBase:
         if self.reader is not None:
             self.reader.run = self.reader.stopping = self.reader.event = None
 
-    def scope_of(self, tool: Tool[..., Any] | None) -> HookSet | None:
+    def scope_of(self, tool: Tool[..., Any] | None) -> FullHookSet | None:
         """The hooks for one tool, where they are others than the run's."""
         if tool is None:
             return None

@@ -20,7 +20,7 @@ from agentflow.chunks import ModelChunk
 from agentflow.errors import HookError, UsageError
 from agentflow.events import Event, PreActing, PreCall, PreToolRound
 from agentflow.hooks.chain import cancellations, raise_swallowed
-from agentflow.hooks.hook_set import HookSet
+from agentflow.hooks.hook_set import FullHookSet
 from agentflow.hooks.options import concerns_tool
 from agentflow.hooks.wrapping import ModelSource, ToolSource, Transform, layered
 from agentflow.loop.run import RunBase
@@ -165,7 +165,7 @@ class Stage:
             raise cut
 
 
-def wrap(run: RunBase, kind: type[Any], event: Any, source: Any, scope: HookSet | None = None) -> Any:
+def wrap(run: RunBase, kind: type[Any], event: Any, source: Any, scope: FullHookSet | None = None) -> Any:
     """Put the onion of `around` around a stage's work; the lowest priority is outermost.
 
     Args:

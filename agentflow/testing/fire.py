@@ -10,7 +10,7 @@ from agentflow.context import RunContext
 from agentflow.events import Event
 from agentflow.hooks.chain import run_chain
 from agentflow.hooks.hook import Hook
-from agentflow.hooks.hook_set import HookSet
+from agentflow.hooks.hook_set import FullHookSet, full_hooks
 from agentflow.hooks.named import HookSource, hooks_of
 from agentflow.loop.call import Call
 from agentflow.loop.session import Session
@@ -71,7 +71,7 @@ async def fire(hook: HookSource, event: E, *, context: RunContext | None = None)
         >>> verdict
         Deny(reason='not today')
     """
-    hooks = HookSet(hooks_of(hook))
+    hooks = FullHookSet(hooks_of(hook))
     kind = event.sealed_form
     if context is None and event._frame is None:  # pyright: ignore[reportPrivateUsage] - asking for it would raise
         context = run_context()
@@ -106,5 +106,17 @@ def run_context(
     config = agent.config
     session = Session.fresh(messages=tuple(history))
     none: Any = None
-    run = Call(config, agent.hooks, session, config.new_id("run_"), config.options, deps, none, "", none, none, False)
+    run = Call(
+        config,
+        full_hooks(agent.hooks),
+        session,
+        config.new_id("run_"),
+        config.options,
+        deps,
+        none,
+        "",
+        none,
+        none,
+        False,
+    )
     return run.context

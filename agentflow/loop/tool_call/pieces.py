@@ -16,7 +16,7 @@ from typing import Any, Protocol, cast
 
 from agentflow.events import ActingChunk
 from agentflow.ground.time_limit import TimeLimit
-from agentflow.hooks.hook_set import HookSet
+from agentflow.hooks.hook_set import FullHookSet
 from agentflow.hooks.wrapping import Transform
 from agentflow.loop.run import RunBase
 from agentflow.loop.stream import Port
@@ -33,7 +33,7 @@ class Source(Protocol):
     run: RunBase
     use: ToolUseBlock
     port: Port | None
-    scope: HookSet | None
+    scope: FullHookSet | None
     delivered: bool
     broken: Exception | None
     tap: Callable[[object], Awaitable[None]] | None

@@ -14,7 +14,7 @@ from typing import Any, Literal, cast
 from agentflow.errors import ToolArgumentError
 from agentflow.events import Event, OnACall, PreActing
 from agentflow.facts import ToolDecided
-from agentflow.hooks.hook_set import HookSet
+from agentflow.hooks.hook_set import FullHookSet
 from agentflow.loop.run import RunBase
 from agentflow.loop.stream import Port
 from agentflow.loop.tool_call.attempts import Hold
@@ -89,7 +89,7 @@ class Vetted:
         self.result: ToolResultBlock | None = None
         self.pending: tuple[Pending, ...] = ()
         self.stop: str | None = None
-        self.scope: HookSet | None = None
+        self.scope: FullHookSet | None = None
         self.broken: Exception | None = None
         self.delivered = False
         self.holding: tuple[Hold, ...] = ()
@@ -167,7 +167,7 @@ class Vetted:
         self.scope = run.scope_of(tool)
         if tool is None or not tool.hooks or self.verdict is not None:
             return ""
-        heard = run.events.decide(PreActing, None, (self.use, self.approval), HookSet(tool.hooks))
+        heard = run.events.decide(PreActing, None, (self.use, self.approval), FullHookSet(tool.hooks))
         event = heard if heard is None or isinstance(heard, Event) else await heard
         if event is None:
             return ""

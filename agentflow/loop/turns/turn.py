@@ -21,7 +21,7 @@ from agentflow.ground.finite import all_finite
 from agentflow.ground.ids import new_id
 from agentflow.ground.validation import Above, Checked, closed
 from agentflow.hooks.hook import Hook
-from agentflow.hooks.hook_set import HookSet
+from agentflow.hooks.hook_set import FullHookSet
 from agentflow.loop.config import LoopConfig
 from agentflow.loop.run import current_turn
 from agentflow.loop.schedule import ToolSchedule
@@ -309,7 +309,7 @@ def _by_hand(turn: Turn[Any], port: Port | None) -> TurnRun:
     config = LoopConfig(
         view, "", None, _NO_TOOLS, (), (), _OPTIONS, 1, ToolSchedule.BY_TYPE, _CLOCK, new_id, process=turn.process
     )
-    return make_run(turn, config, HookSet(), turn.deps, "", current_turn.get(), port)
+    return make_run(turn, config, FullHookSet(), turn.deps, "", current_turn.get(), port)
 
 
 def _finite(arguments: dict[str, Any]) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from typing import Any
 from agentflow.errors import Aside, TurnDeniedError, TurnTimeoutError, UsageError
 from agentflow.events import Event, Origin, PostTurn, PreTurn, TurnValue, TurnView
 from agentflow.facts import Fact, new_fact
-from agentflow.hooks.hook_set import HookSet
+from agentflow.hooks.hook_set import FullHookSet
 from agentflow.hooks.wrapping import Transform
 from agentflow.loop.config import LoopConfig
 from agentflow.loop.journal import Journal
@@ -203,7 +203,7 @@ class _TurnActing(Acting):
 def make_run(
     turn: BoundTool,
     config: LoopConfig,
-    hooks: HookSet,
+    hooks: FullHookSet,
     deps: object,
     name: str,
     place: TurnPlace | None,
@@ -234,7 +234,7 @@ def make_run(
 
 
 def make_host(
-    config: LoopConfig, hooks: HookSet, deps: object, name: str, place: TurnPlace | None, port: Port | None
+    config: LoopConfig, hooks: FullHookSet, deps: object, name: str, place: TurnPlace | None, port: Port | None
 ) -> TurnRun:
     """A run without a conversation; see `make_run`."""
     parent = None if place is None or place.run.over else place.run

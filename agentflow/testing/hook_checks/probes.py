@@ -11,7 +11,7 @@ from agentflow.events import EVENT_TYPES, CallEnded, Event, PostReasoning, PreCa
 from agentflow.ground.validation import adapter_of
 from agentflow.hooks.chain import run_chain
 from agentflow.hooks.hook import Hook
-from agentflow.hooks.hook_set import HookSet
+from agentflow.hooks.hook_set import FullHookSet
 from agentflow.messages import Msg, ToolUseBlock
 from agentflow.typed_state import state_name
 
@@ -48,7 +48,7 @@ class Before(Hook):
     events = (PreCall,)
 
     def __init__(self, hook: Hook, failed: Callable[[Exception, str], None]) -> None:
-        self.hooks = HookSet([hook])
+        self.hooks = FullHookSet([hook])
         self.failed = failed
         self.kinds: set[str] = set()
 
