@@ -5,7 +5,7 @@ Here stands what most programs need. The rest is found by what it is: `agentflow
 name of a model (`"openai/gpt-5"`) loads its adapter when it is first called.
 """
 
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from agentflow.agent.agent import Agent
 from agentflow.agent.builder import AgentBuilder
@@ -30,6 +30,7 @@ from agentflow.events import (
     PreToolRound,
     ReasoningChunk,
 )
+from agentflow.ground.lazy import lazily
 from agentflow.hooks import (
     Hook,
     HookResult,
@@ -67,6 +68,7 @@ __all__ = [
     "Answer",
     "Approve",
     "CallEnded",
+    "Console",
     "DataBlock",
     "Deny",
     "Dep",
@@ -130,7 +132,13 @@ __all__ = [
 ]
 
 
-if not TYPE_CHECKING:  # a checker must see that a name is wrong
+if TYPE_CHECKING:
+    from agentflow.terminal.console import Console
+else:  # a checker must see that a name is wrong
+    _LATER = {"Console": ".terminal.console"}
+    _later, __dir__ = lazily(__name__, _LATER)
 
-    def __getattr__(name: str) -> NoReturn:
+    def __getattr__(name: str) -> Any:
+        if name in _LATER:
+            return _later(name)
         raise wrong_name(name)

@@ -29,6 +29,7 @@ _PLACES = (
     "reactive",
     "testing",
     "plugins",
+    "terminal",
     "facts",
 )
 """Modules whose names are public, in the order in which they are looked through."""

@@ -51,6 +51,7 @@ LAYERS: dict[str, int] = {
     "testing": 5,
     # 6 entry points
     "stores": 6,
+    "terminal": 6,
     "wrong_names": 6,
     "cli": 6,
     "__main__": 6,
@@ -71,6 +72,7 @@ HEAVY = {
     "dbos",
     "sqlalchemy",
     "rich",
+    "prompt_toolkit",
     "click",
     "aiohttp",
     "tenacity",

@@ -32,6 +32,7 @@ PUBLIC = [
     "Answer",
     "Approve",
     "CallEnded",
+    "Console",
     "DataBlock",
     "Deny",
     "Dep",
@@ -252,7 +253,7 @@ def test_every_module_says_what_it_is_and_sorts_its_names() -> None:
     assert wrong == []
 
 
-LISTS = ("agent", "hooks", "models", "plugins", "stores", "tools", "turns")
+LISTS = ("agent", "hooks", "models", "plugins", "stores", "terminal", "tools", "turns")
 """The modules that list what is public of one kind."""
 
 

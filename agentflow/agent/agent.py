@@ -11,8 +11,8 @@ Rules:
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO, cast
 
 from pydantic_core import to_json
 
@@ -23,12 +23,14 @@ from agentflow.agent.peers import AgentRegistry, PeerAgent, default_agents
 from agentflow.agent.queue import copy_turns
 from agentflow.errors import UsageError
 from agentflow.ground.ids import new_id as fresh_id
+from agentflow.ground.lazy import lazily
 from agentflow.hooks.defaults import default_hooks
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.named import HookSource, hooks_of
 from agentflow.hooks.scope import ProcessHooks, process_hooks
 from agentflow.loop.config import LoopConfig, OnUnknownOutcome
 from agentflow.loop.schedule import ToolSchedule
+from agentflow.loop.session import Session
 from agentflow.loop.view import View
 from agentflow.ports.clock import SystemClock
 from agentflow.ports.model import Model
@@ -45,11 +47,13 @@ _UNSET = ModelOptions()
 _DEFAULT_HOOKS = default_hooks()
 _CLOCK: Clock = SystemClock()
 _ELSEWHERE = {
-    **dict.fromkeys(("invoke", "run_sync", "chat", "ask_sync"), "agent.call('Hi').block(), or await agent.call('Hi')"),
+    **dict.fromkeys(("invoke", "run_sync", "ask_sync"), "agent.call('Hi').block(), or await agent.call('Hi')"),
     **dict.fromkeys(("ainvoke", "arun", "run_async", "acall"), "await agent.call('Hi')"),
     **dict.fromkeys(("astream", "run_stream", "stream_async", "run_streamed"), "async for event in agent.stream('Hi')"),
 }
 """What other libraries call it, and what it is called here."""
+_terminal, _ = lazily("agentflow.terminal", {"chat": ".conversation"})
+"""What shows a conversation, loaded with the first one: it stands above this layer, and brings rich."""
 
 
 class Agent(PeerAgent):
@@ -184,6 +188,40 @@ class Agent(PeerAgent):
     def tools(self) -> tuple[Tool[..., Any], ...]:
         """Its tools."""
         return tuple(self.config.tools.values())
+
+    async def chat(
+        self,
+        lines: AsyncIterable[str] | None = None,
+        *,
+        session: str | Session | None = None,
+        deps: object = None,
+        hooks: HookSource = (),
+        events: bool = False,
+        children: bool = False,
+        file: TextIO | None = None,
+    ) -> None:
+        """Talk with it at the terminal, until Ctrl-D, `/exit`, or the end of what is said.
+
+        Words as they stream, a line for each tool call, and what runs at the moment. Ctrl-C interrupts a call and not the
+        conversation; a call that fails is one red line; a call that waits for a person asks for the decision.
+
+        Args:
+            lines: What is said, and what questions are answered with; what a person types by default.
+            session: An id or a session; the agent's implicit conversation by default.
+            deps: For each call, like `hooks`.
+            hooks: Added for each call.
+            events: A line for every event.
+            children: Show the events of sub-agents too.
+            file: Where it is shown; standard output by default.
+
+        Raises:
+            StoreError: The session cannot be read.
+
+        Example:
+            >>> await agent.chat(read_lines())
+        """
+        talk: Callable[..., Awaitable[None]] = _terminal("chat")
+        await talk(self, lines, session=session, deps=deps, hooks=hooks, events=events, children=children, file=file)
 
     # ---- copies and data
 

@@ -12,19 +12,21 @@ import sys
 import tempfile
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import click
 
 from agentflow.agent.agent import Agent
-from agentflow.cli.calls import call_loop, interrupting, read_events
+from agentflow.cli.calls import call_loop
 from agentflow.cli.demo_agent import INVOICES, PROMPT, TOTAL, Folder, make_agent
 from agentflow.cli.demo_model import WIRES, WireChoice
 from agentflow.cli.failures import FAILED, INTERRUPTED, CommandError, code_of
-from agentflow.cli.screen import Screen, make_console
 from agentflow.errors import AgentFlowError
 from agentflow.models.litellm import LiteLLMModel
 from agentflow.models.litellm_library import library
+from agentflow.terminal.console import follow
+from agentflow.terminal.screen import Screen, make_console
 
 __all__ = ["demo"]
 
@@ -70,8 +72,8 @@ async def _call(screen: Screen, folder: Folder, model: str | None, wire: WireCho
         if not sys.stdout.isatty():
             screen.say("        (loading LiteLLM, which takes a few seconds)")
         await library()
-        with interrupting(agent, agent.session()):
-            await read_events(agent.stream(PROMPT, deps=folder), screen.show)
+        interrupt = partial(agent.interrupt, None, "Ctrl-C")
+        await follow(agent.stream(PROMPT, deps=folder, children=True), screen, interrupt=interrupt)
         return agent
 
 

@@ -7,24 +7,27 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from functools import partial
 from importlib import metadata
 from io import TextIOWrapper
 
 import click
 
 from agentflow.agent.agent import Agent
-from agentflow.cli.calls import call_loop, interrupting, read_events
-from agentflow.cli.chat import Chat
+from agentflow.cli.calls import call_loop
 from agentflow.cli.failures import EXIT_CODES, INTERRUPTED, CommandError, code_of
 from agentflow.cli.hook_table import print_hooks
 from agentflow.cli.later import Later
 from agentflow.cli.loading import load_agent
-from agentflow.cli.phrases import call_text, say
-from agentflow.cli.screen import Screen, make_console
-from agentflow.errors import ScriptError
+from agentflow.cli.say import say
+from agentflow.errors import AgentFlowError, ScriptError
 from agentflow.event_json import event_line
 from agentflow.events import HookEvent
 from agentflow.loop.session import Session
+from agentflow.terminal.console import follow
+from agentflow.terminal.conversation import chat as talk
+from agentflow.terminal.phrases import call_text
+from agentflow.terminal.screen import Screen, make_console
 
 __all__ = ["cli", "main"]
 
@@ -80,25 +83,22 @@ def run(
     loaded = load_agent(agent)
     given = sys.stdin.read() if prompt == "-" else prompt
     place = loaded.session(session)
-    screen = Screen(make_console(), events=events, quiet=quiet or as_json)
+    screen = Screen(make_console(), events=events, quiet=quiet or as_json, children=children)
 
-    def show(event: HookEvent) -> None:
-        if as_json:
-            screen.tally.count(event)
-            click.echo(event_line(event))
-        else:
-            screen.show(event)
+    def as_line(event: HookEvent) -> None:
+        screen.tally.count(event)
+        click.echo(event_line(event))
 
+    stream = loaded.stream(given, session=place, timeout=timeout, children=children or not as_json)
+    interrupt = partial(loaded.interrupt, place, "Ctrl-C")
     try:
-        with call_loop() as runner, interrupting(loaded, place):
-            runner.run(read_events(loaded.stream(given, session=place, timeout=timeout, children=children), show))
+        with call_loop() as runner:
+            runner.run(follow(stream, screen, show=as_line if as_json else None, interrupt=interrupt))
     except (
         Exception,
         ScriptError,
     ) as error:  # any: hooks and tools raise what they like, and the command says it on one line
         raise CommandError(_told(error), code_of(error)) from error
-    finally:
-        screen.end()
     screen.summary_line()
     _say_pending(loaded, place)
     return EXIT_CODES[screen.tally.outcome or "failed"]
@@ -110,7 +110,12 @@ def run(
 @click.option("--events", is_flag=True, help="A line for every event.")
 def chat(agent: str, session: str | None, events: bool) -> int:
     """Talk with an agent. Ctrl-C interrupts a call and not the program; /help lists the commands."""
-    Chat(load_agent(agent), session, Screen(make_console(), events=events)).talk()
+    loaded = load_agent(agent)
+    try:
+        with call_loop() as runner:
+            runner.run(talk(loaded, session=session, events=events))
+    except AgentFlowError as error:
+        raise CommandError(str(error), code_of(error)) from error
     return 0
 
 

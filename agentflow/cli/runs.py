@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import click
 
 from agentflow.cli.failures import EXIT_CODES, CommandError
-from agentflow.cli.phrases import call_text, say
+from agentflow.cli.say import say
 from agentflow.cli.worker_command import DATABASE_HELP
 from agentflow.durable.client import DurableClient
 from agentflow.durable.records import Pruned, RunEvent, RunInfo
@@ -19,6 +19,7 @@ from agentflow.errors import AgentFlowError, UsageError
 from agentflow.event_json import json_line
 from agentflow.ground.shown import one_line
 from agentflow.state.sql import SqlStore
+from agentflow.terminal.phrases import call_text
 from agentflow.verdicts import Approve, Deny, Resolution
 
 __all__ = ["runs"]

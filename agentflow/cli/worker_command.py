@@ -13,7 +13,7 @@ import click
 from agentflow.agent.agent import Agent
 from agentflow.cli.failures import CommandError
 from agentflow.cli.loading import load_agent
-from agentflow.cli.phrases import say
+from agentflow.cli.say import say
 from agentflow.durable.agent import DurableAgent
 from agentflow.durable.worker import Limits
 from agentflow.errors import AgentFlowError

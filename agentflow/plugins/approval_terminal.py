@@ -48,10 +48,17 @@ class Questions:
         self._lock = threading.Lock()
         self._watchers: list[Callable[[], object]] = []
 
-    def watch(self, begins: Callable[[], object]) -> None:
-        """Have a function called before a question is shown, in the asker's thread."""
+    def watch(self, begins: Callable[[], object]) -> Callable[[], None]:
+        """Have a function called before a question is shown, in the asker's thread; what is returned ends that."""
         with self._lock:
             self._watchers.append(begins)
+
+        def unwatch() -> None:
+            with self._lock:
+                if begins in self._watchers:
+                    self._watchers.remove(begins)
+
+        return unwatch
 
     @contextmanager
     def asked(self) -> Generator[None]:

@@ -34,6 +34,7 @@ from agentflow.hooks.wrapping import ModelSource
 from agentflow.messages import Msg, ThinkingBlock, ToolResultBlock, ToolUseBlock
 from agentflow.plugins._matching import names
 from agentflow.ports.model import ModelRequest
+from agentflow.ports.waits import Wait, waiting
 from agentflow.reactive import Flux, Mono
 from agentflow.reactive.iterators import close
 
@@ -233,7 +234,8 @@ class RateLimit(Hook):
         waits.count += 1
         begin = clock.monotonic()
         try:
-            await clock.sleep(wait)
+            with waiting(Wait(who=self.name, seconds=wait, why="the rate limit has no room before")):
+                await clock.sleep(wait)
         except BaseException:
             self._book(clock.monotonic(), -1, -tokens)
             raise

@@ -29,7 +29,9 @@ from agentflow.errors import (
     Veto,
     WrongRunMethodError,
 )
+from agentflow.ground.shown import described
 from agentflow.ground.values import frozen
+from agentflow.ports.waits import Wait, waiting
 from agentflow.reactive.signals import SourceTimeoutError
 
 if TYPE_CHECKING:
@@ -184,7 +186,9 @@ class Attempts:
         wait = self.wait_after(error)
         if wait is None:
             return False
-        await self._sleep(wait)
+        failed = 0 if self._state is None else self._state.attempt_number - 1
+        with waiting(Wait(who=self._policy.who, seconds=wait, why=described(error), attempt=failed)):
+            await self._sleep(wait)
         return True
 
     def wait_after(self, error: BaseException) -> float | None:

@@ -3,27 +3,16 @@
 from __future__ import annotations
 
 import os
-import re
-import select
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-try:
-    import pty
-except ImportError:  # Windows
-    pty = None
+from ttys import Terminal, have_terminals
 
 ROOT = Path(__file__).parent.parent.parent
-
-LIMIT = 20.0
-ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")
 
 SHOP = '''
 import asyncio
@@ -180,76 +169,10 @@ def shop(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     return Shop(tmp_path)
 
 
-class Terminal:
-    """A process that believes in a person at a terminal."""
-
-    def __init__(self, command: list[str], folder: str, environment: dict[str, str]) -> None:
-        self.pid, self._fd = pty.fork()
-        if self.pid == 0:
-            os.chdir(folder)
-            os.execve(command[0], command, {**environment, "TERM": "xterm-256color", "COLUMNS": "80"})
-        self.raw = ""
-        self._seen = 0
-
-    def wait_for(self, text: str) -> str:
-        """Read until a text is on the screen behind what was waited for before; the text in between."""
-        end = time.monotonic() + LIMIT
-        while True:
-            shown = ANSI.sub("", self.raw)
-            place = shown.find(text, self._seen)
-            if place >= 0:
-                start, self._seen = self._seen, place + len(text)
-                return shown[start : self._seen]
-            ready, _, _ = select.select([self._fd], [], [], max(0.0, end - time.monotonic()))
-            assert ready, f"{text!r} did not come within {LIMIT:g} s; on the screen: {shown!r}"
-            try:
-                piece = os.read(self._fd, 65536)
-            except OSError:
-                piece = b""
-            assert piece, f"the program ended before {text!r} came; on the screen: {shown!r}"
-            self.raw += piece.decode("utf-8", "replace")
-
-    def type(self, text: str) -> None:
-        """Press keys; "\\x03" is Ctrl-C, which the terminal turns into a signal."""
-        os.write(self._fd, text.encode())
-
-    def end(self, again: str = "") -> int:
-        """Wait for the exit code; what is still printed is read.
-
-        `again` is pressed each second until then: Python's `input()` misses a Ctrl-C that comes in the microseconds between
-        its prompt and its wait for a key.
-        """
-        end = time.monotonic() + LIMIT
-        while True:
-            left = max(0.0, end - time.monotonic())
-            ready, _, _ = select.select([self._fd], [], [], min(left, 1.0) if again else left)
-            if not ready and again and left:
-                self.type(again)
-                continue
-            assert ready, f"the program did not end within {LIMIT:g} s; it printed: {ANSI.sub('', self.raw)!r}"
-            try:
-                piece = os.read(self._fd, 65536)
-            except OSError:  # Linux's way to say that the other side is gone
-                break
-            if not piece:
-                break
-            self.raw += piece.decode("utf-8", "replace")
-        _, status = os.waitpid(self.pid, 0)
-        self.pid = 0
-        return os.waitstatus_to_exitcode(status)
-
-    def close(self) -> None:
-        """Leave nothing behind."""
-        if self.pid:
-            os.kill(self.pid, signal.SIGKILL)
-            os.waitpid(self.pid, 0)
-        os.close(self._fd)
-
-
 @pytest.fixture
 def terminal(shop: Any) -> Iterator[Any]:
     """Start `agentflow ...` in a terminal."""
-    if pty is None:
+    if not have_terminals:
         pytest.skip("needs a pty")
     opened: list[Terminal] = []
 

@@ -2,19 +2,17 @@
 
 Rules:
 
-1. What a command prints goes through `say` or a `Screen`: control characters are shown as escapes, whoever wrote them.
+1. What is printed goes through a `Screen`, or `say` of the commands: control characters are shown as escapes.
 2. One value is one line, cut to the room there is.
 """
 
 from __future__ import annotations
 
-import click
-
-from agentflow.ground.shown import one_line, printable
+from agentflow.ground.shown import one_line
 from agentflow.messages import Msg, ToolUseBlock
 from agentflow.specs import Usage
 
-__all__ = ["call_text", "cost_text", "duration_text", "plural", "say", "shorten", "speech", "tokens_text"]
+__all__ = ["call_text", "cost_text", "duration_text", "plural", "shorten", "speech", "text_of", "tokens_text"]
 
 
 def shorten(text: str, room: int) -> str:
@@ -26,6 +24,19 @@ def shorten(text: str, room: int) -> str:
     """
     flat = one_line(text)
     return flat if len(flat) <= room else f"{flat[: max(0, room - 1)]}…"
+
+
+def text_of(value: object) -> str:
+    """What a tool hands out, as text, whatever it is.
+
+    Example:
+        >>> text_of(3)
+        '3'
+    """
+    try:
+        return value if isinstance(value, str) else str(value)
+    except Exception as error:  # noqa: BLE001, RUF100 - a broken __str__ must not end a call
+        return f"<{type(value).__name__} that cannot be shown: {type(error).__name__}>"
 
 
 def call_text(use: ToolUseBlock, room: int) -> str:
@@ -48,23 +59,24 @@ def speech(msg: Msg) -> str:
     return "\n".join([*([msg.text] if msg.text and not results else []), *calls, *results])
 
 
-def say(text: str, *, err: bool = False) -> None:
-    """Print a line to standard output, or to standard error."""
-    click.echo(printable(text), err=err)
-
-
 def plural(count: int, thing: str) -> str:
     """`1 round`, `2 rounds`."""
     return f"{count:,} {thing}{'' if count == 1 else 's'}"
 
 
-def duration_text(seconds: float) -> str:
+def duration_text(seconds: float, *, whole: bool = False) -> str:
     """A duration as a person says it.
+
+    Args:
+        seconds: How long.
+        whole: In whole seconds, where it changes while it is looked at.
 
     Example:
         >>> duration_text(0.0312), duration_text(2.345), duration_text(75)
         ('31 ms', '2.3 s', '1 min 15 s')
     """
+    if whole and seconds < 60:
+        return f"{seconds:.0f} s"
     if seconds < 0.001:
         return "<1 ms"
     if seconds < 1:

@@ -2,25 +2,26 @@
 
 Rules:
 
-1. On a terminal: colours, and a spinner while nothing happens. In a pipe: the same text, and nothing but text.
+1. On a terminal: colours, and lines below for what runs. In a pipe: the same text, and nothing but text.
 2. With `events=True` every event has a line (pieces of a reply share one), with its number and type in front.
 3. What a hook changed behind the streamed words is said: the reader ends with what the history holds.
 4. A fatal error is not printed here: it is raised, and whoever catches it says it once.
+5. What is drawn again and again (the lines of what runs) rests while a line is written, and while somebody is asked.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from types import MappingProxyType
-from typing import Final, assert_never
+from typing import Final, TextIO, assert_never
 
-from rich.console import Console
-from rich.status import Status
+from rich.console import Console as RichConsole
+from rich.console import Group
+from rich.live import Live
 from rich.text import Text
 
-from agentflow.cli.phrases import call_text, duration_text, plural, shorten, tokens_text
-from agentflow.cli.tally import Tally
 from agentflow.events import (
     ActingChunk,
     CallEnded,
@@ -41,6 +42,10 @@ from agentflow.ground.shown import printable
 from agentflow.messages import TextBlock, ThinkingBlock, ToolState
 from agentflow.plugins.approval_terminal import questions
 from agentflow.plugins.logging import fields_of
+from agentflow.ports.waits import Wait, on_wait
+from agentflow.terminal.phrases import call_text, duration_text, plural, shorten, text_of, tokens_text
+from agentflow.terminal.progress import Progress
+from agentflow.terminal.tally import Tally
 from agentflow.verdicts import Answer, Approve, Deny, Recover, Resolution, Verdict
 
 __all__ = ["Screen", "make_console"]
@@ -60,47 +65,99 @@ _STATES: Final = MappingProxyType[ToolState, tuple[str, str]](
     }
 )
 _ASCII: Final = str.maketrans(
-    {"→": ">", "✓": "+", "✗": "x", "⊘": "!", "■": "#", "‖": "=", "·": "-", "…": "~", "─": "-"}
+    {"→": ">", "✓": "+", "✗": "x", "⊘": "!", "■": "#", "‖": "=", "·": "-", "…": "~", "─": "-", "↻": "~"}
 )
 
 
-def make_console(*, stderr: bool = False) -> Console:
-    """A console that is plain in a pipe, and never wraps or colours what it is not told to."""
-    stream = sys.stderr if stderr else sys.stdout
-    piped = not stream.isatty()
-    return Console(stderr=stderr, highlight=False, markup=False, emoji=False, width=_PIPE_WIDTH if piped else None)
+def make_console(file: TextIO | None = None) -> RichConsole:
+    """A console that is plain in a pipe, and never wraps or colours what it is not told to.
+
+    Args:
+        file: Where to; standard output by default.
+    """
+    piped = not (file or sys.stdout).isatty()
+    return RichConsole(file=file, highlight=False, markup=False, emoji=False, width=_PIPE_WIDTH if piped else None)
 
 
 class Screen:
     """Prints the events of calls.
 
     Args:
-        console: Where to.
+        console: Where to; what `make_console()` makes.
         events: A line for every event, not only for what a conversation needs.
         quiet: Nothing but the model's words.
+        children: Print the events of sub-agents too; else they are only in the lines of what runs.
         hold: Print nothing until the model has said something; then everything.
+
+    Example:
+        >>> screen = Screen(make_console(), quiet=True)
+        >>> async with agent.stream("Hi") as events:
+        ...     with screen.watching():
+        ...         async for event in events:
+        ...             screen.show(event)
     """
 
-    def __init__(self, console: Console, *, events: bool = False, quiet: bool = False, hold: bool = False) -> None:
+    def __init__(
+        self,
+        console: RichConsole,
+        *,
+        events: bool = False,
+        quiet: bool = False,
+        children: bool = True,
+        hold: bool = False,
+    ) -> None:
         self.console = console
         self.events = events
         self.quiet = quiet
+        self.children = children
         self.tally = Tally()
+        self._progress = Progress()
         self._held: list[Callable[[], None]] | None = [] if hold else None
-        self._status: Status | None = None
+        self._live: Live | None = None
+        self._unwatch: Callable[[], object] | None = None
+        self._note = ""  # what is waited for where no event says it
         self._open = ""  # what the line in progress shows: words or thoughts, and whose
         self._fresh = True  # the cursor stands at the start of a line
         self._said = ""  # the words of the reply in progress, or of the last one
         self._deciders: dict[str, str] = {}  # tool-use id → the hook that decided instead of the tool
-        encoding = (getattr(console.file, "encoding", None) or "ascii").lower()
-        questions.watch(self.stop_waiting)
+        encoding = (getattr(console.file, "encoding", None) or "utf-8").lower()  # a text in memory takes any
         self._plain_ascii = not encoding.startswith(("utf", "cp65001"))
 
     # ---- what happens
 
+    @contextmanager
+    def watching(self) -> Generator[None]:
+        """For the time of a call: be told of waits in this context, and leave the terminal tidy, however it ends."""
+        token = on_wait.set(self.wait)
+        try:
+            yield
+        finally:
+            on_wait.reset(token)
+            self.end()
+
     def show(self, event: HookEvent) -> None:
         """Print an event."""
         self.tally.count(event)
+        self._note = ""
+        self._progress.take_in(event)
+        if self.children or not event.source:
+            self._show(event)
+        self._draw()
+
+    def wait(self, wait: Wait) -> Callable[[], None]:
+        """Print that something waits, and count down where that can be drawn; what is returned ends it."""
+        if wait.seconds >= 1 or self.events:
+            who, long = shorten(wait.who, 60), duration_text(wait.seconds)
+            if wait.attempt:
+                said = f"attempt {wait.attempt} failed; {who} tries again in {long}: {wait.why}"
+            else:
+                said = f"{who} waits {long}: {wait.why}"
+            self._line(None, f"  ↻ {shorten(said, self._room)}", "yellow")
+        over = self._progress.wait(wait)
+        self._draw()
+        return over
+
+    def _show(self, event: HookEvent) -> None:
         match event:
             case ReasoningChunk():
                 self._chunk(event)
@@ -117,7 +174,8 @@ class Screen:
             case PreActing():
                 self._pre_acting(event)
             case ActingChunk(tool_use=use, chunk=chunk):
-                self._line(event, f"  … {use.name}: {shorten(str(chunk), self._room)}", "dim")
+                if self.events or not self._draws:  # else it is in the line of what runs
+                    self._line(event, f"  … {use.name}: {shorten(text_of(chunk), self._room)}", "dim")
             case PostActing():
                 self._post_acting(event)
             case PostToolRound(tool_results=results):
@@ -130,7 +188,6 @@ class Screen:
                 words = " / ".join(shorten(msg.text, self._room) for msg in messages)
                 self._line(event, f"  + {origin}: {words}", "dim")
             case CallEnded(outcome=outcome):
-                self.stop_waiting()
                 self._event(event, outcome)
             case _:  # no part of a conversation: in the words of the log
                 said = [f"{name} {value}" for name, value in fields_of(event).items() if value not in (None, "")]
@@ -145,7 +202,6 @@ class Screen:
             self._line(None, title + "─" * max(0, min(room, 80) - len(title)), "dim", bare=True)
         told = f"{plural(len(event.input_messages), 'message')}, {plural(len(event.tools), 'tool')}"
         self._event(event, f"{told}{', for a summary' if event.purpose == 'summary' else ''}")
-        self.waiting(f"waiting for {event.model}")
 
     def _chunk(self, event: ReasoningChunk) -> None:
         piece = event.incremental_chunk
@@ -160,10 +216,8 @@ class Screen:
         if words:
             self._said += "" if event.source else words
             self._stream(event, "text", words, "")
-        for call in piece.tool_uses:
-            if call.name:
-                self._end_line()
-                self.waiting(f"the model writes a call of {call.name}")
+        if any(call.name for call in piece.tool_uses):
+            self._end_line()
 
     def _post_reasoning(self, event: PostReasoning) -> None:
         reply = event.reasoning_result
@@ -183,7 +237,6 @@ class Screen:
         if event.decision is not None and verdict is not None:
             self._deciders[event.tool_use.id] = event.decision.hook
         self._line(event, f"  → {call_text(event.tool_use, self._room)}", "cyan", note)
-        self.waiting(f"{event.tool_use.name} is running")
 
     def _post_acting(self, event: PostActing) -> None:
         result = event.tool_result
@@ -287,7 +340,8 @@ class Screen:
             self.console.print(text, soft_wrap=True, end=text.end)
 
         if self._held is None:
-            self.stop_waiting()
+            if not text.end:  # a line in progress; whole lines are printed above what is drawn
+                self.stop_waiting()
             put()
         elif self._open:  # the model has said something
             self._release()
@@ -306,27 +360,49 @@ class Screen:
         self._end_line()
         self._print(Text(self._fit(text), style))
 
+    @property
+    def _draws(self) -> bool:
+        """Whether lines can be drawn again here."""
+        return self.console.is_terminal and not self.console.is_dumb_terminal and not self.quiet
+
     def waiting(self, what: str) -> None:
-        """Show, on a terminal, what is being waited for; the next line takes it away."""
-        if not self.console.is_terminal or self.quiet or questions.stand:
-            return
-        if self._status is None:
-            self._status = self.console.status(Text(self._row(f"{what} …"), "dim"), spinner="dots")
-            self._status.start()
-            if questions.stand:  # it has come between
+        """Show, on a terminal, what is being waited for; the next event takes it away."""
+        self._note = what
+        self._draw()
+
+    def _draw(self) -> None:
+        """Have what runs below the text, if it can be there now."""
+        if not self._draws or questions.stand or self._open or not (self._note or self._progress):
+            if self._live is not None and not (self._note or self._progress):
                 self.stop_waiting()
-        else:
-            self._status.update(Text(self._row(f"{what} …"), "dim"))
+            return
+        if self._live is not None:
+            return
+        live = Live(console=self.console, get_renderable=self._lines, refresh_per_second=10, transient=True)
+        self._live, self._unwatch = live, questions.watch(self.stop_waiting)
+        live.start(refresh=True)
+        if questions.stand:  # it has come between
+            self.stop_waiting()
+
+    def _lines(self) -> Group:
+        size = self.console.size
+        lines = self._progress.lines(size.width, size.height, ascii_only=self._plain_ascii)
+        return Group(*(lines or [Text(f"  {shorten(self._fit(self._note), size.width - 6)} …", "dim")]))
 
     def stop_waiting(self) -> None:
-        """Take the spinner away."""
-        status, self._status = self._status, None
-        if status is not None:
-            status.stop()
+        """Take away what is drawn below the text."""
+        live, self._live = self._live, None
+        unwatch, self._unwatch = self._unwatch, None
+        if unwatch is not None:
+            unwatch()
+        if live is not None:
+            live.stop()
 
     def end(self) -> None:
-        """The call is over, however it ended: end the line and take the spinner away."""
+        """The call is over, however it ended: end the line, and take away what is drawn."""
         self._end_line()
+        self._note = ""
+        self._progress.clear()
         self.stop_waiting()
 
     def summary(self) -> None:

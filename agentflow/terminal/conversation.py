@@ -1,0 +1,162 @@
+"""`agent.chat()` and `agentflow chat`: a conversation with an agent in a terminal.
+
+Rules:
+
+1. Ctrl-C during a call ends the call; at the prompt it ends the conversation, as Ctrl-D does.
+2. A call that fails is one red line; the conversation goes on.
+3. A call that waits for a person asks that person.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, Mapping
+from functools import partial
+from typing import TextIO, assert_never
+
+from agentflow.agent.agent import Agent
+from agentflow.agent.agent_flux import AgentFlux
+from agentflow.errors import ScriptError
+from agentflow.ground.shown import described
+from agentflow.hooks.named import HookSource
+from agentflow.loop.session import Session
+from agentflow.messages import Pending
+from agentflow.terminal.console import follow
+from agentflow.terminal.lines import SAY, GivenLines, Lines, standard_input
+from agentflow.terminal.phrases import call_text, plural, shorten, speech, text_of
+from agentflow.terminal.screen import Screen, make_console
+from agentflow.verdicts import Answer, Approve, Deny, Resolution
+
+__all__ = ["chat"]
+
+_HELP = "/history shows the conversation, /exit (or Ctrl-D) ends it, Ctrl-C interrupts a call."
+
+
+async def chat(
+    agent: Agent,
+    lines: AsyncIterable[str] | None = None,
+    *,
+    session: str | Session | None = None,
+    deps: object = None,
+    hooks: HookSource = (),
+    events: bool = False,
+    children: bool = False,
+    file: TextIO | None = None,
+) -> None:
+    """Talk with an agent until whoever types ends it; what `agent.chat()` does.
+
+    Args:
+        agent: With whom.
+        lines: What is said, and what questions are answered with; what a person types by default.
+        session: In which session; None is the agent's own conversation.
+        deps: For each call, as in `agent.call`.
+        hooks: Added for each call.
+        events: A line for every event.
+        children: Show the events of sub-agents too.
+        file: Where it is shown; standard output by default.
+
+    Raises:
+        AgentFlowError: The session cannot be loaded.
+
+    Example:
+        >>> await chat(agent, read_lines())
+    """
+    screen = Screen(make_console(file), events=events, children=children)
+    source = standard_input() if lines is None else GivenLines(lines, lambda line: screen.say(line, "bold"))
+    place = session if isinstance(session, Session) else agent.session(session)
+    await agent.history(place)  # it may wait for a decision since another day
+    await _Chat(agent, place, screen, source, deps, hooks).talk()
+
+
+class _Chat:
+    """One conversation."""
+
+    def __init__(
+        self, agent: Agent, session: Session, screen: Screen, lines: Lines, deps: object, hooks: HookSource
+    ) -> None:
+        self._agent = agent
+        self._session = session
+        self._screen = screen
+        self._lines = lines
+        self._deps = deps
+        self._hooks = hooks
+
+    async def talk(self) -> None:
+        """Read and answer until it is ended."""
+        if self._lines.person:
+            self._screen.say(f"You talk with {self._agent.name}. {_HELP}", "dim")
+        try:
+            while True:
+                if self._session.pending:
+                    await self._call(self._resumed(await self._decisions()))
+                    continue
+                line = await self._lines.read(SAY)
+                if line.startswith("/"):
+                    if not self._command(line.strip()):
+                        break
+                elif line.strip():
+                    await self._call(self._stream(line))
+        except EOFError:
+            pass
+
+    def _stream(self, line: str) -> AgentFlux:
+        return self._agent.stream(line, session=self._session, deps=self._deps, hooks=self._hooks, children=True)
+
+    def _resumed(self, decisions: Mapping[str, Resolution]) -> AgentFlux:
+        return self._agent.resume_stream(self._session, decisions, deps=self._deps, hooks=self._hooks, children=True)
+
+    async def _call(self, events: AgentFlux) -> None:
+        self._screen.next_call()
+        try:
+            await follow(events, self._screen, interrupt=partial(self._agent.interrupt, self._session, "Ctrl-C"))
+        except (
+            Exception,
+            ScriptError,
+        ) as error:  # any: a conversation outlives whatever a call, a hook or a tool raised
+            self._screen.say(f"✗ {described(error)}", "red")
+        else:
+            self._screen.summary_line()
+
+    def _command(self, line: str) -> bool:
+        """Do what a line with a slash says; False: end."""
+        if line in ("/exit", "/quit"):
+            return False
+        if line == "/history":
+            messages = self._session.messages
+            for msg in messages:
+                self._screen.say(f"{msg.role:<10}{speech(msg).replace(chr(10), chr(10) + ' ' * 10)}")
+            self._screen.say(f"{plural(len(messages), 'message')} in session {self._session.id!r}", "dim")
+            return True
+        self._screen.say(_HELP if line == "/help" else f"There is no command {shorten(line, 40)!r}. {_HELP}", "dim")
+        return True
+
+    async def _decisions(self) -> Mapping[str, Resolution]:
+        """Ask the user what a suspended call waits for."""
+        decisions: dict[str, Resolution] = {}
+        for wait in self._session.pending:
+            decision = await self._decide(wait)
+            if decision is not None:
+                decisions[wait.id] = decision
+        return decisions
+
+    async def _decide(self, wait: Pending) -> Resolution | None:
+        what = call_text(wait.tool_use, 100) if wait.tool_use is not None else repr(wait.id)
+        match wait.kind:
+            case "parked":  # nothing to decide, but it must not go on unasked: it may park again
+                await self._lines.read(f"the call waits{_why(wait)}; Enter lets it go on ")
+                return None
+            case "external":
+                return Answer(await self._lines.read(f"result of {what}{_why(wait)}: "))
+            case "approval":
+                answer = (await self._lines.read(f"may it run {what}?{_why(wait)} [y/N] ")).strip().lower()
+                return Approve() if answer in ("y", "yes") else Deny("the user said no")
+            case _:
+                assert_never(wait.kind)
+
+
+def _why(wait: Pending) -> str:
+    use, request = wait.tool_use, wait.request
+    if request is None or (
+        use is not None and request == {"tool": use.name, "input": use.input}
+    ):  # it says what is shown
+        return ""
+    return f" ({shorten(text_of(request), 100)})"

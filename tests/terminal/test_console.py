@@ -1,0 +1,291 @@
+"""`Console(stream)`: what a person sees of a call, in a pipe and on a real terminal (a pty with a screen emulator)."""
+
+from __future__ import annotations
+
+import io
+import re
+from typing import Any
+
+import pytest
+
+from agentflow import (
+    Agent,
+    Answer,
+    Console,
+    Deny,
+    PreCall,
+    PreReasoning,
+    PreToolRound,
+    Reply,
+    Stop,
+    ToolUseBlock,
+    on,
+    tool,
+)
+from agentflow.errors import ModelError
+from agentflow.ground.shown import CONTROLS
+from agentflow.plugins.approval_terminal import questions
+from agentflow.testing import ScriptedModel
+
+ADD = ToolUseBlock("t1", "add", {"a": 1, "b": 2})
+
+
+@tool(type="read")
+async def add(a: int, b: int) -> int:
+    """Add."""
+    return a + b
+
+
+def steady(text: str) -> str:
+    """Without durations, and with rules of one length."""
+    text = re.sub(r"<1 ms|\d+ ms|\d+\.\d+ s", "TIME", text)
+    return re.sub(r"^(── .*?) ?─*$", r"\1", text, flags=re.MULTILINE)
+
+
+async def printed(agent: Agent, prompt: str = "Hi", **options: Any) -> tuple[Reply, str]:
+    """The reply of a call, and what was printed of it."""
+    file = io.StringIO()
+    reply = await Console(agent.stream(prompt), file=file, **options)
+    return reply, steady(file.getvalue())
+
+
+async def test_it_shows_a_call_and_gives_its_reply() -> None:
+    """Words, tool calls with results, a rule per round, a summary; awaited again, it is a new call."""
+    agent = Agent("a", ScriptedModel([["Let me ", "add.", ADD], "It is 3.", "Again."]), tools=[add])
+    reply, text = await printed(agent, "1 + 2?")
+    assert (reply.text, reply.outcome) == ("It is 3.", "completed")
+    assert text == (
+        "── round 1 · scripted\n"
+        "  Let me add.\n"
+        "  → add(a=1, b=2)\n"
+        "  ✓ add: 3  TIME\n"
+        "── round 2 · scripted\n"
+        "  It is 3.\n"
+        "── completed · 2 rounds · 1 tool call · TIME\n"
+    )
+    console = Console(agent.stream("And now?"), quiet=True, file=(file := io.StringIO()))
+    assert (await console).text == "Again."
+    assert file.getvalue() == "Again.\n"
+
+
+@on(PreCall)
+def closed(event: PreCall) -> Deny:
+    return Deny("we are closed")
+
+
+@on(PreReasoning)
+def known(event: PreReasoning) -> Answer:
+    return Answer("I knew that.")
+
+
+@on(PreToolRound)
+def enough(event: PreToolRound) -> Stop:
+    return Stop("enough for today")
+
+
+@pytest.mark.parametrize(
+    ("hook", "words"),
+    [(closed, "we are closed"), (known, "I knew that."), (enough, "enough for today")],
+    ids=["deny", "answer", "stop"],
+)
+@pytest.mark.parametrize("quiet", [False, True], ids=["", "quiet"])
+async def test_words_that_were_not_streamed_are_shown(hook: Any, words: str, quiet: bool) -> None:
+    """A reply without chunks, and the closing texts of verdicts, are there, once."""
+    agent = Agent("a", ScriptedModel([["On it. ", ADD], "Done."]), tools=[add], hooks=[hook])
+    reply, text = await printed(agent, quiet=quiet)
+    assert words in reply.text
+    lines = [line.strip() for line in text.splitlines()]
+    assert lines.count(reply.text) == 1
+
+
+async def test_a_limit_is_shown_with_its_summary() -> None:
+    """What the model says at the iteration limit is shown like every other word."""
+    agent = Agent("a", ScriptedModel([ADD, "I ran out of rounds."]), tools=[add], max_iterations=1)
+    reply, text = await printed(agent)
+    assert reply.outcome == "limited"
+    assert "  I ran out of rounds.\n── limited · 2 rounds" in text
+
+
+async def test_a_failure_is_raised_and_not_printed() -> None:
+    """Whoever awaits it says it; the line in progress is ended."""
+    agent = Agent("a", ScriptedModel([["Half a ", ModelError("the provider is down")]]))
+    file = io.StringIO()
+    with pytest.raises(ModelError, match="the provider is down"):
+        await Console(agent.stream("Hi"), file=file)
+    assert steady(file.getvalue()) == "── round 1 · scripted\n  Half a \n"
+
+
+class Tty(io.StringIO):
+    """A file that says it is a terminal."""
+
+    encoding = "utf-8"
+
+    def isatty(self) -> bool:
+        return True
+
+
+async def test_a_console_leaves_no_watcher_behind(shown: Any) -> None:
+    """What a screen tells the asker of approvals is taken back at the end of each call."""
+    agent = Agent("a", ScriptedModel(lambda _: "Hello."))
+    for _ in range(3):
+        await Console(agent.stream("Hi"), file=Tty())
+    assert questions._watchers == []
+
+
+async def test_what_a_model_says_cannot_steer_the_terminal(shown: Any) -> None:
+    """Names, words, pieces and results are shown with their control characters as escapes, also in what is drawn again."""
+    evil = "\x1b]52;c;ZXZpbA==\x07\x1b[2J\x9b3J\r\u202e"
+
+    @tool(type="read")
+    async def pieces(what: str):
+        """Pieces."""
+        yield "piece" + evil
+
+    script = [
+        ["words" + evil, ToolUseBlock("t1", "pieces", {"what": evil}), ToolUseBlock("t2", "no" + evil, {})],
+        "end",
+    ]
+    file = Tty()
+    await Console(Agent("a", ScriptedModel(script, name="model" + evil), tools=[pieces]).stream("Hi"), file=file)
+    drawn = re.sub(r"\x1b\[(?:[0-9;]*m|\?25[lh]|1A|2K)|\r", "", file.getvalue())
+    assert CONTROLS.search(drawn) is None, drawn
+    assert "\\x1b]52" in drawn
+
+
+# ---- at a terminal
+
+
+def test_ctrl_c_ends_the_call_and_the_program_goes_on(program: Any) -> None:
+    """The reply says `interrupted`, the history is legal, and the next call works; what was drawn is taken away."""
+    at = program.at_terminal("""
+        async def main():
+            model = ScriptedModel([["On it.", ToolUseBlock("h1", "hang", {"name": "the job"})], "Here again."])
+            agent = Agent("a", model, tools=[hang])
+            reply = await Console(agent.stream("Hi"))
+            print("outcome:", reply.outcome, [result.state for m in agent.session().messages for result in m.tool_results])
+            reply = await Console(agent.stream("And now?"))
+            print("outcome:", reply.outcome)
+
+        asyncio.run(main())
+    """)
+    at.see("the job has begun")
+    at.type("\x03")
+    at.wait_for("outcome: interrupted ['interrupted']")
+    at.wait_for("Here again.")
+    at.wait_for("outcome: completed")
+    assert at.end() == 0
+    assert "has begun" not in at.shown
+    assert "Traceback" not in at.shown
+    assert not at.screen.cursor.hidden
+
+
+def test_a_second_ctrl_c_leaves(program: Any) -> None:
+    """A tool that does not let itself be cancelled cannot hold the terminal: KeyboardInterrupt, and the cursor is back."""
+    at = program.at_terminal("""
+        @tool(type="read")
+        async def stubborn():
+            \"\"\"Stubborn.\"\"\"
+            yield "stuck"
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                print("not yet")
+                await asyncio.Event().wait()
+
+        async def main():
+            await Console(Agent("a", ScriptedModel([ToolUseBlock("s", "stubborn", {})]), tools=[stubborn]).stream("Hi"))
+
+        try:
+            asyncio.run(main())
+        except KeyboardInterrupt:
+            print("left")
+    """)
+    at.see("stuck")
+    at.type("\x03")
+    at.wait_for("not yet")
+    at.type("\x03")
+    at.wait_for("left")
+    assert at.end() == 0
+    assert not at.screen.cursor.hidden
+
+
+def test_who_handles_ctrl_c_goes_on_doing_so(program: Any) -> None:
+    """A handler of the program's own is neither replaced nor lost."""
+    at = program.at_terminal("""
+        import signal
+
+        async def main():
+            stop = asyncio.Event()
+            asyncio.get_running_loop().add_signal_handler(signal.SIGINT, stop.set)
+            call = asyncio.create_task(asyncio.wait_for(show(), 30))
+            await stop.wait()
+            print("mine")
+            call.cancel()
+            await asyncio.gather(call, return_exceptions=True)
+
+        async def show():
+            await Console(Agent("a", ScriptedModel([ToolUseBlock("h", "hang", {"name": "it"})]), tools=[hang]).stream("Hi"))
+
+        asyncio.run(main())
+    """)
+    at.see("it has begun")
+    at.type("\x03")
+    at.wait_for("mine")
+    assert at.end() == 0
+
+
+TALK = """
+    async def main():
+        agent = Agent("a", ScriptedModel([["Hello. ", ToolUseBlock("t1", "add", {"a": 1, "b": 2})], "3."]), tools=[add])
+        await Console(agent.stream("Hi"))
+
+    asyncio.run(main())
+"""
+COLOUR = re.compile(r"\x1b\[[0-9;]*3[0-7]m")
+
+
+def test_colours_on_a_terminal_and_none_with_no_color(program: Any) -> None:
+    """`NO_COLOR` leaves the text as it is."""
+    coloured = program.at_terminal(TALK)
+    assert coloured.end() == 0
+    plain = program.at_terminal(TALK, NO_COLOR="1")
+    assert plain.end() == 0
+    assert COLOUR.search(coloured.raw)
+    assert not COLOUR.search(plain.raw)
+    assert steady(coloured.shown) == steady(plain.shown)
+    assert "  ✓ add: 3  TIME\n" in steady(plain.shown)
+
+
+def test_in_a_pipe_it_is_plain_text(program: Any) -> None:
+    """The same words, and no control character; a dumb terminal gets colours at most, and nothing drawn again."""
+    ran = program.piped(TALK)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert CONTROLS.search(ran.stdout) is None
+    assert "  ✓ add: 3  " in ran.stdout
+
+
+def test_resizing_the_window(program: Any) -> None:
+    """Lines of what runs are cut to the new width, and what is printed afterwards is in one piece."""
+    at = program.at_terminal(
+        """
+        async def main():
+            model = ScriptedModel([[ToolUseBlock("h1", "hang", {"name": "word " * 40})], "Here again."])
+            agent = Agent("a", model, tools=[hang])
+            await Console(agent.stream("Hi"))
+            print("over")
+
+        asyncio.run(main())
+        """,
+        rows=40,
+        columns=100,
+    )
+    at.see("word has begun")
+    at.resize(40, 50)
+    narrow = at.wait_until(
+        lambda: next((row for row in at.shown.splitlines()[-4:] if re.search(r" hang.*…", row)), None)
+    )
+    assert len(narrow) <= 50
+    at.type("\x03")
+    at.wait_for("over")
+    assert at.end() == 0
+    assert [row for row in at.shown.splitlines() if "interrupted ·" in row] != []
