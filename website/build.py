@@ -35,6 +35,7 @@ MODULES: Final = (
     "agentflow.models",
     "agentflow.stores",
     "agentflow.plugins",
+    "agentflow.terminal",
     "agentflow.reactive",
     "agentflow.errors",
     "agentflow.testing",

@@ -15,6 +15,7 @@ from agentflow import (
     Console,
     Error,
     ModelChunk,
+    PreActing,
     PreReasoning,
     ToolUseBlock,
     Usage,
