@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from pathlib import Path
 from typing import get_args
@@ -9,7 +10,7 @@ from typing import get_args
 import click
 import pytest
 
-from agentflow import Hook, events, plugins
+from agentflow import Agent, Hook, RunContext, events, plugins
 from agentflow.blocks import ToolState
 from agentflow.cli.main import cli
 from agentflow.cli.runs import runs
@@ -18,6 +19,7 @@ from agentflow.loop.states import State
 from agentflow.messages import Outcome
 from agentflow.turns import StopReason
 from agentflow.verdicts import Verdict
+from website.build import MODULES
 
 ROOT = Path(__file__).parents[1]
 DESIGN = (ROOT / "docs" / "design.md").read_text("utf-8")
@@ -108,6 +110,20 @@ def test_the_decision_page_names_every_plugin() -> None:
     there = [(name, getattr(plugins, name)) for name in plugins.__all__]
     hooks = {name for name, plugin in there if isinstance(plugin, type) and issubclass(plugin, Hook)}
     assert hooks - named == set()
+
+
+COMING_FROM = sorted((ROOT / "docs" / "coming-from").glob("*.md"))
+
+
+@pytest.mark.parametrize("page", COMING_FROM, ids=lambda page: page.stem)
+def test_what_others_have_leads_to_names_of_ours(page: Path) -> None:
+    """Behind the first column each name is public here, and each method of an agent is one of ours."""
+    public = {name for module in MODULES for name in importlib.import_module(module).__all__} | {"MyState", "True"}
+    cells = [cell for row in rows(page.read_text("utf-8")) for cell in row[1:]]
+    ours = " ".join(code for cell in cells for code in re.findall(r"`([^`]+)`", cell))
+    assert set(re.findall(r"\b[A-Z][a-z]\w+", ours)) - public - {"Here"} == set()
+    assert {name for name in re.findall(r"\bagent\.(\w+)", ours) if not hasattr(Agent, name)} == set()
+    assert {name for name in re.findall(r"\bcontext\.(\w+)", ours) if not hasattr(RunContext, name)} == set()
 
 
 def unknown(text: str) -> list[str]:
