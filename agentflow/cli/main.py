@@ -131,6 +131,7 @@ def hooks(agent: str) -> int:
 cli.add_command(
     Later("demo", "agentflow.cli.demo", "Watch an agent at work: real files, real HTTP, a hook that vetoes.")
 )
+cli.add_command(Later("new", "agentflow.cli.new", "Begin a project: an agent, its tools, a hook, a test."))
 cli.add_command(Later("worker", "agentflow.cli.worker_command", "Run the calls that other processes submit.", "dbos"))
 cli.add_command(Later("runs", "agentflow.cli.runs", "List, show, cancel, resume and prune what was submitted.", "dbos"))
 
