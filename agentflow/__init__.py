@@ -52,6 +52,7 @@ from agentflow.loop.schedule import ToolSchedule
 from agentflow.loop.session import Session
 from agentflow.loop.turns.turn import Turn
 from agentflow.messages import DataBlock, Msg, Reply, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
+from agentflow.output.output import Output
 from agentflow.ports.model import Model, ModelRequest
 from agentflow.ports.store import MemoryStore
 from agentflow.reactive import Flux, Mono, threads
@@ -86,6 +87,7 @@ __all__ = [
     "ModelRequest",
     "Mono",
     "Msg",
+    "Output",
     "PostActing",
     "PostCall",
     "PostReasoning",

@@ -27,6 +27,7 @@ __all__ = [
     "NeverEndsError",
     "NotIterableError",
     "NotRegisteredError",
+    "OutputError",
     "QueueFullError",
     "SafeExecutionError",
     "ScriptError",
@@ -236,6 +237,29 @@ class ModelError(AgentFlowError):
         self.retry_after = retry_after
         self.status = status
         self.model = model
+
+
+class OutputError(ModelError):
+    """The model gave no answer of the form that the call asked for, as often as it was asked.
+
+    Args:
+        form: What was asked for.
+        times: How often the model answered.
+        problem: What is wrong with its last answer, as the model was told.
+        answer: That answer, a `Msg`; it is in the error and not in the history.
+        model: The model's name.
+    """
+
+    def __init__(self, form: str, times: int, problem: str, answer: object, model: str) -> None:
+        super().__init__(
+            f"The model answered {times} times and never in the form that was asked for, output={form}. The last time: "
+            f"{problem} More attempts: Output(..., retries={times}); another way of asking: Output(..., via='tool').",
+            model=model or None,
+        )
+        self.form = form
+        self.times = times
+        self.problem = problem
+        self.answer = answer
 
 
 class ScriptError(BaseException):  # like a test framework's own failures

@@ -9,9 +9,10 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, cast
 
 from pydantic_core import ValidationError
+from typing_extensions import TypeVar
 
 from agentflow.blocks import (
     ContentBlock,
@@ -48,6 +49,9 @@ __all__ = [
     "text_block",
     "tool_result",
 ]
+
+T_co = TypeVar("T_co", default=Any, covariant=True)
+"""The output of a call: what it was asked for, None where nothing was; `Reply` alone is a reply with any."""
 
 Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
 """Who speaks in a message."""
@@ -230,7 +234,7 @@ class Pending:
 
 
 @frozen
-class Reply(Msg):
+class Reply(Msg, Generic[T_co]):
     """The message that a call returns: a `Msg` that knows how the call ended.
 
     Attributes:
@@ -239,29 +243,37 @@ class Reply(Msg):
         pending: What a suspended call waits for.
         session_id: The session that it belongs to: what `agent.resume` takes.
         usage: What the whole call consumed, sub-agents and side calls included.
-        value: The typed output, once asked for.
+        value: What `output` gives.
+        typed: Whether the call has a typed output.
     """
 
     outcome: Outcome = "completed"
     run_id: str = ""
     pending: tuple[Pending, ...] = ()
-    value: Any = None
+    value: T_co | None = None  # pyright: ignore[reportGeneralTypeIssues] - nobody can write to it
     session_id: str = ""
+    typed: bool = False
     if TYPE_CHECKING:
         usage: Usage = Usage()
 
     @property
-    def output(self) -> Any:
-        """The typed output.
+    def output(self) -> T_co:
+        """The typed output: what `output=` of the agent or the call asked for.
 
         Raises:
-            MissingOutputError: The call asked for none.
+            MissingOutputError: The call asked for none, ended before there was one, or a hook has put other words in its place.
+
+        Example:
+            >>> agent = Agent("clerk", ScriptedModel(['{"answer": 3}']))
+            >>> (await agent.call("How many?", output=Output(int, via="prompt"))).output
+            3
         """
-        if self.value is None:
+        if not self.typed:
             raise MissingOutputError(
-                f"This reply (run {self.run_id!r}, outcome {self.outcome!r}) carries no typed output; read reply.text."
+                f"This reply (run {self.run_id!r}, outcome {self.outcome!r}) carries no typed output; read reply.text. Ask for "
+                "one with agent.call(..., output=Invoice); a call that is denied, stopped, suspended or at its limit has none."
             )
-        return self.value
+        return cast("T_co", self.value)
 
     def to_message(self) -> Msg:
         """The plain message, as the history keeps it (without what is said of the call)."""

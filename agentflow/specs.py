@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, Protocol, TypeAlias, cast, runtime_check
 
 from agentflow.errors import UsageError
 from agentflow.ground.finite import all_finite
-from agentflow.ground.frozen import EMPTY, freeze
+from agentflow.ground.frozen import EMPTY, deep_freeze, freeze
 from agentflow.ground.values import field, frozen, maker
 
 __all__ = [
@@ -210,6 +210,7 @@ class ModelOptions:
         seed: For providers that sample repeatably.
         tool_choice: `"auto"`, `"none"`, `"required"` or a tool's name.
         thinking: `True`, `False`, an effort (`"low"`, `"medium"`, `"high"`) or a budget in tokens.
+        answer_schema: The JSON schema of an object that the answer's text must fit, for models that have such a mode.
         extra: What the provider's adapter passes on as it is.
 
     Raises:
@@ -227,10 +228,13 @@ class ModelOptions:
     seed: int | None = None
     tool_choice: ToolChoice | None = None
     thinking: bool | int | Literal["low", "medium", "high"] | None = None
+    answer_schema: Mapping[str, Any] | None = None
     extra: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "extra", freeze(self.extra))
+        if self.answer_schema is not None:
+            object.__setattr__(self, "answer_schema", deep_freeze(self.answer_schema))
         if not all_finite((self.temperature, self.max_tokens, self.top_p, self.seed, self.thinking, self.extra)):
             wrong = next(name for name in _OPTION_NAMES if not all_finite(getattr(self, name)))
             raise UsageError(

@@ -38,6 +38,7 @@ LAYERS: dict[str, int] = {
     "saving": 2,
     "hooks": 2,
     "tools": 2,
+    "output": 2,
     "ports": 2,
     # 3 loop, 4 agent
     "loop": 3,

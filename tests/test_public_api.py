@@ -50,6 +50,7 @@ PUBLIC = [
     "ModelRequest",
     "Mono",
     "Msg",
+    "Output",
     "PostActing",
     "PostCall",
     "PostReasoning",

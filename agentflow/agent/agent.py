@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, NoReturn, TextIO, cast
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TextIO, cast
 
 from pydantic_core import to_json
+from typing_extensions import TypeVar
 
 from agentflow.agent.agent_data import agent_from_dict, agent_to_dict
+from agentflow.agent.asked import Asked
 from agentflow.agent.builder import AgentBuilder
 from agentflow.agent.given_tools import ToolLike, tools_of
 from agentflow.agent.peers import AgentRegistry, PeerAgent, default_agents
@@ -32,6 +34,8 @@ from agentflow.loop.config import LoopConfig, OnUnknownOutcome
 from agentflow.loop.schedule import ToolSchedule
 from agentflow.loop.session import Session
 from agentflow.loop.view import View
+from agentflow.messages import T_co
+from agentflow.output.output import NO_OUTPUT, Output, OutputLike, output_of
 from agentflow.ports.clock import SystemClock
 from agentflow.ports.model import Model
 from agentflow.ports.store import Store, resolve_store
@@ -42,6 +46,9 @@ from agentflow.tools.tool import Tool
 from agentflow.tools.tool_registry import ToolRegistry
 
 __all__ = ["Agent"]
+
+T = TypeVar("T")
+U = TypeVar("U")
 
 _UNSET = ModelOptions()
 _DEFAULT_HOOKS = default_hooks()
@@ -56,7 +63,7 @@ _terminal, _ = lazily("agentflow.terminal", {"chat": ".conversation"})
 """What shows a conversation, loaded with the first one: it stands above this layer, and brings rich."""
 
 
-class Agent(PeerAgent):
+class Agent(PeerAgent[T_co]):
     """An agent: typed events flow through its hooks around a loop of model and tools.
 
     Args:
@@ -80,6 +87,8 @@ class Agent(PeerAgent):
         queue_limit: Most turns that wait in its queue; None: any number.
         clock: Time; virtual in tests.
         new_id: Ids; repeatable in replays.
+        output: What its calls give as `reply.output`: a type that pydantic knows, a function whose arguments are the answer,
+            or an `Output` with options; a call may ask for another (see `docs/typed-answers.md`).
 
     Raises:
         UsageError: An argument cannot be used; the text says which and how to fix it.
@@ -111,6 +120,7 @@ class Agent(PeerAgent):
         queue_limit: int | None = 1000,
         clock: Clock = _CLOCK,
         new_id: Callable[[str], str] = fresh_id,
+        output: type[T_co] | Output[T_co] | Callable[..., Awaitable[T_co] | T_co] = NO_OUTPUT,
     ) -> None:
         if not name:
             raise UsageError("An agent needs a name and a model: Agent('assistant', 'openai/gpt-5').")
@@ -152,6 +162,9 @@ class Agent(PeerAgent):
         )
         kept = None if store is None else resolve_store(store)
         super().__init__(config, (*standing, *given), kept, agents, queue_limit, tuple(live))
+        wanted = output_of(output)
+        if wanted is not None:
+            vars(self)["_output"] = Asked(output, wanted)
 
     if not TYPE_CHECKING:  # a checker must see that an unknown attribute is one
 
@@ -175,9 +188,9 @@ class Agent(PeerAgent):
             )
 
     @staticmethod
-    def builder() -> AgentBuilder[Agent]:
+    def builder() -> TypedBuilder[None]:
         """Configure an agent step by step; the methods are named like the constructor's arguments."""
-        return AgentBuilder(Agent)
+        return TypedBuilder(Agent)
 
     @property
     def description(self) -> str:
@@ -230,7 +243,7 @@ class Agent(PeerAgent):
         toolsets = self._toolsets
         return [*self.config.tools.values()] if toolsets is None else [*toolsets.own.values(), *toolsets.live]
 
-    def branch(self, name: str) -> Agent:
+    def branch(self, name: str) -> Agent[T_co]:
         """Another agent of the same making, with copies of its waiting turns and of its implicit conversation.
 
         Nothing is shared that can change: what one of them does, the other does not see. A conversation that a store keeps
@@ -243,7 +256,7 @@ class Agent(PeerAgent):
             UsageError: A call runs on the implicit session.
         """
         config = self.config
-        made = Agent(
+        made: Agent[Any] = Agent(
             name,
             config.model,
             system=config.system,
@@ -262,6 +275,7 @@ class Agent(PeerAgent):
             queue_limit=self._queue_limit,
             clock=config.clock,
             new_id=config.new_id,
+            output=NO_OUTPUT if self._output is None else self._output.output,
         )
         made._hooks = self._hook_set()
         own = self._sessions.implicit
@@ -292,7 +306,7 @@ class Agent(PeerAgent):
         model: Model | None = None,
         system: Any = None,
         **rest: Any,
-    ) -> Agent:
+    ) -> Agent[Any]:
         """Make the agent again that `to_dict` has saved.
 
         Args:
@@ -301,7 +315,7 @@ class Agent(PeerAgent):
             hooks: The hooks that are named in it; the default hooks are known.
             model: The model, where it was no name.
             system: The system prompt, where it was a function.
-            rest: What data does not hold: `store`, `agents`, `process_hooks`, `clock`, `new_id`.
+            rest: What data does not hold: `store`, `agents`, `process_hooks`, `clock`, `new_id`, `output`.
 
         Raises:
             StoreError: The data is no agent, or newer than this code.
@@ -315,12 +329,20 @@ class Agent(PeerAgent):
         return to_json(self.to_dict()).decode()
 
     @staticmethod
-    def from_json(text: str | bytes, **given: Any) -> Agent:
+    def from_json(text: str | bytes, **given: Any) -> Agent[Any]:
         """`from_dict` of JSON text."""
         return Agent.from_dict(read_json(text, "agent"), **given)
 
     def __repr__(self) -> str:
         return f"Agent({self.name!r}, {self.config.view.model_name!r}, {len(self.config.tools)} tools, {len(self.hooks)} hooks)"
+
+
+class TypedBuilder(AgentBuilder[Agent[T]], Generic[T]):
+    """What `Agent.builder()` gives: it knows what the agent's calls will give."""
+
+    def output(self, output: OutputLike[U]) -> TypedBuilder[U]:
+        """What its calls give as `reply.output`."""
+        return cast("TypedBuilder[U]", self._set(output=output))
 
 
 # So that `Agent()` gets a text that names the way out; a checker asks for both.

@@ -29,7 +29,7 @@ from agentflow.tools.tool_registry import ToolRegistry
 __all__ = ["agent_from_dict", "agent_to_dict"]
 
 A = TypeVar("A", bound=PeerAgent)
-_REST: Final = ("store", "agents", "process_hooks", "clock", "new_id")
+_REST: Final = ("store", "agents", "process_hooks", "clock", "new_id", "output")
 
 
 @closed
@@ -55,6 +55,7 @@ class _AgentData(TypedDict):
     schedule: _ScheduleData
     on_unknown_outcome: NotRequired[OnUnknownOutcome]
     tags: list[str]
+    typed: NotRequired[bool]
     queue_limit: int | None
     queue: dict[str, Any]
 
@@ -92,6 +93,7 @@ def agent_to_dict(agent: PeerAgent) -> dict[str, Any]:
         "schedule": {"policy": config.schedule.policy, "max_concurrency": config.schedule.max_concurrency},
         "on_unknown_outcome": config.on_unknown_outcome,
         "tags": sorted(config.tags),
+        "typed": agent.output is not None,
         "queue_limit": agent.queue.limit,
         "queue": agent.queue.to_dict(),
     }
@@ -125,6 +127,11 @@ def agent_from_dict(
         raise UsageError(
             f"Agent {name!r} was saved with a function as its system prompt, which is no data: hand it in again, "
             "Agent.from_dict(data, system=...)."
+        )
+    if saved.get("typed") and "output" not in rest:
+        raise UsageError(
+            f"Agent {name!r} was saved with an output, which is code and no data: hand it in again, "
+            "Agent.from_dict(data, output=...)."
         )
     kept = saved["system"]
     given = tuple(hooks)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 from agentflow.events import Event, HookEvent
 from agentflow.loop.stream import EventStream
 from agentflow.loop.words import words
-from agentflow.messages import Reply
+from agentflow.messages import Reply, T_co
 from agentflow.reactive import Flux, Mono
 
 __all__ = ["AgentFlux"]
@@ -17,7 +17,7 @@ __all__ = ["AgentFlux"]
 E = TypeVar("E", bound=Event)
 
 
-class AgentFlux(Flux[HookEvent]):
+class AgentFlux(Flux[HookEvent], Generic[T_co]):
     """The events of a call; each iteration is a new call.
 
     Example:
@@ -30,13 +30,13 @@ class AgentFlux(Flux[HookEvent]):
 
     if TYPE_CHECKING:
 
-        async def __aenter__(self) -> EventStream:
+        async def __aenter__(self) -> EventStream[T_co]:
             """Open a run; it is closed, with all its cleanup done, where the block ends."""
             ...
 
-        def __aiter__(self) -> EventStream: ...
+        def __aiter__(self) -> EventStream[T_co]: ...
 
-        def open(self) -> EventStream:
+        def open(self) -> EventStream[T_co]:
             """See `Flux.open`."""
             ...
 
@@ -65,7 +65,7 @@ class AgentFlux(Flux[HookEvent]):
             async for piece in pieces:
                 yield piece
 
-    def reply(self) -> Mono[Reply]:
+    def reply(self) -> Mono[Reply[T_co]]:
         """Read to the end; only the reply counts. Inside of `async with`, `events.reply()` reads the rest of that call.
 
         Example:
@@ -73,6 +73,6 @@ class AgentFlux(Flux[HookEvent]):
         """
         return Mono(self._reply)
 
-    async def _reply(self) -> Reply:
+    async def _reply(self) -> Reply[T_co]:
         async with aclosing(self.open()) as events:
             return await events.reply()

@@ -9,7 +9,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias, TypedDict, cast
 from weakref import WeakKeyDictionary
 
 from agentflow.context import as_messages
@@ -20,14 +20,58 @@ from agentflow.hooks.registering import refuse_tools
 from agentflow.loop.session import Session
 from agentflow.loop.states import State
 from agentflow.messages import Msg, Pending, ToolUseBlock, message, text_block
+from agentflow.output.output import OutputLike
 from agentflow.specs import ModelOptions, is_seconds
 from agentflow.tools.tool import Tool
 from agentflow.verdicts import Answer, Approve, Deny, Resolution
 
-__all__ = ["CallArguments", "Decisions", "check_decisions", "check_timeout", "input_of", "not_open", "tools_behind"]
+__all__ = [
+    "CallArguments",
+    "CallOptions",
+    "Decisions",
+    "ResumeOptions",
+    "ResumeStream",
+    "StreamOptions",
+    "check_decisions",
+    "check_timeout",
+    "input_of",
+    "not_open",
+    "tools_behind",
+]
 
 Decisions: TypeAlias = Mapping[str, Resolution] | Iterable[tuple[str, Resolution]]
 """What a suspended call is resumed with: decisions by the keys of `reply.pending`."""
+
+
+class CallOptions(TypedDict, total=False):
+    """What `call` and `resume` take by name besides `output`; `Agent.call` says what each means."""
+
+    session: str | Session | None
+    options: ModelOptions | None
+    timeout: float | None
+    deps: object
+    hooks: HookSource
+
+
+class ResumeOptions(TypedDict, total=False):
+    """What `resume` takes by name besides `output`."""
+
+    options: ModelOptions | None
+    timeout: float | None
+    deps: object
+    hooks: HookSource
+
+
+class StreamOptions(CallOptions, total=False):
+    """What `stream` takes by name besides `output`."""
+
+    children: bool
+
+
+class ResumeStream(ResumeOptions, total=False):
+    """What `resume_stream` takes by name besides `output`."""
+
+    children: bool
 
 
 tools_behind: WeakKeyDictionary[Callable[..., Any], Mapping[str, Tool[..., Any]]] = WeakKeyDictionary()
@@ -46,6 +90,7 @@ class CallArguments:
         deps: What tools and hooks may ask for by type.
         hooks: Added for this call.
         children: Whether its reader gets the events of sub-agents too.
+        output: What it is to give; None: what its agent gives.
         new_id: Ids of the messages that are made of texts.
 
     Attributes:
@@ -55,7 +100,7 @@ class CallArguments:
         UsageError: One of them cannot be used.
     """
 
-    __slots__ = ("children", "decisions", "deps", "hooks", "messages", "options", "session", "timeout")
+    __slots__ = ("children", "decisions", "deps", "hooks", "messages", "options", "output", "session", "timeout")
 
     def __init__(
         self,
@@ -67,6 +112,7 @@ class CallArguments:
         deps: object,
         hooks: HookSource,
         children: bool,
+        output: OutputLike[Any] | None,
         new_id: Callable[[str], str],
     ) -> None:
         if decisions is not None:
@@ -84,6 +130,7 @@ class CallArguments:
         self.deps = deps
         self.hooks = _of_a_call(hooks) if hooks else ()
         self.children = children
+        self.output = output
 
 
 def _of_a_call(hooks: HookSource) -> tuple[Hook, ...]:

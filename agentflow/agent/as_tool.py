@@ -14,7 +14,8 @@ from agentflow.loop.session import Session
 from agentflow.loop.signals import ToolSuspended
 from agentflow.loop.states import State
 from agentflow.loop.turns.code_names import found_by_name
-from agentflow.messages import Msg, Reply
+from agentflow.messages import Msg, Reply, T_co
+from agentflow.output.output import Output, OutputLike, output_of
 from agentflow.saving.codec import msg_from_dict
 from agentflow.specs import ToolType, Usage
 from agentflow.tools.tool import Tool, tool
@@ -23,7 +24,7 @@ from agentflow.tools.tool_checks import strictest
 __all__ = ["ToolAgent"]
 
 
-class ToolAgent(CallingAgent):
+class ToolAgent(CallingAgent[T_co]):
     """What makes a tool of an `Agent`."""
 
     _asking: Tool[..., Any] | None = None
@@ -46,6 +47,7 @@ class ToolAgent(CallingAgent):
         description: str | None = None,
         *,
         type: ToolType | None = None,  # noqa: A002
+        output: OutputLike[Any] | None = None,
     ) -> Tool[..., Any]:
         """This agent as a tool of another: each use is a call in a fresh session, billed to the caller.
 
@@ -54,13 +56,16 @@ class ToolAgent(CallingAgent):
             description: What the calling model is told; the agent's description by default.
             type: What a round takes it for. By default the strictest of its own tools: `"write"` where one of them writes, else
                 `"read"` where one reads, else `"research"`. So agents that only look things up run side by side.
+            output: What it is to give the calling model, in place of its own `output`, as JSON (see `docs/typed-answers.md`).
 
         Raises:
-            UsageError: The name or the type cannot be one.
+            UsageError: The name, the type or the output cannot be one.
         """
 
+        asked = None if output is None else output_of(output)
+
         async def ask(message: str, context: RunContext) -> str:  # the context: so that its events may come from a task
-            return await self.answer(message)
+            return await self.answer(message, asked)
 
         about = description or self.config.view.description or f"Ask the agent {self.name}."
         tools_behind[ask] = self.config.tools
@@ -77,7 +82,7 @@ class ToolAgent(CallingAgent):
         """What its tools may do; of a toolset that is not open yet, anything."""
         return "write" if self._toolsets is not None else strictest(self.config.tools.values())
 
-    async def answer(self, message: str) -> str:
+    async def answer(self, message: str, output: Output[Any] | None = None) -> str:
         """What `as_tool` does: a call in a fresh session.
 
         Suspended, it suspends the caller, which is answered with keys such as `"t1/s1"`; then it goes on where it was. So it
@@ -88,7 +93,7 @@ class ToolAgent(CallingAgent):
         """
         place = current_turn.get()
         if place is None:
-            return self._answered(await self.call(message, session=Session.fresh()))
+            return self._answered(await self.call(message, session=Session.fresh(), output=output))
         caller = place.run.session
         place.asked += 1
         session_id = inner_session_id(caller.id, place.use.id)
@@ -98,16 +103,18 @@ class ToolAgent(CallingAgent):
         if session is None or session.id != session_id:
             session = Session(session_id, store=self._store or caller.store, new_id=self.config.new_id)
         if place.inner is None and not place.recovers:
-            reply = await self.call(message, session=session)
+            reply = await self.call(message, session=session, output=output)
         else:
-            reply = await self._asked_again(message, session, place)
+            reply = await self._asked_again(message, session, place, output)
         if reply.outcome == "suspended":
             self._sessions.waiting.pop(session.id, None)  # the caller keeps it, and is resumed
             caller.keep_inner(place.use.id, session)
             raise ToolSuspended(self.name, reply.pending)
         return self._answered(reply)
 
-    async def _asked_again(self, message: str, session: Session, place: TurnPlace) -> Reply:
+    async def _asked_again(
+        self, message: str, session: Session, place: TurnPlace, output: Output[Any] | None
+    ) -> Reply[Any]:
         """Go on where the session is: it waited for a decision, or the process ended."""
         await session.acquire(self.name)  # loads it
         session.release()
@@ -118,15 +125,15 @@ class ToolAgent(CallingAgent):
             if decided is None or any(key not in decided for key in waits):  # nobody has been asked yet
                 last = Msg.assistant("", id=self.config.new_id("msg_")) if machine.final is None else machine.final
                 return Reply.of(last, "suspended", machine.run_id, Usage(), session.pending, session.id)
-            return await self.resume(session, {key: decided[key] for key in waits})
+            return await self.resume(session, {key: decided[key] for key in waits}, output=output)
         if machine.next() != "input":
-            return await self.resume(session)
+            return await self.resume(session, output=output)
         ended = machine.ended
         if ended is not None and ended.final is not None and ended.outcome not in ("failed", "interrupted"):
             return Reply.of(ended.final, ended.outcome, ended.run_id, Usage(), ())
-        return await self.call(message, session=session)
+        return await self.call(message, session=session, output=output)
 
-    def _answered(self, reply: Reply) -> str:
+    def _answered(self, reply: Reply[Any]) -> str:
         if reply.outcome in ("suspended", "interrupted", "denied"):
             waits = ", ".join(p.tool_use.name for p in reply.pending if p.tool_use is not None)
             why = f"it waits for the approval of {waits}" if waits else reply.text or reply.outcome

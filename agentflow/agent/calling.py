@@ -10,37 +10,59 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, Generic, TypeAlias, Unpack, overload
+
+from typing_extensions import TypeVar
 
 from agentflow.agent.agent_flux import AgentFlux
-from agentflow.agent.arguments import CallArguments, Decisions, check_decisions, not_open
-from agentflow.agent.sessions import Sessions, refuse_waiting_for_itself
-from agentflow.agent.toolsets import ToolsetAgent
+from agentflow.agent.arguments import (
+    CallArguments,
+    CallOptions,
+    Decisions,
+    ResumeOptions,
+    ResumeStream,
+    StreamOptions,
+    check_decisions,
+    not_open,
+)
+from agentflow.agent.asked import Asked
+from agentflow.agent.session_agent import SessionsAgent
+from agentflow.agent.sessions import refuse_waiting_for_itself
 from agentflow.context import find_dep
 from agentflow.errors import ShutdownError
-from agentflow.hooks.hook import Hook
 from agentflow.hooks.hook_set import FullHookSet
 from agentflow.hooks.named import HookSource
 from agentflow.loop.call import Call
-from agentflow.loop.config import LoopConfig
 from agentflow.loop.run import RunBase, current_turn
 from agentflow.loop.session import Session
 from agentflow.loop.states import State
 from agentflow.loop.stream import EventStream, Port
-from agentflow.messages import Msg, Reply
-from agentflow.ports.store import SessionInfo, Store
+from agentflow.messages import Msg, Reply, T_co
+from agentflow.output.output import Output, OutputLike, output_of
 from agentflow.reactive import CallMono
 from agentflow.specs import ModelOptions
-from agentflow.tools.live_toolset import LiveToolset
+from agentflow.tools.tool import Tool
 
 __all__ = ["CallingAgent"]
+
+U = TypeVar("U")
+
+Input: TypeAlias = str | Msg | Sequence[Msg]
+"""What a user says to an agent."""
+
+Where: TypeAlias = str | Session | None
+"""A session, or its id; None is the agent's own."""
 
 _MakeArguments: TypeAlias = Callable[[Callable[[str], str]], CallArguments]
 
 
-class CallingAgent(ToolsetAgent):
+_MOST_KEPT = 32
+"""Forms that calls asked for are remembered by an agent, up to so many."""
+
+
+class CallingAgent(SessionsAgent, Generic[T_co]):
     """The calls of an `Agent`.
 
     Args:
@@ -50,19 +72,18 @@ class CallingAgent(ToolsetAgent):
         live: Its toolsets that are opened.
     """
 
-    _store: Store | None
-    _sessions: Sessions
+    _output: Asked | None = None
+    _others: dict[int, Asked] | None = None
 
-    def __init__(
-        self, config: LoopConfig, hooks: Iterable[Hook], store: Store | None, live: tuple[LiveToolset, ...]
-    ) -> None:
-        super().__init__(config, hooks, live)
-        own = vars(self)
-        own["_store"], own["_sessions"] = (
-            store,
-            Sessions(config.view.name, store, config.new_id, config.running.suspended),
-        )
+    @property
+    def output(self) -> Output[T_co] | None:
+        """What its calls give as `reply.output`; None: nothing but words."""
+        return None if self._output is None else self._output.output
 
+    @overload
+    def call(self, input: Input, *, output: None = None, **rest: Unpack[CallOptions]) -> CallMono[Reply[T_co]]: ...
+    @overload
+    def call(self, input: Input, *, output: OutputLike[U], **rest: Unpack[CallOptions]) -> CallMono[Reply[U]]: ...
     def call(
         self,
         input: str | Msg | Sequence[Msg],  # noqa: A002 - the contract's word
@@ -72,7 +93,8 @@ class CallingAgent(ToolsetAgent):
         timeout: float | None = None,
         deps: object = None,
         hooks: HookSource = (),
-    ) -> CallMono[Reply]:
+        output: Any = None,
+    ) -> CallMono[Reply[Any]]:
         """Run one call to its reply.
 
         Args:
@@ -83,6 +105,7 @@ class CallingAgent(ToolsetAgent):
                 Hooks of `CallEnded` have as long again.
             deps: What tools and hooks may ask for by type: an object, a list of objects, or a mapping by type.
             hooks: Added for this call, behind the agent's of the same priority.
+            output: What it is to give, in place of the agent's `output`: `reply.output` (see `docs/typed-answers.md`).
 
         Returns:
             A Mono of the reply: await it, `.block()` on it, subscribe to it. Each is a new call.
@@ -91,11 +114,16 @@ class CallingAgent(ToolsetAgent):
             UsageError: The call overlaps with another one on the implicit session, or an argument cannot be used.
             SuspendedError: The session waits for `resume`.
             ModelError: The model failed.
+            OutputError: The model gave no answer of the form that `output` asks for.
             CallTimeoutError: `timeout` passed.
         """
-        make = partial(CallArguments, input, None, session, options, timeout, deps, hooks, False)
+        make = partial(CallArguments, input, None, session, options, timeout, deps, hooks, False, output)
         return CallMono(partial(self._open, make), "agent.call(...)")
 
+    @overload
+    def stream(self, input: Input, *, output: None = None, **rest: Unpack[StreamOptions]) -> AgentFlux[T_co]: ...
+    @overload
+    def stream(self, input: Input, *, output: OutputLike[U], **rest: Unpack[StreamOptions]) -> AgentFlux[U]: ...
     def stream(
         self,
         input: str | Msg | Sequence[Msg],  # noqa: A002
@@ -106,7 +134,8 @@ class CallingAgent(ToolsetAgent):
         deps: object = None,
         hooks: HookSource = (),
         children: bool = False,
-    ) -> AgentFlux:
+        output: Any = None,
+    ) -> AgentFlux[Any]:
         """Run one call and hand out its events, sealed, as they happen.
 
         Args:
@@ -116,9 +145,27 @@ class CallingAgent(ToolsetAgent):
         Returns:
             A Flux of events; `async with` it, or iterate it. A slow reader slows the model down.
         """
-        make = partial(CallArguments, input, None, session, options, timeout, deps, hooks, children)
+        make = partial(CallArguments, input, None, session, options, timeout, deps, hooks, children, output)
         return AgentFlux(partial(EventStream, partial(self._open, make)))
 
+    @overload
+    def resume(
+        self,
+        session: Where = None,
+        decisions: Decisions | None = None,
+        *,
+        output: None = None,
+        **rest: Unpack[ResumeOptions],
+    ) -> CallMono[Reply[T_co]]: ...
+    @overload
+    def resume(
+        self,
+        session: Where = None,
+        decisions: Decisions | None = None,
+        *,
+        output: OutputLike[U],
+        **rest: Unpack[ResumeOptions],
+    ) -> CallMono[Reply[U]]: ...
     def resume(
         self,
         session: str | Session | None = None,
@@ -128,7 +175,8 @@ class CallingAgent(ToolsetAgent):
         timeout: float | None = None,
         deps: object = None,
         hooks: HookSource = (),
-    ) -> CallMono[Reply]:
+        output: Any = None,
+    ) -> CallMono[Reply[Any]]:
         """Continue a call that was suspended, or cut by a crash or a shutdown, at the first thing that is missing.
 
         What is finished does not run again. Of a suspended call the tool calls without a result pass the whole `PreActing`
@@ -145,9 +193,27 @@ class CallingAgent(ToolsetAgent):
             UsageError: The session holds no open call, or decisions are missing, unknown or of a wrong type.
             ShutdownError: The agent is shutting down.
         """
-        make = partial(CallArguments, None, decisions or {}, session, options, timeout, deps, hooks, False)
+        make = partial(CallArguments, None, decisions or {}, session, options, timeout, deps, hooks, False, output)
         return CallMono(partial(self._open, make), "agent.resume(...)")
 
+    @overload
+    def resume_stream(
+        self,
+        session: Where = None,
+        decisions: Decisions | None = None,
+        *,
+        output: None = None,
+        **rest: Unpack[ResumeStream],
+    ) -> AgentFlux[T_co]: ...
+    @overload
+    def resume_stream(
+        self,
+        session: Where = None,
+        decisions: Decisions | None = None,
+        *,
+        output: OutputLike[U],
+        **rest: Unpack[ResumeStream],
+    ) -> AgentFlux[U]: ...
     def resume_stream(
         self,
         session: str | Session | None = None,
@@ -158,12 +224,13 @@ class CallingAgent(ToolsetAgent):
         deps: object = None,
         hooks: HookSource = (),
         children: bool = False,
-    ) -> AgentFlux:
+        output: Any = None,
+    ) -> AgentFlux[Any]:
         """Like `resume`, with the events handed out like `stream`."""
-        make = partial(CallArguments, None, decisions or {}, session, options, timeout, deps, hooks, children)
+        make = partial(CallArguments, None, decisions or {}, session, options, timeout, deps, hooks, children, output)
         return AgentFlux(partial(EventStream, partial(self._open, make)))
 
-    def _open(self, make: _MakeArguments, reader: Port | None = None) -> Coroutine[Any, Any, Reply]:
+    def _open(self, make: _MakeArguments, reader: Port | None = None) -> Coroutine[Any, Any, Reply[Any]]:
         """The way in: a call, streamed or not, begun or continued, as a coroutine that is to be awaited at once.
 
         It holds its session, or waits for it.
@@ -178,32 +245,73 @@ class CallingAgent(ToolsetAgent):
             session = sessions.of(session, to_go_on=given.decisions is not None)
         if self._toolsets is not None or not session.try_acquire():
             return self._open_later(given, session, reader)
-        return self._run(given, session, reader).execute()
+        asked = self._output
+        if asked is None and given.output is None:
+            return self._run(given, session, reader).execute()
+        return self._open_asked(given, session, reader)
 
-    async def _open_later(self, given: CallArguments, session: Session, reader: Port | None) -> Reply:
+    async def _open_later(self, given: CallArguments, session: Session, reader: Port | None) -> Reply[Any]:
         if self._toolsets is not None and not self.config.running.closed:
             await self._toolsets.open()
         await self._acquire(session)
-        return await self._run(given, session, reader).execute()
+        if self._output is None and given.output is None:
+            return await self._run(given, session, reader).execute()
+        return await self._open_asked(given, session, reader)
 
-    def _run(self, given: CallArguments, session: Session, reader: Port | None) -> Call:
+    def _open_asked(
+        self, given: CallArguments, session: Session, reader: Port | None
+    ) -> Coroutine[Any, Any, Reply[Any]]:
+        """The way in of a call that is to give something of a form."""
+        try:
+            asked = self._asked(given.output)
+        except BaseException:
+            session.release()
+            raise
+        return asked.reply(self._run(given, session, reader, asked))
+
+    def _take_tools(self, tools: dict[str, Tool[..., Any]]) -> None:
+        """See `ToolsetAgent`; calls that are to give something of a form keep their final tool."""
+        old, others = self.config, self._others or {}
+        super()._take_tools(tools)
+        for asked in (*others.values(), *(() if self._output is None else (self._output,))):
+            asked.move(old, self.config)
+
+    def _asked(self, given: OutputLike[Any] | None) -> Asked:
+        """What a call has in place of the agent's own, kept for the next one that asks for the same."""
+        if given is None and self._output is not None:
+            return self._output
+        kept = self._others
+        if kept is None or len(kept) > _MOST_KEPT:
+            kept = self._others = {}
+        found = kept.get(id(given))
+        if found is None or found.given is not given:
+            output = output_of(given)
+            assert output is not None
+            found = kept[id(given)] = Asked(given, output)
+        return found
+
+    def _run(self, given: CallArguments, session: Session, reader: Port | None, asked: Asked | None = None) -> Call:
         """The run of a call on a session that was acquired for it; where it cannot be, that is released."""
         config = self.config
         try:
             if config.running.closed:
                 self._refuse_while_closed(session)
             machine = session.machine
+            if not self._prepared:
+                self._prepare()
+            if asked is not None:
+                config = asked.over(config)
             if given.decisions is not None:
                 decisions, run_id = check_decisions(session, given.decisions, config.tools), machine.run_id
             elif machine.state is State.USER_INPUT:
                 decisions, run_id = None, config.new_id("run_")
             else:
                 raise not_open(session)
-            if not self._prepared:
-                self._prepare()
             hooks, source, deps = self._hooks, "", given.deps
             if hooks is None or config.process.hooks is not self._process_seen:
                 hooks = self._hook_set()
+            if asked is not None:
+                hooks = asked.with_hooks(hooks)
             if given.hooks:
                 hooks = hooks.with_hooks(given.hooks)
             place = current_turn.get()
@@ -265,69 +373,3 @@ class CallingAgent(ToolsetAgent):
         if deps:
             object.__setattr__(self.config, "dep_types", tuple(deps))
         self._prepared = True
-
-    # ---- sessions
-
-    def session(self, id: str | None = None) -> Session:  # noqa: A002 - the contract's word
-        """The session of an id; the implicit one without. It is made when first asked for.
-
-        With a store, what it holds is known when it has been loaded: by a call, or by `await agent.history(id)`. An agent with
-        a store holds the 256 named sessions that were used last (those that run a call, and those that wait for a decision,
-        besides); others are loaded when they are asked for again.
-        """
-        return self._sessions.of(id)
-
-    async def history(self, session: str | Session | None = None) -> tuple[Msg, ...]:
-        """A session's conversation as it is stored; it is loaded, so that `agent.session(id)` knows it too.
-
-        While a call runs on it, it is what this call knows of.
-
-        Args:
-            session: An id or a session; the implicit one by default.
-
-        Raises:
-            StoreError: It cannot be read.
-
-        Example:
-            >>> store = MemoryStore()
-            >>> await Agent("a", ScriptedModel(["Hello Ada."]), store=store).call("I am Ada.", session="ada")
-            >>> [msg.text for msg in await Agent("a", ScriptedModel([]), store=store).history("ada")]
-            ['I am Ada.', 'Hello Ada.']
-        """
-        chosen = self._sessions.of(session)
-        await chosen.load()
-        return tuple(chosen.messages)
-
-    def forget(self, id: str) -> bool:  # noqa: A002
-        """Let go of a session's place in memory; what a store keeps of it stays, and is loaded when it is asked for again.
-
-        Returns:
-            Whether it was there.
-
-        Raises:
-            UsageError: A call is running on it.
-        """
-        return self._sessions.forget(id)
-
-    def interrupt(self, session: str | Session | None = None, reason: str = "interrupted") -> bool:
-        """End the call that runs on a session, at once: its reply's outcome is `interrupted`.
-
-        A call that waits for its session to be loaded is ended as soon as it begins, before it asks a model.
-
-        Returns:
-            Whether there was a call.
-        """
-        found = self._sessions.find(session) if isinstance(session, str) else self._sessions.of(session)
-        return found is not None and found.interrupt(reason)
-
-    async def unfinished(self) -> list[SessionInfo]:
-        """The sessions of its store that hold a call which a crash or a shutdown has cut: `resume` each.
-
-        Sessions of sub-agents are left out, since their callers go on with them. A call that another process is running
-        looks the same: ask when no other process works on the store, or let calls wait (`SqlStore(..., on_conflict="wait")`).
-
-        Example:
-            >>> await Agent("assistant", ScriptedModel([]), store=MemoryStore()).unfinished()
-            []
-        """
-        return await self._sessions.unfinished()

@@ -19,7 +19,7 @@ from agentflow.hooks.hook import Hook
 from agentflow.loop.config import LoopConfig
 from agentflow.loop.run import current_turn
 from agentflow.loop.turns.turn import Turn
-from agentflow.messages import Msg, Reply
+from agentflow.messages import Msg, Reply, T_co
 from agentflow.ports.store import Store
 from agentflow.reactive import CallMono, Flux
 from agentflow.saving.codec import msg_to_dict
@@ -48,7 +48,7 @@ default_agents = AgentRegistry()
 """The registry of the process."""
 
 
-class PeerAgent(ToolAgent):
+class PeerAgent(ToolAgent[T_co]):
     """What an `Agent` does with turns and with other agents.
 
     Args:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 from operator import attrgetter
+from typing import Any, cast
 
 from agentflow.agent.agent import Agent
 from agentflow.cli.failures import CommandError, place_of
@@ -45,7 +46,7 @@ def load_agent(target: str) -> Agent:
         raise CommandError(
             f"{target} is {what}, not an Agent. Name a variable that holds one: assistant = Agent('assistant', model)."
         )
-    return found
+    return cast("Agent[Any]", found)
 
 
 def _module(name: str, target: str) -> object:

@@ -18,12 +18,12 @@ import asyncio
 import types
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol
 
 from agentflow.errors import UsageError
 from agentflow.events import Event, HookEvent
 from agentflow.loop.words import words
-from agentflow.messages import Reply
+from agentflow.messages import Reply, T_co
 from agentflow.reactive import StreamIterator
 
 __all__ = ["EventStream", "ForwardPort", "Port"]
@@ -150,7 +150,7 @@ class _Rest:
                 raise
 
 
-class EventStream(StreamIterator[HookEvent]):
+class EventStream(StreamIterator[HookEvent], Generic[T_co]):
     """The events of one run, as its reader holds them.
 
     Args:
@@ -170,7 +170,7 @@ class EventStream(StreamIterator[HookEvent]):
         self._closed = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._read_over: asyncio.Future[None] | None = None
-        self._reply: Reply | None = None
+        self._reply: Reply[T_co] | None = None
         self.port = Port()
         self.driver: Coroutine[Any, Any, Any] | None = None
 
@@ -262,7 +262,7 @@ class EventStream(StreamIterator[HookEvent]):
         """The words that a person should see of what is still to come; see `agentflow.loop.words`."""
         return words(self)
 
-    async def reply(self) -> Reply:
+    async def reply(self) -> Reply[T_co]:
         """Read to the end.
 
         Returns:

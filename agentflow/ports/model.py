@@ -9,17 +9,17 @@ is installed can take over a provider's name.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import cache
 from importlib import import_module
-from typing import Protocol, cast, runtime_checkable
+from typing import NamedTuple, Protocol, cast, runtime_checkable
 
 from agentflow.chunks import ModelChunk
 from agentflow.errors import UsageError
 from agentflow.messages import Msg
 from agentflow.specs import ModelOptions, ToolSpec
 
-__all__ = ["Model", "ModelRequest", "resolve_model"]
+__all__ = ["AnswerModes", "Model", "ModelRequest", "answer_modes", "resolve_model"]
 
 
 class ModelRequest:
@@ -73,6 +73,35 @@ class Model(Protocol):
             ModelError: The provider failed.
         """
         ...
+
+
+class AnswerModes(NamedTuple):
+    """How a model can be made to answer in a form.
+
+    Attributes:
+        native: Whether it takes `ModelOptions.answer_schema`.
+        native_with_tools: Whether it does beside tools.
+        tools: Whether it calls tools.
+        forced: Whether it can be made to call one (`tool_choice`).
+    """
+
+    native: bool = False
+    native_with_tools: bool = False
+    tools: bool = True
+    forced: bool = True
+
+
+async def answer_modes(model: str | Model) -> AnswerModes:
+    """How a model can be made to answer in a form, as it says itself with a coroutine method of this name.
+
+    A model that says nothing is taken to call tools.
+
+    Example:
+        >>> (await answer_modes(ScriptedModel(["Hi"]))).tools
+        True
+    """
+    known = getattr(resolve_model(model), "answer_modes", None)
+    return AnswerModes() if known is None else await cast("Callable[[], Awaitable[AnswerModes]]", known)()
 
 
 SCHEMES: dict[str, str] = {

@@ -44,7 +44,9 @@ class ArgumentsMismatchError(ValueError):
         self.problems = problems
 
 
-def explain(tool: str, raw: str, error: ValueError, arguments: Sequence[tuple[str, bool]]) -> str:
+def explain(
+    tool: str, raw: str, error: ValueError, arguments: Sequence[tuple[str, bool]], *, start: str | None = None
+) -> str:
     """Return why a call's arguments were refused.
 
     Args:
@@ -52,9 +54,11 @@ def explain(tool: str, raw: str, error: ValueError, arguments: Sequence[tuple[st
         raw: The arguments as the model wrote them.
         error: What pydantic (or the encoding of `raw`) said.
         arguments: The tool's arguments, each with whether it is required.
+        start: What the sentences begin with, where no tool was to run.
     """
-    start = f"Tool {tool!r} was not run: its arguments"
-    expected = f"The arguments must be a JSON object {_keys(arguments)}."
+    it = "arguments" if start is None else "answer"
+    start = start or f"Tool {tool!r} was not run: its arguments"
+    expected = f"The {it} must be a JSON object {_keys(arguments)}."
     if isinstance(error, ArgumentsMismatchError):
         about_keys = any(text in (IS_MISSING, IS_UNKNOWN) for texts in error.problems.values() for text in texts)
         return _told(start, error.problems, expected if about_keys else None)

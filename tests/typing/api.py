@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, assert_never, assert_type
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, assert_never, assert_type
 
 from reactivex import operators as ops
 
@@ -31,6 +31,7 @@ from agentflow import (
     ModelRequest,
     Mono,
     Msg,
+    Output,
     PostActing,
     PostCall,
     PostReasoning,
@@ -132,9 +133,56 @@ async def calls(agent: Agent, session: Session) -> None:
 
 
 def building() -> None:
-    assert_type(Agent.builder(), AgentBuilder[Agent])
+    whatever: AgentBuilder[Agent] = Agent.builder()
+    whatever.name("a")
     built = Agent.builder().name("a").model("openai/gpt-5").tools([add]).hook(Everything()).max_iterations(3).build()
-    assert_type(built, Agent)
+    assert_type(built, Agent[None])
+    whichever: Agent = built
+    assert_type(whichever.name, str)
+
+
+class Bill(TypedDict):
+    total: int
+
+
+async def book(customer: str, total: int) -> float:
+    """Book it."""
+    return total / len(customer)
+
+
+def look_up(customer: str) -> bytes:
+    """Look it up."""
+    return customer.encode()
+
+
+async def typed_answers(agent: Agent) -> None:
+    clerk = Agent("clerk", "openai/gpt-5", output=Counter)
+    assert_type(clerk, Agent[Counter])
+    assert_type((await clerk.call("hi")).output, Counter)
+    assert_type(clerk.call("hi").block().output, Counter)
+    assert_type(await clerk.call("hi", output=int), Reply[int])
+    assert_type(await clerk.call("hi", session="s", output=list[Counter]), Reply[list[Counter]])
+    assert_type((await clerk.call("hi", output=int | str)).output, int | str)
+    assert_type((await clerk.call("hi", output=Bill)).output, Bill)
+    assert_type((await clerk.call("hi", output=book)).output, float)
+    assert_type((await clerk.call("hi", output=look_up)).output, bytes)
+    assert_type((await clerk.call("hi", output=Output(Counter, via="tool", retries=1))).output, Counter)
+    one_of = Output[Literal["a", "b"]](Literal["a", "b"])
+    assert_type((await clerk.call("hi", output=one_of)).output, Literal["a", "b"])
+    assert_type((await clerk.resume("s", {}, output=Counter)).output, Counter)
+    assert_type((await clerk.resume("s")).output, Counter)
+    assert_type(clerk.stream("hi"), AgentFlux[Counter])
+    assert_type((await clerk.stream("hi", output=int).reply()).output, int)
+    async with clerk.stream("hi") as events:
+        assert_type((await events.reply()).output, Counter)
+    built = Agent.builder().name("a").output(Counter).model("openai/gpt-5").tools([add]).build()
+    assert_type(built, Agent[Counter])
+    assert_type((await Agent("a", "openai/gpt-5").call("hi")).output, None)
+    assert_type(clerk.branch("other"), Agent[Counter])
+    assert_type(await agent.call("hi", output=Counter), Reply[Counter])
+    anybody: list[Agent] = [clerk, built, Agent("a", "openai/gpt-5")]
+    replies(await clerk.call("hi"))
+    replies(await anybody[0].call("hi"))
 
 
 def replies(reply: Reply) -> None:

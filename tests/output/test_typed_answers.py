@@ -1,0 +1,383 @@
+"""An answer of a form: what may be one, how it is asked for, what becomes of one that does not fit."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Literal
+
+import pytest
+from pydantic import BaseModel, Field
+from typing_extensions import TypedDict
+
+from agentflow import Agent, Approve, Deny, Dep, Hook, HookEvent, HookResult, Msg, Output, Reply, ToolUseBlock, tool
+from agentflow.errors import MissingOutputError, OutputError, UsageError
+from agentflow.events import CallEnded, PostActing, PostReasoning, PreActing, PreReasoning
+from agentflow.output import Answered
+from agentflow.testing import ScriptedModel
+from agentflow.verdicts import Again
+
+
+class Invoice(BaseModel):
+    """An invoice."""
+
+    customer: str
+    total: int = Field(gt=0)
+
+
+@dataclass
+class Point:
+    x: int
+    y: int = 0
+
+
+class Bill(TypedDict):
+    total: int
+
+
+class Colour(Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+def calls(name: str, arguments: dict[str, Any], id: str = "t1") -> Msg:  # noqa: A002
+    return Msg.assistant([ToolUseBlock(id, name, arguments)])
+
+
+def clerk(*said: Msg | str, **given: Any) -> Agent[Any]:
+    return Agent("clerk", ScriptedModel(list(said)), **given)
+
+
+GOOD = {"customer": "Ada", "total": 3}
+
+
+@pytest.mark.parametrize(
+    ("form", "said", "meant"),
+    [
+        (Invoice, GOOD, Invoice(customer="Ada", total=3)),
+        (Point, {"x": 1}, Point(1)),
+        (Bill, {"total": 3}, {"total": 3}),
+        (int, {"answer": 3}, 3),
+        (bool, {"answer": False}, False),
+        (Colour, {"answer": "red"}, Colour.RED),
+        (Literal["a", "b"], {"answer": "b"}, "b"),
+        (list[Invoice], {"answer": [GOOD]}, [Invoice(customer="Ada", total=3)]),
+        (Invoice | Point, {"answer": {"x": 2}}, Point(2)),
+        (int | None, {"answer": None}, None),
+        (dict[str, int], {"answer": {"a": 1}}, {"a": 1}),
+    ],
+)
+async def test_forms(form: Any, said: dict[str, Any], meant: object) -> None:
+    """Each kind of type is an output, by the final tool and in words; what is no object is the field `answer` of one."""
+    by_tool = await clerk(calls("final_answer", said)).call("x", output=Output(form))
+    assert (by_tool.output, by_tool.outcome) == (meant, "completed")
+    text = Msg.assistant([ToolUseBlock("t", "x", said)]).tool_uses[0].raw
+    in_words = await clerk(text).call("x", output=Output(form, via="prompt"))
+    assert in_words.output == meant
+
+
+async def test_text() -> None:
+    """`output=str` asks for nothing: the words are the output."""
+    reply = await clerk("Hello.", output=str).call("x")
+    assert (reply.output, reply.text) == ("Hello.", "Hello.")
+
+
+async def test_the_final_tools_call_is_answered() -> None:
+    """The history stays legal, and says what was said: the call, its result, and the answer."""
+    agent = clerk(calls("final_answer", GOOD), output=Invoice)
+    await agent.call("x")
+    assert [msg.role for msg in agent.session().messages] == ["user", "assistant", "tool", "assistant"]
+    assert agent.session().messages[2].text == agent.session().messages[3].text == '{"customer":"Ada","total":3}'
+
+
+async def test_a_misfit_goes_back() -> None:
+    """What does not fit is an `Again` that hooks see, with pydantic's words; then the answer is taken."""
+    agent = clerk(
+        calls("final_answer", {"customer": "Ada", "total": 0}), calls("final_answer", GOOD, "t2"), output=Invoice
+    )
+    async with agent.stream("x") as events:
+        verdicts = [event.verdict async for event in events if isinstance(event, PostReasoning)]
+        reply = await events.reply()
+    assert reply.output == Invoice(customer="Ada", total=3)
+    assert isinstance(verdicts[0], Again)
+    told = agent.session().messages[3]
+    assert "total: should be greater than 0; got 0" in told.text
+    assert told.metadata["synthetic"] == "output"
+
+
+@pytest.mark.parametrize("retries", [0, 1, 3])
+async def test_then_a_clear_error(retries: int) -> None:
+    """It is asked again a bounded number of times; the error says what was wrong with the last answer."""
+    agent = clerk(*["Three euros."] * (retries + 1), output=Output(Invoice, retries=retries))
+    with pytest.raises(OutputError, match="not valid JSON") as caught:
+        await agent.call("x")
+    assert caught.value.times == retries + 1
+    assert (await clerk("Hello.", store=None).call("again")).text == "Hello."
+
+
+async def test_words_around_the_answer() -> None:
+    """A fence, or a sentence before it, is passed over; two different answers are not one."""
+    fenced = 'Here:\n```json\n{"customer": "Ada", "total": 3}\n```\nBye.'
+    agent = clerk(
+        '{"customer":"A","total":1} or {"customer":"B","total":2}', fenced, output=Output(Invoice, via="prompt")
+    )
+    reply = await agent.call("x")
+    assert reply.output.customer == "Ada"
+    assert "several JSON values" in agent.session().messages[2].text
+
+
+@pytest.mark.parametrize(
+    "said", ['{"total": NaN, "customer": "A"}', "[" * 5000, "", '{"customer": "\\ud800", "total": 1}', "null"]
+)
+async def test_nonsense(said: str) -> None:
+    """Whatever a model says is text: it is refused, and asked for again."""
+    agent = clerk(said, '{"customer":"Ada","total":3}', output=Output(Invoice, via="prompt"))
+    assert (await agent.call("x")).output == Invoice(customer="Ada", total=3)
+
+
+async def test_validate() -> None:
+    """A function of the user's looks at the value: it refuses with `ValueError`, or gives another; it may be async."""
+
+    async def known(invoice: Invoice) -> Invoice:
+        await asyncio.sleep(0)
+        if invoice.customer == "Bob":
+            raise ValueError("there is no customer Bob")
+        return invoice.model_copy(update={"customer": invoice.customer.upper()})
+
+    agent = clerk(
+        calls("final_answer", {"customer": "Bob", "total": 3}),
+        calls("final_answer", GOOD, "t2"),
+        output=Output(Invoice, validate=known),
+    )
+    reply = await agent.call("x")
+    assert reply.output == Invoice(customer="ADA", total=3)
+    assert "there is no customer Bob" in agent.session().messages[3].text
+
+
+async def test_a_function_is_the_last_step() -> None:
+    """Its arguments are the answer, it runs as a tool that hooks see, and what it returns is the output, as an object."""
+    seen: list[str] = []
+
+    class Ticket:
+        def __init__(self, customer: str) -> None:
+            self.customer = customer
+
+    async def book(customer: str, total: int, desk: Dep[list[str]]) -> Ticket:
+        """Book it."""
+        desk.append(f"{customer} {total}")
+        return Ticket(customer)
+
+    class Watch(Hook):
+        def on_event(self, event: HookEvent) -> HookResult:
+            if isinstance(event, PreActing | PostActing):
+                seen.append(type(event).__name__)
+            return event
+
+    desk: list[str] = []
+    agent = clerk(calls("book", {"customer": "Ada"}), calls("book", GOOD, "t2"), hooks=[Watch()])
+    reply = await agent.call("x", output=book, deps=desk)
+    assert (reply.output.customer, desk, seen) == ("Ada", ["Ada 3"], ["PreActing", "PostActing"])
+
+
+async def test_a_step_by_words() -> None:
+    """Where the arguments of a step come in words, a call is made of them: hooks and history see the same step."""
+
+    def double(amount: int) -> int:
+        """Double it."""
+        return amount * 2
+
+    agent = clerk('{"amount": 21}', output=Output(double, via="prompt"))
+    assert (await agent.call("x")).output == 42
+    assert [use.name for use in agent.session().messages[1].tool_uses] == ["double"]
+
+
+async def test_a_step_that_waits_for_a_person() -> None:
+    """A step may need approval like any tool; resumed, the call gives what it returns. Denied, the model goes on."""
+
+    @tool(requires_approval=True)
+    async def pay(customer: str, total: int) -> int:
+        """Pay."""
+        return total
+
+    agent = clerk(calls("pay", GOOD), calls("pay", GOOD, "t2"), '{"customer": "Bob", "total": 1}', output=Output(pay))
+    waits = await agent.call("x")
+    assert waits.outcome == "suspended"
+    with pytest.raises(MissingOutputError, match="suspended"):
+        _ = waits.output
+    again = await agent.resume(decisions={"t1": Deny("not today")})
+    assert [use.id for use in again.tool_uses] == ["t2"]
+    assert (await agent.resume(decisions={"t2": Approve()})).output == 3
+
+
+async def test_tools_in_the_same_run() -> None:
+    """The model works with its tools first; it is made to call one, and the final tool ends the call."""
+
+    @tool(type="read")
+    async def price(item: str) -> int:
+        """The price."""
+        return len(item)
+
+    asked: list[tuple[list[str], object]] = []
+
+    class Watch(Hook):
+        priority = 400
+
+        def on_event(self, event: HookEvent) -> HookResult:
+            if isinstance(event, PreReasoning):
+                asked.append(([spec.name for spec in event.tools], event.options.tool_choice))
+            return event
+
+    agent = clerk(calls("price", {"item": "tea"}), calls("final_answer", GOOD, "t2"), tools=[price], hooks=[Watch()])
+    reply = await agent.call("x", output=Invoice)
+    assert reply.output.total == 3
+    assert asked[:2] == [(["price", "final_answer"], "required")] * 2
+
+
+async def test_a_tool_beside_the_answer_runs() -> None:
+    """What was asked for in the same reply is done; then the answer counts."""
+
+    @tool
+    async def log(line: str) -> str:
+        """Log."""
+        lines.append(line)
+        return "logged"
+
+    lines: list[str] = []
+    both = Msg.assistant([ToolUseBlock("a", "final_answer", GOOD), ToolUseBlock("b", "log", {"line": "x"})])
+    reply = await clerk(both, tools=[log], output=Invoice).call("x")
+    assert (reply.output.total, lines) == (3, ["x"])
+
+
+async def test_the_next_call_is_not_answered_by_the_last() -> None:
+    """A call that was cut behind its final tool leaves nothing that would answer the next one."""
+
+    class Cut(Hook):
+        def on_event(self, event: HookEvent) -> HookResult:
+            if isinstance(event, PostActing):
+                event.context.interrupt("enough")
+            return event
+
+    agent = clerk(
+        calls("final_answer", GOOD), calls("final_answer", {"customer": "Bob", "total": 9}, "t2"), output=Invoice
+    )
+    cut = await agent.call("x", hooks=[Cut()])
+    assert cut.outcome == "interrupted"
+    assert (await agent.call("y")).output.customer == "Bob"
+
+
+async def test_the_summary() -> None:
+    """At the limit the form is asked for in words: an output where it fits, none where it does not."""
+
+    @tool
+    async def look() -> str:
+        """Look."""
+        return "nothing"
+
+    def agent(last: str) -> Agent[Any]:
+        return clerk(calls("look", {}), last, tools=[look], max_iterations=1, output=Invoice)
+
+    fits = await agent('{"customer":"Ada","total":3}').call("x")
+    assert (fits.outcome, fits.output.total) == ("limited", 3)
+    lacks = await agent("I found nothing.").call("x")
+    assert lacks.outcome == "limited"
+    with pytest.raises(MissingOutputError):
+        _ = lacks.output
+
+
+async def test_a_call_asks_for_another_form() -> None:
+    """The nearer one counts: the call's, else the agent's; a call of a stream and a resume say theirs as well."""
+    agent = clerk(calls("final_answer", {"answer": 4}), calls("final_answer", GOOD, "t2"), output=Invoice)
+    assert (await agent.call("x", output=int)).output == 4
+    assert (await agent.stream("x").reply()).output.total == 3
+    assert Agent.builder().name("a").model(ScriptedModel([])).output(int).build().output is not None
+
+
+async def test_a_sub_agent() -> None:
+    """As a tool an agent gives its output as JSON: its own, or what `as_tool(output=...)` asks for."""
+    inner = Agent("pricer", ScriptedModel([calls("final_answer", GOOD), calls("final_answer", {"answer": 3}, "t2")]))
+    ask = {"message": "the price?"}
+    boss = clerk(
+        calls("pricer", ask), calls("priced", ask, "t2"), "Done.",
+        tools=[inner.as_tool(output=Invoice), inner.as_tool("priced", output=int)],
+    )  # fmt: skip
+    await boss.call("x")
+    results = [msg.text for msg in boss.session().messages if msg.role == "tool"]
+    assert results == ['{"customer":"Ada","total":3}', '{"answer":3}']
+
+
+async def test_denied_and_changed() -> None:
+    """A call that ends before there is an answer has none, and says how it ended; hooks have the last word on the text."""
+    agent = clerk("never asked", output=Invoice)
+    reply = await agent.call("x", hooks={"after_user_input": lambda event: Deny("no")})
+    with pytest.raises(MissingOutputError, match="denied"):
+        _ = reply.output
+
+    class Redact(Hook):
+        def on_event(self, event: HookEvent) -> HookResult:
+            if isinstance(event, PostActing):
+                result = event.tool_result
+                event.tool_result = type(result)(
+                    result.tool_use_id, result.name, '{"customer":"[name]","total":3}', "success"
+                )
+            return event
+
+    reply = await clerk(calls("final_answer", GOOD), output=Invoice, hooks=[Redact()]).call("x")
+    assert reply.output == Invoice(customer="[name]", total=3)
+
+
+def test_what_cannot_be_an_output() -> None:
+    """It is refused where it is given, with what is legal."""
+    model = ScriptedModel([])
+    for wrong in (3, "Invoice", lambda: 3, print, [int], Agent, Output):
+        with pytest.raises(UsageError):
+            Agent("a", model, output=wrong)  # pyright: ignore[reportArgumentType, reportCallIssue]
+    with pytest.raises(UsageError, match="via="):
+        Output(int, via="json")  # pyright: ignore[reportArgumentType, reportCallIssue]
+    with pytest.raises(UsageError, match="retries="):
+        Output(int, retries=-1)
+    with pytest.raises(UsageError, match="one already"):
+        Output(Output(int))
+
+
+async def test_a_tool_of_the_same_name() -> None:
+    """The final tool cannot hide one of the agent's."""
+
+    @tool
+    async def final_answer() -> str:
+        """Mine."""
+        return ""
+
+    with pytest.raises(UsageError, match=r"Output\(\.\.\., name="):
+        await clerk("x", tools=[final_answer], output=Invoice).call("x")
+
+
+def test_saved_agents() -> None:
+    """An output is code: a saved agent wants it again; a branch has it."""
+    agent = Agent("a", "openai/gpt-5", output=Invoice)
+    with pytest.raises(UsageError, match="output="):
+        Agent.from_dict(agent.to_dict())
+    again = Agent.from_dict(agent.to_dict(), output=Invoice)
+    assert again.output is not None
+    assert agent.branch("b").output is agent.output
+
+
+async def test_what_hooks_may_know() -> None:
+    """How the answer was asked for, and how often it was sent back, is in the run's state."""
+    seen: list[tuple[str, int]] = []
+
+    class Watch(Hook):
+        def on_event(self, event: HookEvent) -> HookResult:
+            if isinstance(event, CallEnded):
+                state = event.context.state[Answered]
+                seen.append((state.way, state.sent_back))
+            return event
+
+    await clerk("no", calls("final_answer", GOOD), output=Invoice, hooks=[Watch()]).call("x")
+    assert seen == [("tool", 1)]
+
+
+def test_replies_are_equal_whatever_they_give() -> None:
+    """A reply without an output is what it was."""
+    with pytest.raises(MissingOutputError):
+        _ = Reply("assistant").output
