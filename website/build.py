@@ -29,6 +29,7 @@ MODULES: Final = (
     "agentflow.events",
     "agentflow.hooks",
     "agentflow.verdicts",
+    "agentflow.output",
     "agentflow.messages",
     "agentflow.tools",
     "agentflow.turns",
