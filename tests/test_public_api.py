@@ -15,7 +15,7 @@ import pytest
 import agentflow
 import agentflow.facts
 import agentflow.testing
-from agentflow import Agent, RunContext, Turn, tool
+from agentflow import Agent, RunContext, Session, Turn, tool
 from agentflow.agent import Receipt
 from agentflow.ground.facade import objects_of, public_names
 from agentflow.hooks import HookSet
@@ -305,6 +305,7 @@ FACADES: dict[type, str] = {
         " session_state shadows source state trace usage"
     ),
     HookSet: "describe",
+    Session: "busy check copy fresh from_dict from_json id interrupt messages pending state store to_dict to_json",
     Receipt: "cancel done seen to turn",
 }
 """What users see of the classes whose objects do more for the package. A change here is a change for users."""
@@ -332,7 +333,7 @@ async def test_an_object_shows_what_its_class_shows() -> None:
     receipt = await agent.put(turn)
     async for _ in agent.run():
         pass
-    seen += [receipt, agent.hooks]
+    seen += [receipt, agent.hooks, agent.session(), Session.fresh(), Session.fresh().copy("c")]
     for shown in seen:
         cls = next(kind for kind in FACADES if isinstance(shown, kind))
         assert [name for name in dir(shown) if name[0] != "_"] == FACADES[cls].split()

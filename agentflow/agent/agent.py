@@ -32,7 +32,7 @@ from agentflow.hooks.named import HookSource, hooks_of
 from agentflow.hooks.scope import ProcessHooks, process_hooks
 from agentflow.loop.config import LoopConfig, OnUnknownOutcome
 from agentflow.loop.schedule import ToolSchedule
-from agentflow.loop.session import Session
+from agentflow.loop.session import Session, full_session
 from agentflow.loop.view import View
 from agentflow.messages import T_co
 from agentflow.output.output import NO_OUTPUT, Output, OutputLike, output_of
@@ -280,7 +280,7 @@ class Agent(PeerAgent[T_co]):
         made._hooks = self._hook_set()
         own = self._sessions.implicit
         if own is not None and self._store is None:
-            made._sessions.implicit = own.copy(name)
+            made._sessions.implicit = full_session(own.copy(name))
         if self._queue is not None:
             copy_turns(self._queue, made.queue)
         return made

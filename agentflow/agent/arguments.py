@@ -17,7 +17,7 @@ from agentflow.errors import SuspendedError, ToolArgumentError, UsageError
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.named import HookSource, hooks_of
 from agentflow.hooks.registering import refuse_tools
-from agentflow.loop.session import Session
+from agentflow.loop.session import FullSession, Session
 from agentflow.loop.states import State
 from agentflow.messages import Msg, Pending, ToolUseBlock, message, text_block
 from agentflow.output.output import OutputLike
@@ -163,7 +163,7 @@ def check_timeout(timeout: float | None) -> None:
         raise UsageError(f"timeout={timeout!r}: it is seconds (a number above 0), or None for no limit.")
 
 
-def not_open(session: Session) -> Exception:
+def not_open(session: FullSession) -> Exception:
     """Why a plain call is not legal on a session."""
     machine = session.machine
     if machine.state is State.SUSPENDED:
@@ -174,7 +174,7 @@ def not_open(session: Session) -> Exception:
     )
 
 
-def _by_key(session: Session, decisions: Decisions) -> Mapping[str, Resolution]:
+def _by_key(session: FullSession, decisions: Decisions) -> Mapping[str, Resolution]:
     """Decisions by key; given as pairs, a key may stand once.
 
     Raises:
@@ -191,7 +191,7 @@ def _by_key(session: Session, decisions: Decisions) -> Mapping[str, Resolution]:
 
 
 def check_decisions(
-    session: Session, given: Decisions, tools: Mapping[str, Tool[..., Any]]
+    session: FullSession, given: Decisions, tools: Mapping[str, Tool[..., Any]]
 ) -> Mapping[str, Resolution]:
     """Refuse decisions that do not fit what the session waits for; nothing has been done yet.
 
@@ -237,7 +237,7 @@ def check_decisions(
     return decisions
 
 
-def _tool_of(session: Session, waits: Pending, tools: Mapping[str, Tool[..., Any]]) -> Tool[..., Any] | None:
+def _tool_of(session: FullSession, waits: Pending, tools: Mapping[str, Tool[..., Any]]) -> Tool[..., Any] | None:
     """The tool of a call that waits, also where it is one of a sub-agent's; None where it cannot be known here."""
     key = waits.id
     while waits.within is not None:
@@ -256,7 +256,7 @@ def _tool_of(session: Session, waits: Pending, tools: Mapping[str, Tool[..., Any
     return None if waits.tool_use is None else tools.get(waits.tool_use.name)
 
 
-def _check_edited(session: Session, key: str, use: ToolUseBlock, tool: Tool[..., Any]) -> None:
+def _check_edited(session: FullSession, key: str, use: ToolUseBlock, tool: Tool[..., Any]) -> None:
     try:
         tool.validate(use)
     except ToolArgumentError as error:

@@ -10,7 +10,7 @@ from agentflow.context import RunContext
 from agentflow.errors import ToolError
 from agentflow.ground.ids import inner_session_id
 from agentflow.loop.run import TurnPlace, current_turn
-from agentflow.loop.session import Session
+from agentflow.loop.session import FullSession, Session
 from agentflow.loop.signals import ToolSuspended
 from agentflow.loop.states import State
 from agentflow.loop.turns.code_names import found_by_name
@@ -101,7 +101,7 @@ class ToolAgent(CallingAgent[T_co]):
             session_id = inner_session_id(session_id, str(place.asked))
         session = (caller.inner or {}).get(place.use.id)
         if session is None or session.id != session_id:
-            session = Session(session_id, store=self._store or caller.store, new_id=self.config.new_id)
+            session = FullSession(session_id, store=self._store or caller.store, new_id=self.config.new_id)
         if place.inner is None and not place.recovers:
             reply = await self.call(message, session=session, output=output)
         else:
@@ -113,7 +113,7 @@ class ToolAgent(CallingAgent[T_co]):
         return self._answered(reply)
 
     async def _asked_again(
-        self, message: str, session: Session, place: TurnPlace, output: Output[Any] | None
+        self, message: str, session: FullSession, place: TurnPlace, output: Output[Any] | None
     ) -> Reply[Any]:
         """Go on where the session is: it waited for a decision, or the process ended."""
         await session.acquire(self.name)  # loads it

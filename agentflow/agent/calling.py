@@ -36,7 +36,7 @@ from agentflow.hooks.hook_set import FullHookSet
 from agentflow.hooks.named import HookSource
 from agentflow.loop.call import Call
 from agentflow.loop.run import RunBase, current_turn
-from agentflow.loop.session import Session
+from agentflow.loop.session import FullSession, Session
 from agentflow.loop.states import State
 from agentflow.loop.stream import EventStream, Port
 from agentflow.messages import Msg, Reply, T_co
@@ -241,7 +241,7 @@ class CallingAgent(SessionsAgent, Generic[T_co]):
         """
         given, sessions = make(self.config.new_id), self._sessions
         session = sessions.implicit if given.session is None else given.session
-        if not isinstance(session, Session):
+        if not isinstance(session, FullSession):
             session = sessions.of(session, to_go_on=given.decisions is not None)
         if self._toolsets is not None or not session.try_acquire():
             return self._open_later(given, session, reader)
@@ -250,7 +250,7 @@ class CallingAgent(SessionsAgent, Generic[T_co]):
             return self._run(given, session, reader).execute()
         return self._open_asked(given, session, reader)
 
-    async def _open_later(self, given: CallArguments, session: Session, reader: Port | None) -> Reply[Any]:
+    async def _open_later(self, given: CallArguments, session: FullSession, reader: Port | None) -> Reply[Any]:
         if self._toolsets is not None and not self.config.running.closed:
             await self._toolsets.open()
         await self._acquire(session)
@@ -259,7 +259,7 @@ class CallingAgent(SessionsAgent, Generic[T_co]):
         return await self._open_asked(given, session, reader)
 
     def _open_asked(
-        self, given: CallArguments, session: Session, reader: Port | None
+        self, given: CallArguments, session: FullSession, reader: Port | None
     ) -> Coroutine[Any, Any, Reply[Any]]:
         """The way in of a call that is to give something of a form."""
         try:
@@ -290,7 +290,7 @@ class CallingAgent(SessionsAgent, Generic[T_co]):
             found = kept[id(given)] = Asked(given, output)
         return found
 
-    def _run(self, given: CallArguments, session: Session, reader: Port | None, asked: Asked | None = None) -> Call:
+    def _run(self, given: CallArguments, session: FullSession, reader: Port | None, asked: Asked | None = None) -> Call:
         """The run of a call on a session that was acquired for it; where it cannot be, that is released."""
         config = self.config
         try:
@@ -352,13 +352,13 @@ class CallingAgent(SessionsAgent, Generic[T_co]):
             caller.deps if deps is None else deps,
         )
 
-    async def _acquire(self, session: Session) -> None:
+    async def _acquire(self, session: FullSession) -> None:
         """Wait for a session's turn, where that comes."""
         if not session.implicit and not session.closing:
             refuse_waiting_for_itself(session, self.name)
         await session.acquire(self.name)
 
-    def _refuse_while_closed(self, session: Session) -> None:
+    def _refuse_while_closed(self, session: FullSession) -> None:
         """Refuse to begin while the agent shuts down; what a call that still runs asks for begins, and stops with it."""
         place = current_turn.get()
         if place is None or place.run.over:

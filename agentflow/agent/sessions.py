@@ -23,7 +23,7 @@ from agentflow.context import called_from
 from agentflow.errors import UsageError
 from agentflow.ground.ids import inside
 from agentflow.loop.run import RunBase, current_turn
-from agentflow.loop.session import Session
+from agentflow.loop.session import FullSession, Session
 from agentflow.ports.store import SessionInfo, SessionStore, Store
 
 __all__ = ["HELD", "Sessions", "refuse_waiting_for_itself"]
@@ -47,27 +47,27 @@ class Sessions:
     """
 
     def __init__(
-        self, agent: str, store: Store | None, new_id: Callable[[str], str], waiting: dict[str, Session]
+        self, agent: str, store: Store | None, new_id: Callable[[str], str], waiting: dict[str, FullSession]
     ) -> None:
         self._agent = agent
         self._store = store
         self._new_id = new_id
         self._limit = None if store is None else HELD
-        self.implicit: Session | None = None
+        self.implicit: FullSession | None = None
         self.waiting = waiting
-        self._recent: OrderedDict[str, Session] = OrderedDict()  # the last used one is the last
-        self._alive: MutableMapping[str, Session] = (
+        self._recent: OrderedDict[str, FullSession] = OrderedDict()  # the last used one is the last
+        self._alive: MutableMapping[str, FullSession] = (
             {} if store is None else WeakValueDictionary()
         )  # somebody holds them
         self._guard = threading.Lock()
 
-    def own(self) -> Session:
+    def own(self) -> FullSession:
         """The implicit one."""
         if self.implicit is None:
-            self.implicit = Session(self._agent, store=self._store, implicit=True, new_id=self._new_id)
+            self.implicit = FullSession(self._agent, store=self._store, implicit=True, new_id=self._new_id)
         return self.implicit
 
-    def of(self, session: str | Session | None, to_go_on: bool = False) -> Session:
+    def of(self, session: str | Session | None, to_go_on: bool = False) -> FullSession:
         """The session that somebody means: an id, a session itself, or None for the implicit one.
 
         Args:
@@ -82,16 +82,16 @@ class Sessions:
         if isinstance(session, str):
             waits = self.waiting.get(session) if to_go_on else None
             return self.get(session) if waits is None else waits
-        if not isinstance(session, Session):  # pyright: ignore[reportUnnecessaryIsInstance] - input from outside
+        if not isinstance(session, FullSession):  # each `Session` is one
             raise UsageError(f"session= takes an id or a Session, not {type(session).__name__}.")
         return session
 
-    def find(self, id: str) -> Session | None:  # noqa: A002 - the contract's word
+    def find(self, id: str) -> FullSession | None:  # noqa: A002 - the contract's word
         """The session of an id, if it is here."""
         found = self._recent.get(id)
         return found if found is not None else self._alive.get(id) or self.waiting.get(id)
 
-    def get(self, id: str) -> Session:  # noqa: A002
+    def get(self, id: str) -> FullSession:  # noqa: A002
         """The session of an id; it is made when first asked for."""
         found = self._recent.get(id)
         if found is not None and self._limit is None:
@@ -99,7 +99,7 @@ class Sessions:
         with self._guard:
             found = self.find(id)
             if found is None:
-                found = Session(id, store=self._store, new_id=self._new_id)
+                found = FullSession(id, store=self._store, new_id=self._new_id)
             elif found is self.waiting.get(id) and id not in self._recent and id not in self._alive:
                 return found  # somebody else's: held until it is answered, and no longer
             if self._limit is None:
@@ -137,14 +137,14 @@ class Sessions:
         here = {session.id for session in (*self, *filter(None, [self.implicit])) if session.busy}
         return [info for info in found if info.status == "unfinished" and info.id not in here and not within(info.id)]
 
-    def __iter__(self) -> Iterator[Session]:
+    def __iter__(self) -> Iterator[FullSession]:
         """All named ones that are here."""
         with self._guard:
             here = {**self._alive, **self._recent, **self.waiting}
         return iter(here.values())
 
 
-def refuse_waiting_for_itself(session: Session, agent: str) -> None:
+def refuse_waiting_for_itself(session: FullSession, agent: str) -> None:
     """Refuse a call that would wait for a session which the very call that it is made from holds.
 
     Where the two are in different tasks, nobody can see whether the one waits for the other: then it is logged, and waits.

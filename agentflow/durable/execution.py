@@ -41,7 +41,7 @@ from agentflow.facts import (
     ToolFinished,
     ToolStarted,
 )
-from agentflow.loop.session import Session
+from agentflow.loop.session import FullSession
 from agentflow.messages import Msg, Outcome, Pending, Reply
 from agentflow.ports.store import Claim, SessionStore, fenced
 from agentflow.ports.store_wrapper import StoreWrapper
@@ -100,7 +100,7 @@ class _Fence(StoreWrapper):
 class _Running:
     """A run that is being run here."""
 
-    def __init__(self, session: Session, claim: Claim | None) -> None:
+    def __init__(self, session: FullSession, claim: Claim | None) -> None:
         self.session = session
         self.claim = claim
         self.call: asyncio.Task[dict[str, Any]] | None = None
@@ -211,7 +211,7 @@ class Host:
         """
         run_id = request.run_id
         store = _Fence(self.store, claim, lambda: self.closed)
-        session = Session(request.session, store=store, new_id=self._agent.config.new_id)
+        session = FullSession(request.session, store=store, new_id=self._agent.config.new_id)
         self._running[run_id] = running = _Running(session, claim)
         if cancelled is not None:
             self._cancelled[run_id] = cancelled
@@ -246,7 +246,9 @@ class Host:
 class _Call:
     """One request, in one attempt."""
 
-    def __init__(self, host: Host, workflow_id: str, request: Request, session: Session, progress: Progress) -> None:
+    def __init__(
+        self, host: Host, workflow_id: str, request: Request, session: FullSession, progress: Progress
+    ) -> None:
         self._host = host
         self._workflow_id = workflow_id
         self._request = request

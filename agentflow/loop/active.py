@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from agentflow.loop.session import Session
+from agentflow.loop.session import FullSession
 
 __all__ = ["Running", "Stoppable"]
 
@@ -52,7 +52,7 @@ class Running:
     def __init__(self) -> None:
         self.runs: set[Stoppable] = set()
         self.closed = False
-        self.suspended: dict[str, Session] = {}  # those that wait for a decision, whoever made them, by id
+        self.suspended: dict[str, FullSession] = {}  # those that wait for a decision, whoever made them, by id
         self.halted: list[Stoppable] = []
         self.waiting: list[Callable[[], object]] = []
 

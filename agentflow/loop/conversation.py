@@ -13,7 +13,7 @@ from agentflow.loop.states import State
 from agentflow.messages import Msg
 from agentflow.typed_state import StateMap
 
-__all__ = ["Carried", "Conversation", "Interruptible"]
+__all__ = ["Carried", "Conversation", "FullConversation", "Interruptible"]
 
 
 class Interruptible(Protocol):
@@ -34,37 +34,16 @@ class Carried(NamedTuple):
 
 
 class Conversation(FairLine):
-    """What a session is, whoever keeps it.
+    """What users see of a session, whoever keeps it.
 
     Attributes:
         id: The session's id.
-        machine: What its facts have made.
-        implicit: Whether it is an agent's own: calls on it are refused, and do not wait, while one runs.
-        closing: Whether what runs on it is being cleaned up, or loaded: the next call waits, on an implicit session too.
-        run: The call that runs on it.
-        interrupted: Why the call that has it, and has not begun, is to end.
-        carried: What the call that continues its open run is handed.
     """
 
-    __slots__ = ("__weakref__", "_state", "carried", "closing", "id", "implicit", "interrupted", "machine", "run")
+    __slots__ = ("__weakref__", "_state", "id")
 
-    def __init__(
-        self,
-        id: str,  # noqa: A002
-        messages: Iterable[Msg],
-        implicit: bool,
-        new_id: Callable[[str], str],
-    ) -> None:
-        self._lock = allocate_lock()  # as `FairLine` does it, one call less
-        self._line = None
-        self.id = id
-        self.machine = Machine(messages, new_id)
-        self._state: StateMap | None = None
-        self.implicit = implicit
-        self.closing = False
-        self.run: Interruptible | None = None
-        self.interrupted: str | None = None
-        self.carried: Carried | None = None
+    id: str
+    _state: StateMap | None
 
     @property
     def state(self) -> StateMap:
@@ -77,6 +56,39 @@ class Conversation(FairLine):
     def busy(self) -> bool:
         """Whether a call is running on it."""
         return self._held
+
+
+class FullConversation(Conversation):
+    """A session as calls and stores see it.
+
+    Attributes:
+        machine: What its facts have made.
+        implicit: Whether it is an agent's own: calls on it are refused, and do not wait, while one runs.
+        closing: Whether what runs on it is being cleaned up, or loaded: the next call waits, on an implicit session too.
+        run: The call that runs on it.
+        interrupted: Why the call that has it, and has not begun, is to end.
+        carried: What the call that continues its open run is handed.
+    """
+
+    __slots__ = ("carried", "closing", "implicit", "interrupted", "machine", "run")
+
+    def __init__(
+        self,
+        id: str,  # noqa: A002
+        messages: Iterable[Msg],
+        implicit: bool,
+        new_id: Callable[[str], str],
+    ) -> None:
+        self._lock = allocate_lock()  # as `FairLine` does it, one call less
+        self._line = None
+        self.id = id
+        self.machine = Machine(messages, new_id)
+        self._state = None
+        self.implicit = implicit
+        self.closing = False
+        self.run: Interruptible | None = None
+        self.interrupted: str | None = None
+        self.carried: Carried | None = None
 
     def carry(self, facts: Sequence[Fact], seq: int, state: StateMap | None) -> None:
         """Note what the call that continues an open run is handed, if there is one."""

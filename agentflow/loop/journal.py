@@ -20,7 +20,7 @@ from typing import Any, Final
 from agentflow.events import MessagesAdded, Origin
 from agentflow.facts import CallOpened, Fact, Injected, Reasoned, new_fact
 from agentflow.loop.emitting import Events
-from agentflow.loop.session import Session
+from agentflow.loop.session import FullSession
 from agentflow.loop.stopping import Stopping
 from agentflow.loop.stream import Port
 from agentflow.messages import Msg
@@ -47,7 +47,7 @@ class Journal:
 
     __slots__ = ("_facts", "_session", "_stopping", "_unmade", "asked", "held", "holding", "landed", "machine")
 
-    def __init__(self, session: Session, stopping: Stopping) -> None:
+    def __init__(self, session: FullSession, stopping: Stopping) -> None:
         self._session = session
         self._stopping = stopping
         self.machine = session.machine
@@ -177,7 +177,7 @@ class StoredJournal(Journal):
 
     __slots__ = ("_place",)
 
-    def __init__(self, session: Session, stopping: Stopping, place: Callable[[], int | None]) -> None:
+    def __init__(self, session: FullSession, stopping: Stopping, place: Callable[[], int | None]) -> None:
         super().__init__(session, stopping)
         self._place = place
 

@@ -18,7 +18,7 @@ from loguru import logger
 from agentflow.errors import StoreError, UsageError
 from agentflow.facts import CallClosed, Fact, RoundClosed, RoundSuspended, StateKept
 from agentflow.ground.locks import FairLock
-from agentflow.loop.conversation import Conversation
+from agentflow.loop.conversation import FullConversation
 from agentflow.loop.machine import Machine
 from agentflow.messages import Msg
 from agentflow.ports.store import Claim, SessionStore, Store
@@ -97,7 +97,7 @@ class Keeping:
 
     # ---- reading
 
-    async def begin(self, session: Conversation) -> None:
+    async def begin(self, session: FullConversation) -> None:
         """Make what is in memory what the store holds, for a call that has the session's turn.
 
         Raises:
@@ -112,7 +112,7 @@ class Keeping:
         if self.stale or not self.loaded:
             await self.load(session)
 
-    async def load(self, session: Conversation) -> None:
+    async def load(self, session: FullConversation) -> None:
         """Read what the store holds.
 
         Raises:
@@ -149,7 +149,7 @@ class Keeping:
 
     # ---- writing
 
-    def record(self, session: Conversation, facts: tuple[Fact, ...]) -> Landed | Awaitable[Landed]:
+    def record(self, session: FullConversation, facts: tuple[Fact, ...]) -> Landed | Awaitable[Landed]:
         """Write facts, and what has changed in the session's state, all or none; then take them in.
 
         Raises:
@@ -175,7 +175,7 @@ class Keeping:
             writes.try_acquire()
         return self._finished(writes, session, written, kept, len(facts))
 
-    def record_now(self, session: Conversation, fact: Fact) -> None:
+    def record_now(self, session: FullConversation, fact: Fact) -> None:
         """Ask for a write that nobody can wait for, and take the fact in: the next call loads what came of it."""
         facts: tuple[Fact, ...] = (fact,)
         kept: Awaitable[None] | None = None
@@ -192,7 +192,7 @@ class Keeping:
             close()
 
     def _written(
-        self, session: Conversation, facts: tuple[Fact, ...]
+        self, session: FullConversation, facts: tuple[Fact, ...]
     ) -> tuple[tuple[Fact, ...], Awaitable[None] | None]:
         """Ask for a write, at the version that is known here, of what the machine takes and nothing else.
 
@@ -216,12 +216,12 @@ class Keeping:
             self._fail(session, error)
             raise
 
-    def _taken(self, session: Conversation, facts: tuple[Fact, ...]) -> Landed:
+    def _taken(self, session: FullConversation, facts: tuple[Fact, ...]) -> Landed:
         self.version += len(facts)
         return [session.machine.apply(fact) for fact in facts]
 
     async def _finished(
-        self, writes: FairLock, session: Conversation, facts: tuple[Fact, ...], kept: Awaitable[None], count: int
+        self, writes: FairLock, session: FullConversation, facts: tuple[Fact, ...], kept: Awaitable[None], count: int
     ) -> Landed:
         try:
             await kept
@@ -232,13 +232,13 @@ class Keeping:
         finally:
             writes.release()
 
-    def _fail(self, session: Conversation, error: BaseException) -> None:
+    def _fail(self, session: FullConversation, error: BaseException) -> None:
         """What is stored is known when it has been read again."""
         self.loaded = False
         unknown = f"It is not known whether a fact of session {session.id!r} was stored; the next call loads it anew."
         self._failure = error if isinstance(error, Exception) else StoreError(unknown)
 
-    async def _in_turn(self, writes: FairLock, session: Conversation, facts: tuple[Fact, ...]) -> Landed:
+    async def _in_turn(self, writes: FairLock, session: FullConversation, facts: tuple[Fact, ...]) -> Landed:
         """Write when the write before it is done: its version must be known, or its failure."""
         await writes.acquire()
         try:
@@ -253,7 +253,7 @@ class Keeping:
         finally:
             writes.release()
 
-    def _state_values(self, session: Conversation) -> dict[str, Any]:
+    def _state_values(self, session: FullConversation) -> dict[str, Any]:
         values, refused = session.state.saved()
         if refused and refused != self._refused:
             self._refused = refused

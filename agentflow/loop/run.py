@@ -21,7 +21,7 @@ from agentflow.loop.config import LoopConfig
 from agentflow.loop.emitting import Events
 from agentflow.loop.journal import Journal, StoredJournal
 from agentflow.loop.machine import Machine
-from agentflow.loop.session import Session
+from agentflow.loop.session import FullSession
 from agentflow.loop.stopping import Stopping
 from agentflow.loop.stream import READING, ForwardPort, Port
 from agentflow.messages import Msg, Outcome, ToolResultBlock, ToolUseBlock, message, with_metadata
@@ -124,7 +124,7 @@ class RunBase:
         self,
         config: LoopConfig,
         hooks: FullHookSet,
-        session: Session,
+        session: FullSession,
         run_id: str,
         options: ModelOptions,
         deps: object,
@@ -258,7 +258,7 @@ class RunBase:
         turn = current_turn.get()
         return turn.index if turn is not None and turn.run is self else None
 
-    def uses(self, session: Session) -> bool:
+    def uses(self, session: FullSession) -> bool:
         """Whether this is a call on a session, or on the same one of the same store."""
         own = self.session
         return own is session or (own.store is not None and own.store is session.store and own.id == session.id)

@@ -11,74 +11,37 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from agentflow.errors import StoreError, UsageError
 from agentflow.facts import Compacted, Fact
+from agentflow.ground.facade import objects_of
 from agentflow.ground.frozen import EMPTY
 from agentflow.ground.ids import new_id as fresh_id
-from agentflow.loop.conversation import Conversation
-from agentflow.loop.keeping import Keeping, Landed, fold_fitting
+from agentflow.loop.conversation import Conversation, FullConversation
+from agentflow.loop.keeping import Keeping, Landed
 from agentflow.loop.machine import Machine
+from agentflow.loop.session_check import SessionCheck, check_session
 from agentflow.loop.states import State
 from agentflow.messages import Msg, Pending
-from agentflow.ports.store import SessionStatus, Store, no_session
+from agentflow.ports.store import Store
 from agentflow.saving.codec import SavedSession, session_from_dict, session_to_dict
 from agentflow.typed_state import StateMap
 
-__all__ = ["Session", "SessionCheck"]
-
-
-class SessionCheck(NamedTuple):
-    """What a stored session holds, and whether a call could go on with it.
-
-    Attributes:
-        id: The session's id.
-        facts: How many facts the store has of it.
-        status: What the facts that fit leave it in.
-        messages: The history that they make.
-        pending: What it waits for, if it is suspended.
-        problem: What is wrong with the first fact that does not fit; empty where all do.
-        broken_at: How many facts stand before that one: `store.fork(id, new_id, at=broken_at)` saves them.
-    """
-
-    id: str
-    facts: int
-    status: SessionStatus
-    messages: tuple[Msg, ...]
-    pending: tuple[Pending, ...]
-    problem: str = ""
-    broken_at: int | None = None
-
-    @property
-    def ok(self) -> bool:
-        """Whether all facts fit together."""
-        return not self.problem
+__all__ = ["FullSession", "Session", "full_session"]
 
 
 class Session(Conversation):
-    """One conversation.
+    """One conversation: an agent's own, `agent.session(id)`, or `Session.fresh()`.
 
     Attributes:
-        id: The session's id.
-        state: Typed state that is kept with the session.
+        id: Its id.
+        store: Where it is kept; None: in memory.
     """
 
-    __slots__ = ("_keeping", "inner", "store")
+    __slots__ = ()
 
-    def __init__(
-        self,
-        id: str,  # noqa: A002
-        messages: Iterable[Msg] = (),
-        *,
-        store: Store | None = None,
-        implicit: bool = False,
-        new_id: Callable[[str], str] = fresh_id,
-    ) -> None:
-        super().__init__(id, messages, implicit, new_id)
-        self.inner: dict[str, Session] | None = None
-        self.store = store
-        self._keeping = None if store is None else Keeping(store)
+    store: Store | None
 
     @staticmethod
     def fresh(messages: Iterable[Msg] = (), id: str | None = None) -> Session:  # noqa: A002
@@ -91,7 +54,7 @@ class Session(Conversation):
         Raises:
             TranscriptError: The messages are in no legal order.
         """
-        return Session(fresh_id("session_") if id is None else id, messages)
+        return FullSession(fresh_id("session_") if id is None else id, messages)
 
     @staticmethod
     async def check(store: Store, id: str) -> SessionCheck:  # noqa: A002
@@ -111,24 +74,7 @@ class Session(Conversation):
             >>> (await Session.check(store, "ada")).ok
             True
         """
-        found = store.load(id)
-        facts = await found if isinstance(found, Awaitable) else found
-        if not facts:
-            raise no_session(id)
-        machine, fitting, problem = fold_fitting(facts, fresh_id)
-        suspended = machine.state is State.SUSPENDED
-        status: SessionStatus = "suspended" if suspended else "unfinished"
-        if machine.state is State.USER_INPUT:
-            status = "idle"
-        return SessionCheck(
-            id,
-            len(facts),
-            status,
-            tuple(machine.transcript.messages),
-            machine.pending if suspended else (),
-            "" if problem is None else str(problem),
-            None if problem is None else fitting,
-        )
+        return await check_session(store, id)
 
     @property
     def messages(self) -> Sequence[Msg]:
@@ -137,8 +83,9 @@ class Session(Conversation):
         Raises:
             UsageError: It is in a store, and has not been loaded yet.
         """
-        self._check_known("messages are")
-        return self.machine.transcript.messages
+        own = full_session(self)
+        own.check_known("messages are")
+        return own.machine.transcript.messages
 
     @property
     def pending(self) -> tuple[Pending, ...]:
@@ -147,74 +94,9 @@ class Session(Conversation):
         Raises:
             UsageError: It is in a store, and has not been loaded yet.
         """
-        self._check_known("pending calls are")
-        return self.machine.pending if self.machine.state is State.SUSPENDED else ()
-
-    def _check_known(self, what: str) -> None:
-        if self._keeping is not None and self._keeping.unknown:
-            raise UsageError(
-                f"Session {self.id!r} has not been loaded from its store yet, so its {what} not known here. Load it: "
-                f"await agent.history({self.id!r}) gives its messages; a call on it loads it too."
-            )
-
-    # ---- whose turn it is
-
-    def try_acquire(self) -> bool:
-        """Take the session if it is free and nobody waits for it."""
-        if self._line or (self._keeping is not None and not self._keeping.ready):
-            return False
-        return self._lock.acquire(False)
-
-    async def acquire(self, agent: str) -> None:
-        """Wait for the session's turn.
-
-        Raises:
-            UsageError: It is an agent's implicit session and a call is running on it.
-        """
-        with self._guard:
-            if self.implicit and self._held and not self.closing:
-                raise UsageError(
-                    f"A call on agent {agent!r} overlaps with another one on its implicit session, which is one "
-                    "conversation. Await the first call, or give each call a conversation of its own: session='some-id' "
-                    "or session=Session.fresh()."
-                )
-            place = self._line_up()
-        if place is not None:
-            await self._wait(place)
-        if self._keeping is None:
-            return
-        try:
-            await self._keeping.begin(self)
-        except BaseException:
-            self.release()
-            raise
-
-    async def load(self) -> None:
-        """Read what its store holds. While a call runs on it, what is known here is as new.
-
-        Raises:
-            StoreError: It cannot be read.
-        """
-        keeping = self._keeping
-        if keeping is None or (self._held and keeping.loaded):
-            return
-        with self._guard:
-            place = self._line_up()
-        if place is not None:
-            await self._wait(place)
-        self.closing = True  # a call that comes meanwhile waits, on the implicit session too
-        try:
-            await keeping.load(self)
-        finally:
-            self.release()
-
-    def release(self) -> None:
-        """Let the next call in, in order of arrival."""
-        self.run = self.interrupted = None
-        self.closing = False
-        if self._keeping is not None:
-            self._keeping.let_go()
-        self._hand_on()
+        own = full_session(self)
+        own.check_known("pending calls are")
+        return own.machine.pending if own.machine.state is State.SUSPENDED else ()
 
     def interrupt(self, reason: str) -> bool:
         """End the call that runs on it, or that waits for it (until it is loaded, say) and begins next.
@@ -222,52 +104,15 @@ class Session(Conversation):
         Returns:
             Whether there was one.
         """
-        if self.run is None:
-            if not self._held:
+        own = full_session(self)
+        if own.run is None:
+            if not own.busy:
                 return False
-            self.interrupted = reason  # the call sees it when it begins, or has begun meanwhile
-        run = self.run
+            own.interrupted = reason  # the call sees it when it begins, or has begun meanwhile
+        run = own.run
         if run is not None:
             run.interrupt(reason)
         return True
-
-    def keep_inner(self, tool_use_id: str, session: Session) -> None:
-        """Keep the session of a sub-agent that is suspended behind one of this session's calls."""
-        if self.inner is None:
-            self.inner = {}
-        self.inner[tool_use_id] = session
-
-    # ---- facts
-
-    def record(self, *facts: Fact) -> Landed | Awaitable[Landed]:
-        """Keep facts, all or none, and take them in; an awaitable only where the store needs time.
-
-        With them goes what has changed in the session's state.
-
-        Returns:
-            For each fact the messages that landed with it.
-
-        Raises:
-            UsageError: The machine refuses one: none is kept.
-            StoreError: The store did not keep them; the next call loads the session anew.
-        """
-        if self._keeping is not None:
-            return self._keeping.record(self, facts)
-        self.machine.check(*facts)
-        return [self.machine.apply(fact) for fact in facts]
-
-    def record_now(self, fact: Fact) -> None:
-        """Take in a fact, and ask for a write that nobody can wait for (the loop is gone): the next call loads what came of it.
-
-        Raises:
-            UsageError: The machine refuses it: it is not kept.
-            StoreError: The store did not keep it.
-        """
-        self.machine.check(fact)
-        if self._keeping is None:
-            self.machine.apply(fact)
-        else:
-            self._keeping.record_now(self, fact)
 
     # ---- as data
 
@@ -277,8 +122,8 @@ class Session(Conversation):
         Raises:
             UsageError: A call is running on it.
         """
-        copy = Session.from_dict({**self.to_dict(), "id": id})
-        copy.implicit = self.implicit
+        copy = full_session(Session.from_dict({**self.to_dict(), "id": id}))
+        copy.implicit = full_session(self).implicit
         return copy
 
     def to_dict(self) -> dict[str, Any]:
@@ -294,12 +139,13 @@ class Session(Conversation):
         """
         if self.busy:
             raise UsageError(f"Session {self.id!r} runs a call; save it when that has ended, or interrupt it first.")
-        if self._keeping is not None and not self._keeping.loaded:
+        own = full_session(self)
+        if own.keeping is not None and not own.keeping.loaded:
             raise UsageError(
                 f"Session {self.id!r} has not been loaded from its store yet. Save it there: "
                 f"await store.export({self.id!r})."
             )
-        machine, carried = self.machine, self.carried
+        machine, carried = own.machine, own.carried
         state = _saved_state(self.id, self.state)
         messages: Sequence[Msg] = tuple(machine.transcript.messages)
         facts: Sequence[Fact] = ()
@@ -317,7 +163,7 @@ class Session(Conversation):
             facts = (Compacted(machine.run_id, *machine.compacted), *facts)
         data = session_to_dict(SavedSession(self.id, tuple(messages), tuple(facts), state, seq, run_state))
         waiting = {waits.within for waits in self.pending if waits.within is not None}
-        inner = {use_id: session.to_dict() for use_id, session in (self.inner or {}).items() if use_id in waiting}
+        inner = {use_id: session.to_dict() for use_id, session in (own.inner or {}).items() if use_id in waiting}
         return {**data, "inner": inner} if inner else data
 
     def to_json(self) -> str:
@@ -337,7 +183,7 @@ class Session(Conversation):
             inner = data.pop("inner", None)
         saved = session_from_dict(data)
         try:
-            session = Session(saved.id, saved.messages)
+            session = FullSession(saved.id, saved.messages)
             for fact in saved.facts:
                 session.machine.apply(fact)
         except UsageError as error:
@@ -350,7 +196,7 @@ class Session(Conversation):
         run_state.restore(saved.run_state)
         session.carry(saved.facts, saved.seq, run_state)
         if inner:
-            session.inner = {use_id: Session.from_dict(saved_inner) for use_id, saved_inner in inner.items()}
+            session.inner = {use_id: full_session(Session.from_dict(data)) for use_id, data in inner.items()}
         return session
 
     @staticmethod
@@ -363,7 +209,151 @@ class Session(Conversation):
         return Session.from_dict(data)
 
     def __repr__(self) -> str:
-        return f"Session({self.id!r}, {len(self.machine.transcript)} messages, {self.machine.state.name})"
+        machine = full_session(self).machine
+        return f"Session({self.id!r}, {len(machine.transcript)} messages, {machine.state.name})"
+
+
+@objects_of(Session)
+class FullSession(Session, FullConversation):
+    """A session as calls see it: whose turn it is, and its facts.
+
+    Args:
+        id: Its id.
+        messages: What the conversation starts with.
+        store: Where it is kept; None: here.
+        implicit: Whether it is an agent's own.
+        new_id: Ids.
+
+    Attributes:
+        keeping: What its store keeps of it.
+        inner: The sessions of sub-agents that are suspended behind its calls, by tool-use id.
+    """
+
+    __slots__ = ("inner", "keeping", "store")
+
+    def __init__(
+        self,
+        id: str,  # noqa: A002
+        messages: Iterable[Msg] = (),
+        *,
+        store: Store | None = None,
+        implicit: bool = False,
+        new_id: Callable[[str], str] = fresh_id,
+    ) -> None:
+        super().__init__(id, messages, implicit, new_id)
+        self.inner: dict[str, FullSession] | None = None
+        self.store = store
+        self.keeping = None if store is None else Keeping(store)
+
+    def check_known(self, what: str) -> None:
+        if self.keeping is not None and self.keeping.unknown:
+            raise UsageError(
+                f"Session {self.id!r} has not been loaded from its store yet, so its {what} not known here. Load it: "
+                f"await agent.history({self.id!r}) gives its messages; a call on it loads it too."
+            )
+
+    # ---- whose turn it is
+
+    def try_acquire(self) -> bool:
+        """Take the session if it is free and nobody waits for it."""
+        if self._line or (self.keeping is not None and not self.keeping.ready):
+            return False
+        return self._lock.acquire(False)
+
+    async def acquire(self, agent: str) -> None:
+        """Wait for the session's turn.
+
+        Raises:
+            UsageError: It is an agent's implicit session and a call is running on it.
+        """
+        with self._guard:
+            if self.implicit and self._held and not self.closing:
+                raise UsageError(
+                    f"A call on agent {agent!r} overlaps with another one on its implicit session, which is one "
+                    "conversation. Await the first call, or give each call a conversation of its own: session='some-id' "
+                    "or session=Session.fresh()."
+                )
+            place = self._line_up()
+        if place is not None:
+            await self._wait(place)
+        if self.keeping is None:
+            return
+        try:
+            await self.keeping.begin(self)
+        except BaseException:
+            self.release()
+            raise
+
+    async def load(self) -> None:
+        """Read what its store holds. While a call runs on it, what is known here is as new.
+
+        Raises:
+            StoreError: It cannot be read.
+        """
+        keeping = self.keeping
+        if keeping is None or (self._held and keeping.loaded):
+            return
+        with self._guard:
+            place = self._line_up()
+        if place is not None:
+            await self._wait(place)
+        self.closing = True  # a call that comes meanwhile waits, on the implicit session too
+        try:
+            await keeping.load(self)
+        finally:
+            self.release()
+
+    def release(self) -> None:
+        """Let the next call in, in order of arrival."""
+        self.run = self.interrupted = None
+        self.closing = False
+        if self.keeping is not None:
+            self.keeping.let_go()
+        self._hand_on()
+
+    def keep_inner(self, tool_use_id: str, session: FullSession) -> None:
+        """Keep the session of a sub-agent that is suspended behind one of this session's calls."""
+        if self.inner is None:
+            self.inner = {}
+        self.inner[tool_use_id] = session
+
+    # ---- facts
+
+    def record(self, *facts: Fact) -> Landed | Awaitable[Landed]:
+        """Keep facts, all or none, and take them in; an awaitable only where the store needs time.
+
+        With them goes what has changed in the session's state.
+
+        Returns:
+            For each fact the messages that landed with it.
+
+        Raises:
+            UsageError: The machine refuses one: none is kept.
+            StoreError: The store did not keep them; the next call loads the session anew.
+        """
+        if self.keeping is not None:
+            return self.keeping.record(self, facts)
+        self.machine.check(*facts)
+        return [self.machine.apply(fact) for fact in facts]
+
+    def record_now(self, fact: Fact) -> None:
+        """Take in a fact, and ask for a write that nobody can wait for (the loop is gone): the next call loads what came of it.
+
+        Raises:
+            UsageError: The machine refuses it: it is not kept.
+            StoreError: The store did not keep it.
+        """
+        self.machine.check(fact)
+        if self.keeping is None:
+            self.machine.apply(fact)
+        else:
+            self.keeping.record_now(self, fact)
+
+
+def full_session(session: Session) -> FullSession:
+    """The session as calls see it."""
+    assert isinstance(session, FullSession)  # each is made as one
+    return session
 
 
 def _saved_state(id: str, state: StateMap) -> Mapping[str, Any]:  # noqa: A002 - the session's word

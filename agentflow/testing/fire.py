@@ -13,7 +13,7 @@ from agentflow.hooks.hook import Hook
 from agentflow.hooks.hook_set import FullHookSet, full_hooks
 from agentflow.hooks.named import HookSource, hooks_of
 from agentflow.loop.call import Call
-from agentflow.loop.session import Session
+from agentflow.loop.session import Session, full_session
 from agentflow.messages import Msg
 from agentflow.testing.scripted import ScriptedModel
 from agentflow.verdicts import Verdict
@@ -104,7 +104,7 @@ def run_context(
     """
     agent = agent or Agent("test", ScriptedModel(lambda request: "ok"))
     config = agent.config
-    session = Session.fresh(messages=tuple(history))
+    session = full_session(Session.fresh(messages=tuple(history)))
     none: Any = None
     run = Call(
         config,

@@ -22,12 +22,13 @@ from typing import Any
 from agentflow.errors import Aside, TurnDeniedError, TurnTimeoutError, UsageError
 from agentflow.events import Event, Origin, PostTurn, PreTurn, TurnValue, TurnView
 from agentflow.facts import Fact, new_fact
+from agentflow.ground.ids import new_id as fresh_id
 from agentflow.hooks.hook_set import FullHookSet
 from agentflow.hooks.wrapping import Transform
 from agentflow.loop.config import LoopConfig
 from agentflow.loop.journal import Journal
 from agentflow.loop.run import RunBase, TurnPlace
-from agentflow.loop.session import Session
+from agentflow.loop.session import FullSession
 from agentflow.loop.stream import Port
 from agentflow.loop.tool_call.acting import Acting
 from agentflow.loop.turns.bound import BoundTool, StopReason
@@ -245,7 +246,7 @@ def make_host(
         hooks = hooks.with_hooks([hook for hook in parent.hooks if hook.scope == "tree"])
         if deps is None:
             deps = parent.deps
-    session = Session.fresh()
+    session = FullSession(fresh_id("session_"))
     run_id = config.new_id("run_")
     run = TurnRun(config, hooks, session, run_id, config.options, deps, None, source, parent, port, False)
     run.journal = _TurnJournal(session, run.stopping)

@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 
 from agentflow.events import CallEnded, HookEvent, PostCall
 from agentflow.hooks.hook import Hook
-from agentflow.loop.session import Session
+from agentflow.loop.session import FullSession
 from agentflow.loop.states import State
 from agentflow.messages import Msg, Pending, Reply, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
 from agentflow.ports.model import ModelRequest
@@ -115,7 +115,7 @@ async def play(
     stage = stage or Stage(scene, job, hooks)
     played = Played()
     with stage:
-        session = Session(f"session {job}", stage.history(), new_id=stage.new_id)
+        session = FullSession(f"session {job}", stage.history(), new_id=stage.new_id)
         given = None if scene.without_deps else deps
         for n in range(scene.calls):
             text = f"Job {job}, call {n}: please, for ada{job}@example.org."
@@ -135,7 +135,7 @@ async def play(
     return played
 
 
-async def _call(stage: Stage, session: Session, path: Path, text: str, deps: object, played: Played) -> None:
+async def _call(stage: Stage, session: FullSession, path: Path, text: str, deps: object, played: Played) -> None:
     agent = stage.agent
     if path == "called":
         _noted(await agent.call(text, session=session, deps=deps), played)
