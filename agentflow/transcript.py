@@ -32,13 +32,13 @@ from agentflow.messages import (
     with_metadata,
 )
 
-__all__ = ["MessageView", "Transcript", "check_injected", "laid_behind", "legalise"]
+__all__ = ["MessageTuple", "MessageView", "Transcript", "check_injected", "laid_behind", "legalise"]
 
 
 _new = object.__new__
 
 
-_READ_ONLY = "Messages of an event are a read-only view of the history"
+_READ_ONLY = "Messages of an event are read-only"
 _CHANGED_BY = {
     "append": f"{_READ_ONLY}; assign others: event.input_messages = [*event.input_messages, msg]",
     "extend": f"{_READ_ONLY}; assign others: event.input_messages = [*event.input_messages, *more]",
@@ -49,6 +49,18 @@ _CHANGED_BY = {
     ),
 }
 """What to write in the place of a list's methods."""
+
+
+class MessageTuple(tuple[Msg, ...]):
+    """The messages that a call begins with: a tuple that says what to write in the place of a list's methods."""
+
+    __slots__ = ()
+
+    if not TYPE_CHECKING:  # a checker must see that an unknown attribute is one
+
+        def __getattr__(self, name: str) -> NoReturn:
+            said = _CHANGED_BY.get(name) or f"A tuple of messages has no attribute {name!r}"
+            raise AttributeError(f"{said}.", name=name, obj=self)
 
 
 class MessageView(Sequence[Msg]):

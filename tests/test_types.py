@@ -1,22 +1,39 @@
 """The types are part of the product: pyright, strict, over package, samples and `tests/typing`.
 
-`tests/typing/api.py` says what the checker infers for users, `tests/typing/wrong.py` what it refuses: there an error that
-is no longer found is one itself.
+`tests/typing/typical.py` is what users write, `api.py` beside it says what the checker infers for them, `wrong.py` what it
+refuses: there an error that is no longer found is one itself.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+from docs_blocks import write_blocks
+
 ROOT = Path(__file__).parent.parent
+
+
+def checked(folder: Path) -> subprocess.CompletedProcess[str]:
+    """What pyright says of a folder that has its settings."""
+    command = [sys.executable, "-m", "pyright", "--pythonpath", sys.executable, "--project", str(folder)]
+    quiet = {**os.environ, "PYRIGHT_PYTHON_IGNORE_WARNINGS": "1"}  # or it asks the network for its newest version
+    return subprocess.run(command, check=False, capture_output=True, text=True, cwd=folder, env=quiet)
 
 
 def test_the_checker_finds_nothing() -> None:
     """Strict pyright is content, and the mistakes that it must find are found."""
-    command = [sys.executable, "-m", "pyright", "--pythonpath", sys.executable]
-    quiet = {**os.environ, "PYRIGHT_PYTHON_IGNORE_WARNINGS": "1"}  # or it asks the network for its newest version
-    done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=ROOT, env=quiet)
+    done = checked(ROOT)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_checker_finds_nothing_in_the_docs(tmp_path: Path) -> None:
+    """What a reader copies from README and docs passes strict pyright, each block as a program of its own."""
+    settings = {"typeCheckingMode": "strict", "pythonVersion": "3.11", "reportMissingTypeStubs": "none"}
+    (tmp_path / "pyrightconfig.json").write_text(json.dumps(settings), "utf-8")
+    assert write_blocks(tmp_path) > 200
+    done = checked(tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr

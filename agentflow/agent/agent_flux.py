@@ -40,14 +40,14 @@ class AgentFlux(Flux[HookEvent], Generic[T_co]):
             """See `Flux.open`."""
             ...
 
-    def of_type(self, kind: type[E]) -> Flux[E]:
-        """The events of a class, or of a base class.
+    def of_type(self, *kinds: type[E]) -> Flux[E]:
+        """The events of a class, or of a base class; of several, the events of any.
 
         Example:
             >>> async for event in agent.stream("Hello").of_type(ReasoningChunk):
             ...     print(event.incremental_chunk.text, end="")
         """
-        return cast("Flux[E]", self.filter(lambda event: isinstance(event, kind)))
+        return cast("Flux[E]", self.filter(lambda event: isinstance(event, kinds)))
 
     def text(self) -> Flux[str]:
         """The words that a person should see, as the model says them; closing texts of `Stop`, `Deny` and limits included.

@@ -89,8 +89,9 @@ def _refuse_set(self: Any, name: str, value: object) -> None:
             if hasattr(cast("object", type(self)), name)
             else f"{cls} has no field {name!r}"
         )
+        shown = "content" if "content" in known else known[0]  # what a message or a result says is made of its content
         raise FrozenInstanceError(
-            f"{said} ({', '.join(known)}), and those are read-only; make a changed copy: replace({cls.lower()}, {known[0]}=...)"
+            f"{said} ({', '.join(known)}), and those are read-only; make a changed copy: replace({cls.lower()}, {shown}=...)"
         )
     raise FrozenInstanceError(f"{cls}.{name} is read-only; make a changed copy: replace({cls.lower()}, {name}=...)")
 

@@ -32,6 +32,7 @@ from agentflow.loop.stream import Port
 from agentflow.loop.tasks import in_tasks
 from agentflow.messages import Msg, Outcome, Reply
 from agentflow.reactive import EMPTY, Mono
+from agentflow.transcript import MessageTuple
 from agentflow.verdicts import Answer, Deny, Resolution
 
 __all__ = ["Call"]
@@ -160,7 +161,7 @@ class Call(RunBase):
         if port is None and events.chains[PreCall] is None:
             events.skip()
         else:
-            heard = events.decide(PreCall, port, (messages, self.machine.transcript.messages))
+            heard = events.decide(PreCall, port, (MessageTuple(messages), self.machine.transcript.messages))
             event = heard if heard is None or isinstance(heard, Event) else await heard
             if event is not None:
                 messages = tuple(event.input_messages)

@@ -462,7 +462,7 @@ class MemoryStore(SessionStore):
     def _journal(self, session_id: str) -> _Journal:
         return self._journals.setdefault(session_id, _Journal())
 
-    def load(self, session_id: str) -> Awaitable[Sequence[Fact]] | Sequence[Fact]:
+    def load(self, session_id: str) -> Sequence[Fact]:
         """Return all facts of a session, oldest first."""
         journal = self._journals.get(session_id)
         return () if journal is None else tuple(journal.facts)

@@ -16,6 +16,7 @@ from agentflow import (
     PreActing,
     ToolUseBlock,
     Usage,
+    after_user_input,
     before_each_tool,
     before_llm,
     on_complete,
@@ -69,7 +70,7 @@ def setting(owner: Callable[[Any], object], name: str) -> Callable[[Any], None]:
 
 ENDED = PostCall(final_message=Msg.assistant("Hi."))
 ASKED = PreActing(tool_use=ToolUseBlock("t1", "add", {"a": 1}))
-VIEW = "Messages of an event are a read-only view of the history; assign others: event.input_messages ="
+VIEW = "Messages of an event are read-only; assign others: event.input_messages ="
 OF_MSG = (
     "is worked out from its fields (role, content, name, id, metadata, usage, finish_reason), and those are read-only"
 )
@@ -108,6 +109,14 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "append": (
         lambda: agent_of(before_llm(told(lambda event: event.input_messages.append(Msg.user("x"))))).call("Hi").block(),
+        f"{VIEW} [*event.input_messages, msg].",
+    ),
+    "append to a call's": (
+        lambda: (
+            agent_of(after_user_input(told(lambda event: event.input_messages.append(Msg.user("x")))))
+            .call("Hi")
+            .block()
+        ),
         f"{VIEW} [*event.input_messages, msg].",
     ),
     "pop": (

@@ -84,7 +84,7 @@ class Turn(BoundTool, Generic[T_co]):
         >>> await turn.returning()
         3
         >>> turn.stop_reason
-        <"completed": 'completed'>
+        'completed'
     """
 
     if TYPE_CHECKING:
