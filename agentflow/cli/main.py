@@ -15,6 +15,7 @@ import click
 
 from agentflow.agent.agent import Agent
 from agentflow.cli.calls import call_loop
+from agentflow.cli.completion import agents_like, completion
 from agentflow.cli.failures import EXIT_CODES, INTERRUPTED, CommandError, code_of
 from agentflow.cli.hook_table import print_hooks
 from agentflow.cli.later import Later
@@ -61,7 +62,7 @@ def cli() -> None:
 
 
 @cli.command()
-@click.argument("agent", metavar="MODULE:AGENT")
+@click.argument("agent", metavar="MODULE:AGENT", shell_complete=agents_like)
 @click.argument("prompt")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per event and line.")
 @click.option("--events", is_flag=True, help="A line for every event.")
@@ -105,7 +106,7 @@ def run(
 
 
 @cli.command()
-@click.argument("agent", metavar="MODULE:AGENT")
+@click.argument("agent", metavar="MODULE:AGENT", shell_complete=agents_like)
 @click.option("--session", metavar="ID", help="The session to talk in.")
 @click.option("--events", is_flag=True, help="A line for every event.")
 def chat(agent: str, session: str | None, events: bool) -> int:
@@ -120,7 +121,7 @@ def chat(agent: str, session: str | None, events: bool) -> int:
 
 
 @cli.command()
-@click.argument("agent", metavar="MODULE:AGENT")
+@click.argument("agent", metavar="MODULE:AGENT", shell_complete=agents_like)
 def hooks(agent: str) -> int:
     """Show an agent's hooks, event by event, in the order in which they run."""
     loaded = load_agent(agent)
@@ -132,6 +133,7 @@ cli.add_command(
     Later("demo", "agentflow.cli.demo", "Watch an agent at work: real files, real HTTP, a hook that vetoes.")
 )
 cli.add_command(Later("new", "agentflow.cli.new", "Begin a project: an agent, its tools, a hook, a test."))
+cli.add_command(completion)
 cli.add_command(Later("worker", "agentflow.cli.worker_command", "Run the calls that other processes submit.", "dbos"))
 cli.add_command(Later("runs", "agentflow.cli.runs", "List, show, cancel, resume and prune what was submitted.", "dbos"))
 

@@ -1,0 +1,158 @@
+"""`agentflow completion`: what the shell offers behind Tab: commands, options, and the agents of the current folder.
+
+Rules:
+
+1. Click writes the script; here it is printed, put where the shell finds it, or taken away again.
+2. A file of the user's gets one line, marked as ours, once; taking it away leaves the rest as it was.
+3. Agents are found by reading the folder's files, never by importing them.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+import click
+from click.shell_completion import CompletionItem, get_completion_class
+
+from agentflow.cli.failures import FAILED, CommandError
+from agentflow.cli.say import say
+
+__all__ = ["agents_like", "completion"]
+
+Shell: TypeAlias = Literal["bash", "zsh", "fish"]
+_SHELLS: tuple[Shell, ...] = ("bash", "zsh", "fish")
+_MARK = "# agentflow: completion"
+_MOST_FILES = 500
+
+
+def agents_like(context: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem]:
+    """The agents of the current folder whose `module:agent` begins so."""
+    return [CompletionItem(name) for name in sorted(set(_agents(Path()))) if name.startswith(begun)]
+
+
+def _agents(folder: Path) -> Iterator[str]:
+    """`module:name` for each variable in the folder, and in packages one level below, that is assigned an `Agent(...)`."""
+    files = [*folder.glob("*.py"), *folder.glob("*/*.py")]
+    for file in files[:_MOST_FILES]:
+        parts = file.relative_to(folder).with_suffix("").parts
+        if not all(part.isidentifier() for part in parts):
+            continue
+        module = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+        try:
+            body = ast.parse(file.read_bytes()).body
+        except (OSError, SyntaxError, ValueError):
+            continue
+        for node in body:
+            if isinstance(node, ast.Assign | ast.AnnAssign) and _makes_an_agent(node.value):
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                yield from (f"{module}:{target.id}" for target in targets if isinstance(target, ast.Name))
+
+
+def _makes_an_agent(value: ast.expr | None) -> bool:
+    """Whether it reads like `Agent(...)`, `make_agent(...)` or `Agent.builder()....build()`."""
+    if not isinstance(value, ast.Call):
+        return False
+    called = value.func
+    name = called.id if isinstance(called, ast.Name) else called.attr if isinstance(called, ast.Attribute) else ""
+    return name in ("Agent", "build") or name.lower().endswith("_agent")
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(_SHELLS), required=False)
+@click.option("--install", "how", flag_value="install", help="Put it where the shell finds it.")
+@click.option("--uninstall", "how", flag_value="uninstall", help="Take it away again.")
+def completion(shell: Shell | None, how: str | None) -> int:
+    """Completion for bash, zsh or fish: print the script, or --install it for new shells.
+
+    Without SHELL it is the one that you use ($SHELL).
+    """
+    chosen = shell or _own_shell()
+    match how:
+        case "install":
+            _install(chosen)
+        case "uninstall":
+            _uninstall(chosen)
+        case _:
+            click.echo(_script(chosen))
+    return 0
+
+
+def _own_shell() -> Shell:
+    name = Path(os.environ.get("SHELL", "")).name
+    if name not in _SHELLS:
+        raise CommandError(f"Which shell? $SHELL is {name!r}: agentflow completion bash, zsh or fish.")
+    return name
+
+
+def _script(shell: Shell) -> str:
+    made = get_completion_class(shell)
+    assert made is not None  # click has all three
+    root = click.get_current_context().find_root().command
+    return made(root, {}, "agentflow", "_AGENTFLOW_COMPLETE").source()
+
+
+def _places(shell: Shell) -> tuple[Path, Path | None]:
+    """Where the script is kept, and the file of the user's that reads it; fish needs none."""
+    home = Path.home()
+    if shell == "fish":
+        return _folder("XDG_CONFIG_HOME", home / ".config") / "fish" / "completions" / "agentflow.fish", None
+    kept = _folder("XDG_DATA_HOME", home / ".local" / "share") / "agentflow" / f"completion.{shell}"
+    zsh = Path(os.environ.get("ZDOTDIR") or home) / ".zshrc"
+    return kept, home / ".bashrc" if shell == "bash" else zsh
+
+
+def _folder(variable: str, usual: Path) -> Path:
+    given = os.environ.get(variable, "")
+    return Path(given) if Path(given).is_absolute() else usual
+
+
+def _install(shell: Shell) -> None:
+    kept, read_by = _places(shell)
+    try:
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        kept.write_text(_script(shell) + "\n", "utf-8")
+        if read_by is not None:
+            before = _lines(read_by)
+            end = "" if not before or before[-1].endswith("\n") else "\n"
+            line = f". {_quoted(kept)}  {_MARK}\n"
+            if line not in before:
+                others = [row for row in before if _MARK not in row]
+                _put(read_by, "".join([*others, end, line]))
+    except OSError as error:
+        raise CommandError(f"{error.filename} cannot be written: {error.strerror}.", FAILED) from error
+    say(f"The completion for {shell} is in {kept}{f', read by {read_by}' if read_by else ''}; new shells have it.")
+
+
+def _uninstall(shell: Shell) -> None:
+    kept, read_by = _places(shell)
+    try:
+        there = kept.exists()
+        kept.unlink(missing_ok=True)
+        before = [] if read_by is None else _lines(read_by)
+        if read_by is not None and any(_MARK in row for row in before):
+            there = True
+            _put(read_by, "".join(row for row in before if _MARK not in row))
+    except OSError as error:
+        raise CommandError(f"{error.filename} cannot be written: {error.strerror}.", FAILED) from error
+    say(f"The completion for {shell} is gone." if there else f"There was no completion for {shell}.")
+
+
+def _lines(file: Path) -> list[str]:
+    """The lines of a file of the user's, bytes that are no text included."""
+    if not file.exists():
+        return []
+    return file.read_text("utf-8", "surrogateescape").splitlines(keepends=True)
+
+
+def _put(file: Path, text: str) -> None:
+    """In place, so that links and permissions stay."""
+    with file.open("w", encoding="utf-8", errors="surrogateescape", newline="") as written:
+        written.write(text)
+
+
+def _quoted(path: Path) -> str:
+    return "'" + str(path).replace("'", "'\\''") + "'"
