@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,9 @@ import pytest
 ROOT = Path(__file__).parent.parent
 EXPECTED = Path(__file__).parent / "sample_output"
 SAMPLES = sorted((ROOT / "samples").glob("[0-9]*.py"))
+COOKBOOK = sorted(
+    {*(ROOT / "samples" / "cookbook").glob("*.py")} - {ROOT / "samples" / "cookbook" / "testing_it_all.py"}
+)
 HOOKS = sorted((ROOT / "samples" / "hooks").glob("[0-9]*.py"))
 
 ORIGINAL_LINES = {
@@ -28,7 +32,7 @@ ORIGINAL_LINES = {
 }
 """How many lines the same hook takes where it comes from: blank lines, imports and the making of the agent apart."""
 
-SAID = {"07_approval": "25\n"}
+SAID = {"07_approval": "25\n", "cookbook/approvals_at_the_terminal": "y\nn I still need it\n"}
 """What is typed at the terminal."""
 
 OFFLINE = "# ---- to run it here, offline"
@@ -39,7 +43,7 @@ def name_of(sample: Path) -> str:
     return str(sample.relative_to(ROOT / "samples").with_suffix(""))
 
 
-@pytest.mark.parametrize("sample", [*SAMPLES, *HOOKS], ids=name_of)
+@pytest.mark.parametrize("sample", [*SAMPLES, *HOOKS, *COOKBOOK], ids=name_of)
 def test_sample(sample: Path) -> None:
     """A sample ends well, warns of nothing and prints its text."""
     ran = subprocess.run(
@@ -81,3 +85,45 @@ def test_a_hook_is_as_short_as_its_original_or_shorter(sample: Path) -> None:
 def test_all_worked_examples_are_there() -> None:
     """Nine examples, none more and none less."""
     assert [sample.stem for sample in HOOKS] == sorted(ORIGINAL_LINES)
+
+
+def test_the_tests_of_the_cookbook_pass() -> None:
+    """The recipe about tests is run as its page says."""
+    recipe = ROOT / "samples" / "cookbook" / "testing_it_all.py"
+    ran = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", str(recipe)],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+RECIPES = sorted((ROOT / "docs" / "cookbook").glob("*.md"))
+
+
+@pytest.mark.parametrize("page", RECIPES, ids=lambda page: page.stem)
+def test_a_recipe_shows_what_its_file_says(page: Path) -> None:
+    """A page of the cookbook links to its sample, and what it shows of that stands there word for word."""
+    text = page.read_text("utf-8")
+    samples = [
+        (page.parent / target).read_text("utf-8") for target in re.findall(r"\]\(([./]+samples/[^)]+\.py)\)", text)
+    ]
+    assert samples
+    for shown in re.findall(r"^```py\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+        assert _stripped(shown) in _stripped("".join(samples))
+
+
+def _stripped(code: str) -> str:
+    return "\n".join(line.strip() for line in code.splitlines())
+
+
+def test_each_recipe_has_its_page() -> None:
+    """No sample of the cookbook is told of nowhere."""
+    told = "".join(page.read_text("utf-8") for page in RECIPES)
+    assert [
+        sample.name for sample in (ROOT / "samples" / "cookbook").glob("*.py") if f"{sample.name})" not in told
+    ] == []

@@ -2,6 +2,7 @@
 
 - A page of reference for each public module, made of its `__all__`: a table of its names, and the docstring of each. A name
   that several modules list has its entry at the first of them; the others, and the root, link to it.
+- The samples: a link of a page to one leads to the file, and a page of the cookbook shows the whole of it.
 - Names of the reference that stand in a page as code become links to their entry, so that the pages need no links of their own.
 """
 
@@ -117,13 +118,25 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for module in MODULES:
         path = f"api/{title_of(module)}.md"
         files.append(File.generated(config, path, content=reference().page(module)))
+    for sample in sorted((ROOT / "samples").rglob("*.py")):
+        path = sample.relative_to(ROOT).as_posix()
+        files.append(File.generated(config, path, abs_src_path=str(sample)))
     return files
 
 
-def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> None:
-    """The first page has the whole width: its table is the navigation."""
+_SAMPLE: Final = re.compile(r"\]\(((?:\.\./)+)(samples/[^)]+\.py)\)")
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Links to samples, which lie beside `docs/`, lead to the site's own copies."""
     if page.file.src_uri == "index.md":
-        page.meta["hide"] = ["navigation", "toc"]
+        page.meta["hide"] = ["navigation", "toc"]  # the whole width: its table is the navigation
+    linked = [sample for _, sample in _SAMPLE.findall(markdown)]
+    markdown = _SAMPLE.sub(lambda found: f"]({found[1].removeprefix('../')}{found[2]})", markdown)
+    if page.file.src_uri.startswith("cookbook/") and linked:
+        code = (ROOT / linked[0]).read_text("utf-8")
+        markdown += f"\n## The whole file\n\n````python\n{code}````\n"
+    return markdown
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
