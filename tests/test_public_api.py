@@ -15,7 +15,7 @@ import pytest
 import agentflow
 import agentflow.facts
 import agentflow.testing
-from agentflow import Agent, RunContext, Session, Turn, tool
+from agentflow import Agent, RunContext, Session, Turn, TurnQueue, tool
 from agentflow.agent import Receipt
 from agentflow.ground.facade import objects_of, public_names
 from agentflow.hooks import HookSet
@@ -306,6 +306,11 @@ FACADES: dict[type, str] = {
     ),
     HookSet: "describe",
     Session: "busy check copy fresh from_dict from_json id interrupt messages pending state store to_dict to_json",
+    Turn: (
+        "approval arguments copy deps duration_ms end_time from_dict from_json hook hooks id metadata on output queued"
+        " remove returning running sender sender_run start_time stop_reason tags timeout to_dict to_json tool yielding"
+    ),
+    TurnQueue: "clear current limit pause paused prefer put remove restore resume run running to_dict turns",
     Receipt: "cancel done seen to turn",
 }
 """What users see of the classes whose objects do more for the package. A change here is a change for users."""
@@ -333,7 +338,16 @@ async def test_an_object_shows_what_its_class_shows() -> None:
     receipt = await agent.put(turn)
     async for _ in agent.run():
         pass
-    seen += [receipt, agent.hooks, agent.session(), Session.fresh(), Session.fresh().copy("c")]
+    seen += [
+        receipt,
+        turn,
+        turn.copy(),
+        agent.queue,
+        agent.hooks,
+        agent.session(),
+        Session.fresh(),
+        Session.fresh().copy("c"),
+    ]
     for shown in seen:
         cls = next(kind for kind in FACADES if isinstance(shown, kind))
         assert [name for name in dir(shown) if name[0] != "_"] == FACADES[cls].split()

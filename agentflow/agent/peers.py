@@ -18,7 +18,7 @@ from agentflow.ground.registry import NamedRegistry
 from agentflow.hooks.hook import Hook
 from agentflow.loop.config import LoopConfig
 from agentflow.loop.run import current_turn
-from agentflow.loop.turns.turn import Turn
+from agentflow.loop.turns.turn import FullTurn, Turn
 from agentflow.messages import Msg, Reply, T_co
 from agentflow.ports.store import Store
 from agentflow.reactive import CallMono, Flux
@@ -178,7 +178,7 @@ class PeerAgent(ToolAgent[T_co]):
         return CallMono(work, f"agent.ask({to!r}, ...)")
 
     def _sign(self, turn: Turn[Any]) -> None:
-        if not isinstance(turn, Turn):  # pyright: ignore[reportUnnecessaryIsInstance] - input from outside
+        if not isinstance(turn, FullTurn):  # each `Turn` is one
             raise UsageError(f"agent.send takes a turn, not {type(turn).__name__}: send('other', Turn(tool, {{...}})).")
         place = current_turn.get()
         turn.send_by(self.name, "" if place is None else place.run.run_id)

@@ -32,9 +32,9 @@ from agentflow.hooks.hook import Hook
 from agentflow.hooks.hook_set import full_hooks
 from agentflow.loop.run import current_turn
 from agentflow.loop.stream import EventStream
-from agentflow.loop.turns.bound import BoundTool
+from agentflow.loop.turns.bound import FullBoundTool
 from agentflow.loop.turns.code_names import Finder
-from agentflow.loop.turns.turn import Turn, turn_from_dict
+from agentflow.loop.turns.turn import FullTurn, Turn, full_turn, turn_from_dict
 from agentflow.loop.turns.turn_run import TurnRun, make_run
 from agentflow.reactive import Flux
 from agentflow.saving.forms import CODEC_VERSION, check_form, not_saved
@@ -152,17 +152,17 @@ class TurnQueue:
         return await self._put(turn, wait=wait, sent=False)
 
     async def _put(self, turn: Turn[T], *, wait: bool, sent: bool) -> Receipt[T]:
-        self._check(turn)
+        own = self._check(turn)
         if not self._entries.reserve():
             if not wait:
                 raise QueueFullError(self._owner.name, len(self._entries), "wait=False was said")
             await self._wait_for_place(sent)
         try:
-            run = await self._vetted(turn)
+            run = await self._vetted(own)
         except BaseException:
             self._entries.give_back()
             raise
-        return await self._enter(turn, run, sent, reserved=True)
+        return await self._enter(own, run, sent, reserved=True)
 
     async def _wait_for_place(self, sent: bool) -> None:
         try:
@@ -196,14 +196,14 @@ class TurnQueue:
             why,
         )
 
-    def _check(self, turn: Turn[Any]) -> None:
-        """Refuse what cannot be put.
+    def _check(self, turn: Turn[T]) -> FullTurn[T]:
+        """Return a turn that can be put.
 
         Raises:
             SafeExecutionError: The turn is running, or is in a queue already.
             UsageError: It is no turn, or the agent has no such tool.
         """
-        if not isinstance(turn, Turn):  # pyright: ignore[reportUnnecessaryIsInstance] - input from outside
+        if not isinstance(turn, FullTurn):  # each `Turn` is one
             raise UsageError(f"A queue takes turns, not {type(turn).__name__}: put(Turn(tool, {{...}})).")
         known = self._owner.config.tools
         name = turn.tool.name
@@ -218,8 +218,9 @@ class TurnQueue:
                 f"{', '.join(known) or 'none'}."
             )
         turn.check_unqueued()
+        return turn
 
-    async def _vetted(self, turn: Turn[Any]) -> TurnRun:
+    async def _vetted(self, turn: FullTurn[Any]) -> TurnRun:
         """Pass a turn by the `PrePut` hooks; no other queue takes it meanwhile."""
         self._check(turn)  # again: it may have waited
         owner = self._owner
@@ -235,7 +236,7 @@ class TurnQueue:
             raise
         return run
 
-    async def _enter(self, turn: Turn[T], run: TurnRun, sent: bool, reserved: bool) -> Receipt[T]:
+    async def _enter(self, turn: FullTurn[T], run: TurnRun, sent: bool, reserved: bool) -> Receipt[T]:
         receipt = FullReceipt(turn, self._runner)
         entry = Entry(self._runner, turn, receipt, sent)
         if sent:
@@ -249,9 +250,9 @@ class TurnQueue:
                 self._runner.wake()
         return receipt
 
-    async def _follow(self, turn: BoundTool) -> None:
+    async def _follow(self, turn: FullBoundTool) -> None:
         """A tool has given a turn: it is put at the end, also where the queue is full."""
-        followed = cast("Turn[Any]", turn)
+        followed = cast("FullTurn[Any]", turn)
         await self._enter(followed, await self._vetted(followed), sent=False, reserved=False)
 
     def remove(self, turn: Turn[Any]) -> bool:
@@ -350,7 +351,7 @@ class TurnQueue:
                 "restored. A saved queue is restored once; clear() this one first, if it shall be replaced."
             )
 
-    def _add(self, turn: Turn[Any], sent: bool, placed: bool) -> None:
+    def _add(self, turn: FullTurn[Any], sent: bool, placed: bool) -> None:
         """Put a turn that hooks have seen, in another queue, and that nobody waits for; `placed`: in the run that does so."""
         turn.enter(self._owner.name)
         entry = Entry(self._runner, turn, FullReceipt(turn, self._runner), sent)
@@ -361,7 +362,7 @@ class TurnQueue:
     def _copy_to(self, other: TurnQueue) -> None:
         for turn in self.turns:
             if turn.tool is not self._owner.asking:  # a question is to this agent
-                other._add(turn.copy(), sent=False, placed=True)
+                other._add(full_turn(turn.copy()), sent=False, placed=True)
         if self.paused:
             other.pause()
 

@@ -21,7 +21,7 @@ from agentflow.ground.bell import Bell
 from agentflow.ground.facade import objects_of
 from agentflow.ground.logs import log_failure
 from agentflow.loop.run import current_turn
-from agentflow.loop.turns.turn import Turn
+from agentflow.loop.turns.turn import FullTurn, Turn
 from agentflow.loop.turns.turn_run import TurnRun
 
 __all__ = ["TAKEN_BACK", "Entry", "FullReceipt", "Receipt", "check_ends", "inside", "waits_for"]
@@ -65,7 +65,7 @@ class Entry:
 
     __slots__ = ("_receipt", "home", "line", "over", "place", "run", "sent", "taken_back", "turn")
 
-    def __init__(self, line: Line, turn: Turn[Any], receipt: FullReceipt[Any], sent: bool) -> None:
+    def __init__(self, line: Line, turn: FullTurn[Any], receipt: FullReceipt[Any], sent: bool) -> None:
         self.line = line
         self.turn = turn
         self._receipt: FullReceipt[Any] | None = receipt

@@ -30,7 +30,7 @@ from agentflow.hooks.hook_set import full_hooks
 from agentflow.loop.run import current_turn
 from agentflow.loop.stream import Port
 from agentflow.loop.tool_call.attempts import held_locks
-from agentflow.loop.turns.bound import BoundTool
+from agentflow.loop.turns.bound import FullBoundTool
 from agentflow.loop.turns.turn import Turn
 from agentflow.loop.turns.turn_run import make_host, make_run, run_turn
 
@@ -67,7 +67,9 @@ class Runner:
         reading: Whether somebody reads `run()`.
     """
 
-    def __init__(self, owner: ToolAgent, entries: Entries, follow: Callable[[BoundTool], Awaitable[object]]) -> None:
+    def __init__(
+        self, owner: ToolAgent, entries: Entries, follow: Callable[[FullBoundTool], Awaitable[object]]
+    ) -> None:
         self._owner = owner
         self._entries = entries
         self._follow = follow

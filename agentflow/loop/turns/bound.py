@@ -29,7 +29,7 @@ from agentflow.tools.tool import Tool
 from agentflow.tools.tool_registry import ToolRegistry, default_tools
 from agentflow.verdicts import Answer, Approve, Deny, Resolution
 
-__all__ = ["BoundTool", "StopReason", "TurnOptions"]
+__all__ = ["BoundTool", "FullBoundTool", "StopReason", "TurnOptions"]
 
 E = TypeVar("E", bound=Event)
 _put = object.__setattr__
@@ -84,7 +84,6 @@ class BoundTool(TakesHooks):
     stop_reason: StopReason | None
     _output: Any
     _scope: HookScope
-    process: ProcessHooks
     _running: bool
     _queued: str
 
@@ -169,6 +168,61 @@ class BoundTool(TakesHooks):
         """The agent whose queue it waits in; empty where it does not."""
         return self._queued
 
+    @property
+    def hooks(self) -> tuple[Hook, ...]:
+        """The hooks of this turn alone."""
+        return self._scope.hooks
+
+    def _registered(self) -> tuple[Hook, ...]:
+        return self._scope.hooks
+
+    def _add(self, hooks: tuple[Hook, ...]) -> None:
+        self._check_idle("a hook cannot be registered on it")
+        self._scope.hook(hooks)
+
+    def _take_off(self, hooks: tuple[Hook, ...]) -> bool:
+        return self._scope.remove(hooks)
+
+    def _check_idle(self, what: str) -> None:
+        """Refuse while it runs.
+
+        Raises:
+            SafeExecutionError: It does.
+        """
+        if self._running:
+            raise SafeExecutionError(
+                f"Turn {self.id!r} of tool {self.tool.name!r} is running: {what}. Wait for its end, or make another turn."
+            )
+
+    def __repr__(self) -> str:
+        state = "running" if self._running else self.stop_reason or "not run"
+        return f"Turn({self.tool.name!r}, {dict(self.arguments)!r:.60}, {state})"
+
+
+class FullBoundTool(BoundTool):
+    """A turn as what runs it, or has it in a queue, sees it."""
+
+    process: ProcessHooks
+
+    @property
+    def view(self) -> TurnView:
+        """What hooks may know of it."""
+        use = ToolUseBlock(self.id, self.tool.name, self.arguments)
+        return TurnView(
+            id=self.id,
+            tool_use=use,
+            timeout=self.timeout,
+            stop_reason=self.stop_reason,
+            tags=self.tags,
+            sender=self.sender,
+            sender_run=self.sender_run,
+            output=self._output,
+            start_time=self.start_time,
+            end_time=self.end_time,
+            duration_ms=self.duration_ms,
+            metadata=FrozenDict(self.metadata) if self.metadata else EMPTY,
+        )
+
     def check_unqueued(self) -> None:
         """Refuse to put into a queue what runs, or is in one already.
 
@@ -197,54 +251,9 @@ class BoundTool(TakesHooks):
         """It is in no queue any more."""
         self.__dict__["_queued"] = ""
 
-    @property
-    def hooks(self) -> tuple[Hook, ...]:
-        """The hooks of this turn alone."""
-        return self._scope.hooks
-
-    def _registered(self) -> tuple[Hook, ...]:
-        return self._scope.hooks
-
-    def _add(self, hooks: tuple[Hook, ...]) -> None:
-        self.check_idle("a hook cannot be registered on it")
-        self._scope.hook(hooks)
-
-    def _take_off(self, hooks: tuple[Hook, ...]) -> bool:
-        return self._scope.remove(hooks)
-
-    @property
-    def view(self) -> TurnView:
-        """What hooks may know of it."""
-        use = ToolUseBlock(self.id, self.tool.name, self.arguments)
-        return TurnView(
-            id=self.id,
-            tool_use=use,
-            timeout=self.timeout,
-            stop_reason=self.stop_reason,
-            tags=self.tags,
-            sender=self.sender,
-            sender_run=self.sender_run,
-            output=self._output,
-            start_time=self.start_time,
-            end_time=self.end_time,
-            duration_ms=self.duration_ms,
-            metadata=FrozenDict(self.metadata) if self.metadata else EMPTY,
-        )
-
-    def check_idle(self, what: str) -> None:
-        """Refuse while it runs.
-
-        Raises:
-            SafeExecutionError: It does.
-        """
-        if self._running:
-            raise SafeExecutionError(
-                f"Turn {self.id!r} of tool {self.tool.name!r} is running: {what}. Wait for its end, or make another turn."
-            )
-
     def send_by(self, agent: str, run_id: str) -> None:
         """Note who sent it."""
-        self.check_idle("it cannot be sent")
+        self._check_idle("it cannot be sent")
         self.__dict__.update(sender=agent, sender_run=run_id)
 
     def begin(self, now: float) -> None:
@@ -254,7 +263,7 @@ class BoundTool(TakesHooks):
             SafeExecutionError: It does already.
         """
         with _taking:
-            self.check_idle("it cannot be run a second time meanwhile")
+            self._check_idle("it cannot be run a second time meanwhile")
             self.__dict__.update(_running=True, start_time=now, end_time=None, stop_reason=None, _output=None)
 
     def finish(self, reason: StopReason, now: float, output: object) -> None:
@@ -283,10 +292,6 @@ class BoundTool(TakesHooks):
             stop_reason=stop_reason,
             _output=output,
         )
-
-    def __repr__(self) -> str:
-        state = "running" if self._running else self.stop_reason or "not run"
-        return f"Turn({self.tool.name!r}, {dict(self.arguments)!r:.60}, {state})"
 
 
 def _check_tool(tool: object) -> None:

@@ -17,6 +17,7 @@ from typing_extensions import TypedDict
 
 from agentflow.errors import SafeExecutionError, UsageError, WrongRunMethodError
 from agentflow.events import HookEvent, TurnValue
+from agentflow.ground.facade import objects_of
 from agentflow.ground.finite import all_finite
 from agentflow.ground.ids import new_id
 from agentflow.ground.validation import Above, Checked, closed
@@ -26,7 +27,7 @@ from agentflow.loop.config import LoopConfig
 from agentflow.loop.run import current_turn
 from agentflow.loop.schedule import ToolSchedule
 from agentflow.loop.stream import EventStream, Port
-from agentflow.loop.turns.bound import BoundTool, StopReason, TurnOptions
+from agentflow.loop.turns.bound import BoundTool, FullBoundTool, StopReason, TurnOptions
 from agentflow.loop.turns.code_names import Finder, hook_names, named_function
 from agentflow.loop.turns.turn_run import TurnRun, make_run, run_turn
 from agentflow.loop.view import View
@@ -40,7 +41,7 @@ from agentflow.tools.tool import Tool
 from agentflow.tools.tool_registry import ToolRegistry
 from agentflow.verdicts import Resolution
 
-__all__ = ["StopReason", "Turn", "TurnOptions", "turn_from_dict"]
+__all__ = ["FullTurn", "StopReason", "Turn", "TurnOptions", "full_turn", "turn_from_dict"]
 
 T_co = TypeVar("T_co", covariant=True)
 V = TypeVar("V")
@@ -130,7 +131,7 @@ class Turn(BoundTool, Generic[T_co]):
             TurnDeniedError: A hook refused it, or it needs an approval.
             Exception: What the tool raised.
         """
-        self.check_method("returning")
+        self._check_method("returning")
         return CallMono(self._returning, "turn.returning()")
 
     def yielding(self) -> Flux[T_co]:
@@ -144,16 +145,18 @@ class Turn(BoundTool, Generic[T_co]):
             WrongRunMethodError: The tool returns one value: use `returning()`.
             SafeExecutionError: The turn is running, or waits in a queue.
         """
-        self.check_method("yielding")
+        self._check_method("yielding")
+
+        own = full_turn(self)
 
         async def start(port: Port) -> None:
-            run = _by_hand(self, port)
-            await run_turn(self, run, port)
+            run = own.by_hand(port)
+            await run_turn(own, run, port)
             await run.hand_out(port)
 
         return cast("Flux[T_co]", Flux[HookEvent](lambda: EventStream(start)).map(_value_of))
 
-    def check_method(self, method: Literal["returning", "yielding"]) -> None:
+    def _check_method(self, method: Literal["returning", "yielding"]) -> None:
         """Refuse the method that is not the tool's, and a turn that is running.
 
         Raises:
@@ -166,15 +169,15 @@ class Turn(BoundTool, Generic[T_co]):
             raise WrongRunMethodError(
                 f"Turn.{method}() on tool {self.tool.name!r}, which is {kind}; nothing was run. Use {right}()."
             )
-        self.check_free()
+        self._check_free()
 
-    def check_free(self) -> None:
+    def _check_free(self) -> None:
         """Refuse to run by hand what is running, or what a queue will run.
 
         Raises:
             SafeExecutionError: It is that.
         """
-        self.check_idle("it cannot be run a second time meanwhile")
+        self._check_idle("it cannot be run a second time meanwhile")
         if self.queued:
             raise SafeExecutionError(
                 f"Turn {self.id!r} of tool {self.tool.name!r} waits in the queue of agent {self.queued!r}, which will run it. "
@@ -182,11 +185,12 @@ class Turn(BoundTool, Generic[T_co]):
             )
 
     async def _returning(self) -> T_co:
-        return await run_turn(self, _by_hand(self, None), None)
+        own = full_turn(self)
+        return await run_turn(own, own.by_hand(None), None)
 
     def copy(self) -> Turn[T_co]:
         """Another turn of the same tool, arguments, options and hooks, that has not run."""
-        made = cast("Turn[T_co]", object.__new__(Turn))
+        made = cast("Turn[T_co]", object.__new__(type(self)))
         made.__dict__.update(self.__dict__)
         made.__dict__.update(
             id=new_id("turn_"),
@@ -274,10 +278,34 @@ class Turn(BoundTool, Generic[T_co]):
         return Turn.from_dict(read_json(text, "turn"), tools=tools, hooks=hooks)
 
 
-def turn_from_dict(data: Mapping[str, Any], find: Finder) -> Turn[Any]:
+@objects_of(Turn)
+class FullTurn(Turn[T_co], FullBoundTool):
+    """A turn as its queue sees it."""
+
+    def by_hand(self, port: Port | None) -> TurnRun:
+        """What runs it where no queue does.
+
+        Raises:
+            SafeExecutionError: It is running, or waits in a queue.
+        """
+        self._check_free()
+        view = View("", "", (self.tool.spec,), "")
+        config = LoopConfig(
+            view, "", None, _NO_TOOLS, (), (), _OPTIONS, 1, ToolSchedule.BY_TYPE, _CLOCK, new_id, process=self.process
+        )
+        return make_run(self, config, FullHookSet(), self.deps, "", current_turn.get(), port)
+
+
+def full_turn(turn: Turn[V]) -> FullTurn[V]:
+    """The turn as its queue sees it."""
+    assert isinstance(turn, FullTurn)  # each is made as one
+    return turn
+
+
+def turn_from_dict(data: Mapping[str, Any], find: Finder) -> FullTurn[Any]:
     """See `Turn.from_dict`."""
     saved = check_form(_TurnData, data, "The saved turn", not_saved("turn"))
-    turn: Turn[Any] = Turn(
+    made: Turn[Any] = Turn(
         find.tool(saved["tool"]),
         saved["arguments"],
         id=saved["id"],
@@ -287,6 +315,7 @@ def turn_from_dict(data: Mapping[str, Any], find: Finder) -> Turn[Any]:
         approval=_resolution_in(saved["approval"]),
         hooks=find.hooks(saved["hooks"]),
     )
+    turn = full_turn(made)
     turn.restore(
         saved["sender"],
         saved["sender_run"],
@@ -301,15 +330,6 @@ def turn_from_dict(data: Mapping[str, Any], find: Finder) -> Turn[Any]:
 def _value_of(event: HookEvent) -> object:
     assert isinstance(event, TurnValue)
     return event.value
-
-
-def _by_hand(turn: Turn[Any], port: Port | None) -> TurnRun:
-    turn.check_free()
-    view = View("", "", (turn.tool.spec,), "")
-    config = LoopConfig(
-        view, "", None, _NO_TOOLS, (), (), _OPTIONS, 1, ToolSchedule.BY_TYPE, _CLOCK, new_id, process=turn.process
-    )
-    return make_run(turn, config, FullHookSet(), turn.deps, "", current_turn.get(), port)
 
 
 def _finite(arguments: dict[str, Any]) -> dict[str, Any]:

@@ -31,7 +31,7 @@ from agentflow.loop.run import RunBase, TurnPlace
 from agentflow.loop.session import FullSession
 from agentflow.loop.stream import Port
 from agentflow.loop.tool_call.acting import Acting
-from agentflow.loop.turns.bound import BoundTool, StopReason
+from agentflow.loop.turns.bound import FullBoundTool, StopReason
 from agentflow.messages import Msg, Pending, ToolResultBlock, ToolUseBlock
 from agentflow.specs import ModelOptions
 from agentflow.tools.results import read_back
@@ -51,24 +51,24 @@ class TurnRun(RunBase):
 
     stop: str | None
     """A hook of `PostActing` wants the queue to end."""
-    route: Callable[[BoundTool], Awaitable[object]] | None
+    route: Callable[[FullBoundTool], Awaitable[object]] | None
     """Where turns go that a tool returns or yields; None: to the caller, like any value."""
-    bound: BoundTool | None
+    bound: FullBoundTool | None
     """The turn; None: it only tells of a queue."""
     last: Event | None
     """The value that the reader gets when the turn is over."""
 
-    async def give(self, turn: BoundTool, value: object, port: Port | None) -> None:
+    async def give(self, turn: FullBoundTool, value: object, port: Port | None) -> None:
         """Hand a value of a turn to hooks and reader; a turn is routed."""
-        if isinstance(value, BoundTool) and self.route is not None:
+        if isinstance(value, FullBoundTool) and self.route is not None:
             await self.events.emit(TurnValue, None, (turn.view, value))
             await self.route(value)
         else:
             await self.events.emit(TurnValue, port, (turn.view, value))
 
-    async def give_last(self, turn: BoundTool, value: object, port: Port | None) -> None:
+    async def give_last(self, turn: FullBoundTool, value: object, port: Port | None) -> None:
         """The same for a value behind which there is no more work: the reader gets it with `hand_out`."""
-        if isinstance(value, BoundTool) and self.route is not None:
+        if isinstance(value, FullBoundTool) and self.route is not None:
             await self.give(turn, value, None)
             return
         heard = self.events.decide(TurnValue, port, (turn.view, value))
@@ -135,7 +135,7 @@ class _TurnActing(Acting):
 
     by_tool = False
 
-    def __init__(self, turn: BoundTool, run: TurnRun, port: Port | None) -> None:
+    def __init__(self, turn: FullBoundTool, run: TurnRun, port: Port | None) -> None:
         super().__init__(run, ToolUseBlock(turn.id, turn.tool.name, turn.arguments), 0, None)
         self.turn = turn
         self.made: ToolResultBlock | None = None
@@ -202,7 +202,7 @@ class _TurnActing(Acting):
 
 
 def make_run(
-    turn: BoundTool,
+    turn: FullBoundTool,
     config: LoopConfig,
     hooks: FullHookSet,
     deps: object,
@@ -255,7 +255,7 @@ def make_host(
     return run
 
 
-async def run_turn(turn: BoundTool, run: TurnRun, port: Port | None) -> Any:
+async def run_turn(turn: FullBoundTool, run: TurnRun, port: Port | None) -> Any:
     """Run a turn from `PreTurn` to `PostTurn`; then the caller lets `run.hand_out` give the reader its last value.
 
     Args:
@@ -305,7 +305,7 @@ async def run_turn(turn: BoundTool, run: TurnRun, port: Port | None) -> Any:
         turn.rest()
 
 
-async def _performed(turn: BoundTool, run: TurnRun, port: Port | None) -> Any:
+async def _performed(turn: FullBoundTool, run: TurnRun, port: Port | None) -> Any:
     await run.events.emit(PreTurn, None, (turn.view,))
     acting = _TurnActing(turn, run, port)
     await acting.whole()
@@ -332,7 +332,7 @@ def _missing(pending: tuple[Pending, ...]) -> str:
     return "it needs an approval. Set turn.approval = Approve() and run it again."
 
 
-def _shown(turn: BoundTool, run: TurnRun, error: BaseException) -> BaseException:
+def _shown(turn: FullBoundTool, run: TurnRun, error: BaseException) -> BaseException:
     """What the caller gets: the error itself, but for an interrupt, which is no cancellation of the caller."""
     reason = run.stopping.interrupted()
     if reason is None or not isinstance(error, asyncio.CancelledError):
@@ -340,7 +340,7 @@ def _shown(turn: BoundTool, run: TurnRun, error: BaseException) -> BaseException
     return TurnDeniedError(turn.tool.name, f"it was interrupted ({reason})")
 
 
-def _reason(turn: BoundTool, run: TurnRun, error: BaseException) -> StopReason:
+def _reason(turn: FullBoundTool, run: TurnRun, error: BaseException) -> StopReason:
     if isinstance(error, asyncio.CancelledError | KeyboardInterrupt | SystemExit):
         return "interrupted"
     if isinstance(error, TurnTimeoutError) and error.turn == turn.id:
@@ -350,7 +350,7 @@ def _reason(turn: BoundTool, run: TurnRun, error: BaseException) -> StopReason:
     return "failed"
 
 
-async def _told(turn: BoundTool, run: TurnRun, error: BaseException) -> None:
+async def _told(turn: FullBoundTool, run: TurnRun, error: BaseException) -> None:
     """Fire `PostTurn` for a turn that failed; what fails there is noted on the error."""
     try:
         await run.events.emit(PostTurn, None, (turn.view, error))
