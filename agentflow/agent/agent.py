@@ -38,9 +38,10 @@ from agentflow.messages import T_co
 from agentflow.output.output import NO_OUTPUT, Output, OutputLike, output_of
 from agentflow.ports.clock import SystemClock
 from agentflow.ports.model import Model
-from agentflow.ports.store import Store, resolve_store
+from agentflow.ports.store import Store
 from agentflow.saving.plain import read_json
 from agentflow.specs import Clock, ModelOptions, checked_options
+from agentflow.stores import resolve_store
 from agentflow.tools.live_toolset import LiveToolset
 from agentflow.tools.tool import Tool
 from agentflow.tools.tool_registry import ToolRegistry

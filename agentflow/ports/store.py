@@ -13,7 +13,6 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Collection, Iterable, Mapping, Sequence
 from datetime import timedelta
-from importlib import import_module
 from types import TracebackType
 from typing import Any, Literal, NamedTuple, Protocol, Self, TypeAlias, assert_never, cast, get_args, runtime_checkable
 
@@ -562,23 +561,3 @@ def told_otherwise(session_id: str, key: str) -> SessionConflictError:
         f"Session {session_id!r} holds another fact under the natural key {key!r}: two writers work on the same call. "
         "Nothing was written; load the session to see how it went on."
     )
-
-
-def resolve_store(store: Store | str) -> Store:
-    """The store that is meant: `Agent(store="sqlite:///agentflow.db")` keeps sessions in that database.
-
-    Args:
-        store: A store, or a URL as `agentflow.stores.SqlStore` takes it.
-
-    Raises:
-        UsageError: It is no URL, and no store.
-        StoreError: It is no database that can be used.
-    """
-    if not isinstance(store, str) and hasattr(store, "load"):
-        return store
-    if not isinstance(store, str) or "://" not in store:
-        raise UsageError(
-            f'store={store!r:.60} is no store. Write store="sqlite:///agentflow.db" (a file), '
-            'store="postgresql+psycopg://user:password@host/database", MemoryStore(), or a store of your own.'
-        )
-    return cast("Store", import_module("agentflow.state.sql").SqlStore(store))
