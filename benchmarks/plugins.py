@@ -290,8 +290,9 @@ def main() -> None:
     parser.add_argument("--profile", metavar="TEXT", help="profile the first plugin with this in its line, or 'all'")
     asked = parser.parse_args()
     if asked.profile:
-        found = [case for case in PLUGINS if asked.profile in case.name]
-        _profile(found[0] if found else Case("all plugins", all_plugins))
+        everything = Case("all plugins", all_plugins)
+        found = [] if asked.profile == "all" else [case for case in PLUGINS if asked.profile in case.name]
+        _profile(found[0] if found else everything)
         return
     effort = Effort.smoke() if asked.quick else EFFORT
     print(title(), flush=True)

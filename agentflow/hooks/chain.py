@@ -149,10 +149,10 @@ def run_chain(chain: Chain, event: Event, faults: Faults) -> Coroutine[Any, Any,
             return _rest(chain, event, faults, editing, None, error)
         if result is not event and result is not None:
             return _rest(chain, event, faults, editing, result, None)
-    if chain.guards or chain.observers:
+    if chain.guards:
         return _rest(chain, event, faults, editing, None, None)
     _put(event, "__class__", chain.kind)
-    return None
+    return _show(chain, event, faults) if chain.observers else None
 
 
 async def _rest(
@@ -224,8 +224,9 @@ async def _rest(
         _put(event, "__class__", chain.kind)
         if decided is not None:
             _put(event, "decision", decided)
-        if chain.observers:
-            await _observe(chain, event, faults)
+        waits = _show(chain, event, faults)
+        if waits is not None:
+            await waits
 
 
 def _current(chain: Chain, editing: Iterator[Call]) -> Entry:
@@ -248,27 +249,49 @@ async def _judge(chain: Chain, event: Event, decided: Decided | None, faults: Fa
     return decided
 
 
-async def _observe(chain: Chain, event: Event, faults: Faults) -> None:
-    """Show the sealed event to all observers; the first failure that counts is raised when all have seen it."""
+def _show(chain: Chain, event: Event, faults: Faults) -> Coroutine[Any, Any, None] | None:
+    """Show the sealed event to all observers; None: they have seen it, else the rest is to be awaited."""
+    for place, entry in enumerate(chain.observers):
+        try:
+            result = entry.call(event)
+        except BaseException as error:
+            return _observe(chain, event, faults, chain.observers[place:], None, error)
+        if result is not event and result is not None:
+            return _observe(chain, event, faults, chain.observers[place:], result, None)
+    return None
+
+
+async def _observe(
+    chain: Chain, event: Event, faults: Faults, left: tuple[Entry, ...], answer: Any, failure: BaseException | None
+) -> None:
+    """Go on where an observer has answered, or failed; the first failure that counts is raised when all have seen the event."""
     first: BaseException | None = None
     by = ""
-    for entry in chain.observers:
-        try:
-            await _answer(chain, entry, event, faults)
-        except GeneratorExit:
-            raise
-        except BaseException as error:
-            first, by = (first, by) if first else (error, entry.hook.name)
-    if first is not None:
-        if event.decision is None or event.decision.error is None:
-            _put(event, "decision", Decided(None, by, first))
-        raise first
-
-
-async def _answer(chain: Chain, entry: Entry, event: Event, faults: Faults) -> Verdict | None:
-    """What a guard or an observer says to the sealed event."""
     try:
-        result: Any = entry.call(event)
+        for entry in left:
+            try:
+                await _answer(chain, entry, event, faults, answer, failure)
+            except GeneratorExit:
+                raise
+            except BaseException as error:
+                first, by = (first, by) if first else (error, entry.hook.name)
+            answer = failure = None
+        if first is not None:
+            if event.decision is None or event.decision.error is None:
+                _put(event, "decision", Decided(None, by, first))
+            raise first
+    finally:
+        first = failure = None  # a traceback may hold this frame
+
+
+async def _answer(
+    chain: Chain, entry: Entry, event: Event, faults: Faults, answer: Any = None, failure: BaseException | None = None
+) -> Verdict | None:
+    """What a guard or an observer says to the sealed event; it is asked, where it has not answered or failed yet."""
+    try:
+        if failure is not None:
+            raise failure
+        result: Any = entry.call(event) if answer is None else answer
         if result is event or result is None:
             return None
         before = cancellations()
@@ -280,6 +303,8 @@ async def _answer(chain: Chain, entry: Entry, event: Event, faults: Faults) -> V
         return await _stray(chain, entry, event, error, faults)
     except Exception as error:
         return await _failed(chain, entry, event, error, faults)
+    finally:
+        failure = None  # its traceback may hold this frame
 
 
 async def _verdict(chain: Chain, entry: Entry, event: Event, result: Any, faults: Faults) -> Verdict | None:

@@ -242,6 +242,33 @@ async def test_observers_run_always() -> None:
     assert (seen[0], seen[3:]) == (("PreCall", "Deny"), [("CallEnded", None)])
 
 
+@pytest.mark.parametrize("slow_one", range(4))
+@pytest.mark.parametrize("broken_one", range(4))
+async def test_each_observer_sees_each_event_once(slow_one: int, broken_one: int) -> None:
+    """Whichever observer has to be waited for, and whichever fails: the others see each event once, in their order."""
+    seen: list[tuple[str, int]] = []
+
+    class Watch(Hook):
+        observer = True
+
+        def __init__(self, place: int) -> None:
+            self.place = self.priority = place
+
+        def on_event(self, event: Any) -> Any:
+            seen.append((type(event).__name__, self.place))
+            if self.place == broken_one and isinstance(event, PreCall):
+                raise ValueError("bad")  # noqa: TRY004 - what a broken hook raises
+            return self.later() if self.place == slow_one else None
+
+        async def later(self) -> None:
+            return None
+
+    agent = Agent("a", ScriptedModel(["ok"]), hooks=[Watch(place) for place in range(4)])
+    assert (await agent.call("go")).text == "ok"
+    for kind in ("PreCall", "PreReasoning", "ReasoningChunk", "PostReasoning", "PostCall", "CallEnded"):
+        assert [place for name, place in seen if name == kind] == [0, 1, 2, 3], kind
+
+
 @pytest.mark.parametrize("answer", [Deny("no"), Recover("x"), "text"])
 async def test_what_an_observer_answers_changes_nothing(answer: Any) -> None:
     """An observer's answer, a verdict included, changes nothing."""
