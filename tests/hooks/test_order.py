@@ -257,7 +257,7 @@ async def test_each_observer_sees_each_event_once(slow_one: int, broken_one: int
         def on_event(self, event: Any) -> Any:
             seen.append((type(event).__name__, self.place))
             if self.place == broken_one and isinstance(event, PreCall):
-                raise ValueError("bad")  # noqa: TRY004 - what a broken hook raises
+                raise ValueError("bad")
             return self.later() if self.place == slow_one else None
 
         async def later(self) -> None:
