@@ -126,6 +126,12 @@ def test_what_others_have_leads_to_names_of_ours(page: Path) -> None:
     assert {name for name in re.findall(r"\bcontext\.(\w+)", ours) if not hasattr(RunContext, name)} == set()
 
 
+def test_the_reference_lists_every_public_module() -> None:
+    """Its page has a row for each module that is public, and no other."""
+    page = (ROOT / "docs" / "api.md").read_text("utf-8")
+    assert {row[0].strip("`") for row in rows(page)} == set(MODULES)
+
+
 def unknown(text: str) -> list[str]:
     """The files that a page names and are not there, and names beside a file that are none of that file's."""
     found: list[str] = []

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import griffe
 from mkdocs.structure.files import File
@@ -105,6 +105,15 @@ def reference() -> Reference:
     if _reference is None:
         _reference = Reference()
     return _reference
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """The pages of the reference stand in its section."""
+    sections: list[Any] = cast("Any", config).nav or []
+    for section in sections:
+        if "Reference" in section:
+            section["Reference"] += [f"api/{title_of(module)}.md" for module in MODULES]
+    return config
 
 
 def on_pre_build(config: MkDocsConfig) -> None:
