@@ -49,6 +49,7 @@ LAYERS: dict[str, int] = {
     "state": 5,
     "plugins": 5,
     "durable": 5,
+    "mcp": 5,
     "testing": 5,
     # 6 entry points
     "stores": 6,
@@ -70,6 +71,10 @@ SUPPORT = {
 
 HEAVY = {
     "litellm",
+    "mcp",
+    "mcp_types",
+    "httpx2",
+    "anyio",
     "dbos",
     "sqlalchemy",
     "rich",

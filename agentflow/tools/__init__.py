@@ -1,6 +1,7 @@
 """Tools: what a model can ask for (`docs/tools.md`)."""
 
 from agentflow.specs import ToolType
+from agentflow.tools.described import schema_tool
 from agentflow.tools.external import external_tool
 from agentflow.tools.live_toolset import LiveToolset
 from agentflow.tools.results import failure_text, render
@@ -22,5 +23,6 @@ __all__ = [
     "external_tool",
     "failure_text",
     "render",
+    "schema_tool",
     "tool",
 ]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from types import FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from pydantic.errors import PydanticInvalidForJsonSchema
 
 from agentflow.errors import UsageError
 from agentflow.tools.argument_errors import explain
 from agentflow.tools.schema import json_schema, read_docstring
-from agentflow.tools.schema_arguments import Outside, SchemaArguments
+from agentflow.tools.schema_arguments import SchemaArguments, WithSchema
 from agentflow.tools.signature import Plan, plain_function, read_plan, return_hint
 
 if TYPE_CHECKING:
@@ -146,16 +146,19 @@ class Blueprint:
 
 
 class SchemaBlueprint(Blueprint):
-    """The blueprint of a tool that has a schema and no function (see `external_tool`)."""
+    """The blueprint of a tool that has a schema and no signature (see `external_tool` and `schema_tool`)."""
 
-    __slots__ = ("_arguments",)
+    __slots__ = ("_arguments", "_given")
 
-    def __init__(self, function: Outside, name: str, description: str | None, contract: Contract | None) -> None:
-        super().__init__(function, name, description, False, True, {}, contract)
+    def __init__(
+        self, function: WithSchema, name: str, description: str | None, external: bool, contract: Contract | None
+    ) -> None:
+        super().__init__(cast("Callable[..., object]", function), name, description, False, external, {}, contract)
+        self._given = function
         self._arguments: SchemaArguments = function.arguments
 
     def _read(self) -> Plan:
-        return self._arguments.plan()
+        return self._given.plan()
 
     def _judge(self, contract: Contract) -> None:
         if not contract.runs:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from jsonschema import ValidationError
     from jsonschema.protocols import Validator
 
-__all__ = ["Outside", "SchemaArguments"]
+__all__ = ["Outside", "SchemaArguments", "WithSchema"]
 
 _OBJECT: Final = SchemaValidator(core_schema.dict_schema(core_schema.str_schema()))
 _ANY: Final = core_schema.any_schema()
@@ -145,8 +145,8 @@ class SchemaArguments:
             ) from error
 
 
-class Outside:
-    """Stands where a function would be, in a tool that has none.
+class WithSchema:
+    """Stands where a function would be, in a tool whose arguments a schema describes.
 
     Args:
         tool: The tool's name, for messages.
@@ -158,6 +158,14 @@ class Outside:
 
     def __init__(self, tool: str, parameters: Mapping[str, Any] | type) -> None:
         self.arguments = SchemaArguments(tool, parameters)
+
+    def plan(self) -> Plan:
+        """How its arguments are checked and filled in."""
+        return self.arguments.plan()
+
+
+class Outside(WithSchema):
+    """Stands for a tool that has nothing to run."""
 
     async def __call__(self) -> NoReturn:
         raise UsageError("A tool that the outside answers has nothing to run.")

@@ -29,7 +29,7 @@ from agentflow.tools.blueprint import Blueprint, SchemaBlueprint
 from agentflow.tools.contracts import Contract, contract_of
 from agentflow.tools.hooked import HookedTool
 from agentflow.tools.schema import may_hold_floats
-from agentflow.tools.schema_arguments import Outside
+from agentflow.tools.schema_arguments import Outside, WithSchema
 from agentflow.tools.signature import Plan, local_names, plain_function
 from agentflow.tools.tool_checks import (
     OPTIONS,
@@ -55,7 +55,7 @@ Q = ParamSpec("Q")
 R_co = TypeVar("R_co", bound=Work, default=Any, covariant=True)
 T = TypeVar("T")
 
-_DEFAULT_TIMEOUT: Final = 60.0
+DEFAULT_TIMEOUT: Final = 60.0
 _LAZY: Final = frozenset({"wants_context", "dep_types", "plan", "_check", "_adds", "_scans"})
 
 
@@ -115,7 +115,7 @@ class Tool(HookedTool, Generic[P, R_co]):
         name: str | None = None,
         description: str | None = None,
         type: ToolType = "action",  # noqa: A002 - the option's name in the contract
-        timeout: float | None = _DEFAULT_TIMEOUT,
+        timeout: float | None = DEFAULT_TIMEOUT,
         lock: bool = False,
         retries: int = 0,
         tags: Iterable[str] = (),
@@ -139,13 +139,14 @@ class Tool(HookedTool, Generic[P, R_co]):
         check_limits(name, timeout, retries)
         external = external or isinstance(function, Outside)
         if external:
-            limited = timeout is not None and timeout is not _DEFAULT_TIMEOUT  # an explicit 60.0 is another object
+            limited = timeout is not None and timeout is not DEFAULT_TIMEOUT  # an explicit 60.0 is another object
             check_external(name, in_thread, lock, retries, requires_approval, streaming, limited, fixed)
             timeout = None
         kind = checked_type(name, type)
-        if isinstance(function, Outside):
+        given: object = function
+        if isinstance(given, WithSchema):
             contract = contract_of(name, kind, None, streaming, None)
-            blueprint = SchemaBlueprint(function, name, description, contract)
+            blueprint = SchemaBlueprint(given, name, description, external, contract)
         else:
             contract = contract_of(name, kind, plain, streaming, fixed)
             blueprint = Blueprint(function, name, description, in_thread, external, fixed or {}, contract)

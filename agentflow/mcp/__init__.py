@@ -1,0 +1,22 @@
+"""MCP: the tools of servers for agents, and agents as servers (`docs/mcp.md`). Needs the extra `mcp`."""
+
+from typing import TYPE_CHECKING
+
+from agentflow.ground.lazy import lazily
+
+if TYPE_CHECKING:
+    from agentflow.mcp.hints import ApprovalPolicy, Hints
+    from agentflow.mcp.server import MCPServer, Progress, ServerOptions
+
+__all__ = ["ApprovalPolicy", "Hints", "MCPServer", "Progress", "ServerOptions"]
+
+__getattr__, __dir__ = lazily(
+    __name__,
+    {
+        "ApprovalPolicy": ".hints",
+        "Hints": ".hints",
+        "MCPServer": ".server",
+        "Progress": ".server",
+        "ServerOptions": ".server",
+    },
+)

@@ -1,0 +1,113 @@
+"""The usual JSON file of servers: `{"mcpServers": {"name": {"command": ..., "args": [...], "env": {...}}}}`."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from os import PathLike
+from pathlib import Path
+from typing import Any, cast
+
+from pydantic_core import from_json
+
+from agentflow.errors import UsageError
+from agentflow.ground.shown import one_line
+from agentflow.ground.values import frozen
+
+__all__ = ["Entry", "read_config"]
+
+_VARIABLE = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+_KINDS = {
+    "stdio": "command",
+    "http": "url",
+    "streamable-http": "url",
+    "streamableHttp": "url",
+    "streamable_http": "url",
+}
+
+
+@frozen
+class Entry:
+    """One server of a file."""
+
+    name: str
+    command: str | None
+    args: tuple[str, ...]
+    env: Mapping[str, str]
+    cwd: str | None
+    url: str | None
+    headers: Mapping[str, str]
+
+
+def read_config(path: str | PathLike[str]) -> list[Entry]:
+    """The servers of a file, those with `"disabled": true` left out.
+
+    Raises:
+        UsageError: The file cannot be read, or an entry cannot be meant.
+    """
+    try:
+        data: object = from_json(Path(path).read_bytes())
+    except (OSError, ValueError) as error:
+        raise UsageError(f"The MCP servers of {os.fspath(path)!r} cannot be read: {one_line(str(error))}.") from error
+    top = cast("Mapping[str, object]", data if isinstance(data, Mapping) else {})
+    servers = top["mcpServers"] if "mcpServers" in top else top.get("servers")
+    if not isinstance(servers, Mapping):
+        raise UsageError(f'{os.fspath(path)!r} has no "mcpServers": {{"name": {{"command": "...", "args": []}}}}.')
+    found = cast("Mapping[str, object]", servers)
+    return [
+        _entry(f"{os.fspath(path)!r}, server {name!r}", name, cast("Mapping[str, object]", one))
+        for name, one in found.items()
+        if not (isinstance(one, Mapping) and cast("Mapping[str, object]", one).get("disabled") is True)
+    ]
+
+
+def _entry(where: str, name: str, given: object) -> Entry:
+    if not isinstance(given, Mapping):
+        raise UsageError(f'{where}: it is {{"command": ...}} or {{"url": ...}}, not {type(given).__name__}.')
+    one = cast("Mapping[str, Any]", given)
+    kind = one.get("type", one.get("transport"))
+    if kind is not None and kind not in _KINDS:
+        raise UsageError(f"{where}: its type is {one_line(str(kind))!r}; legal are {', '.join(_KINDS)}.")
+    command, url = _text(where, one, "command"), _text(where, one, "url")
+    needed = _KINDS.get(kind or "", "command" if command is not None else "url")
+    if (command is None) == (url is None) or one.get(needed) is None:
+        raise UsageError(f'{where}: it has either a "command" (and "args", "env", "cwd") or a "url" (and "headers").')
+    args = cast("object", one.get("args", []))
+    if not isinstance(args, list):
+        raise UsageError(f'{where}: "args" is a list of texts.')
+    return Entry(
+        name,
+        command,
+        tuple([_filled(where, "args", arg) for arg in cast("list[object]", args)]),
+        _texts(where, one, "env"),
+        _text(where, one, "cwd"),
+        url,
+        _texts(where, one, "headers"),
+    )
+
+
+def _text(where: str, one: Mapping[str, Any], key: str) -> str | None:
+    return None if one.get(key) is None else _filled(where, key, one[key])
+
+
+def _texts(where: str, one: Mapping[str, Any], key: str) -> dict[str, str]:
+    given: object = one.get(key) or {}
+    if not isinstance(given, Mapping):
+        raise UsageError(f'{where}: "{key}" is a mapping of texts.')
+    return {name: _filled(where, f"{key}.{name}", value) for name, value in cast("Mapping[str, object]", given).items()}
+
+
+def _filled(where: str, key: str, value: object) -> str:
+    """A text with its variables filled in; what is in the variables is not shown."""
+    if not isinstance(value, str):
+        raise UsageError(f'{where}: "{key}" is a text, not {type(value).__name__}.')
+
+    def fill(match: re.Match[str]) -> str:
+        default = cast("str | None", match[2])
+        found = os.environ.get(match[1], default)
+        if found is None:
+            raise UsageError(f'{where}: "{key}" asks for the environment variable {match[1]}, which is not set.')
+        return found
+
+    return _VARIABLE.sub(fill, value)

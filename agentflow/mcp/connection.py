@@ -1,0 +1,389 @@
+"""A server in one event loop: a task that holds the connection, opens it, notices its end, and follows the server's tools.
+
+Rules:
+
+1. The SDK's client is entered and left in one task of its own, in an empty context: who asks first has no part in it.
+2. Whoever needs the connection while it is being opened waits for the same opening.
+3. It is closed when nobody uses it any more, by `close`, and when the event loop ends its tasks.
+4. What a server does wrong ends in a `ToolError`; its texts are shown on one line and without our secrets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from contextvars import Context
+from typing import Any, NoReturn, TypeVar, cast
+from weakref import WeakSet
+
+from loguru import logger
+from pydantic import ValidationError
+
+from agentflow.errors import ToolError
+from agentflow.ground.logs import log_failure
+from agentflow.mcp.active import ActiveCall, asked_of
+from agentflow.mcp.library import Client, ClientRequestContext, MCPError, SubscriptionLost, httpx2, types
+from agentflow.mcp.settings import Link, Settings
+from agentflow.ports.retry import RetryPolicy
+
+__all__ = ["Connection", "ConnectionLost"]
+
+T = TypeVar("T")
+
+_LEVELS = {"debug": "DEBUG", "info": "INFO", "notice": "INFO", "warning": "WARNING"}
+_SEVERITY = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+_LINES_A_SECOND = 20
+_MOST_PAGES = 100
+_MOST_TOOLS = 1000
+_SETTLING = 5.0
+"""Seconds that a tool's result waits for the tools that the server has announced before it."""
+_BETWEEN_LISTS = 0.05
+_CLOSING = 10.0
+
+
+class ConnectionLost(ToolError):  # noqa: N818 - what has happened
+    """The server is not there: it cannot be reached, or has ended in the midst of something.
+
+    Args:
+        text: What happened.
+        may_pass: Whether another attempt may help.
+    """
+
+    def __init__(self, text: str, may_pass: bool = True) -> None:
+        super().__init__(text)
+        self.may_pass = may_pass
+
+
+class Connection:
+    """One server, in one event loop.
+
+    Args:
+        settings: How it is used.
+        link: How it is reached.
+        take: Gets the server's tools, whenever they were listed.
+
+    Attributes:
+        users: Who has opened it.
+        active: The calls that run on it.
+    """
+
+    def __init__(self, settings: Settings, link: Link, take: Callable[[list[types.Tool]], None]) -> None:
+        self.users: WeakSet[Any] = WeakSet()
+        self.active: dict[int, ActiveCall] = {}
+        self._settings = settings
+        self._link = link
+        self._take = take
+        self._holder: asyncio.Task[None] | None = None
+        self._opened: asyncio.Future[Client] | None = None
+        self._closing = asyncio.Event()
+        self._listing: asyncio.Task[None] | None = None
+        self._stale = False
+        self._last_words = ""
+        self._lines: list[float] = []
+        self._policy = RetryPolicy(
+            who=f"MCP server {settings.name!r}", attempts=settings.attempts, max_wait=10.0, worth_it=_may_pass
+        )
+
+    # ---- opening and closing
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is there, as far as anybody has noticed."""
+        opened = self._opened
+        return opened is not None and opened.done() and not opened.cancelled() and opened.exception() is None
+
+    async def client(self) -> Client:
+        """The SDK's client, connected.
+
+        Raises:
+            ConnectionLost: It cannot be.
+        """
+        attempts = self._policy.start()
+        while True:
+            try:
+                return await self._client()
+            except ConnectionLost as error:
+                if not await attempts.another(error):
+                    raise
+
+    async def _client(self) -> Client:
+        while (holder := self._holder) is not None and (self._closing.is_set() or holder.done()):
+            await asyncio.wait([holder])  # it is being closed: what is opened is another
+            if self._holder is holder:
+                self._holder = self._opened = None
+        if self._holder is None or self._opened is None:
+            self._closing = asyncio.Event()
+            self._opened = asyncio.get_running_loop().create_future()
+            self._holder = asyncio.get_running_loop().create_task(
+                self._hold(self._opened, self._closing), name=f"mcp: {self._settings.name}", context=Context()
+            )
+        return await asyncio.shield(self._opened)
+
+    async def close(self) -> None:
+        """End it, and wait until it has."""
+        holder = self._holder
+        if holder is None:
+            return
+        self._closing.set()
+        _, running = await asyncio.wait([holder], timeout=_CLOSING)
+        if running:
+            holder.cancel()
+            await asyncio.wait([holder], timeout=_CLOSING)
+        if self._holder is holder:
+            self._holder = self._opened = None
+
+    def lose(self, client: Client) -> None:
+        """Somebody has noticed that it is not there any more: whoever comes next opens it anew."""
+        if self._opened is not None and self.is_open and self._opened.result() is client:
+            self._closing.set()
+
+    async def _hold(self, opened: asyncio.Future[Client], closing: asyncio.Event) -> None:
+        """The life of a connection."""
+        settings = self._settings
+        listener: asyncio.Task[None] | None = None
+        try:
+            client = Client(
+                self._link.connect(self._said),
+                cache=None,
+                mode=settings.protocol,
+                logging_callback=None if settings.log_level is None else self._log,
+                log_level=settings.log_level,
+                sampling_callback=self._sample if settings.sampling else None,
+                elicitation_callback=self._elicit if settings.elicitation == "suspend" else None,
+                message_handler=self._hear,
+                client_info=types.Implementation(name="agentflow", version="1"),
+            )
+            entered = False
+            try:
+                async with asyncio.timeout(settings.connect_timeout):
+                    await client.__aenter__()
+                    entered = True
+                    self._take(await self._listed(client))
+                    if settings.follow:
+                        listening = asyncio.Event()
+                        listener = asyncio.ensure_future(self._follow(client, listening))
+                        listener.add_done_callback(lambda _: listening.set())
+                        await listening.wait()
+                if not opened.done():
+                    opened.set_result(client)
+                await closing.wait()
+            finally:
+                if listener is not None:
+                    listener.cancel()
+                    await asyncio.wait([listener])
+                if self._listing is not None:
+                    self._listing.cancel()
+                    await asyncio.wait([self._listing])
+                    self._listing = None
+                if entered:
+                    await client.__aexit__(None, None, None)
+        except asyncio.CancelledError:
+            if not opened.done():
+                opened.set_exception(
+                    ConnectionLost(f"MCP server {settings.name!r}: the event loop is ending.", may_pass=False)
+                )
+            raise
+        except BaseException as error:
+            if not opened.done():
+                opened.set_exception(self._why_not(error))
+            elif not isinstance(error, Exception):
+                raise
+            else:
+                log_failure("DEBUG", error, "closing the MCP server {} failed", settings.name)
+        finally:
+            if opened.done() and not opened.cancelled():
+                opened.exception()  # seen, also where nobody waits any more
+
+    def _why_not(self, error: BaseException) -> ConnectionLost:
+        """Why it cannot be opened."""
+        error = _single(error)
+        if isinstance(error, ConnectionLost):
+            return error
+        who = f"MCP server {self._settings.name!r} ({self._link.shown})"
+        if isinstance(error, TimeoutError):
+            return ConnectionLost(
+                f"{who} was not connected within {self._settings.connect_timeout:g} s.", may_pass=False
+            )
+        if isinstance(error, ValidationError):
+            return ConnectionLost(f"{who} answered with what is not legal: {self._first(error)}", may_pass=False)
+        lasting = isinstance(error, FileNotFoundError | PermissionError | NotADirectoryError)
+        said = self._link.clean(str(error))[:1000] or "it said nothing"
+        if self._last_words:
+            said = f"{said}; the process wrote: {self._last_words}"
+        fix = " Is the command installed?" if isinstance(error, FileNotFoundError) else ""
+        return ConnectionLost(f"{who} cannot be reached: {type(error).__name__}: {said}.{fix}", may_pass=not lasting)
+
+    def _first(self, error: ValidationError) -> str:
+        """The first thing that is wrong with an answer."""
+        first = error.errors(include_url=False, include_input=False)[0]
+        return self._link.clean(f"{'.'.join(map(str, first['loc']))}: {first['msg']}")[:500]
+
+    # ---- asking
+
+    async def ask(self, what: str, request: Callable[[Client], Awaitable[T]]) -> T:
+        """Ask the server something.
+
+        Args:
+            what: What for, as errors name it.
+            request: Asks the client.
+
+        Raises:
+            ConnectionLost: The server is not there (any more).
+            ToolError: The server said no, or something that is not legal.
+        """
+        client = await self.client()
+        try:
+            return await request(client)
+        except Exception as error:
+            self._failed(client, what, error)
+
+    def _failed(self, client: Client, what: str, error: Exception) -> NoReturn:
+        error = cast("Exception", _single(error))
+        name = self._settings.name
+        if isinstance(error, ToolError):
+            raise error
+        said = self._link.clean(str(error))[:2000]
+        if _is_gone(error):
+            self.lose(client)
+            raise ConnectionLost(
+                f"The MCP server {name!r} has ended, or cannot be reached any more ({what})."
+            ) from error
+        if isinstance(error, ValidationError):
+            said = self._first(error)
+            raise ToolError(f"The MCP server {name!r} answered with what is not legal ({what}): {said}") from error
+        raise ToolError(f"The MCP server {name!r} failed ({what}): {said or type(error).__name__}") from error
+
+    # ---- its tools
+
+    async def _listed(self, client: Client) -> list[types.Tool]:
+        if client.server_capabilities.tools is None:
+            return []
+        found: list[types.Tool] = []
+        cursor: str | None = None
+        for _ in range(_MOST_PAGES):
+            page = await client.list_tools(cursor=cursor)
+            found += page.tools
+            cursor = page.next_cursor
+            if cursor is None or len(found) > _MOST_TOOLS:
+                break
+        if len(found) > _MOST_TOOLS:
+            logger.warning("MCP server {}: of its tools the first {} are taken", self._settings.name, _MOST_TOOLS)
+        return found[:_MOST_TOOLS]
+
+    async def settle(self) -> None:
+        """Wait until what the server has announced of its tools is known; not for long."""
+        listing = self._listing
+        if listing is not None and not listing.done():
+            await asyncio.wait([listing], timeout=_SETTLING)
+
+    def _announced(self) -> None:
+        """The server says that its tools are others."""
+        self._stale = True
+        if self._settings.follow and (self._listing is None or self._listing.done()) and self.is_open:
+            self._listing = asyncio.ensure_future(self._list_again())
+
+    async def _list_again(self) -> None:
+        while self._stale and self._opened is not None:
+            self._stale = False
+            client = self._opened.result()
+            try:
+                async with asyncio.timeout(self._settings.connect_timeout):
+                    self._take(await self._listed(client))
+            except Exception as error:
+                log_failure("WARNING", error, "MCP server {}: its tools cannot be listed again", self._settings.name)
+                return
+            if self._stale:
+                await asyncio.sleep(_BETWEEN_LISTS)  # however often it announces
+
+    async def _follow(self, client: Client, listening: asyncio.Event) -> None:
+        """Listen for changes, where the protocol's version has that as a stream."""
+        tools = client.server_capabilities.tools
+        if tools is None or not tools.list_changed or client.session.discover_result is None:
+            return
+        wait = 0.5
+        while True:
+            try:
+                async with client.listen(tools_list_changed=True) as events:
+                    listening.set()
+                    async for _ in events:
+                        wait = 0.5
+                        self._announced()
+                return
+            except (SubscriptionLost, MCPError, httpx2.HTTPError, TimeoutError) as error:
+                if _is_gone(error):
+                    return
+            except Exception as error:
+                log_failure("DEBUG", error, "MCP server {}: its changes cannot be followed", self._settings.name)
+                return
+            await asyncio.sleep(wait)
+            wait = min(wait * 2, 60.0)
+            self._announced()
+
+    # ---- what the server says by itself
+
+    async def _hear(self, message: types.ServerNotification | Exception) -> None:
+        if isinstance(message, types.ToolListChangedNotification):
+            self._announced()
+
+    async def _log(self, params: types.LoggingMessageNotificationParams) -> None:
+        level = self._settings.log_level
+        if level is None or _SEVERITY.index(params.level) < _SEVERITY.index(level):
+            return
+        data = cast("object", params.data)
+        self._write(_LEVELS.get(params.level, "ERROR"), data if isinstance(data, str) else repr(data))
+
+    def _said(self, line: str) -> None:
+        """A line of the process's standard error."""
+        if line:
+            self._last_words = self._link.clean(line)[:300]
+            self._write("TRACE", line)
+
+    def _write(self, level: str, text: str) -> None:
+        """Log what a server says: so many lines a second."""
+        now = time.monotonic()
+        self._lines = [*[at for at in self._lines if now - at < 1.0], now]
+        if len(self._lines) <= _LINES_A_SECOND:
+            logger.log(level, "MCP server {}: {}", self._settings.name, self._link.clean(text[:8000])[:2000])
+        else:
+            del self._lines[-1]
+
+    async def _sample(
+        self, context: ClientRequestContext, params: types.CreateMessageRequestParams
+    ) -> types.CreateMessageResult | types.ErrorData:
+        call = asked_of(self.active.values())
+        return _nobody() if call is None else await call.sample(params)
+
+    async def _elicit(
+        self, context: ClientRequestContext, params: types.ElicitRequestParams
+    ) -> types.ElicitResult | types.ErrorData:
+        call = asked_of(self.active.values())
+        return _nobody() if call is None else await call.elicit(params)
+
+
+def _nobody() -> types.ErrorData:
+    return types.ErrorData(
+        code=types.INVALID_REQUEST, message="Refused: it cannot be told which call this request belongs to."
+    )
+
+
+def _single(error: BaseException) -> BaseException:
+    """The error that a group of one holds."""
+    while isinstance(error, BaseExceptionGroup):
+        inner = cast("BaseExceptionGroup[BaseException]", error).exceptions
+        if len(inner) != 1:
+            return cast("BaseException", error)
+        error = inner[0]
+    return error
+
+
+def _may_pass(error: Exception) -> bool:
+    return isinstance(error, ConnectionLost) and error.may_pass
+
+
+def _is_gone(error: BaseException) -> bool:
+    """Whether the connection is not there any more."""
+    if isinstance(error, MCPError):
+        return error.code == types.CONNECTION_CLOSED
+    name = type(error).__name__
+    return isinstance(error, OSError | httpx2.TransportError) or name in ("ClosedResourceError", "BrokenResourceError")

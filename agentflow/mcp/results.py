@@ -1,0 +1,100 @@
+"""What servers send as content, as what models read: texts and blocks.
+
+Rules:
+
+1. Content stays text or data: nothing is opened, fetched or run because a server named it.
+2. What is too long is cut, and says so; data that is too large is left out, and says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import assert_never
+
+from pydantic_core import to_json
+
+from agentflow.ground.shown import one_line
+from agentflow.mcp.library import types
+from agentflow.messages import DataBlock, Msg, TextBlock
+
+__all__ = ["blocks_of", "message_of", "text_of", "value_of"]
+
+Block = TextBlock | DataBlock
+
+
+def blocks_of(content: Iterable[types.ContentBlock], most: int) -> list[Block]:
+    """Content as blocks.
+
+    Args:
+        content: What came.
+        most: Most characters altogether, of data in base64.
+    """
+    blocks: list[Block] = []
+    left = most
+    for item in content:
+        block = _block(item)
+        size = len(block.text) if isinstance(block, TextBlock) else len(block.data or "")
+        if size <= left:
+            blocks.append(block)
+        elif isinstance(block, TextBlock):
+            blocks.append(TextBlock(f"{block.text[:left]}… ({size - left} more characters)"))
+        else:
+            blocks.append(TextBlock(f"({block.media_type} of {size} characters in base64 was left out: too large)"))
+        left = max(0, left - size)
+        if left == 0 and len(blocks) > 1000:
+            blocks.append(TextBlock("(more was left out)"))
+            break
+    return blocks
+
+
+def _block(item: types.ContentBlock) -> Block:
+    match item:
+        case types.TextContent():
+            return TextBlock(item.text)
+        case types.ImageContent() | types.AudioContent():
+            return DataBlock(item.mime_type, data=item.data)
+        case types.EmbeddedResource():
+            return resource_block(item.resource)
+        case types.ResourceLink():
+            about = f" ({one_line(item.description)})" if item.description else ""
+            return TextBlock(f"{one_line(item.name)}: {one_line(item.uri)}{about}")
+        case _:
+            assert_never(item)
+
+
+def resource_block(resource: types.TextResourceContents | types.BlobResourceContents) -> Block:
+    """A resource's content as a block."""
+    if isinstance(resource, types.TextResourceContents):
+        return TextBlock(resource.text)
+    media_type = resource.mime_type or "application/octet-stream"
+    return DataBlock(media_type, data=resource.blob, name=one_line(str(resource.uri)).rpartition("/")[2] or None)
+
+
+def value_of(result: types.CallToolResult, most: int) -> str | list[Block]:
+    """What a tool has returned: its content, or its structured content where it has no other."""
+    blocks = blocks_of(result.content, most)
+    if not any(not isinstance(block, TextBlock) or block.text for block in blocks):
+        if result.structured_content is None:
+            return ""
+        blocks = blocks_of([types.TextContent(text=to_json(result.structured_content).decode())], most)
+    texts = [block.text for block in blocks if isinstance(block, TextBlock)]
+    return "\n".join(texts) if len(texts) == len(blocks) else blocks
+
+
+def text_of(blocks: str | Iterable[Block]) -> str:
+    """The text in them; data by its type."""
+    if isinstance(blocks, str):
+        return blocks
+    return "\n".join(block.text if isinstance(block, TextBlock) else f"({block.media_type})" for block in blocks)
+
+
+def message_of(message: types.PromptMessage | types.SamplingMessage, most: int) -> Msg:
+    """A message of a prompt, or one that a server wants a model to answer."""
+    given = message.content if isinstance(message.content, list) else [message.content]
+    content = [
+        item
+        if not isinstance(item, types.ToolUseContent | types.ToolResultContent)
+        else types.TextContent(text=to_json(item, by_alias=True, exclude_none=True).decode())
+        for item in given
+    ]
+    return Msg(message.role, tuple(blocks_of(content, most)))

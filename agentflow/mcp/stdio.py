@@ -1,0 +1,196 @@
+"""A server as a process of ours, spoken to over its standard input and output.
+
+The SDK has such a transport too. This one differs in what a hostile server could do: a line has a longest length (the SDK reads
+on until memory ends), text that is no message is logged in a printable form, and so is what the process writes to its standard
+error (the SDK hands that to the terminal as it is). On Windows, where ending a process with its children takes more, the SDK's
+own is used.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from typing import Any
+
+from loguru import logger
+
+from agentflow.ground.shown import one_line
+from agentflow.mcp.library import (
+    SessionMessage,
+    StdioServerParameters,
+    anyio,
+    get_default_environment,
+    stdio_client,
+    types,
+)
+
+__all__ = ["stdio_transport"]
+
+_LAST_WORDS = 0.5
+"""Seconds for what is written already to reach the process."""
+_GRACE = 2.0
+"""Seconds for a process to end when its input has, and again when it is told to."""
+_LONGEST_LOG_LINE = 4096
+_MOST_BAD_LINES = 100
+"""Lines that are no messages, after which the server is given up: it does not speak the protocol."""
+
+Streams = tuple[Any, Any]
+
+
+def stdio_transport(
+    parameters: StdioServerParameters, most: int, say: Callable[[str], None]
+) -> AbstractAsyncContextManager[Streams]:
+    """The streams of a process that is started, and ended with the block.
+
+    Args:
+        parameters: What to start.
+        most: Most bytes of one message.
+        say: Gets each line that the process writes to its standard error.
+    """
+    return stdio_client(parameters) if sys.platform == "win32" else _posix(parameters, most, say)
+
+
+@asynccontextmanager
+async def _posix(
+    parameters: StdioServerParameters, most: int, say: Callable[[str], None]
+) -> AsyncGenerator[Streams, None]:
+    process = await asyncio.create_subprocess_exec(
+        parameters.command,
+        *parameters.args,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env=get_default_environment() | (parameters.env or {}),
+        cwd=parameters.cwd,
+        limit=most,
+        start_new_session=True,
+    )
+    incoming, read_stream = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+    write_stream, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
+    tasks = [
+        asyncio.create_task(_read(process, incoming)),
+        asyncio.create_task(_write(process, outgoing, incoming)),
+        asyncio.create_task(_listen(process, say)),
+    ]
+    try:
+        yield read_stream, write_stream
+    finally:
+        write_stream.close()
+        ending = asyncio.ensure_future(_end(process, tasks))
+        try:
+            await asyncio.shield(ending)
+        except asyncio.CancelledError:
+            await asyncio.wait([ending])  # bounded; else the process would outlive us
+            raise
+        finally:
+            for stream in (incoming, read_stream, write_stream, outgoing):
+                stream.close()
+
+
+async def _read(process: asyncio.subprocess.Process, incoming: Any) -> None:
+    """Lines of the process as messages; its end, or what is no protocol, is the end of the stream."""
+    assert process.stdout is not None
+    bad = 0
+    async with incoming:
+        while bad < _MOST_BAD_LINES:
+            try:
+                line = await process.stdout.readline()
+            except ValueError:  # longer than the limit
+                logger.warning("an MCP server sent a message that is too long, and is given up")
+                return
+            if not line:
+                return
+            if not line.strip():
+                continue
+            try:
+                message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
+            except ValueError:
+                bad += 1
+                logger.debug("an MCP server wrote a line that is no message: {}", _shown(line))
+                continue
+            try:
+                await incoming.send(SessionMessage(message))
+            except (anyio.ClosedResourceError, anyio.BrokenResourceError):
+                return
+        logger.warning("an MCP server wrote {} lines that are no messages, and is given up", bad)
+
+
+async def _write(process: asyncio.subprocess.Process, outgoing: Any, incoming: Any) -> None:
+    """Messages as lines for the process."""
+    assert process.stdin is not None
+    try:
+        async with outgoing:
+            async for sent in outgoing:
+                text = sent.message.model_dump_json(by_alias=True, exclude_unset=True)
+                process.stdin.write(f"{text}\n".encode())
+                await process.stdin.drain()
+    except (OSError, anyio.ClosedResourceError, anyio.BrokenResourceError):
+        incoming.close()  # so that nobody waits for an answer
+
+
+async def _listen(process: asyncio.subprocess.Process, say: Callable[[str], None]) -> None:
+    """What the process writes to its standard error, line by line."""
+    assert process.stderr is not None
+    kept = b""
+    while chunk := await process.stderr.read(_LONGEST_LOG_LINE):
+        *lines, kept = (kept + chunk).split(b"\n")
+        for line in lines:
+            say(_shown(line))
+        if len(kept) > _LONGEST_LOG_LINE:
+            say(_shown(kept))
+            kept = b""
+    if kept:
+        say(_shown(kept))
+
+
+def _shown(line: bytes) -> str:
+    return one_line(line[:_LONGEST_LOG_LINE].decode(errors="replace"))
+
+
+async def _end(process: asyncio.subprocess.Process, tasks: list[asyncio.Task[None]]) -> None:
+    """Close the input, and see to it that the process and its children end."""
+    reading, writing, _ = tasks
+    await asyncio.wait([writing], timeout=_LAST_WORDS)
+    reading.cancel()
+    if process.stdin is not None:
+        with suppress(OSError):
+            process.stdin.close()
+    draining = asyncio.ensure_future(_drain(process))
+    try:
+        for number in (None, signal.SIGTERM, signal.SIGKILL):
+            if number is not None:
+                _signal(process, number)
+            if await _ended(process):
+                break
+    finally:
+        _signal(process, signal.SIGKILL)  # children that have stayed behind
+        for task in (*tasks, draining):
+            task.cancel()
+        await asyncio.gather(*tasks, draining, return_exceptions=True)
+        transport = getattr(process, "_transport", None)  # a child that has our pipe would keep it open
+        if transport is not None:
+            transport.close()
+
+
+async def _ended(process: asyncio.subprocess.Process) -> bool:
+    waiting = asyncio.ensure_future(process.wait())
+    done, _ = await asyncio.wait([waiting], timeout=_GRACE)
+    if not done:
+        waiting.cancel()
+    return process.returncode is not None
+
+
+async def _drain(process: asyncio.subprocess.Process) -> None:
+    """Read what nobody needs any more, so that a process which writes can end."""
+    assert process.stdout is not None
+    while await process.stdout.read(1 << 16):
+        pass
+
+
+def _signal(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, number)

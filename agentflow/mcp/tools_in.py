@@ -1,0 +1,151 @@
+"""The tools of a server, as tools of an agent."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
+from typing import Any, NamedTuple
+
+from loguru import logger
+
+from agentflow.errors import UsageError
+from agentflow.ground.shown import one_line
+from agentflow.mcp.hints import Hints, needs_approval
+from agentflow.mcp.library import types
+from agentflow.mcp.settings import Settings
+from agentflow.tools.described import schema_tool
+from agentflow.tools.tool import Tool
+from agentflow.tools.tool_context import ToolContext
+
+__all__ = ["Runs", "tools_of"]
+
+_ILLEGAL = re.compile(r"[^a-zA-Z0-9_-]")
+_CONTROLS = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff\U000e0000-\U000e007f]"
+)
+_LONGEST_NAME = 64
+_LONGEST_TEXT = 8_000
+
+
+class Runs(NamedTuple):
+    """What the tools do.
+
+    Attributes:
+        tool: Runs a tool: its name at the server, whether it may be repeated, arguments, context.
+        resources: Lists resources.
+        read: Reads one.
+    """
+
+    tool: Callable[[str, bool, dict[str, Any], ToolContext], Awaitable[object]]
+    resources: Callable[[], Awaitable[object]]
+    read: Callable[[str], Awaitable[object]]
+
+
+def tools_of(listed: Iterable[types.Tool], settings: Settings, runs: Runs) -> tuple[Tool[..., Any], ...]:
+    """Make tools of what a server lists; what cannot be used is left out, and logged.
+
+    Args:
+        listed: The server's tools.
+        settings: Which are taken, and how they are called.
+        runs: What they do.
+    """
+    made: dict[str, Tool[..., Any]] = {}
+    for one in listed:
+        if not settings.takes(one.name):
+            continue
+        name = legal_name(settings.prefix + one.name)
+        if name in made:
+            _left_out(settings, one.name, f"another one is named {name} too")
+            continue
+        try:
+            made[name] = _tool(one, name, settings, runs)
+        except (UsageError, RecursionError, ValueError) as error:
+            _left_out(settings, one.name, str(error) or type(error).__name__)
+    if settings.resources:
+        for tool in _resource_tools(settings, runs):
+            made.setdefault(tool.name, tool)
+    return tuple(made.values())
+
+
+def _left_out(settings: Settings, name: str, why: str) -> None:
+    logger.warning(
+        "MCP server {}: its tool {} is left out: {}", settings.name, one_line(name[:200]), one_line(why[:1000])
+    )
+
+
+def _tool(one: types.Tool, name: str, settings: Settings, runs: Runs) -> Tool[..., Any]:
+    said = one.annotations
+    hints = (
+        Hints(one.name)
+        if said is None
+        else Hints(one.name, said.read_only_hint, said.destructive_hint, said.idempotent_hint, said.open_world_hint)
+    )
+    reads = hints.read_only is True
+    repeatable = reads or hints.idempotent is True
+    text = one.description or one.title or (said.title if said is not None else None) or ""
+    return schema_tool(
+        name,
+        _CONTROLS.sub("", text)[:_LONGEST_TEXT],
+        one.input_schema,
+        partial(runs.tool, one.name, repeatable),
+        type="read" if reads else "action",
+        timeout=settings.timeout,
+        tags=_tags(settings),
+        idempotent=repeatable,
+        requires_approval=needs_approval(settings.approve, hints),
+    ).prepare()
+
+
+def _tags(settings: Settings) -> list[str]:
+    return ["mcp", f"mcp:{settings.name}"]
+
+
+def _resource_tools(settings: Settings, runs: Runs) -> list[Tool[..., Any]]:
+    async def list_resources(arguments: dict[str, Any], context: ToolContext) -> object:
+        return await runs.resources()
+
+    async def read_resource(arguments: dict[str, Any], context: ToolContext) -> object:
+        return await runs.read(arguments["uri"])
+
+    uri = {
+        "type": "object",
+        "properties": {"uri": {"type": "string"}},
+        "required": ["uri"],
+        "additionalProperties": False,
+    }
+    about = f"of {one_line(settings.name)}"
+    options: dict[str, Any] = {"type": "read", "idempotent": True, "timeout": settings.timeout, "tags": _tags(settings)}
+    return [
+        schema_tool(
+            legal_name(f"{settings.prefix}list_resources"),
+            f"List the resources {about}: addresses and what they hold.",
+            {"type": "object", "properties": {}, "additionalProperties": False},
+            list_resources,
+            **options,
+        ),
+        schema_tool(
+            legal_name(f"{settings.prefix}read_resource"),
+            f"Read a resource {about} by its address.",
+            uri,
+            read_resource,
+            **options,
+        ),
+    ]
+
+
+def legal_name(name: str) -> str:
+    """A name that every provider takes: the same one where it is, else one that is as like it as can be.
+
+    Example:
+        >>> legal_name("files/read.all"), len(legal_name("x" * 100))
+        ('files_read_all', 64)
+    """
+    legal = _ILLEGAL.sub("_", name)
+    if not legal or not (legal[0].isalpha() or legal[0] == "_"):
+        legal = f"_{legal}"
+    if len(legal) <= _LONGEST_NAME:
+        return legal
+    digest = hashlib.sha256(name.encode(errors="replace")).hexdigest()[:8]
+    return f"{legal[: _LONGEST_NAME - 9]}_{digest}"

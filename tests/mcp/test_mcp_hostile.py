@@ -1,0 +1,184 @@
+"""A server that lies ends in a tool error, or in nothing at all: never in a broken run."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import Any, Unpack
+
+import pytest
+from lines import Lines
+from ways import HERE, results, run
+
+from agentflow import ActingChunk, Agent, ToolUseBlock
+from agentflow.errors import ToolError
+from agentflow.mcp import MCPServer, ServerOptions
+from agentflow.testing import ScriptedModel
+
+ACT = ToolUseBlock("t1", "act")
+TOKEN = "token-1234567890"
+
+
+def hostile(mode: str, **options: Unpack[ServerOptions]) -> MCPServer:
+    return MCPServer.stdio(
+        sys.executable, str(HERE / "hostile_server.py"), mode, env={"TOKEN": TOKEN}, **{"name": "hostile", **options}
+    )
+
+
+async def acted(mode: str, *script: Any, **options: Unpack[ServerOptions]) -> Agent:
+    server = hostile(mode, **options)
+    try:
+        return await run(server, *(script or [ACT]))
+    finally:
+        await server.close()
+
+
+async def test_it_never_answers() -> None:
+    """The tool's limit ends the call; the connection is there for the next one."""
+    agent = await acted("never", timeout=0.3)
+    assert [result.state for result in results(agent)] == ["timeout"]
+
+
+async def test_it_never_says_hello() -> None:
+    """The call is refused when the limit has passed, and nothing is left."""
+    server = hostile("mute", connect_timeout=0.5)
+    with pytest.raises(ToolError, match=r"was not connected within 0\.5 s"):
+        await run(server)
+    await server.close()
+
+
+async def test_it_dies_at_once() -> None:
+    """The error says what the process wrote last."""
+    server = hostile("dies_at_once", attempts=1)
+    with pytest.raises(ToolError, match=r"cannot be reached.*cannot find the \\x1b\[31mdatabase"):
+        await run(server)
+    await server.close()
+
+
+async def test_it_dies_in_the_middle() -> None:
+    """The model is told that the outcome is not known; the next call has a fresh process."""
+    agent = await acted("dies", ACT, ToolUseBlock("t2", "act"))
+    assert ["Whether act took effect is not known" in result.text for result in results(agent)] == [True, True]
+
+
+async def test_it_sends_control_characters(logged: Lines) -> None:
+    """They are nowhere in the log; a result keeps its text, which is the model's to read."""
+    agent = await acted("controls", log_level="debug")
+    assert results(agent)[0].state == "success"
+    assert not any(sign in line for line in logged for sign in ("\x1b", "\x07"))
+    assert any(r"\x1b[2J\x07wiped" in line for line in logged)
+
+
+async def test_it_writes_what_is_no_message() -> None:
+    """Lines that are no messages are left out; who writes little else is given up."""
+    assert results(await acted("junk"))[0].text == "after junk"
+    assert "has ended" in results(await acted("much_junk"))[0].text
+
+
+async def test_it_answers_for_others() -> None:
+    """Answers to calls that nobody made are left out, and so is a second answer."""
+    calls = [ACT, ToolUseBlock("t2", "act")]
+    agent = await acted("other_id", calls, ToolUseBlock("t3", "act"))
+    assert [result.text for result in results(agent)] == ["right"] * 3
+
+
+async def test_it_floods(logged: Lines) -> None:
+    """Progress is thinned out, the log is bounded, and the tools are listed again now and then."""
+    server = hostile("flood", log_level="debug")
+    agent = Agent("a", ScriptedModel([ACT, "Done."]), tools=[server])
+    pieces = [str(event.chunk) async for event in agent.stream("Go").of_type(ActingChunk)]
+    await server.close()
+    assert results(agent)[0].text == "flooded"
+    assert len(pieces) <= 3000
+    assert not any("\x1b" in piece for piece in pieces)
+    assert sum("line " in line for line in logged) <= 200
+
+
+async def test_it_changes_its_tools_in_mid_run() -> None:
+    """What it says now is in the next request: nothing but names and texts has changed. Pinned, nothing has."""
+    for follow, expected in ((True, [["act"], ["evil", "act"], ["evil", "act"]]), (False, [["act"]] * 3)):
+        server = hostile("changes", follow=follow)
+        model = ScriptedModel([ACT, ToolUseBlock("t2", "act"), "Done."])
+        agent = Agent("a", model, tools=[server])
+        await agent.call("Go")
+        await server.close()
+        assert [[spec.name for spec in request.tools] for request in model.requests] == expected
+
+
+async def test_its_names_and_schemas(logged: Lines) -> None:
+    """Names are made legal, descriptions cut and cleaned, schemas that are none left out."""
+    server = hostile("names")
+    async with server:
+        names = [tool.name for tool in server.tools]
+        assert names[0] == "______etc_passwd"
+        assert all(len(name) <= 64 and name.replace("-", "_").isidentifier() for name in names)
+        assert "bad_schema" not in names
+        [wipe] = [tool for tool in server.tools if "wipe" in tool.name]
+        assert wipe.spec.description.startswith("Safe.[2J y")
+        assert len(wipe.spec.description) == 8000
+    assert any("bad_schema is left out" in line for line in logged)
+
+
+async def test_a_list_that_is_not_legal() -> None:
+    """The SDK refuses it whole: the server cannot be used, and that is said once."""
+    server = hostile("no_object")
+    with pytest.raises(ToolError, match=r"what is not legal: tools\.1\.inputSchema\.type"):
+        await run(server)
+    await server.close()
+
+
+async def test_a_schema_that_leads_elsewhere_fetches_nothing() -> None:
+    """A reference out of the schema makes the tool's calls fail."""
+    server = hostile("names")
+    agent = await run(server, ToolUseBlock("t1", "remote", {"a": 1}))
+    await server.close()
+    assert [(result.state, "nothing is fetched" in result.text) for result in results(agent)] == [("error", True)]
+
+
+@pytest.mark.parametrize("mode", ["wrong_shape", "error_text"])
+async def test_its_answer_is_not_legal(mode: str) -> None:
+    """A tool error, on one line, without our secrets and its control characters."""
+    result = results(await acted(mode))[0]
+    assert (result.state, "hostile" in result.text) == ("error", True)
+    assert "\x1b" not in result.text
+    assert TOKEN not in result.text
+
+
+async def test_it_sends_a_line_without_an_end() -> None:
+    """It is given up when the line is too long, and costs no memory beyond."""
+    agent = await acted("long_line", max_size=1_000_000)
+    assert "has ended" in results(agent)[0].text
+
+
+async def test_a_result_that_is_too_long_is_cut() -> None:
+    """The model reads how much was left out."""
+    text = results(await acted("huge", max_size=4_000_000))[0].text
+    assert len(text) == 3_000_000
+    server = MCPServer.stdio(sys.executable, str(HERE / "demo_server.py"), max_size=1024 * 1024, name="demo")
+    await server.close()
+
+
+async def test_it_asks_for_more_than_it_may() -> None:
+    """Sampling beyond the limit, roots and unknown methods are refused, and harm nothing."""
+    agent = await acted("asks", ACT, *["x"] * 3, sampling=2)
+    assert results(agent)[0].text == "asked"
+    assert len(agent.config.model.requests) <= 4  # type: ignore[union-attr]
+
+
+async def test_what_it_writes_to_its_standard_error(logged: Lines) -> None:
+    """It is logged, without control characters and secrets, and bounded."""
+    agent = await acted("stderr")
+    assert results(agent)[0].text == "told"
+    assert not any(TOKEN in line or "\x1b" in line for line in logged)
+
+
+async def test_a_list_without_an_end() -> None:
+    """It is read for so many pages."""
+    server = hostile("endless_list")
+    async with server:
+        assert len(server.tools) == 100
+
+
+async def test_nothing_is_left() -> None:
+    """Behind all that no task is left."""
+    assert [task for task in asyncio.all_tasks() if task is not asyncio.current_task()] == []

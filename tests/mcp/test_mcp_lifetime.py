@@ -1,0 +1,309 @@
+"""When a server is connected and closed, what becomes of calls that are cut, and what is said where it is missing."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from demo_server import make
+from lines import Lines
+from ways import HERE, demo, demo_over_stdio, results, run, served
+
+from agentflow import ActingChunk, Agent, PreActing, ToolUseBlock, on
+from agentflow.errors import CallTimeoutError, ToolError, UsageError
+from agentflow.mcp import MCPServer
+from agentflow.testing import ScriptedModel
+
+ADD = ToolUseBlock("t1", "add", {"a": 1, "b": 2})
+WAIT = ToolUseBlock("t1", "wait")
+
+
+def children() -> list[str]:
+    """The demo servers below this process that live."""
+    listed = subprocess.run(
+        ["ps", "-o", "stat=,args=", "--ppid", str(os.getpid())], capture_output=True, text=True, check=False
+    )
+    return [line for line in listed.stdout.splitlines() if "demo_server.py" in line and not line.startswith("Z")]
+
+
+async def test_nothing_is_started_before_it_is_needed() -> None:
+    """Making a server and an agent starts no process; the first call does; closing the agent ends it."""
+    server = demo_over_stdio()
+    agent = Agent("a", ScriptedModel([ADD, "Three."]), tools=[server])
+    assert (children(), server.tools) == ([], ())
+    async with agent:
+        assert (await agent.call("Go")).text == "Three."
+        assert len(children()) == 1
+    assert children() == []
+    assert [task for task in asyncio.all_tasks() if task is not asyncio.current_task()] == []
+
+
+def test_block_and_a_loop_that_ends() -> None:
+    """A call that is blocked on has a connection for itself, which ends with its event loop."""
+    agent = Agent("a", ScriptedModel([ADD, "Three.", ADD, "Again."]), tools=[demo_over_stdio()])
+    assert agent.call("Go").block().text == "Three."
+    assert agent.call("Go").block().text == "Again."
+    assert [result.text for result in results(agent)] == ["3", "3"]
+    assert children() == []
+
+
+def test_two_event_loops_at_once() -> None:
+    """Each has a connection of its own; closing one leaves the other."""
+    server = MCPServer.in_memory(make())
+    both = threading.Barrier(2, timeout=20)
+    told: list[Any] = []
+
+    async def work(name: str) -> None:
+        agent = Agent(name, ScriptedModel([ADD, "Three."]), tools=[server])
+        async with agent:
+            both.wait()
+            await agent.call("Go")
+            told.append(results(agent)[0].text)
+            both.wait()
+        both.wait()
+
+    threads = [threading.Thread(target=lambda name=name: asyncio.run(work(name))) for name in ("one", "two")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert told == ["3", "3"]
+
+
+@pytest.mark.parametrize("way", ["memory", "memory-legacy", "http"])
+@pytest.mark.parametrize("cut", ["interrupt", "cancel", "timeout", "stream"])
+async def test_a_call_that_is_cut_is_cancelled_at_the_server(way: str, cut: str) -> None:
+    """However the call ends, the server's tool is cancelled, and the connection serves the next call."""
+    said: list[str] = []
+    news = asyncio.Event()
+
+    def say(text: str) -> None:
+        said.append(text)
+        news.set()
+
+    async with demo(way, say) as server:
+        agent = Agent("a", ScriptedModel([WAIT, ADD, "Three."]), tools=[server])
+        async with agent:
+            if cut == "stream":
+                async with agent.stream("Go") as stream:
+                    async for event in stream:
+                        if isinstance(event, PreActing):
+                            break
+                    reading = asyncio.create_task(anext(aiter(stream)))
+                    await asyncio.wait_for(news.wait(), 10)
+                    reading.cancel()
+                    with contextlib.suppress(asyncio.CancelledError, StopAsyncIteration):
+                        await reading
+            else:
+                timeout = 1.0 if cut == "timeout" else None
+                task = asyncio.ensure_future(agent.call("Go", timeout=timeout))
+                await asyncio.wait_for(news.wait(), 10)
+                news.clear()
+                if cut == "interrupt":
+                    agent.interrupt()
+                    assert (await task).outcome == "interrupted"
+                elif cut == "cancel":
+                    task.cancel()
+                    with pytest.raises(asyncio.CancelledError):
+                        await task
+                else:
+                    with pytest.raises(CallTimeoutError):
+                        await task
+            while said[-1] != "cancelled":
+                news.clear()
+                await asyncio.wait_for(news.wait(), 10)
+            assert said == ["waiting", "cancelled"]
+            assert (await agent.call("Go on")).text == "Three."
+            assert results(agent)[-1].text == "3"
+
+
+async def test_a_cancelled_call_over_stdio(logged: Lines) -> None:
+    """The process is told, too."""
+    async with demo("stdio") as server:
+        agent = Agent("a", ScriptedModel([WAIT, ADD, "Three."]), tools=[server])
+        async with agent:
+            task = asyncio.ensure_future(agent.call("Go"))
+            await logged.until("waiting")
+            agent.interrupt()
+            assert (await task).outcome == "interrupted"
+            assert (await agent.call("Go on")).text == "Three."
+            await logged.until("cancelled")
+
+
+async def test_a_server_that_dies_is_started_again(tmp_path: Path) -> None:
+    """What only reads is called again behind a death; what may have done something is not."""
+    async with demo("stdio") as server:
+        mark = str(tmp_path / "mark")
+        agent = await run(server, ToolUseBlock("t1", "die_once", {"mark": mark}), ToolUseBlock("t2", "die"), ADD)
+        once, died, added = results(agent)
+        assert (once.text, died.state, added.text) == ("alive", "error", "3")
+        assert "Whether die took effect is not known" in died.text
+
+
+async def test_a_server_that_is_away_at_a_later_call() -> None:
+    """Known tools stay, and say that the server is not there; when it is back they work."""
+    app = make()
+    async with served(app.streamable_http_app()) as address:
+        server = MCPServer.http(f"{address}/mcp", name="demo", attempts=1, connect_timeout=2.0)
+        agent = Agent("a", ScriptedModel([ADD, "Three.", ADD, "Away."]), tools=[server])
+        assert (await agent.call("Go")).text == "Three."
+        await server.close()
+    assert (await agent.call("Go")).text == "Away."
+    away = results(agent)[-1]
+    assert (away.state, "cannot be reached" in away.text) == ("error", True)
+    await server.close()
+
+
+async def test_a_server_that_cannot_be_reached(logged: Lines) -> None:
+    """The call is refused before its first event, or goes on without the server's tools."""
+    missing = MCPServer.stdio("no-such-command-here", name="missing")
+    agent = Agent("a", ScriptedModel(["Hi."]), tools=[missing])
+    with pytest.raises(
+        ToolError, match=r"MCP server 'missing' \(stdio: no-such-command-here\) cannot be reached.*installed"
+    ):
+        await agent.call("Go")
+    assert list(agent.session().messages) == []
+    refused = MCPServer.http("http://127.0.0.1:9/mcp", attempts=2, name="refused", required=False)
+    agent = Agent("a", ScriptedModel(["Hi."]), tools=[refused])
+    assert (await agent.call("Go")).text == "Hi."
+    assert any("goes on without the MCP server refused" in line for line in logged)
+    await refused.close()
+
+
+async def test_secrets_are_not_shown(logged: Lines) -> None:
+    """Values of the environment and of headers, and what an address holds, are in no error, log line or repr."""
+    secret = "very-secret-value-1"
+    server = demo_over_stdio(env={"TOKEN": secret}, log_level="debug")
+    agent = await run(server, ToolUseBlock("t1", "environment", {"name": "TOKEN"}))
+    assert results(agent)[0].text == secret  # the server has it, and may say it: to the model
+    await server.close()
+    remote = MCPServer.http(
+        f"http://ann:{secret}@127.0.0.1:9/mcp?key={secret}", headers={"Authorization": f"Bearer {secret}"}, attempts=1
+    )
+    with pytest.raises(ToolError) as raised:
+        await remote.open(agent)
+    await remote.close()
+    shown = [repr(server), repr(remote), str(raised.value), repr(remote.settings), *logged]
+    assert not any(secret in text for text in shown)
+
+
+def test_wrong_options() -> None:
+    """What cannot be meant is refused when the server is made."""
+    wrong: list[Any] = [
+        {"timeout": 0},
+        {"connect_timeout": None},
+        {"attempts": 0},
+        {"sampling": True},
+        {"elicitation": "maybe"},
+        {"approve": "sometimes"},
+        {"max_size": 1},
+        {"protocol": "1999-01-01"},
+        {"allows": "x"},
+        {"name": ""},
+    ]
+    for options in wrong:
+        with pytest.raises(UsageError):
+            MCPServer.stdio("x", **options)
+    with pytest.raises(UsageError, match="begins with http"):
+        MCPServer.http("ftp://x")
+    with pytest.raises(UsageError, match="without NUL"):
+        MCPServer.stdio("x", "a\0b")
+
+
+def test_without_the_sdk() -> None:
+    """The package is imported without it; what needs it says how to get it."""
+    script = textwrap.dedent("""
+        import sys
+
+        class Missing:
+            def find_spec(self, name, path=None, target=None):
+                if name.split(".")[0] in ("mcp", "mcp_types", "httpx2", "anyio"):
+                    raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+        sys.meta_path.insert(0, Missing())
+        import agentflow, agentflow.mcp
+        try:
+            agentflow.mcp.MCPServer
+        except ImportError as error:
+            print(error)
+    """)
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert ended.stdout == "agentflow.mcp needs the MCP SDK: pip install 'agentflow-hooks[mcp]'\n", ended.stderr
+
+
+async def test_a_call_leaves_no_cyclic_garbage() -> None:
+    """A call over an open connection leaves nothing that a collection would find of ours."""
+    async with demo("memory") as server:
+        agent = Agent(
+            "a", ScriptedModel(lambda request: "Done." if request.messages[-1].role == "tool" else ADD), tools=[server]
+        )
+        async with agent:
+            for _ in range(3):
+                await agent.call("Go", session="warm")
+            gc.collect()
+            gc.set_debug(gc.DEBUG_SAVEALL)
+            try:
+                await agent.call("Go", session="warm")
+                gc.collect()
+                ours = [one for one in gc.garbage if type(one).__module__.startswith("agentflow")]
+            finally:
+                gc.set_debug(0)
+                gc.garbage.clear()
+            assert ours == []
+
+
+async def test_a_slow_reader_loses_old_progress_only() -> None:
+    """What the reader does not take in time is thinned out; the newest is there, and the result."""
+    async with demo("memory-legacy") as server:
+        agent = Agent("a", ScriptedModel([ToolUseBlock("t1", "steps", {"count": 500}), "Done."]), tools=[server])
+        pieces: list[float] = []
+
+        @on
+        async def slow(event: ActingChunk) -> None:
+            if len(pieces) < 3:
+                await asyncio.sleep(0.05)
+            pieces.append(event.chunk.done)
+
+        agent.hook(slow)
+        async with agent.stream("Go") as stream:
+            async for _ in stream:
+                pass
+        assert results(agent)[0].text == "500 steps"
+        assert pieces == sorted(pieces)
+        assert len(pieces) <= 500
+        assert pieces[-1] == 500
+
+
+def test_a_servers_process_ends_with_ours() -> None:
+    """Ctrl-C in the middle of a call ends both."""
+    script = textwrap.dedent(f"""
+        import asyncio, os, sys, signal, threading
+        sys.path.insert(0, {str(HERE)!r})
+        from ways import demo_over_stdio
+        from agentflow import Agent, ToolUseBlock, PreActing, on
+        from agentflow.testing import ScriptedModel
+        from loguru import logger
+        logger.remove()
+
+        @on
+        def started(event: PreActing) -> None:
+            print("started", flush=True)
+            threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+
+        agent = Agent("a", ScriptedModel([ToolUseBlock("t1", "wait")]), tools=[demo_over_stdio()], hooks=[started])
+        asyncio.run(agent.call("Go"))
+    """)
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60)
+    assert ended.stdout == "started\n"
+    assert "KeyboardInterrupt" in ended.stderr
+    left = subprocess.run(["pgrep", "-f", str(HERE / "demo_server.py")], capture_output=True, text=True, check=False)
+    assert left.stdout == ""

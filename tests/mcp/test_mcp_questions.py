@@ -1,0 +1,142 @@
+"""What a server asks for while its tool runs: a person's answer, a model's answer."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from demo_server import make
+from ways import demo, demo_over_stdio, results
+
+from agentflow import Agent, Answer, Approve, Deny, Session, ToolUseBlock, tool
+from agentflow.mcp import MCPServer
+from agentflow.testing import ScriptedModel
+
+SCHEMA = {"properties": {"name": {"title": "Name", "type": "string"}}, "required": ["name"], "type": "object"}
+GREET = ToolUseBlock("t1", "greet")
+
+
+def greeter(server: MCPServer, *script: Any) -> Agent:
+    return Agent("a", ScriptedModel([*script]), tools=[server])
+
+
+@pytest.mark.parametrize("way", ["memory", "memory-legacy", "stdio", "http"])
+async def test_a_question_suspends_the_call(way: str) -> None:
+    """The person's answers are given to the server when it asks again; what was answered is not asked twice."""
+    async with demo(way) as server:
+        agent = greeter(server, GREET, "Done.")
+        reply = await agent.call("Go")
+        [waits] = reply.pending
+        assert (reply.outcome, waits.kind, waits.hook, waits.source) == ("suspended", "approval", "mcp:demo", "demo")
+        assert (waits.request["server"], waits.request["message"]) == ("demo", "What is your name?")
+        assert {key: waits.request["schema"][key] for key in SCHEMA} == SCHEMA
+        reply = await agent.resume(decisions={waits.id: Answer({"name": "Ada"})})
+        [again] = reply.pending
+        assert (reply.outcome, again.request["message"], again.id == waits.id) == ("suspended", "Is it Ada?", False)
+        reply = await agent.resume(decisions={again.id: Approve(input={"name": "Ada L."})})
+        assert (reply.outcome, reply.text, results(agent)[0].text) == ("completed", "Done.", "Hello Ada, or Ada L.")
+
+
+async def test_a_question_is_answered_in_another_process() -> None:
+    """The session is saved while it waits, and resumed by an agent with a connection of its own."""
+    async with demo("memory") as server, demo("memory") as other:
+        session = Session.fresh(id="s")
+        reply = await greeter(server, GREET).call("Go", session=session)
+        for name in ("Ada", "Ada L."):
+            session = Session.from_json(session.to_json())
+            [waits] = session.pending
+            reply = await greeter(other, "Done.").resume(session, {waits.id: Answer({"name": name})})
+        assert (reply.text, session.messages[2].tool_results[0].text) == ("Done.", "Hello Ada, or Ada L.")
+
+
+async def test_a_question_is_declined() -> None:
+    """A person's no is the server's affair: its tool says what becomes of it."""
+    async with demo("memory-legacy") as server:
+        agent = greeter(server, ToolUseBlock("t1", "ask_name"), "Done.")
+        [waits] = (await agent.call("Go")).pending
+        await agent.resume(decisions={waits.id: Deny("none of your business")})
+        assert results(agent)[0].text == "nobody said: decline"
+
+
+@pytest.mark.parametrize("way", ["memory", "memory-legacy"])
+async def test_questions_may_be_refused(way: str) -> None:
+    """With `elicitation="refuse"` nobody is asked: the tool fails, or copes."""
+    async with demo(way, elicitation="refuse") as server:
+        agent = greeter(server, GREET, "Done.")
+        assert (await agent.call("Go")).outcome == "completed"
+        assert results(agent)[0].state == "error"
+
+
+async def test_an_answer_that_does_not_fit_is_a_tool_error() -> None:
+    """The server checks it, and its tool fails; the run goes on."""
+    async with demo("memory-legacy") as server:
+        agent = greeter(server, ToolUseBlock("t1", "ask_name"), "Done.")
+        [waits] = (await agent.call("Go")).pending
+        reply = await agent.resume(decisions={waits.id: Answer({"name": ["no", "text"]})})
+        assert (reply.outcome, results(agent)[0].state) == ("completed", "error")
+
+
+@pytest.mark.parametrize("way", ["memory", "memory-legacy", "stdio", "http"])
+async def test_sampling_is_off_unless_allowed(way: str) -> None:
+    """The model is not asked; the tool fails."""
+    async with demo(way) as server:
+        agent = greeter(server, ToolUseBlock("t1", "ask_model", {"question": "Why?"}), "Done.")
+        await agent.call("Go")
+        assert (len(agent.config.model.requests), results(agent)[0].state) == (2, "error")  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("way", ["memory", "memory-legacy", "stdio", "http"])
+async def test_sampling_asks_the_agents_model(way: str) -> None:
+    """The question goes to the agent's model, with a limit of tokens; the answer to the server."""
+    async with demo(way, sampling=1) as server:
+        agent = greeter(server, ToolUseBlock("t1", "ask_model", {"question": "Why?"}), "Because.", "Done.")
+        reply = await agent.call("Go")
+        assert (reply.text, results(agent)[0].text) == ("Done.", "it said: Because.")
+        side = agent.config.model.requests[1]  # type: ignore[union-attr]
+        assert [(msg.role, msg.text) for msg in side.messages] == [("system", "Be brief."), ("user", "Why?")]
+        assert (side.tools, side.options.max_tokens) == ((), 100)
+
+
+async def test_older_servers_whose_question_may_belong_to_two_runs() -> None:
+    """Nobody guesses: it is refused, and the tool fails; each run goes on."""
+    server = demo_over_stdio(protocol="legacy")
+    agent = Agent(
+        "a",
+        ScriptedModel(lambda request: "Done." if request.messages[-1].role == "tool" else ToolUseBlock("t1", "meet")),
+        tools=[server],
+    )
+    replies = await asyncio.gather(agent.call("Go", session="one"), agent.call("Go", session="two"))
+    assert [reply.outcome for reply in replies] == ["completed"] * 2
+    texts = [agent.session(name).messages[2].tool_results[0].text for name in ("one", "two")]
+    assert all("cannot be told which call" in text for text in texts)
+    await server.close()
+
+
+async def test_an_agent_inside_a_servers_tool() -> None:
+    """A server in memory whose tool is an agent: it is the server's own run, and its events are not the caller's."""
+    inner = Agent("inner", ScriptedModel(["From inside."]))
+    lowlevel = make()
+
+    async def inside() -> str:
+        return (await inner.call("Hi")).text
+
+    lowlevel.add_tool(inside)
+    async with MCPServer.in_memory(lowlevel) as server:
+        agent = Agent("a", ScriptedModel([ToolUseBlock("t1", "inside"), "Done."]), tools=[server])
+        await agent.call("Go")
+        assert results(agent)[0].text == "From inside."
+
+
+async def test_what_a_tool_of_ours_shares_with_a_server() -> None:
+    """Own tools and a server's run in one round."""
+
+    @tool(type="read")
+    async def own() -> str:
+        return "mine"
+
+    async with demo("memory") as server:
+        calls = [ToolUseBlock("t1", "own"), ToolUseBlock("t2", "add", {"a": 1, "b": 1})]
+        agent = Agent("a", ScriptedModel([calls, "Done."]), tools=[own, server])
+        await agent.call("Go")
+        assert [result.text for result in results(agent)] == ["mine", "2"]

@@ -1,0 +1,53 @@
+"""Tools whose arguments a JSON schema describes, and which run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agentflow import ActingChunk, Agent, ToolUseBlock
+from agentflow.testing import ScriptedModel
+from agentflow.tools import ToolContext, schema_tool
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"context": {"type": "string"}, "self": {"type": "number"}, "class": {"type": "boolean"}},
+    "required": ["context"],
+    "additionalProperties": False,
+}
+
+
+async def run(arguments: dict[str, Any], context: ToolContext) -> str:
+    await context.emitter.emit("half")
+    return f"{arguments} in attempt {context.attempt}"
+
+
+async def test_it_runs_with_the_whole_mapping() -> None:
+    """Any name may stand in the schema, the names of Python and of the function's own parameters included."""
+    look = schema_tool("look", "Look.", SCHEMA, run, type="read", tags=["far"])
+    use = ToolUseBlock("t1", "look", {"context": "sky", "self": 1, "class": True})
+    agent = Agent("a", ScriptedModel([use, "Seen."]), tools=[look])
+    pieces = [event.chunk async for event in agent.stream("Look").of_type(ActingChunk)]
+    assert pieces == ["half"]
+    result = agent.session().messages[2].tool_results[0]
+    assert (result.state, result.text) == ("success", "{'context': 'sky', 'self': 1, 'class': True} in attempt 1")
+    assert (look.spec.parameters, look.type, look.tags) == (SCHEMA, "read", frozenset({"far"}))
+
+
+async def test_what_does_not_fit_goes_to_the_model() -> None:
+    """Missing, unknown and mistyped arguments, and text that is no JSON: the tool does not run."""
+    ran: list[object] = []
+
+    async def never(arguments: dict[str, Any], context: ToolContext) -> None:
+        ran.append(arguments)
+
+    look = schema_tool("look", "Look.", SCHEMA, never)
+    calls = [
+        ToolUseBlock("t1", "look", {"self": "x", "more": 1}),
+        ToolUseBlock.from_json("t2", "look", '{"context": '),
+        ToolUseBlock.from_json("t3", "look", '{"context": "a", "self": NaN}'),
+    ]
+    agent = Agent("a", ScriptedModel([calls, "No."]), tools=[look])
+    await agent.call("Look")
+    results = agent.session().messages[2].tool_results
+    assert [(result.state, "its arguments" in result.text) for result in results] == [("error", True)] * 3
+    assert ran == []
