@@ -192,6 +192,6 @@ async def test_copies_and_sub_agents() -> None:
     assert other.live_toolsets == (desk,)
     await other.call("Look")
     assert [t.name for t in other.tools] == ["listen", "look"]
-    assert agent.as_tool().lane == "write"
+    assert agent.as_tool().type == "write"
     with pytest.raises(UsageError, match=r"has toolsets that are opened \(desk\)"):
         agent.to_dict()
