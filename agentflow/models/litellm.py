@@ -18,6 +18,7 @@ from typing import Any
 from agentflow.chunks import ModelChunk
 from agentflow.errors import ModelError, UsageError
 from agentflow.ground.frozen import EMPTY, FrozenDict, freeze
+from agentflow.messages import Msg
 from agentflow.models.chunks_in import ChunkReader, usage_of
 from agentflow.models.conversion import Conversation
 from agentflow.models.litellm_errors import broken_stream, is_bound_elsewhere, is_secret, model_error
@@ -28,13 +29,16 @@ from agentflow.models.litellm_library import (
     close_clients,
     cost_of,
     library,
+    listed,
     received_finish_reason,
     served,
 )
 from agentflow.models.options_out import BARRED, ToolMemory, options_out, thinking_out
 from agentflow.models.profiles import PROFILES, Family, profile_for
-from agentflow.ports.model import ModelRequest
+from agentflow.models.schemas_out import answers_of, in_words, response_format
+from agentflow.ports.model import AnswerModes, ModelRequest
 from agentflow.ports.retry import RetryPolicy
+from agentflow.transcript import laid_behind
 
 __all__ = ["LiteLLMModel", "close_clients"]
 
@@ -200,6 +204,19 @@ class LiteLLMModel:
         named = {**self._params, **(self._headers or {}), "api_key": self._api_key}
         return [value for name, value in named.items() if is_secret(name) and isinstance(value, str)]
 
+    async def answer_modes(self) -> AnswerModes:
+        """How this model can be made to answer in a form.
+
+        Raises:
+            ModelError: LiteLLM knows no provider for its name.
+        """
+        litellm = await library()
+        family = self._prepared(litellm).profile.family
+        known = listed(litellm, self._name)
+        native, beside_tools = answers_of(family, self._name, known)
+        tools = known.get("supports_function_calling") is not False
+        return AnswerModes(native, beside_tools, tools, known.get("supports_forced_tool_use") is not False)
+
     def _prepared(self, litellm: LiteLLM) -> Conversation:
         """The converter of this model; made once, when LiteLLM can say who serves the model."""
         if self._conversation is None:
@@ -219,9 +236,13 @@ class LiteLLMModel:
         # Behind stand-ins for its tools what was thought over the real ones may be refused.
         stood_in = bool(tools) and not request.tools
         thinking = BARRED if stood_in else thinking_out(request, profile, self._name, self._served.supported)
+        schema, messages = request.options.answer_schema, request.messages
+        form = None if schema is None else response_format(schema, profile.family)
+        if schema is not None and form is None:
+            messages = laid_behind(messages, Msg.user(in_words(schema)))
         arguments: dict[str, Any] = {
             "model": self._name,
-            "messages": conversation.convert(request.messages, thoughts=not thinking.barred),
+            "messages": conversation.convert(messages, thoughts=not thinking.barred),
             "stream": True,
             "stream_options": {"include_usage": True},
             "timeout": self._timeout,
@@ -231,6 +252,7 @@ class LiteLLMModel:
             **self._params,
             **options_out(request.options, profile, thinking),
             **tools,
+            **({} if form is None else {"response_format": form}),
             **request.options.extra,
         }
         if self._api_base is not None:

@@ -15,7 +15,7 @@ import logging
 import os
 import sys
 from asyncio import AbstractEventLoop
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, MutableMapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -31,6 +31,7 @@ __all__ = [
     "cost_of",
     "count_tokens",
     "library",
+    "listed",
     "received_finish_reason",
     "served",
 ]
@@ -70,6 +71,7 @@ class LiteLLM(Protocol):
     drop_params: bool
     telemetry: bool
     disable_hf_tokenizer_download: bool
+    model_cost: Mapping[str, Mapping[str, object]]
     in_memory_llm_clients_cache: ClientCache
     module_level_aclient: object
 
@@ -79,6 +81,8 @@ class LiteLLM(Protocol):
     def get_llm_provider(self, model: str, api_base: str | None = None) -> tuple[str, str, str | None, str | None]: ...
 
     def get_supported_openai_params(self, model: str, custom_llm_provider: str | None = None) -> list[str] | None: ...
+
+    def get_model_info(self, model: str) -> Mapping[str, object]: ...
 
     def cost_per_token(self, **arguments: Any) -> tuple[float, float]: ...
 
@@ -174,6 +178,14 @@ def served(litellm: LiteLLM, model: str, api_base: str | None) -> Served:
     """
     name, provider, _, _ = litellm.get_llm_provider(model, api_base=api_base)
     return Served(provider, frozenset(litellm.get_supported_openai_params(name, custom_llm_provider=provider) or ()))
+
+
+def listed(litellm: LiteLLM, model: str) -> Mapping[str, object]:
+    """What LiteLLM's list of models says of one; nothing of one that it does not list."""
+    try:
+        return {**litellm.get_model_info(model), **(litellm.model_cost.get(model.partition("/")[2]) or {})}
+    except Exception:  # any: an unknown name is a bare Exception subclass there
+        return {}
 
 
 def received_finish_reason(stream: WireStream) -> bool:

@@ -17,7 +17,7 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from agentflow.errors import OutputError
+from agentflow.errors import ModelError, OutputError
 from agentflow.events import PostReasoning, PreReasoning
 from agentflow.hooks.hook import Hook
 from agentflow.messages import Msg, TextBlock, ToolUseBlock, with_metadata
@@ -85,7 +85,11 @@ class AskForOutput(Hook):
     async def _find_out(self, event: PreReasoning) -> PreReasoning:
         own = self._model
         asked = own if own is not None and not isinstance(own, str) and own.name == event.model else event.model
-        modes = self._modes[event.model] = await answer_modes(asked)
+        try:
+            modes = await answer_modes(asked)
+        except ModelError:  # nobody knows it; what is wrong is said when it is asked
+            modes = AnswerModes()
+        self._modes[event.model] = modes
         return self._ask(event, self._way(event, modes), modes)
 
     def _way(self, event: PreReasoning, modes: AnswerModes) -> Way:
@@ -210,7 +214,9 @@ class JudgeOutput(Hook):
             return None
         state = event.context.state[Answered]
         if state.sent_back >= self.output.retries:
-            raise OutputError(repr(self.output.form), state.sent_back + 1, problem, event.reasoning_result, event.model)
+            raise OutputError(
+                self.output.name_of_form, state.sent_back + 1, problem, event.reasoning_result, event.model
+            )
         state.sent_back += 1
         if state.way == "tool":
             problem = BY_TOOL.format(name=self.output.tool.name, problem=problem)

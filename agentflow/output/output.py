@@ -131,9 +131,13 @@ class Output(Generic[T_co]):
             self._read = cast("Form[T_co]", self.tool.form) if self.runs else Form(self.form)
         return self._read
 
+    @property
+    def name_of_form(self) -> str:
+        """What errors call the form."""
+        return str(getattr(self.form, "__name__", self.form)) if not hasattr(self.form, "__args__") else str(self.form)
+
     def __repr__(self) -> str:
-        name = getattr(self.form, "__name__", repr(self.form))
-        return f"Output({name}{'' if self.via is None else f', via={self.via!r}'})"
+        return f"Output({self.name_of_form}{'' if self.via is None else f', via={self.via!r}'})"
 
 
 OutputLike: TypeAlias = type[T] | Output[T] | Callable[..., Awaitable[T] | T]

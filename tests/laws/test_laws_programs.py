@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given, note, settings
@@ -63,9 +64,9 @@ def check_still(world: World, closing: int = 0) -> None:
     assert not world.session.busy, "the session is still busy"
 
 
-async def check_program(program: Program) -> None:
+async def check_program(program: Program, make: Callable[[Program], World] = World) -> None:
     """Call in the program's way, look, resume what is suspended, call again."""
-    world = World(program)
+    world = make(program)
     session = world.session
     start = await world.agent.history(world.session_key)
     path = program.path

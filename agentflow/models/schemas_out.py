@@ -1,0 +1,229 @@
+"""JSON schemas as each provider takes them for an answer; the rules are rows (`schema_rules.tsv`).
+
+Rules:
+
+1. What a provider does not take is said in words, in the description beside it: the model reads it, and the answer is held
+   against the whole form anyway.
+2. A schema becomes narrower or wider, never another: an answer that fits both is legal for the whole form.
+3. An object with open keys (`dict[str, int]`) cannot be closed: the schema then goes without `strict`.
+4. Where a schema cannot be said at all (it contains itself), nothing is sent but words.
+
+The marks of the rows: D is the vendor's documentation, I an issue that quotes the refusal, B common knowledge.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, cast
+
+from agentflow.models.conversion import Json
+from agentflow.models.profiles import Family
+
+__all__ = [
+    "FAMILIES",
+    "Answers",
+    "Fitted",
+    "SchemaRule",
+    "answers_of",
+    "fitted",
+    "in_words",
+    "response_format",
+    "schema_rules",
+]
+
+Flag: TypeAlias = Literal["supports_response_schema", "supports_native_structured_output"]
+
+
+class Answers(NamedTuple):
+    """How a family answers in a form.
+
+    Attributes:
+        flag: What LiteLLM's list of models calls the mode; None: the family has none that takes a schema.
+        beside_tools: A pattern of the models in which it goes with tools; `""` is all of them, None is none.
+        rules: Whose rows of `schema_rules.tsv` hold.
+        source: Where that stands.
+    """
+
+    flag: Flag | None
+    beside_tools: str | None
+    rules: str
+    source: str
+
+
+FAMILIES: Final[Mapping[Family, Answers]] = {
+    "openai": Answers("supports_response_schema", "", "openai", "platform.openai.com structured-outputs"),
+    "anthropic": Answers(
+        "supports_native_structured_output", "", "anthropic", "platform.claude.com structured-outputs"
+    ),
+    "gemini": Answers(
+        "supports_response_schema",
+        r"gemini-([3-9]|\d\d)",
+        "gemini",
+        "ai.google.dev gemini-3, structured outputs with tools; before, 'function calling with a response mime type is "
+        "unsupported'",
+    ),
+    "mistral": Answers("supports_response_schema", None, "openai", "docs.mistral.ai custom structured output"),
+    # Behind OpenAI's wire may stand anything; vLLM, SGLang, llama.cpp and LM Studio take a schema, which a user may ask for.
+    "compatible": Answers(None, None, "openai", "docs.vllm.ai structured_outputs"),
+    "bedrock": Answers(None, None, "", "LiteLLM makes a tool of it"),
+    "deepseek": Answers(None, None, "", "api-docs.deepseek.com json_mode: an object, no schema"),
+    "reasoning": Answers(None, None, "", "differs from host to host"),
+}
+"""How each family answers in a form."""
+
+
+class SchemaRule(NamedTuple):
+    """What becomes of a keyword.
+
+    Attributes:
+        family: Whose rule it is.
+        keyword: The keyword of JSON schema.
+        action: `note`: it is said in words. `drop`: it is left out. `close`: objects are closed. `all`: every property is
+            required. `only:a,b`: other values are said in words. `refuse`: the schema cannot be sent.
+        mark: How well it is known.
+        source: Where it stands.
+    """
+
+    family: str
+    keyword: str
+    action: str
+    mark: str
+    source: str
+
+
+@cache
+def schema_rules() -> tuple[SchemaRule, ...]:
+    """The rows."""
+    text = files("agentflow.models").joinpath("schema_rules.tsv").read_text("utf-8")
+    return tuple(
+        [SchemaRule(*row) for row in list(csv.reader(text.splitlines(), delimiter="\t", quoting=csv.QUOTE_NONE))[1:]]
+    )
+
+
+@cache
+def _actions(family: str) -> Mapping[str, str]:
+    return {rule.keyword: rule.action for rule in schema_rules() if rule.family == family}
+
+
+def answers_of(family: Family, model: str, known: Mapping[str, object]) -> tuple[bool, bool]:
+    """Whether a model answers by a schema, and whether it does so beside tools.
+
+    Args:
+        family: Whose model it is.
+        model: Its name.
+        known: What LiteLLM's list says of it.
+
+    Example:
+        >>> answers_of("gemini", "gemini/gemini-2.5-pro", {"supports_response_schema": True})
+        (True, False)
+    """
+    row = FAMILIES[family]
+    native = row.flag is not None and known.get(row.flag) is True
+    return native, native and row.beside_tools is not None and re.search(row.beside_tools, model) is not None
+
+
+class Fitted(NamedTuple):
+    """A schema as a provider takes it.
+
+    Attributes:
+        schema: The schema; None: it cannot be said there.
+        strict: Whether every object in it is closed.
+    """
+
+    schema: dict[str, Any] | None
+    strict: bool
+
+
+def fitted(schema: Mapping[str, Any], family: Family) -> Fitted:
+    """Make a schema fit what a family's JSON-schema mode takes.
+
+    Example:
+        >>> fitted({"type": "object", "properties": {"a": {"type": "integer", "minimum": 1}}}, "anthropic").schema
+        {'type': 'object', 'properties': {'a': {'type': 'integer', 'description': 'minimum: 1'}}, 'additionalProperties': False}
+    """
+    rules = FAMILIES[family].rules
+    if not rules:
+        return Fitted(None, strict=False)
+    fitting = _Fitting(_actions(rules))
+    made = fitting.node(schema)
+    return Fitted(None if fitting.refused else made, fitting.strict)
+
+
+class _Fitting:
+    def __init__(self, actions: Mapping[str, str]) -> None:
+        self._actions = actions
+        self.refused = False
+        self.strict = True
+
+    def node(self, schema: Mapping[str, Any]) -> dict[str, Any]:
+        """One schema, and those in it."""
+        made: dict[str, Any] = {}
+        notes: list[str] = []
+        for key, value in schema.items():
+            action = self._actions.get(key, "")
+            if action == "refuse":
+                self.refused = True
+            elif action == "note" or (action.startswith("only:") and value not in action[5:].split(",")):
+                notes.append(f"{key}: {json.dumps(_plain(value), ensure_ascii=False)}")
+            elif key in ("properties", "$defs"):
+                made[key] = {name: self.node(inner) for name, inner in value.items()}
+            elif key == "items" or (key == "additionalProperties" and isinstance(value, Mapping)):
+                made[key] = self.node(cast("Mapping[str, Any]", value))
+            elif key in ("anyOf", "allOf"):
+                made[key] = [self.node(inner) for inner in value]
+            elif key != "title":
+                made[key] = _plain(value)
+        if schema.get("type") == "object":
+            self._object(made)
+        if notes:
+            made["description"] = ". ".join([*([schema["description"]] if "description" in schema else ()), *notes])
+        return made
+
+    def _object(self, made: dict[str, Any]) -> None:
+        open_keys = made.get("additionalProperties", False) is not False
+        match self._actions.get("additionalProperties"):
+            case "close" if not open_keys:
+                made["additionalProperties"] = False
+            case "drop":
+                made.pop("additionalProperties", None)
+            case _:
+                self.strict = self.strict and not open_keys
+        if self._actions.get("required") == "all" and made.get("properties"):
+            made["required"] = list(made["properties"])
+
+
+def _plain(value: Any) -> Any:
+    """A copy of plain dicts and lists."""
+    if isinstance(value, Mapping):
+        return {key: _plain(inner) for key, inner in cast("Mapping[str, Any]", value).items()}
+    return [_plain(inner) for inner in cast("list[Any]", value)] if isinstance(value, list | tuple) else value
+
+
+def response_format(schema: Mapping[str, Any], family: Family) -> Json:
+    """The argument that asks for an answer by a schema; None: the family is told in words (`in_words`).
+
+    Example:
+        >>> response_format({"title": "Bill", "type": "object", "properties": {}}, "openai")["json_schema"]["name"]
+        'Bill'
+    """
+    made = fitted(schema, family)
+    if made.schema is None:
+        return None
+    name = re.sub(r"[^a-zA-Z0-9_-]", "_", str(schema.get("title", "")))[:64] or "answer"
+    return {"type": "json_schema", "json_schema": {"name": name, "schema": made.schema, "strict": made.strict}}
+
+
+def in_words(schema: Mapping[str, Any]) -> str:
+    """The same for a model that takes no schema.
+
+    Example:
+        >>> in_words({"type": "object"})
+        'Answer with one JSON object that fits this JSON schema, and with nothing else:\\n{"type": "object"}'
+    """
+    text = json.dumps(_plain(schema), ensure_ascii=False)
+    return f"Answer with one JSON object that fits this JSON schema, and with nothing else:\n{text}"

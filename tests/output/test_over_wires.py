@@ -1,0 +1,136 @@
+"""One suite of typed answers over both wires: native, by tool and by prompt, streamed and not, asked again and with tools."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, Field
+from wired import Wired
+
+from agentflow import Agent, ModelOptions, Output, tool
+from agentflow.errors import OutputError
+from agentflow.events import PostReasoning
+from agentflow.output import Way
+from agentflow.testing.wire import Reply, ToolCall, WireRequest
+from agentflow.verdicts import Again
+
+WAYS: tuple[Way, ...] = ("native", "tool", "prompt")
+
+
+class Line(BaseModel):
+    item: str
+    cents: int = Field(gt=0)
+
+
+class Invoice(BaseModel):
+    """What somebody has to pay."""
+
+    customer: str = Field(min_length=2)
+    lines: list[Line] = Field(max_length=5)
+    paid: bool = False
+    notes: str | None = None
+
+
+GOOD: dict[str, Any] = {"customer": "Ada", "lines": [{"item": "tea", "cents": 250}], "paid": True, "notes": None}
+BAD: dict[str, Any] = {**GOOD, "lines": [{"item": "tea", "cents": 0}]}
+MEANT = Invoice.model_validate(GOOD)
+
+
+def said(way: Way, values: dict[str, Any]) -> Reply:
+    """An answer, as the model gives it in a way."""
+    if way == "tool":
+        return Reply(calls=(ToolCall("final_answer", values),))
+    text = ToolCall("x", values).raw
+    return Reply(f"```json\n{text}\n```" if way == "prompt" else text)
+
+
+def asked_by_schema(request: WireRequest) -> dict[str, Any] | None:
+    """The schema that a request asks by, on either wire."""
+    body: Any = request.body
+    wanted = body.get("response_format") or body.get("output_format") or (body.get("output_config") or {}).get("format")
+    return None if wanted is None else wanted.get("schema") or wanted["json_schema"]["schema"]
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("way", WAYS)
+async def test_an_answer(wired: Wired, way: Way, streamed: bool) -> None:
+    """The value comes, by each way; a misfit goes back as an `Again` that the reader sees, and both wires take all of it."""
+    async with wired.serve([said(way, BAD), said(way, GOOD)]) as server:
+        agent = Agent("clerk", wired.model(server), output=Output(Invoice, via=way))
+        if streamed:
+            async with agent.stream("The invoice?") as events:
+                verdicts = [event.verdict async for event in events if isinstance(event, PostReasoning)]
+                reply = await events.reply()
+            assert isinstance(verdicts[0], Again)
+        else:
+            reply = await agent.call("The invoice?")
+        assert (reply.output, reply.outcome) == (MEANT, "completed")
+    first = server.requests[0]
+    assert (asked_by_schema(first) is not None) == (way == "native")
+    assert ("final_answer" in str(first.body.get("tools"))) == (way == "tool")
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_with_tools(wired: Wired, way: Way) -> None:
+    """The agent's tools run first; the conversation goes on behind the answer, and each wire finds it legal."""
+
+    @tool(type="read")
+    async def price(item: str) -> int:
+        """The price of an item, in cents."""
+        return 250
+
+    asks = Reply("Let me see.", calls=(ToolCall("price", {"item": "tea"}),))
+    async with wired.serve([asks, said(way, GOOD), said(way, GOOD)]) as server:
+        agent = Agent("clerk", wired.model(server), tools=[price], output=Output(Invoice, via=way))
+        assert (await agent.call("The invoice?")).output == MEANT
+        assert (await agent.call("Once more.")).output == MEANT
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_with_thinking(wired: Wired, way: Way) -> None:
+    """A model that thinks is not forced to call a tool; its thoughts go back as they came."""
+    good = said(way, GOOD)
+    thoughtful = Reply(good.text, thinking="Ada had tea.", calls=good.calls)
+    script = [Reply("Ada had tea.", thinking="Hm."), thoughtful, Reply("Bye.")]
+    async with wired.serve(script) as server:
+        options = ModelOptions(thinking="low")
+        agent = Agent("clerk", wired.model(server), options=options)
+        assert (await agent.call("The invoice?", output=Output(Invoice, via=way))).output == MEANT
+        assert (await agent.call("Thanks.")).text == "Bye."
+        assert server.requests[0].body.get("tool_choice") in (None, "auto")
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_never(wired: Wired, way: Way) -> None:
+    """After its retries the call fails with what was wrong, and the session is as good as before."""
+    async with wired.serve([said(way, BAD), said(way, BAD), Reply("Hello.")]) as server:
+        agent = Agent("clerk", wired.model(server))
+        with pytest.raises(OutputError, match="cents: should be greater than 0"):
+            await agent.call("The invoice?", output=Output(Invoice, via=way, retries=1))
+        assert (await agent.call("Hi")).text == "Hello."
+
+
+async def test_the_way_is_chosen(wired: Wired) -> None:
+    """Both models have a JSON-schema mode that goes with tools, by LiteLLM's list; a function is asked for by its tool."""
+
+    async def book(customer: str) -> str:
+        """Book it."""
+        return f"booked for {customer}"
+
+    script = [said("native", GOOD), Reply(calls=(ToolCall("book", {"customer": "Ada"}),)), Reply('{"answer": [1, 2]}')]
+    async with wired.serve(script) as server:
+        agent = Agent("clerk", wired.model(server))
+        assert (await agent.call("The invoice?", output=Invoice)).output == MEANT
+        assert (await agent.call("Book it.", output=book)).output == "booked for Ada"
+        assert (await agent.call("Numbers?", output=list[int])).output == [1, 2]
+    schemas = [asked_by_schema(request) for request in server.requests]
+    assert [schema is not None for schema in schemas] == [True, False, True]
+
+
+async def test_broken_off(wired: Wired) -> None:
+    """An answer that is cut off by the token limit is asked for again, and so is one without words."""
+    cut = Reply('{"customer": "Ad', finish="length")
+    async with wired.serve([cut, Reply(""), said("native", GOOD)]) as server:
+        agent = Agent("clerk", wired.model(server), output=Output(Invoice, via="native", retries=3))
+        assert (await agent.call("The invoice?")).output == MEANT
