@@ -20,6 +20,7 @@ from agentflow.agent import Receipt
 from agentflow.ground.facade import objects_of, public_names
 from agentflow.hooks import HookSet
 from agentflow.testing import ScriptedModel
+from agentflow.tools import Tool
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -310,6 +311,10 @@ FACADES: dict[type, str] = {
         "approval arguments copy deps duration_ms end_time from_dict from_json hook hooks id metadata on output queued"
         " remove returning running sender sender_run start_time stop_reason tags timeout to_dict to_json tool yielding"
     ),
+    Tool: (
+        "external function hook hooks idempotent lock name on prepare remove renamed requires_approval retries spec"
+        " streaming tags timeout type validate"
+    ),
     TurnQueue: "clear current limit pause paused prefer put remove restore resume run running to_dict turns",
     Receipt: "cancel done seen to turn",
 }
@@ -328,6 +333,15 @@ async def add(a: int, b: int) -> int:
     return a + b
 
 
+class Bag:
+    """Has a tool."""
+
+    @tool
+    async def count(self) -> int:
+        """Count."""
+        return 0
+
+
 async def test_an_object_shows_what_its_class_shows() -> None:
     """`dir` of an object names what users need, wherever it comes from."""
     seen: list[object] = []
@@ -339,6 +353,8 @@ async def test_an_object_shows_what_its_class_shows() -> None:
     async for _ in agent.run():
         pass
     seen += [
+        add,
+        Bag().count,
         receipt,
         turn,
         turn.copy(),

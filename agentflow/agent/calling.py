@@ -43,7 +43,7 @@ from agentflow.messages import Msg, Reply, T_co
 from agentflow.output.output import Output, OutputLike, output_of
 from agentflow.reactive import CallMono
 from agentflow.specs import ModelOptions
-from agentflow.tools.tool import Tool
+from agentflow.tools.tool import FullTool
 
 __all__ = ["CallingAgent"]
 
@@ -269,7 +269,7 @@ class CallingAgent(SessionsAgent, Generic[T_co]):
             raise
         return asked.reply(self._run(given, session, reader, asked))
 
-    def _take_tools(self, tools: dict[str, Tool[..., Any]]) -> None:
+    def _take_tools(self, tools: dict[str, FullTool[..., Any]]) -> None:
         """See `ToolsetAgent`; calls that are to give something of a form keep their final tool."""
         old, others = self.config, self._others or {}
         super()._take_tools(tools)

@@ -11,7 +11,7 @@ from agentflow.errors import UsageError
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.named import NamedEvent
 from agentflow.tools.live_toolset import LiveToolset
-from agentflow.tools.tool import Tool
+from agentflow.tools.tool import FullTool, Tool, full_tool
 from agentflow.tools.tool_registry import default_tools
 
 __all__ = ["ToolLike", "tools_of"]
@@ -23,7 +23,7 @@ ToolLike: TypeAlias = (
 opened for them, a `LiveToolset`."""
 
 
-def tools_of(sources: Iterable[Any], live: list[LiveToolset] | None = None) -> dict[str, Tool[..., Any]]:
+def tools_of(sources: Iterable[Any], live: list[LiveToolset] | None = None) -> dict[str, FullTool[..., Any]]:
     """Resolve tools by name: tools, agents, names in the default registry, and what holds tools (a `Toolset`, a list).
 
     Args:
@@ -34,9 +34,9 @@ def tools_of(sources: Iterable[Any], live: list[LiveToolset] | None = None) -> d
         UsageError: A plain function, or two tools of one name.
         NotRegisteredError: A name that the default registry does not know.
     """
-    tools: dict[str, Tool[..., Any]] = {}
+    tools: dict[str, FullTool[..., Any]] = {}
     for source in sources:
-        for found in (cast("Tool[..., Any]", source),) if isinstance(source, Tool) else _tools_in(source, live):
+        for found in (cast("FullTool[..., Any]", source),) if isinstance(source, FullTool) else _tools_in(source, live):
             other = tools.setdefault(found.name, found)
             if other is not found:
                 raise UsageError(
@@ -46,7 +46,7 @@ def tools_of(sources: Iterable[Any], live: list[LiveToolset] | None = None) -> d
     return tools
 
 
-def _tools_in(source: Any, live: list[LiveToolset] | None) -> Iterable[Tool[..., Any]]:
+def _tools_in(source: Any, live: list[LiveToolset] | None) -> Iterable[FullTool[..., Any]]:
     """The tools that something is which is no tool: an agent, a registered name, whatever holds tools."""
     if live is not None and isinstance(source, LiveToolset):
         if source not in live:
@@ -54,9 +54,9 @@ def _tools_in(source: Any, live: list[LiveToolset] | None) -> Iterable[Tool[...,
         return ()
     made = getattr(source, "as_tool", None)
     if callable(made):
-        return (cast("Tool[..., Any]", made()),)
+        return (full_tool(cast("Tool[..., Any]", made())),)
     if isinstance(source, str):
-        return (default_tools[source],)
+        return (full_tool(default_tools[source]),)
     if isinstance(source, Iterable) and not isinstance(source, type | Hook | Awaitable):
         return tools_of(cast("Iterable[Any]", source), live).values()
     raise _no_tool(source)

@@ -26,7 +26,7 @@ from agentflow.loop.config import LoopConfig
 from agentflow.loop.run import RunBase
 from agentflow.specs import ToolSpec
 from agentflow.tools.live_toolset import LiveToolset
-from agentflow.tools.tool import Tool
+from agentflow.tools.tool import FullTool, Tool, full_tool
 
 __all__ = ["ToolsetAgent", "Toolsets"]
 
@@ -43,8 +43,8 @@ class Toolsets:
     def __init__(
         self,
         live: tuple[LiveToolset, ...],
-        own: Mapping[str, Tool[..., Any]],
-        taken: Callable[[dict[str, Tool[..., Any]]], None],
+        own: Mapping[str, FullTool[..., Any]],
+        taken: Callable[[dict[str, FullTool[..., Any]]], None],
     ) -> None:
         self.live = live
         self.own = own
@@ -83,7 +83,7 @@ class Toolsets:
         self._seen = seen
         tools = dict(self.own)
         for toolset, given in zip(self.live, seen, strict=True):
-            for made in given:
+            for made in map(full_tool, given):
                 if tools.setdefault(made.name, made) is not made and (toolset.name, made.name) not in self._left_out:
                     self._left_out.add((toolset.name, made.name))
                     logger.warning(
@@ -135,7 +135,7 @@ class ToolsetAgent(HookedAgent):
         """Its toolsets that are opened and closed."""
         return () if self._toolsets is None else self._toolsets.live
 
-    def _take_tools(self, tools: dict[str, Tool[..., Any]]) -> None:
+    def _take_tools(self, tools: dict[str, FullTool[..., Any]]) -> None:
         """Use these tools from now on: the agent, and its calls that run."""
         old = self.config
         specs = tuple([made.spec for made in tools.values()])

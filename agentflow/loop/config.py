@@ -13,7 +13,7 @@ from agentflow.loop.schedule import ToolSchedule
 from agentflow.messages import Msg
 from agentflow.ports.model import Model
 from agentflow.specs import Clock, ModelOptions, ToolSpec
-from agentflow.tools.tool import Tool
+from agentflow.tools.tool import FullTool
 
 __all__ = ["LoopConfig", "OnUnknownOutcome", "System"]
 
@@ -31,7 +31,7 @@ class LoopConfig:
     view: AgentView
     model: str | Model
     system: System
-    tools: Mapping[str, Tool[..., Any]]
+    tools: Mapping[str, FullTool[..., Any]]
     specs: tuple[ToolSpec, ...]
     dep_types: tuple[tuple[str, type], ...]
     options: ModelOptions

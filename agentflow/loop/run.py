@@ -27,7 +27,7 @@ from agentflow.loop.stream import READING, ForwardPort, Port
 from agentflow.messages import Msg, Outcome, ToolResultBlock, ToolUseBlock, message, with_metadata
 from agentflow.ports.model import ModelRequest, resolve_model
 from agentflow.specs import ModelOptions, Usage, one_call
-from agentflow.tools.tool import Tool
+from agentflow.tools.tool import FullTool
 from agentflow.transcript import legalise
 from agentflow.typed_state import StateMap
 from agentflow.verdicts import Resolution
@@ -236,7 +236,7 @@ class RunBase:
         if self.reader is not None:
             self.reader.run = self.reader.stopping = self.reader.event = None
 
-    def scope_of(self, tool: Tool[..., Any] | None) -> FullHookSet | None:
+    def scope_of(self, tool: FullTool[..., Any] | None) -> FullHookSet | None:
         """The hooks for one tool, where they are others than the run's."""
         if tool is None:
             return None

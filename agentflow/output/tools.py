@@ -15,7 +15,7 @@ from agentflow.output.answer import Given
 from agentflow.output.form import Form, MisfitError, json_in
 from agentflow.specs import ToolSpec
 from agentflow.tools.results import render
-from agentflow.tools.tool import Tool
+from agentflow.tools.tool import FullTool, Tool, full_tool
 
 if TYPE_CHECKING:
     from agentflow.tools.tool_context import ToolContext
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["AnswerTool", "StepTool", "step_of"]
 
 
-class AnswerTool(Tool[..., Any]):
+class AnswerTool(FullTool[..., Any]):
     """Takes an answer and gives it back: its result is the answer's own text.
 
     Args:
@@ -44,7 +44,7 @@ class AnswerTool(Tool[..., Any]):
         return self
 
     def start(self, tool_use: ToolUseBlock, context: ToolContext | None) -> Coroutine[Any, Any, object]:
-        """See `Tool.start`."""
+        """See `FullTool.start`."""
         self.validate(tool_use)
         return _same(tool_use.raw.strip())
 
@@ -56,7 +56,7 @@ class AnswerTool(Tool[..., Any]):
             raise ToolArgumentError(str(error)) from error
 
 
-class StepTool(Tool[..., Any]):
+class StepTool(FullTool[..., Any]):
     """A tool whose function is the last step: what it returns is the call's output.
 
     Args:
@@ -69,7 +69,7 @@ class StepTool(Tool[..., Any]):
     form: Form[Any]
     _inner: Tool[..., Any]
 
-    def __init__(self, made: Tool[..., Any]) -> None:
+    def __init__(self, made: FullTool[..., Any]) -> None:
         if made.streaming or made.external:
             what = "hands out several values" if made.streaming else "is answered from outside"
             raise UsageError(
@@ -79,8 +79,8 @@ class StepTool(Tool[..., Any]):
         self.__dict__.update(made.__dict__, wants_context=True, _inner=made, form=Arguments(made))
 
     def start(self, tool_use: ToolUseBlock, context: ToolContext | None) -> Coroutine[Any, Any, object]:
-        """See `Tool.start`; what the function returns is noted for the reply."""
-        work: Any = self._inner.start(tool_use, context)
+        """See `FullTool.start`; what the function returns is noted for the reply."""
+        work: Any = full_tool(self._inner).start(tool_use, context)
         return work if context is None else _Noted(work, context.run.state[Given])
 
 
@@ -158,10 +158,10 @@ def step_of(function: Callable[..., Any] | Tool[..., Any], name: str | None, des
         UsageError: It cannot be a tool.
     """
     if isinstance(function, Tool):
-        made = cast("Tool[..., Any]", function)
+        made = full_tool(cast("Tool[..., Any]", function))
         return StepTool(made if name is None else made.renamed(name))
     plain = not (inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function))
-    return StepTool(Tool(function, name=name, description=description, in_thread=plain))
+    return StepTool(FullTool(function, name=name, description=description, in_thread=plain))
 
 
 async def _same(text: str) -> str:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, Literal, NoR
 from typing_extensions import ParamSpec, TypeVar
 
 from agentflow.errors import ToolArgumentError, UsageError
+from agentflow.ground.facade import objects_of
 from agentflow.ground.finite import check_numbers, scan_numbers
 from agentflow.ground.locks import FairLock
 from agentflow.specs import ToolSpec
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     from agentflow.specs import ToolType
     from agentflow.tools.tool_context import ToolContext
 
-__all__ = ["Tool", "tool"]
+__all__ = ["FullTool", "Tool", "full_tool", "tool"]
 
 Work = Coroutine[Any, Any, object] | AsyncIterator[object]
 
@@ -77,12 +78,9 @@ class Tool(HookedTool, Generic[P, R_co]):
         idempotent: Running it twice does no harm, so a recovery after a crash may.
         requires_approval: Whether a call waits for a person.
         external: It never runs: a call waits for an answer from outside.
-        contract: What its type demands of the values it gives; None where it demands nothing.
         tags: Free labels.
         streaming: It is an async generator; each value is a piece of its output.
         function: The function behind it.
-        wants_context: Whether `start` needs a `ToolContext`.
-        dep_types: What the call's `deps=` must hold, by parameter.
     """
 
     name: str
@@ -94,13 +92,9 @@ class Tool(HookedTool, Generic[P, R_co]):
     idempotent: bool
     requires_approval: bool
     external: bool
-    contract: Contract | None
     tags: frozenset[str]
     streaming: bool
     function: Callable[..., Any]
-    wants_context: bool
-    dep_types: Mapping[str, type]
-    plan: Plan
     _blueprint: Blueprint  # pyright: ignore[reportIncompatibleVariableOverride] - set once
     _call: Callable[..., Any]
     _check: Callable[[str], tuple[Any, dict[str, Any] | None]]
@@ -212,28 +206,6 @@ class Tool(HookedTool, Generic[P, R_co]):
             )
         return self
 
-    def start(self, tool_use: ToolUseBlock, context: ToolContext | None) -> Work:
-        """Check the arguments and return the work, not yet begun: a coroutine, or an async generator if `streaming`.
-
-        Args:
-            tool_use: The call.
-            context: Needed where `wants_context`.
-
-        Raises:
-            ToolArgumentError: The arguments do not fit; the text is written for the model.
-            UsageError: The context is missing, `deps=` does not hold what the tool asks for, or the tool is external.
-        """
-        try:
-            raw = tool_use.raw
-            arguments = self._check(raw)[1] or {}
-            if self._scans:
-                scan_numbers(raw, raw.find("{"))
-        except ValueError:
-            arguments = self._checked_again(tool_use)
-        if self._adds:
-            return self._call(*self._filled(arguments, context), **arguments)
-        return self._call(**arguments)
-
     def validate(self, tool_use: ToolUseBlock) -> None:
         """Check the arguments only.
 
@@ -260,16 +232,6 @@ class Tool(HookedTool, Generic[P, R_co]):
             raise ToolArgumentError(text) from error
         return arguments
 
-    def checked(self, value: object) -> object:
-        """Return a value that the tool gave, held against its contract. Of a streaming tool, each value is one.
-
-        Raises:
-            ToolContractError: It is not what the tool's type demands.
-        """
-        if self.contract is not None:
-            self.contract.check(self.name, value)
-        return value
-
     def renamed(self, name: str) -> Self:
         """The same tool under another name: function, options, lock and hooks are shared.
 
@@ -289,21 +251,6 @@ class Tool(HookedTool, Generic[P, R_co]):
         same = object.__new__(type_(self))
         same.__dict__.update(self.__dict__, name=name, spec=spec)
         return same
-
-    def _filled(self, arguments: dict[str, Any], context: ToolContext | None) -> list[Any]:
-        """Add what the model does not see; return what goes by position."""
-        plan = self.plan
-        if plan.fills:
-            if context is None:
-                raise UsageError(
-                    f"Tool {self.name!r} was started without a ToolContext and asks for "
-                    f"{', '.join(name for name, _ in plan.fills)}; pass start(tool_use, context)."
-                )
-            for name, fill in plan.fills:
-                arguments[name] = fill(context)
-        for name, value in self._blueprint.fixed.items():
-            arguments[name] = _current(value)
-        return [arguments.pop(name) for name in plan.positional]
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         """Call the function; fixed arguments that are not given are filled in."""
@@ -329,7 +276,7 @@ class Tool(HookedTool, Generic[P, R_co]):
     def __get__(self, instance: object, owner: type_[object]) -> Any:
         if instance is None or self._blueprint.owner is None:
             return self
-        bound = object.__new__(Tool)
+        bound = object.__new__(type_(self))
         call = self._call
         bound.__dict__.update(
             self.__dict__,
@@ -361,6 +308,76 @@ class Tool(HookedTool, Generic[P, R_co]):
 
     def __repr__(self) -> str:
         return f"Tool({self.name!r}, type={self.type!r})"
+
+
+@objects_of(Tool)
+class FullTool(Tool[P, R_co]):
+    """A tool as the loop sees it: it starts its work.
+
+    Attributes:
+        contract: What its type demands of the values it gives; None where it demands nothing.
+        wants_context: Whether `start` needs a `ToolContext`.
+        dep_types: What the call's `deps=` must hold, by parameter.
+        plan: How arguments are checked and filled in.
+    """
+
+    contract: Contract | None
+    wants_context: bool
+    dep_types: Mapping[str, type]
+    plan: Plan
+
+    def start(self, tool_use: ToolUseBlock, context: ToolContext | None) -> Work:
+        """Check the arguments and return the work, not yet begun: a coroutine, or an async generator if `streaming`.
+
+        Args:
+            tool_use: The call.
+            context: Needed where `wants_context`.
+
+        Raises:
+            ToolArgumentError: The arguments do not fit; the text is written for the model.
+            UsageError: The context is missing, `deps=` does not hold what the tool asks for, or the tool is external.
+        """
+        try:
+            raw = tool_use.raw
+            arguments = self._check(raw)[1] or {}
+            if self._scans:
+                scan_numbers(raw, raw.find("{"))
+        except ValueError:
+            arguments = self._checked_again(tool_use)
+        if self._adds:
+            return self._call(*self._filled(arguments, context), **arguments)
+        return self._call(**arguments)
+
+    def checked(self, value: object) -> object:
+        """Return a value that the tool gave, held against its contract. Of a streaming tool, each value is one.
+
+        Raises:
+            ToolContractError: It is not what the tool's type demands.
+        """
+        if self.contract is not None:
+            self.contract.check(self.name, value)
+        return value
+
+    def _filled(self, arguments: dict[str, Any], context: ToolContext | None) -> list[Any]:
+        """Add what the model does not see; return what goes by position."""
+        plan = self.plan
+        if plan.fills:
+            if context is None:
+                raise UsageError(
+                    f"Tool {self.name!r} was started without a ToolContext and asks for "
+                    f"{', '.join(name for name, _ in plan.fills)}; pass start(tool_use, context)."
+                )
+            for name, fill in plan.fills:
+                arguments[name] = fill(context)
+        for name, value in self._blueprint.fixed.items():
+            arguments[name] = _current(value)
+        return [arguments.pop(name) for name in plan.positional]
+
+
+def full_tool(tool: Tool[Q, R_co]) -> FullTool[Q, R_co]:
+    """The tool as the loop sees it."""
+    assert isinstance(tool, FullTool)  # each is made as one
+    return tool
 
 
 async def _in_thread(name: str, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:

@@ -41,7 +41,7 @@ from agentflow.messages import Pending, ToolResultBlock, ToolState, tool_result
 from agentflow.reactive import EMPTY
 from agentflow.specs import ToolType
 from agentflow.tools.results import failure_text, render
-from agentflow.tools.tool import Tool
+from agentflow.tools.tool import FullTool
 from agentflow.tools.tool_context import ToolContext, ToolEmitter
 from agentflow.verdicts import Answer, Approve, Deny, Suspend
 
@@ -215,7 +215,7 @@ class Acting(Vetted):
         self.value = value
         return tool_result(self.original.id, self.use.name, render(value))
 
-    def limit_of(self, tool: Tool[..., Any]) -> float | None:
+    def limit_of(self, tool: FullTool[..., Any]) -> float | None:
         """Seconds that one attempt may take."""
         return tool.timeout
 
@@ -223,7 +223,7 @@ class Acting(Vetted):
         """What stays the same over retries and recoveries of this call."""
         return f"{self.run.run_id}:{self.use.id}"
 
-    async def once(self, tool: Tool[..., Any], transform: Transform | None) -> object:
+    async def once(self, tool: FullTool[..., Any], transform: Transform | None) -> object:
         """One attempt."""
         run, use = self.run, self.use
         self.attempt += 1

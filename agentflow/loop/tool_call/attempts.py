@@ -22,7 +22,7 @@ from agentflow.hooks.wrapping import Transform
 from agentflow.loop.run import RunBase
 from agentflow.loop.signals import ToolSuspended
 from agentflow.ports.retry import RetryPolicy
-from agentflow.tools.tool import Tool
+from agentflow.tools.tool import FullTool
 
 __all__ = ["Hold", "carefully", "held_locks"]
 
@@ -57,12 +57,12 @@ class Attempted(Protocol):
     delivered: bool
     holding: tuple[Hold, ...]
 
-    async def once(self, tool: Tool[..., Any], transform: Transform | None) -> object:
+    async def once(self, tool: FullTool[..., Any], transform: Transform | None) -> object:
         """One attempt."""
         ...
 
 
-async def carefully(turn: Attempted, tool: Tool[..., Any], transform: Transform | None) -> object:
+async def carefully(turn: Attempted, tool: FullTool[..., Any], transform: Transform | None) -> object:
     """Run a tool under its lock, as often as it says."""
     if not tool.retries:
         return await _locked(turn, tool, transform)
@@ -90,7 +90,7 @@ async def carefully(turn: Attempted, tool: Tool[..., Any], transform: Transform 
                 raise
 
 
-async def _locked(turn: Attempted, tool: Tool[..., Any], transform: Transform | None) -> object:
+async def _locked(turn: Attempted, tool: FullTool[..., Any], transform: Transform | None) -> object:
     lock = tool.lock
     if lock is None:
         return await turn.once(tool, transform)

@@ -20,7 +20,7 @@ from agentflow.loop.stream import Port
 from agentflow.loop.tool_call.attempts import Hold
 from agentflow.messages import Pending, ToolResultBlock, ToolUseBlock
 from agentflow.specs import ToolType
-from agentflow.tools.tool import Tool
+from agentflow.tools.tool import FullTool
 from agentflow.verdicts import Approve, Resolution, Suspend
 
 __all__ = ["Vetted"]
@@ -70,7 +70,7 @@ class Vetted:
         self.run = run
         self.original = use
         self.use = use
-        self.tool: Tool[..., Any] | None = run.config.tools.get(use.name)
+        self.tool: FullTool[..., Any] | None = run.config.tools.get(use.name)
         self.index = index
         self.port = port
         self.approval: Resolution | None = None
@@ -197,7 +197,7 @@ class Vetted:
         if isinstance(verdict, Suspend):
             self.pending = (Pending(self.use.id, kind, verdict.request, self.use, hook),)
 
-    def _fits(self, tool: Tool[..., Any]) -> bool:
+    def _fits(self, tool: FullTool[..., Any]) -> bool:
         try:
             tool.validate(self.use)
         except ToolArgumentError:

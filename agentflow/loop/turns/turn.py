@@ -37,7 +37,7 @@ from agentflow.saving.codec import CODEC_VERSION, resolution_from_dict, verdict_
 from agentflow.saving.forms import check_form, not_saved
 from agentflow.saving.plain import as_data, read_json
 from agentflow.specs import Clock, ModelOptions
-from agentflow.tools.tool import Tool
+from agentflow.tools.tool import FullTool, Tool
 from agentflow.tools.tool_registry import ToolRegistry
 from agentflow.verdicts import Resolution
 
@@ -47,7 +47,7 @@ T_co = TypeVar("T_co", covariant=True)
 V = TypeVar("V")
 _CLOCK: Final[Clock] = SystemClock()
 _OPTIONS: Final = ModelOptions()
-_NO_TOOLS: Final[Mapping[str, Tool[..., Any]]] = {}
+_NO_TOOLS: Final[Mapping[str, FullTool[..., Any]]] = {}
 
 
 class Turn(BoundTool, Generic[T_co]):

@@ -36,7 +36,7 @@ from agentflow.messages import Msg, Pending, ToolResultBlock, ToolUseBlock
 from agentflow.specs import ModelOptions
 from agentflow.tools.results import read_back
 from agentflow.tools.signature import return_hint
-from agentflow.tools.tool import Tool
+from agentflow.tools.tool import FullTool, full_tool
 from agentflow.verdicts import Answer, Deny
 
 __all__ = ["TurnRun", "make_host", "make_run", "run_turn"]
@@ -148,7 +148,7 @@ class _TurnActing(Acting):
 
             self.tap = hand_out
 
-    def limit_of(self, tool: Tool[..., Any]) -> float | None:
+    def limit_of(self, tool: FullTool[..., Any]) -> float | None:
         return self.turn.timeout if tool is self.turn.tool else tool.timeout
 
     def key(self) -> str:
@@ -221,7 +221,7 @@ def make_run(
         place: Where it was asked for: in which tool call of which run.
         port: The reader of its values.
     """
-    tool = turn.tool.prepare()
+    tool = full_tool(turn.tool).prepare()
     process = config.process
     tags = config.tags | turn.tags
     scoped = hooks.inside(turn.hooks, process.matching(tags | tool.tags))
