@@ -18,8 +18,10 @@ import importlib
 import inspect
 import io
 import linecache
+import os
 import pkgutil
 import re
+import subprocess
 import sys
 import warnings
 from pathlib import Path
@@ -124,6 +126,36 @@ def test_every_page_is_reachable_from_the_index() -> None:
     linked = {target for target, _ in LINK.findall(index)}
     pages = {page.relative_to(ROOT / "docs").as_posix() for page in PAGES[1:]}
     assert pages - {"index.md"} - linked == set()
+
+
+@pytest.mark.parametrize("page", [pytest.param(page, id=str(page.relative_to(ROOT))) for page in PAGES])
+def test_the_first_screen_answers(page: Path) -> None:
+    """A page begins with what it is about, in a few lines, and then with an example, a table or its first question."""
+    text = page.read_text("utf-8")
+    first = text.split("\n```", 1)[0].split("\n|", 1)[0].split("\n## ", 1)[0].split("\n1. ", 1)[0].split("\n![", 1)[0]
+    assert len(first.splitlines()) <= 14
+    assert text.count("\n") <= 460, "a page of this length is two pages"
+
+
+README = ROOT / "README.md"
+
+
+@pytest.mark.parametrize(
+    "source", FENCE.findall(README.read_text("utf-8")), ids=lambda source: source.strip().splitlines()[-1][:40]
+)
+def test_an_example_of_the_readme_runs_as_a_file(source: str, tmp_path: Path) -> None:
+    """Copied into a file, in an empty folder, it runs as it stands: it has no `await` at its top level."""
+    (tmp_path / "hello.py").write_text(source, "utf-8")
+    ran = subprocess.run(
+        [sys.executable, "-W", "error", "hello.py"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (ran.returncode, ran.stderr) == (0, "")
 
 
 # ---- docstrings

@@ -463,7 +463,7 @@ def test_an_unknown_or_ambiguous_name_is_refused_with_what_it_could_mean(
 # ---- the table of data
 
 
-PAGE = (Path(__file__).parents[2] / "docs" / "hooks.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "hook-data.md").read_text("utf-8")
 
 
 def rows() -> list[Any]:
@@ -546,7 +546,7 @@ def plain(expression: str, value: Any) -> Any:
 
 @pytest.mark.parametrize(("name", "expression"), rows())
 async def test_the_data_is_where_the_docs_say(name: str, expression: str) -> None:
-    """Each row of the table in docs/hooks.md, read in a hook in a real run, gives what it says."""
+    """Each row of the table in docs/hook-data.md, read in a hook in a real run, gives what it says."""
     found: list[Any] = []
 
     def read(event: Any) -> None:

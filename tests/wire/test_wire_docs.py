@@ -6,13 +6,15 @@ import pytest
 
 from agentflow.testing.wire import Dialect, Fault, WireServer
 
-PAGE = Path(__file__).parents[2] / "docs" / "testing-wire.md"
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = DOCS / "testing-wire.md"
+RULES = DOCS / "testing-wire-rules.md"
 
 
 @pytest.mark.parametrize("server", [WireServer.openai([]), WireServer.anthropic([])], ids=["openai", "anthropic"])
 def test_the_page_shows_the_rules_in_force(server: WireServer) -> None:
     """The printed table stands in the page, so it cannot go stale."""
-    assert server.describe_rules() in PAGE.read_text(encoding="utf-8")
+    assert server.describe_rules() in RULES.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("owner", [Fault, Dialect], ids=["Fault", "Dialect"])
