@@ -125,6 +125,7 @@ __all__ = [
     "before_tool_round",
     "before_turn",
     "external_tool",
+    "log_to_std",
     "on",
     "on_complete",
     "on_error",
@@ -135,9 +136,10 @@ __all__ = [
 
 
 if TYPE_CHECKING:
+    from agentflow.logs import log_to_std
     from agentflow.terminal.console import Console
 else:  # a checker must see that a name is wrong
-    _LATER = {"Console": ".terminal.console"}
+    _LATER = {"Console": ".terminal.console", "log_to_std": ".logs"}
     _later, __dir__ = lazily(__name__, _LATER)
 
     def __getattr__(name: str) -> Any:

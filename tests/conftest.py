@@ -24,6 +24,12 @@ if MEMORY := memory_folder():
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", MEMORY)  # where pytest makes `tmp_path`
 
 
+@pytest.fixture(autouse=True)
+def log() -> None:
+    """Tests look at what the library logs."""
+    logger.enable("agentflow")
+
+
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Postgres]:
     """The server, started once."""

@@ -53,6 +53,7 @@ LAYERS: dict[str, int] = {
     "testing": 5,
     # 6 entry points
     "stores": 6,
+    "logs": 6,
     "terminal": 6,
     "wrong_names": 6,
     "cli": 6,

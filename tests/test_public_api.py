@@ -89,6 +89,7 @@ PUBLIC = [
     "before_tool_round",
     "before_turn",
     "external_tool",
+    "log_to_std",
     "on",
     "on_complete",
     "on_error",

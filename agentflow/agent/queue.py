@@ -18,7 +18,6 @@ import asyncio
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal, TypeVar, cast
 
-from loguru import logger
 from typing_extensions import TypedDict
 
 from agentflow.agent.as_tool import ToolAgent
@@ -27,6 +26,7 @@ from agentflow.agent.receipt import Entry, FullReceipt, Receipt, check_ends, wai
 from agentflow.agent.runner import Runner
 from agentflow.errors import NeverEndsError, QueueFullError, TurnDeniedError, UsageError
 from agentflow.events import HookEvent, PostPut, PrePut
+from agentflow.ground.logs import logger
 from agentflow.ground.validation import closed
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.hook_set import full_hooks

@@ -18,14 +18,13 @@ from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import Context, ContextVar, copy_context
 from typing import Any, Final, cast
 
-from loguru import logger
-
 from agentflow.agent.as_tool import ToolAgent
 from agentflow.agent.entries import Entries
 from agentflow.agent.receipt import TAKEN_BACK, Entry, inside
 from agentflow.errors import SafeExecutionError, ScriptError, TurnDeniedError, UsageError
 from agentflow.events import HookEvent, Paused, Resumed, TurnValue
 from agentflow.ground.locks import FairLock
+from agentflow.ground.logs import logger
 from agentflow.hooks.hook_set import full_hooks
 from agentflow.loop.run import current_turn
 from agentflow.loop.stream import Port

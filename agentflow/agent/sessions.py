@@ -17,11 +17,10 @@ from collections.abc import Callable, Iterator, MutableMapping
 from typing import cast
 from weakref import WeakValueDictionary
 
-from loguru import logger
-
 from agentflow.context import called_from
 from agentflow.errors import UsageError
 from agentflow.ground.ids import inside
+from agentflow.ground.logs import logger
 from agentflow.loop.run import RunBase, current_turn
 from agentflow.loop.session import FullSession, Session
 from agentflow.ports.store import SessionInfo, SessionStore, Store
@@ -168,7 +167,7 @@ def refuse_waiting_for_itself(session: FullSession, agent: str) -> None:
             "so each would wait for the other forever. Make it in a conversation of its own (session=Session.fresh()), add "
             "to this one (context.inject(...)), or make it when this call has ended."
         )
-    logger.warning(
+    logger.bind(session_id=session.id).warning(
         "a call of agent {} on session {} waits for the call from which it was begun; should that one wait for it, neither "
         "ever ends",
         agent,

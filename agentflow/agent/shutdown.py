@@ -19,11 +19,9 @@ from collections.abc import Callable, Iterable
 from types import FrameType, TracebackType
 from typing import Any, NamedTuple, Self, TypeAlias
 
-from loguru import logger
-
 from agentflow.agent.toolsets import ToolsetAgent
 from agentflow.errors import ShutdownError, UsageError
-from agentflow.ground.logs import log_failure
+from agentflow.ground.logs import log_failure, logger
 from agentflow.loop.active import Running, Stoppable
 
 __all__ = ["GracefulShutdown", "ShutdownReport", "shutdown"]

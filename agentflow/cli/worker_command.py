@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack, suppress
 from types import FrameType
 
 import click
+from loguru import logger
 
 from agentflow.agent.agent import Agent
 from agentflow.cli.failures import CommandError
@@ -69,6 +70,7 @@ async def _work(
             with suppress(ValueError):  # not in the main thread: then whoever runs this stops it
                 signal.signal(number, stop)
         async with worker:
+            logger.enable("agentflow")  # a server's log is what its operator has
             say(f"agentflow: worker {worker.id} runs {', '.join(agent.name for agent in agents)}", err=True)
             await stopped.wait()
             say(f"agentflow: worker {worker.id} stops; calls have {grace:g} s to finish", err=True)

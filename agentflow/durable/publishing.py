@@ -12,12 +12,11 @@ from __future__ import annotations
 import asyncio
 import json
 
-from loguru import logger
-
 from agentflow.durable.tables import Batch, Tables, Taken
 from agentflow.errors import StoreError
 from agentflow.event_json import Json, event_to_dict
 from agentflow.events import HookEvent
+from agentflow.ground.logs import logger
 
 __all__ = ["Publisher"]
 
@@ -100,10 +99,12 @@ class Publisher:
         try:
             await asyncio.to_thread(self._tables.add_events, self._run_id, self._attempt, batch)
         except Taken:
-            logger.warning("run {!r} was taken over by another worker; this one's events are dropped", self._run_id)
+            logger.bind(run_id=self._run_id).warning(
+                "run {!r} was taken over by another worker; this one's events are dropped", self._run_id
+            )
             self._stopped = True
         except StoreError as error:
-            logger.warning(
+            logger.bind(run_id=self._run_id).warning(
                 "the events of run {!r} could not be written; the run goes on without: {}", self._run_id, error
             )
             self._stopped = True

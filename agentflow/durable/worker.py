@@ -37,7 +37,6 @@ from contextlib import suppress
 from typing import Any, NamedTuple, Self
 
 from dbos import DBOS, DBOSConfig
-from loguru import logger
 
 from agentflow.durable.client import APPLICATION, QUEUE, VERSION, WORKFLOW, connect
 from agentflow.durable.connections import PORTABLE, close_engine, dbos_engine
@@ -47,7 +46,7 @@ from agentflow.durable.records import Request, error_out
 from agentflow.durable.tables import Tables
 from agentflow.errors import SessionConflictError, StoreError, UsageError
 from agentflow.ground.ids import new_id
-from agentflow.ground.logs import log_failure
+from agentflow.ground.logs import log_failure, logger
 from agentflow.ports.retry import RetryPolicy
 from agentflow.ports.store import Claim
 
@@ -278,7 +277,9 @@ class Worker:
         host = self._hosts[request.agent]
 
         def tell(_attempt: int, error: BaseException, _wait: float) -> None:
-            logger.warning("run {!r} is tried again, from its last fact: {}", request.run_id, error)
+            logger.bind(run_id=request.run_id).warning(
+                "run {!r} is tried again, from its last fact: {}", request.run_id, error
+            )
 
         policy = RetryPolicy(attempts=None, first_wait=1.0, max_wait=LONGEST_PAUSE, worth_it=_patience())
         attempts = policy.start(noted=tell)

@@ -285,12 +285,13 @@ class Events:
                 hook.name,
                 hook.priority,
                 kind.__name__,
+                where=self._frame or self.frame,
             )
             if issubclass(kind, Error | CallEnded) or not kind.verdicts:
                 self._disable(kind, hook)
         if kind is Error or kind is CallEnded:  # never report a failure of reporting by an event
             if fatal:
-                log_failure("ERROR", error, "hook {} failed while a failure was reported", hook.name)
+                log_failure("ERROR", error, "hook {} failed while a failure was reported", hook.name, where=self.frame)
             for reported in self._reported[-1:]:
                 said = f"while this was reported, hook {hook.name!r} failed: {type(error).__name__}: {error}"
                 reported.add_note(Aside(said))

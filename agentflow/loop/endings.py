@@ -221,4 +221,4 @@ def _record_now(run: RunBase, fact: Fact) -> None:
     try:
         run.session.record_now(fact)
     except Exception as error:
-        log_failure("ERROR", error, "the end of call {} could not be stored", run.call_id)
+        log_failure("ERROR", error, "the end of call {} could not be stored", run.call_id, where=run.events.frame)

@@ -13,11 +13,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import cache
 from typing import Any, TypeAlias, cast
 
-from loguru import logger
-
 from agentflow.errors import StoreError, UsageError
 from agentflow.facts import CallClosed, Fact, RoundClosed, RoundSuspended, StateKept
 from agentflow.ground.locks import FairLock
+from agentflow.ground.logs import logger
 from agentflow.loop.conversation import FullConversation
 from agentflow.loop.machine import Machine
 from agentflow.messages import Msg
@@ -257,7 +256,7 @@ class Keeping:
         values, refused = session.state.saved()
         if refused and refused != self._refused:
             self._refused = refused
-            logger.warning(
+            logger.bind(session_id=session.id).warning(
                 "The state {} of session {!r} is not stored: pydantic cannot write it. Make each a dataclass or a "
                 "pydantic model.",
                 ", ".join(refused),

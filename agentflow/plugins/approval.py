@@ -19,11 +19,9 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Literal, TypeAlias, cast
 
-from loguru import logger
-
 from agentflow.errors import UsageError
 from agentflow.events import PreActing
-from agentflow.ground.logs import log_failure
+from agentflow.ground.logs import ids_of, log_failure, logger
 from agentflow.ground.shown import one_line
 from agentflow.hooks.hook import Hook
 from agentflow.messages import ToolUseBlock
@@ -256,7 +254,9 @@ class Approval(Hook):
         except asyncio.CancelledError:
             raise
         except Exception as error:
-            log_failure("WARNING", error, "approval of {}: the asker failed, so the call is refused", name)
+            log_failure(
+                "WARNING", error, "approval of {}: the asker failed, so the call is refused", name, where=request
+            )
             return Decision("no", f"{name} needs an approval, and nobody could be asked ({type(error).__name__})")
         if isinstance(answer, Decision):
             return answer
@@ -268,7 +268,7 @@ class Approval(Hook):
             case "once" | "session" | "always" | "no":
                 return Decision(cast("Choice", answer))
             case _:
-                logger.warning(
+                logger.bind(**ids_of(request)).warning(
                     "approval of {}: the asker answered {!r}, which is no choice, so the call is refused",
                     one_line(name),
                     answer,

@@ -32,7 +32,6 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
-from loguru import logger
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import to_jsonable_python
 from reactivex import Observable
@@ -40,6 +39,7 @@ from reactivex import Observable
 from agentflow.chunks import ModelChunk
 from agentflow.errors import UsageError
 from agentflow.events import Event, HookEvent, PreActing, PreReasoning
+from agentflow.ground.logs import logger
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.wrapping import ModelSource
 from agentflow.messages import Msg, ThinkingBlock, ToolResultBlock, ToolUseBlock

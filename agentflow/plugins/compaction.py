@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, cast
 
-from loguru import logger
 from reactivex import Observable
 
 from agentflow.chunks import ModelChunk
@@ -22,7 +21,7 @@ from agentflow.context import RunContext
 from agentflow.errors import AgentFlowError, UsageError
 from agentflow.events import HookEvent, PreReasoning
 from agentflow.ground.frozen import FrozenDict
-from agentflow.ground.logs import log_failure
+from agentflow.ground.logs import ids_of, log_failure, logger
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.wrapping import ModelSource
 from agentflow.messages import Msg, TextBlock
@@ -250,7 +249,9 @@ class SummaryCompaction(Hook):
         context.session_state[_Cooldown].left = self.cooldown
         offset = _offset(messages[head], head, context.history)
         if offset is None:
-            logger.warning("a request does not begin with the history: something else has compacted or changed it")
+            logger.bind(**ids_of(context)).warning(
+                "a request does not begin with the history: something else has compacted or changed it"
+            )
             return None
         old, kept = messages[head:cut], messages[cut:]
         try:
@@ -259,10 +260,16 @@ class SummaryCompaction(Hook):
             context.compact(offset + cut, instead)
         except Exception as error:  # any: the side call is a model, and a model's failure must not harm the run
             log_failure(
-                "WARNING", error, "session {} could not be compacted; its requests stay as they are", context.session_id
+                "WARNING",
+                error,
+                "session {} could not be compacted; its requests stay as they are",
+                context.session_id,
+                where=context,
             )
             return None
-        logger.info("session {}: {} messages were compacted into {}", context.session_id, len(old), len(instead))
+        logger.bind(**ids_of(context)).info(
+            "session {}: {} messages were compacted into {}", context.session_id, len(old), len(instead)
+        )
         return _Compacted(instead, kept)
 
     async def _summary(self, context: RunContext, old: Sequence[Msg]) -> str:

@@ -7,12 +7,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, cast
 
-from loguru import logger
 from pydantic import BaseModel, ValidationError
 
 from agentflow.errors import UsageError
 from agentflow.events import PostReasoning, PreReasoning
-from agentflow.ground.logs import log_failure
+from agentflow.ground.logs import log_failure, logger
 from agentflow.hooks.hook import Hook
 from agentflow.messages import Msg, with_metadata
 from agentflow.plugins._counting import clipped, last_request, render, tail
@@ -144,7 +143,9 @@ class GoalJudge(Hook):
         try:
             judgement = await self._judge(event)
         except Exception as error:  # any: a judge is somebody's code or somebody's model
-            log_failure("WARNING", error, "a goal judge failed; the answer of {} is accepted", event.agent.name)
+            log_failure(
+                "WARNING", error, "a goal judge failed; the answer of {} is accepted", event.agent.name, where=event
+            )
             judgement = None
         state.reason = judgement.reason if judgement is not None else ""
         if judgement is None:

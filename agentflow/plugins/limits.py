@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal, TypeAlias, cast
 
-from loguru import logger
 from pydantic_core import to_json
 from reactivex import Observable
 
@@ -26,6 +25,7 @@ from agentflow.chunks import ModelChunk
 from agentflow.context import RunContext
 from agentflow.errors import UsageError, Veto
 from agentflow.events import CallEnded, PreActing, PreCall, PreReasoning
+from agentflow.ground.logs import ids_of, logger
 from agentflow.hooks.hook import Hook
 from agentflow.messages import Msg
 from agentflow.plugins._counting import CountTokens, count_tokens
@@ -343,5 +343,7 @@ class UsageLimits(Hook):
             meter.seen = usage
             if "cost" in self.limits and calls and usage.cost is None and not self._warned:
                 self._warned = True
-                logger.warning("{} cannot count costs: no price is known for {}", self.name, root.agent.model_name)
+                logger.bind(**ids_of(root)).warning(
+                    "{} cannot count costs: no price is known for {}", self.name, root.agent.model_name
+                )
         return spent

@@ -98,6 +98,7 @@ class OffloadResults(Hook):
                 "a result of {} ({} characters) could not be put aside and is kept whole",
                 event.tool_use.name,
                 len(text),
+                where=event,
             )
             return event
         shown = self.preview_chars

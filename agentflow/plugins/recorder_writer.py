@@ -20,8 +20,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import IO, TypeAlias
 
-from loguru import logger
-
+from agentflow.ground.logs import logger
 from agentflow.plugins.recorder_records import Record, record_to_json
 
 __all__ = ["Make", "Writer"]

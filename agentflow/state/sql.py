@@ -19,13 +19,13 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, cast
 
-from loguru import logger
 from sqlalchemy import Connection, delete, select, update
 from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
 
 from agentflow.errors import StoreError, UsageError
 from agentflow.facts import Fact
 from agentflow.ground.ids import inner_session_id, new_id
+from agentflow.ground.logs import logger
 from agentflow.ports.retry import RetryPolicy
 from agentflow.ports.store import (
     Claim,
@@ -391,7 +391,9 @@ class SqlStore(SessionStore):
         for lease in lost:
             lease.lost = True
             del self._leases[lease.owner]
-            logger.warning("the lease of session {!r} was lost: it was not renewed in time", lease.session_id)
+            logger.bind(session_id=lease.session_id).warning(
+                "the lease of session {!r} was lost: it was not renewed in time", lease.session_id
+            )
 
     # ---- how work is done
 

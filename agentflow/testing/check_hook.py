@@ -43,7 +43,7 @@ from agentflow.testing.suite import no_loop_here
 __all__ = ["FindingKind", "HookReport", "check_hook", "check_hook_async"]
 
 T = TypeVar("T")
-_LOOP = "agentflow.loop.run"
+_LOOP = "agentflow.loop.emitting"
 _TOGETHER = ("tools", "an answer", "a long conversation", "a model that stumbles", "odd replies")
 _PROBES = frozenset(kind.__name__ for kind in (After, Before, Canceller, Offered, Saves, Witness))
 _CUT = ("tools", "a long conversation")

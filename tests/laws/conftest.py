@@ -16,8 +16,8 @@ settings.register_profile("soak", deadline=None, max_examples=5000, suppress_hea
 settings.load_profile("soak" if os.environ.get("AGENTFLOW_LAWS") == "soak" else "laws")
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _quiet() -> Iterator[None]:
+@pytest.fixture(autouse=True)
+def _quiet(log: None) -> Iterator[None]:
     """Failing hooks are logged with tracebacks; thousands of them say nothing."""
     logger.disable("agentflow")
     yield

@@ -14,10 +14,9 @@ from __future__ import annotations
 from contextvars import ContextVar
 from typing import Any, Protocol
 
-from loguru import logger
-
 from agentflow.errors import SafeExecutionError, ToolArgumentError
 from agentflow.ground.locks import FairLock
+from agentflow.ground.logs import ids_of, logger
 from agentflow.hooks.wrapping import Transform
 from agentflow.loop.run import RunBase
 from agentflow.loop.signals import ToolSuspended
@@ -71,7 +70,9 @@ async def carefully(turn: Attempted, tool: FullTool[..., Any], transform: Transf
         return not (turn.delivered or isinstance(error, ToolArgumentError | SafeExecutionError | ToolSuspended))
 
     def tell(_attempt: int, error: BaseException, _wait: float) -> None:
-        logger.trace("tool {} failed in attempt {} and is tried again: {!r}", tool.name, turn.attempt, error)
+        logger.bind(**ids_of(turn.run.events.frame)).trace(
+            "tool {} failed in attempt {} and is tried again: {!r}", tool.name, turn.attempt, error
+        )
 
     policy = RetryPolicy(
         who=f"Tool {tool.name!r}",

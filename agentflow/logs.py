@@ -1,0 +1,95 @@
+"""`log_to_std`: the library's log for programs that use the standard `logging`."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from loguru import logger
+
+if TYPE_CHECKING:
+    from loguru import Message
+
+__all__ = ["log_to_std"]
+
+_LEVELS = {5: "TRACE", 25: "SUCCESS"}
+"""Levels of loguru's that the standard library has no name for."""
+
+
+class _Forwarding:
+    """What is forwarded at the moment: a second `log_to_std` replaces the first."""
+
+    sink: int | None = None
+
+
+def log_to_std(level: str | int = "DEBUG") -> Callable[[], None]:
+    """Send the library's log to the standard `logging`, under the names of its modules (`agentflow.loop.emitting`).
+
+    It enables the log. What the standard loggers' levels and handlers do with it is the program's affair; each record has
+    `run_id`, `call_id`, `session_id` and `source` as attributes (`"%(run_id)s"`), `""` where one does not apply. Where nobody
+    has configured loguru, its own handler no longer writes agentflow's records to standard error; those of others stay there.
+
+    Args:
+        level: The lowest level that is forwarded. The lines of an `EventLog` below it are not even made; `"TRACE"` brings
+            tracebacks.
+
+    Returns:
+        A function that ends it; the log is silent again.
+
+    Raises:
+        ValueError: Loguru has no such level.
+
+    Example:
+        >>> stop = log_to_std("WARNING")
+        >>> stop()
+    """
+    sink = logger.add(_forward, level=level, format=lambda _: "{message}", filter="agentflow")
+    _stop()
+    try:
+        logger.remove(0)  # loguru's own; if it is not there, somebody has configured loguru, and that stays
+    except ValueError:
+        pass
+    else:
+        logger.add(sys.stderr, filter={"agentflow": False})
+    for number, name in _LEVELS.items():
+        if logging.getLevelName(number) != name:
+            logging.addLevelName(number, name)
+    _Forwarding.sink = sink
+    logger.enable("agentflow")
+
+    def end() -> None:
+        if _Forwarding.sink == sink:
+            _stop()
+            logger.disable("agentflow")
+            logger.enable("agentflow.plugins.logging")
+
+    return end
+
+
+def _stop() -> None:
+    sink, _Forwarding.sink = _Forwarding.sink, None
+    if sink is not None:
+        logger.remove(sink)
+
+
+def _forward(message: Message) -> None:
+    said: Any = message.record
+    target = logging.getLogger(said["name"])
+    level: int = said["level"].no
+    if not target.isEnabledFor(level):
+        return
+    failed = said["exception"]
+    error = None if failed is None else (failed.type, failed.value, failed.traceback)
+    extra = {key: value for key, value in said["extra"].items() if key not in _TAKEN}
+    record = target.makeRecord(
+        said["name"], level, said["file"].path, said["line"], said["message"], (), error, said["function"], extra
+    )
+    record.created, record.msecs = said["time"].timestamp(), said["time"].microsecond // 1000
+    record.thread, record.threadName = said["thread"].id, said["thread"].name
+    target.handle(record)
+
+
+_TAKEN = frozenset({*vars(logging.makeLogRecord({})), "message", "asctime"})
+"""What a record has already, and `makeRecord` refuses."""
