@@ -17,9 +17,8 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
-from loguru import logger
-
 from agentflow.agent.hooked import HookedAgent
+from agentflow.ground.logs import logger
 from agentflow.ground.shown import one_line
 from agentflow.hooks.hook import Hook
 from agentflow.loop.config import LoopConfig

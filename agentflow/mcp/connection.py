@@ -17,11 +17,10 @@ from contextvars import Context
 from typing import Any, NoReturn, TypeVar, cast
 from weakref import WeakSet
 
-from loguru import logger
 from pydantic import ValidationError
 
 from agentflow.errors import ToolError
-from agentflow.ground.logs import log_failure
+from agentflow.ground.logs import log_failure, logger
 from agentflow.mcp.active import ActiveCall, asked_of
 from agentflow.mcp.library import Client, ClientRequestContext, MCPError, SubscriptionLost, httpx2, types
 from agentflow.mcp.settings import Link, Settings

@@ -20,9 +20,8 @@ from os import PathLike
 from typing import Any, Self, TypeVar, Unpack, cast
 from weakref import WeakKeyDictionary
 
-from loguru import logger
-
 from agentflow.errors import ToolError, UsageError
+from agentflow.ground.logs import logger
 from agentflow.ground.shown import without_password
 from agentflow.loop.signals import ToolSuspended
 from agentflow.mcp.active import ActiveCall, Progress, here

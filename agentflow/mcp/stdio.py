@@ -16,8 +16,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import Any
 
-from loguru import logger
-
+from agentflow.ground.logs import logger
 from agentflow.ground.shown import one_line
 from agentflow.mcp.library import (
     SessionMessage,

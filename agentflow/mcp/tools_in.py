@@ -8,9 +8,8 @@ from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import Any, NamedTuple
 
-from loguru import logger
-
 from agentflow.errors import UsageError
+from agentflow.ground.logs import logger
 from agentflow.ground.shown import one_line
 from agentflow.mcp.hints import Hints, needs_approval
 from agentflow.mcp.library import types
