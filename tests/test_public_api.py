@@ -100,11 +100,15 @@ PUBLIC = [
 """What `from agentflow import ...` offers. A change here is a change for users: it belongs into CHANGELOG.md."""
 
 TESTING = [
+    "Case",
+    "Check",
+    "Evaluation",
     "Finding",
     "FindingKind",
     "FindingsError",
     "Fired",
     "HookReport",
+    "Judge",
     "Line",
     "ModelFlaw",
     "ModelReport",
@@ -114,6 +118,7 @@ TESTING = [
     "Staged",
     "StoreFlaw",
     "StoreReport",
+    "Trial",
     "Verifier",
     "VirtualClockLoop",
     "check_hook",
@@ -122,6 +127,7 @@ TESTING = [
     "check_model_async",
     "check_store",
     "check_store_async",
+    "evaluate",
     "fire",
     "run_context",
     "run_virtual",

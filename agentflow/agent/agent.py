@@ -18,6 +18,7 @@ from pydantic_core import to_json
 from typing_extensions import TypeVar
 
 from agentflow.agent.agent_data import agent_from_dict, agent_to_dict
+from agentflow.agent.arguments import resolve_store
 from agentflow.agent.asked import Asked
 from agentflow.agent.builder import AgentBuilder
 from agentflow.agent.given_tools import ToolLike, tools_of
@@ -41,7 +42,6 @@ from agentflow.ports.model import Model
 from agentflow.ports.store import Store
 from agentflow.saving.plain import read_json
 from agentflow.specs import Clock, ModelOptions, checked_options
-from agentflow.stores import resolve_store
 from agentflow.tools.live_toolset import LiveToolset
 from agentflow.tools.tool import Tool
 from agentflow.tools.tool_registry import ToolRegistry

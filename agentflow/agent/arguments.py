@@ -9,6 +9,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib import import_module
 from typing import Any, TypeAlias, TypedDict, cast
 from weakref import WeakKeyDictionary
 
@@ -21,6 +22,7 @@ from agentflow.loop.session import FullSession, Session
 from agentflow.loop.states import State
 from agentflow.messages import Msg, Pending, ToolUseBlock, message, text_block
 from agentflow.output.output import OutputLike
+from agentflow.ports.store import Store
 from agentflow.specs import ModelOptions, is_seconds
 from agentflow.tools.tool import Tool
 from agentflow.verdicts import Answer, Approve, Deny, Resolution
@@ -36,6 +38,7 @@ __all__ = [
     "check_timeout",
     "input_of",
     "not_open",
+    "resolve_store",
     "tools_behind",
 ]
 
@@ -263,3 +266,23 @@ def _check_edited(session: FullSession, key: str, use: ToolUseBlock, tool: Tool[
         raise UsageError(
             f"Session {session.id!r}: the edited arguments for {key!r} do not fit, so nothing was resumed. {error}"
         ) from error
+
+
+def resolve_store(store: Store | str) -> Store:
+    """The store that is meant: `Agent(store="sqlite:///agentflow.db")` keeps sessions in that database.
+
+    Args:
+        store: A store, or a URL as `agentflow.stores.SqlStore` takes it.
+
+    Raises:
+        UsageError: It is no URL, and no store.
+        StoreError: It is no database that can be used.
+    """
+    if not isinstance(store, str) and hasattr(store, "load"):
+        return store
+    if not isinstance(store, str) or "://" not in store:
+        raise UsageError(
+            f'store={store!r:.60} is no store. Write store="sqlite:///agentflow.db" (a file), '
+            'store="postgresql+psycopg://user:password@host/database", MemoryStore(), or a store of your own.'
+        )
+    return cast("Store", import_module("agentflow.state.sql").SqlStore(store))

@@ -3,6 +3,9 @@
 `agentflow.testing.wire` has strict servers.
 """
 
+from typing import TYPE_CHECKING
+
+from agentflow.ground.lazy import lazily
 from agentflow.testing.check_hook import FindingKind, HookReport, check_hook, check_hook_async
 from agentflow.testing.check_model import ModelFlaw, ModelReport, check_model, check_model_async
 from agentflow.testing.check_store import StoreFlaw, StoreReport, check_store, check_store_async
@@ -13,12 +16,19 @@ from agentflow.testing.model_scenes import ModelScene, Staged
 from agentflow.testing.scripted import Line, ScriptedModel
 from agentflow.testing.verify import Probe, Verifier, verify
 
+if TYPE_CHECKING:
+    from agentflow.testing.evaluation import Case, Check, Evaluation, Judge, Trial, evaluate
+
 __all__ = [
+    "Case",
+    "Check",
+    "Evaluation",
     "Finding",
     "FindingKind",
     "FindingsError",
     "Fired",
     "HookReport",
+    "Judge",
     "Line",
     "ModelFlaw",
     "ModelReport",
@@ -28,6 +38,7 @@ __all__ = [
     "Staged",
     "StoreFlaw",
     "StoreReport",
+    "Trial",
     "Verifier",
     "VirtualClockLoop",
     "check_hook",
@@ -36,8 +47,14 @@ __all__ = [
     "check_model_async",
     "check_store",
     "check_store_async",
+    "evaluate",
     "fire",
     "run_context",
     "run_virtual",
     "verify",
 ]
+
+__getattr__, __dir__ = lazily(
+    __name__,
+    dict.fromkeys(("Case", "Check", "Evaluation", "Judge", "Trial", "evaluate"), "agentflow.testing.evaluation"),
+)
