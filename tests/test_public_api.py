@@ -308,6 +308,11 @@ def test_a_wrong_name_gets_the_right_one(name: str, cure: str) -> None:
 
 
 FACADES: dict[type, str] = {
+    Agent: (
+        "as_tool ask branch builder call chat close description forget from_dict from_json history hook hooks interrupt"
+        " live_toolsets name on open output put queue remove resume resume_stream run send session stream to_dict to_json"
+        " tools unfinished"
+    ),
     RunContext: (
         "agent approve call_id clock compact complete deps has_dep history inject interrupt new_id run_id session_id"
         " session_state shadows source state trace usage"
@@ -360,6 +365,8 @@ async def test_an_object_shows_what_its_class_shows() -> None:
     async for _ in agent.run():
         pass
     seen += [
+        agent,
+        agent.branch("b"),
         add,
         Bag().count,
         receipt,

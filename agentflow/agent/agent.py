@@ -19,12 +19,14 @@ from typing_extensions import TypeVar
 
 from agentflow.agent.agent_data import agent_from_dict, agent_to_dict
 from agentflow.agent.arguments import resolve_store
+from agentflow.agent.as_tool import FullToolAgent
 from agentflow.agent.asked import Asked
 from agentflow.agent.builder import AgentBuilder
 from agentflow.agent.given_tools import ToolLike, tools_of
 from agentflow.agent.peers import AgentRegistry, PeerAgent, default_agents
 from agentflow.agent.queue import copy_turns
 from agentflow.errors import UsageError
+from agentflow.ground.facade import objects_of
 from agentflow.ground.ids import new_id as fresh_id
 from agentflow.ground.lazy import lazily
 from agentflow.hooks.defaults import default_hooks
@@ -46,7 +48,7 @@ from agentflow.tools.live_toolset import LiveToolset
 from agentflow.tools.tool import Tool
 from agentflow.tools.tool_registry import ToolRegistry
 
-__all__ = ["Agent"]
+__all__ = ["Agent", "FullAgent"]
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -170,7 +172,7 @@ class Agent(PeerAgent[T_co]):
     if not TYPE_CHECKING:  # a checker must see that an unknown attribute is one
 
         def __setattr__(self, name: str, value: object) -> None:
-            if name[:1] == "_" or type(self) is not Agent:  # a subclass may have attributes of its own
+            if name[:1] == "_" or type(self) is not FullAgent:  # a subclass may have attributes of its own
                 object.__setattr__(self, name, value)
                 return
             known = name in inspect.signature(Agent).parameters
@@ -196,12 +198,12 @@ class Agent(PeerAgent[T_co]):
     @property
     def description(self) -> str:
         """What it is for."""
-        return self.config.view.description
+        return self._config.view.description
 
     @property
     def tools(self) -> tuple[Tool[..., Any], ...]:
         """Its tools."""
-        return tuple(self.config.tools.values())
+        return tuple(self._config.tools.values())
 
     async def chat(
         self,
@@ -242,7 +244,7 @@ class Agent(PeerAgent[T_co]):
     def _given_tools(self) -> list[Any]:
         """Its tools as they were given: those of toolsets that are opened by the toolsets."""
         toolsets = self._toolsets
-        return [*self.config.tools.values()] if toolsets is None else [*toolsets.own.values(), *toolsets.live]
+        return [*self._config.tools.values()] if toolsets is None else [*toolsets.own.values(), *toolsets.live]
 
     def branch(self, name: str) -> Agent[T_co]:
         """Another agent of the same making, with copies of its waiting turns and of its implicit conversation.
@@ -256,7 +258,7 @@ class Agent(PeerAgent[T_co]):
         Raises:
             UsageError: A call runs on the implicit session.
         """
-        config = self.config
+        config = self._config
         made: Agent[Any] = Agent(
             name,
             config.model,
@@ -335,7 +337,8 @@ class Agent(PeerAgent[T_co]):
         return Agent.from_dict(read_json(text, "agent"), **given)
 
     def __repr__(self) -> str:
-        return f"Agent({self.name!r}, {self.config.view.model_name!r}, {len(self.config.tools)} tools, {len(self.hooks)} hooks)"
+        own = self._config
+        return f"Agent({self.name!r}, {own.view.model_name!r}, {len(own.tools)} tools, {len(self.hooks)} hooks)"
 
 
 class TypedBuilder(AgentBuilder[Agent[T]], Generic[T]):
@@ -344,6 +347,11 @@ class TypedBuilder(AgentBuilder[Agent[T]], Generic[T]):
     def output(self, output: OutputLike[U]) -> TypedBuilder[U]:
         """What its calls give as `reply.output`."""
         return cast("TypedBuilder[U]", self._set(output=output))
+
+
+@objects_of(Agent)
+class FullAgent(Agent[T_co], FullToolAgent[T_co]):
+    """An agent as its queue and other agents see it."""
 
 
 # So that `Agent()` gets a text that names the way out; a checker asks for both.

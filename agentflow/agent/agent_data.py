@@ -8,6 +8,7 @@ from typing import Any, Final, Literal, NotRequired, TypeVar
 
 from typing_extensions import TypedDict
 
+from agentflow.agent.as_tool import full_agent
 from agentflow.agent.peers import PeerAgent
 from agentflow.errors import UsageError
 from agentflow.ground.validation import closed
@@ -62,7 +63,7 @@ class _AgentData(TypedDict):
 
 def agent_to_dict(agent: PeerAgent) -> dict[str, Any]:
     """See `Agent.to_dict`."""
-    config = agent.config
+    config = full_agent(agent).config
     whose = f"agent {config.view.name!r}"
     if agent.live_toolsets:
         names = ", ".join(toolset.name for toolset in agent.live_toolsets)

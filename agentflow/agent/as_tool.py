@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from agentflow.agent.arguments import tools_behind
 from agentflow.agent.calling import CallingAgent
+from agentflow.agent.hooked import HookedAgent
 from agentflow.context import RunContext
 from agentflow.errors import ToolError
 from agentflow.ground.ids import inner_session_id
+from agentflow.loop.config import LoopConfig
 from agentflow.loop.run import TurnPlace, current_turn
 from agentflow.loop.session import FullSession, Session
 from agentflow.loop.signals import ToolSuspended
@@ -21,25 +23,13 @@ from agentflow.specs import ToolType, Usage
 from agentflow.tools.tool import Tool, tool
 from agentflow.tools.tool_checks import strictest
 
-__all__ = ["ToolAgent"]
+__all__ = ["FullToolAgent", "ToolAgent", "full_agent"]
 
 
 class ToolAgent(CallingAgent[T_co]):
     """What makes a tool of an `Agent`."""
 
     _asking: Tool[..., Any] | None = None
-
-    @property
-    def asking(self) -> Tool[..., Any]:
-        """The tool whose turns are questions to this agent (`other.ask(name, ...)`)."""
-        if self._asking is None:
-
-            async def ask(message: str | list[dict[str, Any]], session: str | None, context: RunContext) -> object:
-                given = message if isinstance(message, str) else [msg_from_dict(data) for data in message]
-                return await self.call(given, session=Session.fresh() if session is None else session)
-
-            self._asking = Tool(found_by_name(ask), name="ask", description=f"Ask the agent {self.name}.", timeout=None)
-        return self._asking
 
     def as_tool(
         self,
@@ -65,10 +55,10 @@ class ToolAgent(CallingAgent[T_co]):
         asked = None if output is None else output_of(output)
 
         async def ask(message: str, context: RunContext) -> str:  # the context: so that its events may come from a task
-            return await self.answer(message, asked)
+            return await full_agent(self).answer(message, asked)
 
-        about = description or self.config.view.description or f"Ask the agent {self.name}."
-        tools_behind[ask] = self.config.tools
+        about = description or self._config.view.description or f"Ask the agent {self.name}."
+        tools_behind[ask] = self._config.tools
         # Idempotent: after a crash it is entered again, where it was.
         return tool(
             name=name or self.name,
@@ -80,7 +70,28 @@ class ToolAgent(CallingAgent[T_co]):
 
     def _strictest(self) -> ToolType:
         """What its tools may do; of a toolset that is not open yet, anything."""
-        return "write" if self._toolsets is not None else strictest(self.config.tools.values())
+        return "write" if self._toolsets is not None else strictest(self._config.tools.values())
+
+
+class FullToolAgent(ToolAgent[T_co]):
+    """An agent as its queue and other agents see it."""
+
+    @property
+    def config(self) -> LoopConfig:
+        """What it gives the loop."""
+        return self._config
+
+    @property
+    def asking(self) -> Tool[..., Any]:
+        """The tool whose turns are questions to this agent (`other.ask(name, ...)`)."""
+        if self._asking is None:
+
+            async def ask(message: str | list[dict[str, Any]], session: str | None, context: RunContext) -> object:
+                given = message if isinstance(message, str) else [msg_from_dict(data) for data in message]
+                return await self.call(given, session=Session.fresh() if session is None else session)
+
+            self._asking = Tool(found_by_name(ask), name="ask", description=f"Ask the agent {self.name}.", timeout=None)
+        return self._asking
 
     async def answer(self, message: str, output: Output[Any] | None = None) -> str:
         """What `as_tool` does: a call in a fresh session.
@@ -101,7 +112,7 @@ class ToolAgent(CallingAgent[T_co]):
             session_id = inner_session_id(session_id, str(place.asked))
         session = (caller.inner or {}).get(place.use.id)
         if session is None or session.id != session_id:
-            session = FullSession(session_id, store=self._store or caller.store, new_id=self.config.new_id)
+            session = FullSession(session_id, store=self._store or caller.store, new_id=self._config.new_id)
         if place.inner is None and not place.recovers:
             reply = await self.call(message, session=session, output=output)
         else:
@@ -123,7 +134,7 @@ class ToolAgent(CallingAgent[T_co]):
             waits = [waits.id for waits in session.pending if waits.kind != "parked"]
             decided = place.inner
             if decided is None or any(key not in decided for key in waits):  # nobody has been asked yet
-                last = Msg.assistant("", id=self.config.new_id("msg_")) if machine.final is None else machine.final
+                last = Msg.assistant("", id=self._config.new_id("msg_")) if machine.final is None else machine.final
                 return Reply.of(last, "suspended", machine.run_id, Usage(), session.pending, session.id)
             return await self.resume(session, {key: decided[key] for key in waits}, output=output)
         if machine.next() != "input":
@@ -139,3 +150,9 @@ class ToolAgent(CallingAgent[T_co]):
             why = f"it waits for the approval of {waits}" if waits else reply.text or reply.outcome
             raise ToolError(f"Agent {self.name!r} did not answer (outcome {reply.outcome!r}): {why}")
         return reply.text
+
+
+def full_agent(agent: HookedAgent) -> FullToolAgent[Any]:
+    """The agent as its queue and other agents see it."""
+    assert isinstance(agent, FullToolAgent)  # each is made as one
+    return cast("FullToolAgent[Any]", agent)

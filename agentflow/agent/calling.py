@@ -239,7 +239,7 @@ class CallingAgent(SessionsAgent, Generic[T_co]):
             make: Makes the arguments, and so checks them.
             reader: Where the events go.
         """
-        given, sessions = make(self.config.new_id), self._sessions
+        given, sessions = make(self._config.new_id), self._sessions
         session = sessions.implicit if given.session is None else given.session
         if not isinstance(session, FullSession):
             session = sessions.of(session, to_go_on=given.decisions is not None)
@@ -251,7 +251,7 @@ class CallingAgent(SessionsAgent, Generic[T_co]):
         return self._open_asked(given, session, reader)
 
     async def _open_later(self, given: CallArguments, session: FullSession, reader: Port | None) -> Reply[Any]:
-        if self._toolsets is not None and not self.config.running.closed:
+        if self._toolsets is not None and not self._config.running.closed:
             await self._toolsets.open()
         await self._acquire(session)
         if self._output is None and given.output is None:
@@ -271,10 +271,10 @@ class CallingAgent(SessionsAgent, Generic[T_co]):
 
     def _take_tools(self, tools: dict[str, FullTool[..., Any]]) -> None:
         """See `ToolsetAgent`; calls that are to give something of a form keep their final tool."""
-        old, others = self.config, self._others or {}
+        old, others = self._config, self._others or {}
         super()._take_tools(tools)
         for asked in (*others.values(), *(() if self._output is None else (self._output,))):
-            asked.move(old, self.config)
+            asked.move(old, self._config)
 
     def _asked(self, given: OutputLike[Any] | None) -> Asked:
         """What a call has in place of the agent's own, kept for the next one that asks for the same."""
@@ -292,7 +292,7 @@ class CallingAgent(SessionsAgent, Generic[T_co]):
 
     def _run(self, given: CallArguments, session: FullSession, reader: Port | None, asked: Asked | None = None) -> Call:
         """The run of a call on a session that was acquired for it; where it cannot be, that is released."""
-        config = self.config
+        config = self._config
         try:
             if config.running.closed:
                 self._refuse_while_closed(session)
@@ -367,9 +367,9 @@ class CallingAgent(SessionsAgent, Generic[T_co]):
     def _prepare(self) -> None:
         """Build what tools need (schemas, validators), once, at the first call."""
         deps: dict[tuple[str, type], None] = {}
-        for made in self.config.tools.values():
+        for made in self._config.tools.values():
             made.prepare()
             deps.update(dict.fromkeys(made.dep_types.items()))
         if deps:
-            object.__setattr__(self.config, "dep_types", tuple(deps))
+            object.__setattr__(self._config, "dep_types", tuple(deps))
         self._prepared = True

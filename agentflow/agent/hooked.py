@@ -28,7 +28,7 @@ class HookedAgent(TakesHooks):
         hooks: The hooks that it begins with, in the order of registration.
     """
 
-    config: LoopConfig
+    _config: LoopConfig
     _given_hooks: Iterable[Hook]
     _hooks: FullHookSet | None = None  # put in order at the first call
     _process_seen: tuple[Hook, ...] = ()
@@ -36,12 +36,12 @@ class HookedAgent(TakesHooks):
 
     def __init__(self, config: LoopConfig, hooks: Iterable[Hook]) -> None:
         own = vars(self)  # an assignment is looked at, which would double the time that building an agent takes
-        own["config"], own["_given_hooks"], own["_swapping"] = config, hooks, threading.RLock()
+        own["_config"], own["_given_hooks"], own["_swapping"] = config, hooks, threading.RLock()
 
     @property
     def name(self) -> str:
         """Its name."""
-        return self.config.view.name
+        return self._config.view.name
 
     @property
     def hooks(self) -> HookSet:
@@ -49,12 +49,12 @@ class HookedAgent(TakesHooks):
         return self._hook_set()
 
     def _hook_set(self) -> FullHookSet:
-        process = self.config.process.hooks
+        process = self._config.process.hooks
         found = self._hooks
         if found is None or process is not self._process_seen:
             with self._swapping:
                 own = self._given_hooks if self._hooks is None else self._hooks.own
-                self._hooks = found = FullHookSet(own, self.config.process.matching(self.config.tags))
+                self._hooks = found = FullHookSet(own, self._config.process.matching(self._config.tags))
                 self._process_seen = process
         return found
 

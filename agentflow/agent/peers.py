@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any, ClassVar, Never, TypeVar, cast
 
-from agentflow.agent.as_tool import ToolAgent
+from agentflow.agent.as_tool import ToolAgent, full_agent
 from agentflow.agent.queue import TurnQueue, check_limit, send_to
 from agentflow.agent.receipt import Receipt
 from agentflow.context import as_messages
@@ -82,7 +82,7 @@ class PeerAgent(ToolAgent[T_co]):
         """Its turns that wait to be run; see `TurnQueue`."""
         queue = self._queue
         if queue is None:  # `setdefault`: two threads that ask at once get one queue
-            queue = cast("TurnQueue", vars(self).setdefault("_queue", TurnQueue(self, self._queue_limit)))
+            queue = cast("TurnQueue", vars(self).setdefault("_queue", TurnQueue(full_agent(self), self._queue_limit)))
         return queue
 
     def put(self, turn: Turn[T], *, wait: bool = True) -> Coroutine[Any, Any, Receipt[T]]:
@@ -162,10 +162,10 @@ class PeerAgent(ToolAgent[T_co]):
             peer = self._agents[to]
             said = message if isinstance(message, str) else [msg_to_dict(msg) for msg in as_messages(message)]
             question: Turn[Any] = Turn(
-                peer.asking,
+                full_agent(peer).asking,
                 {"message": said, "session": session},
                 timeout=None,
-                process_hooks=self.config.process,
+                process_hooks=self._config.process,
             )
             self._sign(question)
             receipt = await send_to(peer.queue, question, wait, asks=True)

@@ -20,7 +20,7 @@ from typing import Any, Literal, TypeVar, cast
 
 from typing_extensions import TypedDict
 
-from agentflow.agent.as_tool import ToolAgent
+from agentflow.agent.as_tool import FullToolAgent
 from agentflow.agent.entries import Entries
 from agentflow.agent.receipt import Entry, FullReceipt, Receipt, check_ends, waits_for
 from agentflow.agent.runner import Runner
@@ -84,7 +84,7 @@ class TurnQueue:
         [3]
     """
 
-    def __init__(self, owner: ToolAgent, limit: int | None) -> None:
+    def __init__(self, owner: FullToolAgent[Any], limit: int | None) -> None:
         check_limit(owner.name, limit)
         self._owner = owner
         self._entries = Entries(limit)

@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import Context, ContextVar, copy_context
 from typing import Any, Final, cast
 
-from agentflow.agent.as_tool import ToolAgent
+from agentflow.agent.as_tool import FullToolAgent
 from agentflow.agent.entries import Entries
 from agentflow.agent.receipt import TAKEN_BACK, Entry, inside
 from agentflow.errors import SafeExecutionError, ScriptError, TurnDeniedError, UsageError
@@ -67,7 +67,7 @@ class Runner:
     """
 
     def __init__(
-        self, owner: ToolAgent, entries: Entries, follow: Callable[[FullBoundTool], Awaitable[object]]
+        self, owner: FullToolAgent[Any], entries: Entries, follow: Callable[[FullBoundTool], Awaitable[object]]
     ) -> None:
         self._owner = owner
         self._entries = entries

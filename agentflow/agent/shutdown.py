@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable
 from types import FrameType, TracebackType
 from typing import Any, NamedTuple, Self, TypeAlias
 
+from agentflow.agent.as_tool import full_agent
 from agentflow.agent.toolsets import ToolsetAgent
 from agentflow.errors import ShutdownError, UsageError
 from agentflow.ground.logs import log_failure, logger
@@ -79,7 +80,7 @@ class _Stopping:
     def __init__(self, agents: ToolsetAgent | Iterable[ToolsetAgent]) -> None:
         given: Iterable[ToolsetAgent] = agents if isinstance(agents, Iterable) else (agents,)
         self._agents = tuple({id(agent): agent for agent in given}.values())
-        self._running: tuple[Running, ...] = tuple([agent.config.running for agent in self._agents])
+        self._running: tuple[Running, ...] = tuple([full_agent(agent).config.running for agent in self._agents])
         if not self._running:
             raise UsageError("A shutdown needs the agents that it stops: shutdown([agent, other]).")
         self._now = asyncio.Event()
@@ -181,7 +182,7 @@ class GracefulShutdown:
         if not limit >= 0:
             raise UsageError(f"GracefulShutdown(limit={limit}): it is seconds, 0 or more.")
         self._stopping = _Stopping(agents)
-        self._names = ", ".join(agent.config.view.name for agent in agents)
+        self._names = ", ".join(agent.name for agent in agents)
         self._limit = limit
         self._signals = tuple(signals)
         self._in_server = in_server

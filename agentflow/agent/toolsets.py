@@ -126,7 +126,7 @@ class ToolsetAgent(HookedAgent):
         if live:
             view = config.view
             shown = LiveView(view.name, view.description, view.tools, view.model_name)
-            vars(self)["config"] = replace(config, view=shown)
+            vars(self)["_config"] = replace(config, view=shown)
             vars(self)["_toolsets"] = Toolsets(live, config.tools, self._take_tools)
 
     @property
@@ -136,12 +136,12 @@ class ToolsetAgent(HookedAgent):
 
     def _take_tools(self, tools: dict[str, FullTool[..., Any]]) -> None:
         """Use these tools from now on: the agent, and its calls that run."""
-        old = self.config
+        old = self._config
         specs = tuple([made.spec for made in tools.values()])
         new = replace(old, tools=tools, specs=specs)
         assert isinstance(new.view, LiveView)
         new.view.tools = specs
-        vars(self).update(config=new, _prepared=False)
+        vars(self).update(_config=new, _prepared=False)
         for run in tuple(old.running.runs):
             if isinstance(run, RunBase) and run.config is old:
                 run.config = new

@@ -22,6 +22,7 @@ from typing import Any, Protocol, assert_never
 
 from agentflow.agent.agent import Agent
 from agentflow.agent.agent_flux import AgentFlux
+from agentflow.agent.as_tool import full_agent
 from agentflow.durable.records import Request, error_out, run_of
 from agentflow.errors import AgentFlowError, CallTimeoutError, ScriptError, StoreError
 from agentflow.events import CallEnded, HookEvent, PostCall
@@ -125,8 +126,9 @@ class Host:
     """
 
     def __init__(self, agent: Agent, store: SessionStore, deps: object) -> None:
-        if not isinstance(agent.config.new_id, _Ids):
-            vars(agent)["config"] = replace(agent.config, new_id=_Ids(agent.config.new_id))
+        config = full_agent(agent).config
+        if not isinstance(config.new_id, _Ids):
+            vars(agent)["_config"] = replace(config, new_id=_Ids(config.new_id))
         self._agent = agent
         self.store = store
         self._deps = deps
@@ -211,7 +213,7 @@ class Host:
         """
         run_id = request.run_id
         store = _Fence(self.store, claim, lambda: self.closed)
-        session = FullSession(request.session, store=store, new_id=self._agent.config.new_id)
+        session = FullSession(request.session, store=store, new_id=full_agent(self._agent).config.new_id)
         self._running[run_id] = running = _Running(session, claim)
         if cancelled is not None:
             self._cancelled[run_id] = cancelled

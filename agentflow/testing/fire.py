@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from agentflow.agent.agent import Agent
+from agentflow.agent.as_tool import full_agent
 from agentflow.context import RunContext
 from agentflow.events import Event
 from agentflow.hooks.chain import run_chain
@@ -103,7 +104,7 @@ def run_context(
         ['db']
     """
     agent = agent or Agent("test", ScriptedModel(lambda request: "ok"))
-    config = agent.config
+    config = full_agent(agent).config
     session = full_session(Session.fresh(messages=tuple(history)))
     none: Any = None
     run = Call(

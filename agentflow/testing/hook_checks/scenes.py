@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentflow.agent.agent import Agent
+from agentflow.agent.as_tool import full_agent
 from agentflow.chunks import ModelChunk, fold
 from agentflow.context import RunContext
 from agentflow.errors import ModelError
@@ -324,7 +325,8 @@ async def _halt(x: int, context: RunContext) -> str:
 async def _ask_helper(x: int) -> str:
     """Ask another agent."""
     _ran("ask_helper", x=x)
-    return await Agent("helper", ScriptedModel([f"helped with {x}"]), default_hooks=()).answer(f"Help with {x}")
+    helper = Agent("helper", ScriptedModel([f"helped with {x}"]), default_hooks=())
+    return await full_agent(helper).answer(f"Help with {x}")
 
 
 _TOOLS: tuple[Tool[..., Any], ...] = (
