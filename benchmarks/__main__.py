@@ -10,7 +10,7 @@ import pstats
 import sys
 from collections.abc import Awaitable, Callable
 
-from benchmarks import counters, hooks, layers, loops, plugins, process, scale
+from benchmarks import counters, hooks, layers, loops, partials, plugins, process, scale
 from benchmarks.measure import Effort, fit
 from benchmarks.report import Figure, as_json, line, title
 
@@ -25,6 +25,7 @@ ROWS: dict[str, Callable[[Effort], Awaitable[list[Figure]]]] = {
     "history": loops.history,
     "at-once": scale.at_once,
     "parallel": scale.parallel,
+    "partials": partials.partials,
     "plugins": plugins.together,
     "build": process.building,
     "counters": counters.counters,

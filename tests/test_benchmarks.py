@@ -36,7 +36,8 @@ def test_every_row_gives_its_figures(report: dict[str, object]) -> None:
     assert isinstance(figures, list)
     rows = dict.fromkeys(figure["row"] for figure in figures)
     assert list(rows) == [
-        "hooks", "unheard", "around", "call", "round", "streamed", "chunk", "history", "at-once", "parallel", "plugins",
+        "hooks", "unheard", "around", "call", "round", "streamed", "chunk", "history", "at-once", "parallel", "partials",
+        "plugins",
         "build", "counters",
     "import",
     ]  # fmt: skip

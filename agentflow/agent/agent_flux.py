@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
+from agentflow.errors import UsageError
 from agentflow.events import Event, HookEvent
 from agentflow.loop.stream import EventStream
 from agentflow.loop.words import words
 from agentflow.messages import Reply, T_co
+from agentflow.output.output import Output
+from agentflow.output.partials import Partials, growing
 from agentflow.reactive import Flux, Mono
 
 __all__ = ["AgentFlux"]
@@ -27,6 +30,9 @@ class AgentFlux(Flux[HookEvent], Generic[T_co]):
         >>> async for piece in agent.stream("Hello").text():
         ...     print(piece, end="")
     """
+
+    asked: Output[Any] | None = None
+    """What the call is to give; None: words."""
 
     if TYPE_CHECKING:
 
@@ -64,6 +70,38 @@ class AgentFlux(Flux[HookEvent], Generic[T_co]):
         async with aclosing(self.open()) as events, aclosing(words(events)) as pieces:
             async for piece in pieces:
                 yield piece
+
+    def partials(self) -> Flux[T_co]:
+        """The typed output while the model says it: one object that grows, and at last the output itself.
+
+        A field is there when the model has said it, and it fits; until then it has its default, or is None. Strings grow.
+        When an answer is asked for again, another object begins. What a piece costs does not depend on what came before.
+
+        Raises:
+            UsageError: The call asks for no output, or for what a function returns.
+
+        Example:
+            >>> agent = Agent("clerk", ScriptedModel([['{"answer": [1, ', "2]}"]]))
+            >>> [list(seen) async for seen in agent.stream("Count.", output=Output(list[int], via="prompt")).partials()]
+            [[1], [1, 2], [1, 2]]
+        """
+        if self.asked is None:
+            raise UsageError(
+                "partials() needs an output: agent.stream(..., output=Invoice), or Agent(..., output=Invoice)."
+            )
+        wanted = Partials(self.asked)
+        del wanted  # made for each run anew; what is wrong with it is said here
+        return Flux(self._partials)
+
+    async def _partials(self) -> AsyncGenerator[T_co]:
+        assert self.asked is not None
+        output = self.asked
+        async with aclosing(self.open()) as events:
+            async for value in growing(events, output):
+                yield value
+            reply = await events.reply()
+            if reply.typed:
+                yield reply.output
 
     def reply(self) -> Mono[Reply[T_co]]:
         """Read to the end; only the reply counts. Inside of `async with`, `events.reply()` reads the rest of that call.

@@ -146,7 +146,10 @@ class CallingAgent(SessionsAgent, Generic[T_co]):
             A Flux of events; `async with` it, or iterate it. A slow reader slows the model down.
         """
         make = partial(CallArguments, input, None, session, options, timeout, deps, hooks, children, output)
-        return AgentFlux(partial(EventStream, partial(self._open, make)))
+        flux: AgentFlux[Any] = AgentFlux(partial(EventStream, partial(self._open, make)))
+        if output is not None or self._output is not None:
+            flux.asked = self._asked(output).output
+        return flux
 
     @overload
     def resume(
@@ -228,7 +231,10 @@ class CallingAgent(SessionsAgent, Generic[T_co]):
     ) -> AgentFlux[Any]:
         """Like `resume`, with the events handed out like `stream`."""
         make = partial(CallArguments, None, decisions or {}, session, options, timeout, deps, hooks, children, output)
-        return AgentFlux(partial(EventStream, partial(self._open, make)))
+        flux: AgentFlux[Any] = AgentFlux(partial(EventStream, partial(self._open, make)))
+        if output is not None or self._output is not None:
+            flux.asked = self._asked(output).output
+        return flux
 
     def _open(self, make: _MakeArguments, reader: Port | None = None) -> Coroutine[Any, Any, Reply[Any]]:
         """The way in: a call, streamed or not, begun or continued, as a coroutine that is to be awaited at once.

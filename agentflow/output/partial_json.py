@@ -1,0 +1,225 @@
+"""JSON that is still arriving: a parser that is fed pieces and tells what each of them adds.
+
+Rules:
+
+1. A piece is looked at once, and nothing of the text is kept: what a piece costs depends on its own length, not on what came
+   before. (`pydantic_core.from_json(allow_partial=...)` and its like parse the whole text again for each piece; ijson can be
+   fed, and tells of a string only when it is whole.)
+2. What is no JSON ends the telling, and raises nothing: the answer is judged when it is whole.
+3. Words before the first `{` are passed over, as in `json_in`.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import Enum, auto
+from typing import Any, Final, Protocol
+
+from pydantic_core import from_json
+
+__all__ = ["JsonFeed", "Sink"]
+
+_STOPS: Final = re.compile(r'["\\]')
+_PLAIN: Final = re.compile(r"[-+.0-9a-zA-Z]*")
+_SPACE: Final = re.compile(r"[ \t\n\r]*")
+_ESCAPES: Final = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+_LONGEST_PLAIN: Final = 400
+
+
+class Sink(Protocol):
+    """Who is told."""
+
+    def opens(self, kind: type[dict[str, Any]] | type[list[Any]]) -> None:
+        """An object or an array begins."""
+        ...
+
+    def key(self, name: str) -> None:
+        """A key of the object is whole."""
+        ...
+
+    def piece(self, text: str) -> None:
+        """A string has grown."""
+        ...
+
+    def scalar(self, value: object) -> None:
+        """A number, a boolean or null is whole."""
+        ...
+
+    def text_ends(self) -> None:
+        """A string is whole."""
+        ...
+
+    def closes(self) -> None:
+        """The innermost object or array is whole."""
+        ...
+
+
+class _At(Enum):
+    START = auto()
+    VALUE = auto()
+    FIRST_VALUE = auto()
+    KEY = auto()
+    FIRST_KEY = auto()
+    COLON = auto()
+    NEXT = auto()
+    STRING = auto()
+    KEY_STRING = auto()
+    PLAIN = auto()
+    OVER = auto()
+
+
+class JsonFeed:
+    """Parses one JSON object, piece by piece.
+
+    Args:
+        sink: Is told what each piece adds.
+
+    Attributes:
+        over: Whether the object is whole, or what came is no JSON.
+    """
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+        self._at = _At.START
+        self._objects: list[bool] = []  # of what is open, outermost first: whether it is an object
+        self._key: list[str] = []
+        self._plain = ""
+        self._escape = ""
+        self._high = 0
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more is told."""
+        return self._at is _At.OVER
+
+    def feed(self, text: str) -> None:
+        """Take in the next piece."""
+        at, end = 0, len(text)
+        while at < end and self._at is not _At.OVER:
+            if self._at is _At.STRING or self._at is _At.KEY_STRING:
+                at = self._in_string(text, at)
+            elif self._at is _At.PLAIN:
+                at = self._in_plain(text, at)
+            elif self._at is _At.START:
+                at = text.find("{", at)
+                if at < 0:
+                    return
+                self._open(is_object=True)
+                at += 1
+            else:
+                found = _SPACE.match(text, at)
+                at = at if found is None else found.end()
+                if at < end:
+                    at = self._token(text, at)
+
+    def _token(self, text: str, at: int) -> int:
+        sign, state = text[at], self._at
+        wants_value = state is _At.VALUE or state is _At.FIRST_VALUE
+        if wants_value and sign == '"':
+            self._at = _At.STRING
+        elif wants_value and sign in "{[":
+            self._open(is_object=sign == "{")
+        elif state in (_At.KEY, _At.FIRST_KEY) and sign == '"':
+            self._at = _At.KEY_STRING
+        elif state is _At.COLON and sign == ":":
+            self._at = _At.VALUE
+        elif state is _At.NEXT and sign == ",":
+            self._at = _At.KEY if self._objects[-1] else _At.VALUE
+        elif (sign == "}" and self._objects[-1] and state in (_At.NEXT, _At.FIRST_KEY)) or (
+            sign == "]" and not self._objects[-1] and state in (_At.NEXT, _At.FIRST_VALUE)
+        ):
+            self._close()
+        elif wants_value and (sign in "-tfn" or sign.isdecimal()):
+            self._at = _At.PLAIN
+            return at
+        else:
+            self._at = _At.OVER
+        return at + 1
+
+    def _open(self, *, is_object: bool) -> None:
+        self._objects.append(is_object)
+        self._sink.opens(dict if is_object else list)
+        self._at = _At.FIRST_KEY if is_object else _At.FIRST_VALUE
+
+    def _close(self) -> None:
+        self._objects.pop()
+        self._sink.closes()
+        self._at = _At.NEXT if self._objects else _At.OVER
+
+    def _in_plain(self, text: str, at: int) -> int:
+        found = _PLAIN.match(text, at)
+        stop = at if found is None else found.end()
+        self._plain += text[at:stop]
+        if len(self._plain) > _LONGEST_PLAIN:
+            self._at = _At.OVER
+        elif stop < len(text):
+            try:
+                value = from_json(self._plain, allow_inf_nan=False)
+            except ValueError:
+                self._at = _At.OVER
+            else:
+                self._sink.scalar(value)
+                self._at, self._plain = _At.NEXT, ""
+        return stop
+
+    def _in_string(self, text: str, at: int) -> int:
+        if self._escape:
+            return self._in_escape(text, at)
+        found = _STOPS.search(text, at)
+        stop = len(text) if found is None else found.start()
+        if stop > at:
+            self._add(text[at:stop])
+        if found is None:
+            return stop
+        if found[0] == "\\":
+            self._escape = "\\"
+        elif self._at is _At.KEY_STRING:
+            self._sink.key("".join(self._key))
+            self._key.clear()
+            self._at = _At.COLON
+        else:
+            self._flush_high()
+            self._sink.text_ends()
+            self._at = _At.NEXT
+        return stop + 1
+
+    def _in_escape(self, text: str, at: int) -> int:
+        """One more character of an escape such as `\\n` or `\\u00e9`."""
+        self._escape += text[at]
+        escape = self._escape
+        if escape[1] == "u" and len(escape) < 6:
+            return at + 1
+        self._escape = ""
+        if escape[1] == "u":
+            try:
+                self._unit(int.from_bytes(bytes.fromhex(escape[2:])))
+            except ValueError:
+                self._at = _At.OVER
+        elif escape[1] in _ESCAPES:
+            self._add(_ESCAPES[escape[1]])
+        else:
+            self._at = _At.OVER
+        return at + 1
+
+    def _unit(self, unit: int) -> None:
+        """A UTF-16 unit: characters beyond the first plane come as two."""
+        if self._high and 0xDC00 <= unit < 0xE000:
+            high, self._high = self._high, 0
+            self._add(chr(0x10000 + ((high - 0xD800) << 10) + unit - 0xDC00))
+        elif 0xD800 <= unit < 0xDC00:
+            self._flush_high()
+            self._high = unit
+        else:
+            self._add("\ufffd" if 0xDC00 <= unit < 0xE000 else chr(unit))
+
+    def _flush_high(self) -> None:
+        if self._high:
+            self._high = 0
+            self._add("\ufffd")
+
+    def _add(self, text: str) -> None:
+        self._flush_high()
+        if self._at is _At.KEY_STRING:
+            self._key.append(text)
+        else:
+            self._sink.piece(text)
