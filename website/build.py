@@ -46,6 +46,10 @@ MODULES: Final = (
 """The public lists. The root comes last: what it lists is documented where it belongs."""
 
 
+ONE_BASE: Final = {"agentflow.events", "agentflow.plugins", "agentflow.errors"}
+"""Where all classes inherit from the same few, what these have is shown there and not again with each."""
+
+
 def title_of(module: str) -> str:
     """The name of a module's page, without suffix."""
     return module.removeprefix("agentflow.")
@@ -69,9 +73,15 @@ class Reference:
         """What a module lists as public, in its order."""
         return [str(name) for name in self.modules[module].exports or ()]
 
+    def path(self, name: str) -> str:
+        """Where a name has its entry. A module that is named like the function in it stands in the function's way."""
+        path = f"{self.homes[name]}.{name}"
+        return f"{path}.{name}" if self.modules[self.homes[name]][name].is_module else path
+
     def about(self, module: str, name: str) -> str:
         """The first line of what a name's docstring says."""
         found = self.modules[module][name]
+        found = found[name] if found.is_module else found
         docstring = (found.final_target if found.is_alias else found).docstring
         return docstring.value.split("\n\n")[0].replace("\n", " ").replace("|", "\\|") if docstring else ""
 
@@ -82,16 +92,18 @@ class Reference:
     def _lines(self, module: str) -> Iterator[str]:
         docstring = self.modules[module].docstring
         yield f"# {module}\n"
-        yield (docstring.value if docstring else "") + "\n"
+        yield _PAGE.sub(r"[\1](../\2)", docstring.value if docstring else "") + "\n"
         yield "| Name | |\n|---|---|"
         for name in self.names(module):
-            yield f"| [`{name}`][{self.homes[name]}.{name}] | {self.about(module, name)} |"
+            yield f"| [`{name}`][{self.path(name)}] | {self.about(module, name)} |"
         own = [name for name in self.names(module) if self.homes[name] == module]
         if own:
             yield "\n## Entries\n"
-        yield from (f"::: {module}.{name}\n" for name in own)
+        options = "    options:\n      inherited_members: false\n" if module in ONE_BASE else ""
+        yield from (f"::: {self.path(name)}\n{options}" for name in own)
 
 
+_PAGE: Final = re.compile(r"(`docs/([\w/-]+\.md)`)")
 _CODE = re.compile(r"(<a [^>]*>.*?</a>|<pre.*?</pre>|<h\d.*?</h\d>)|<code>(@?)(\w+)(\(\))?</code>", re.DOTALL)
 _COMMON: Final = {"on", "tool", "fire", "verify", "render", "shutdown", "threads", "Source", "Error"}
 """Names that are also words: `on` in a page is mostly a method."""
@@ -152,13 +164,13 @@ def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -
     """Public names in running text lead to their entries."""
     if page.file.src_uri.startswith("api/"):
         return html
-    homes = reference().homes
+    known = reference()
 
     def linked(found: re.Match[str]) -> str:
         whole, at, name, call = found.groups()
-        if whole or name not in homes or name in _COMMON:
+        if whole or name not in known.homes or name in _COMMON:
             return found[0]
         code = f"<code>{at}{name}{call or ''}</code>"
-        return f'<autoref identifier="{homes[name]}.{name}">{code}</autoref>'
+        return f'<autoref identifier="{known.path(name)}">{code}</autoref>'
 
     return _CODE.sub(linked, html)
