@@ -192,6 +192,7 @@ Fact: TypeAlias = (
     | StateKept
     | CallClosed
 )
+"""Everything that a store keeps of a session, in the order in which it happened."""
 
 
 class TurnRecord(NamedTuple):

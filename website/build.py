@@ -41,6 +41,14 @@ MODULES: Final = (
     "agentflow.reactive",
     "agentflow.errors",
     "agentflow.testing",
+    "agentflow.testing.wire",
+    "agentflow.testing.faults",
+    "agentflow.specs",
+    "agentflow.facts",
+    "agentflow.mcp",
+    "agentflow.durable.agent",
+    "agentflow.durable.client",
+    "agentflow.durable.worker",
     "agentflow",
 )
 """The public lists. The root comes last: what it lists is documented where it belongs."""
@@ -64,25 +72,35 @@ class Reference:
         )
         assert isinstance(package, griffe.Module)
         self.modules = {name: package if name == "agentflow" else package[title_of(name)] for name in MODULES}
-        self.homes: dict[str, str] = {}
+        self.entries: dict[str, str] = {}
+        self.by_name: dict[str, str] = {}
         for module in MODULES:
             for name in self.names(module):
-                self.homes.setdefault(name, module)
+                inside = self.modules[module][
+                    name
+                ].is_module  # it is named like the function in it, and stands in its way
+                entry = self.entries.setdefault(
+                    self.found(module, name).path, f"{module}.{name}.{name}" if inside else f"{module}.{name}"
+                )
+                self.by_name.setdefault(name, entry)
 
     def names(self, module: str) -> list[str]:
         """What a module lists as public, in its order."""
         return [str(name) for name in self.modules[module].exports or ()]
 
-    def path(self, name: str) -> str:
-        """Where a name has its entry. A module that is named like the function in it stands in the function's way."""
-        path = f"{self.homes[name]}.{name}"
-        return f"{path}.{name}" if self.modules[self.homes[name]][name].is_module else path
-
-    def about(self, module: str, name: str) -> str:
-        """The first line of what a name's docstring says."""
+    def found(self, module: str, name: str) -> griffe.Object:
+        """What a name of a module is, where it is defined."""
         found = self.modules[module][name]
         found = found[name] if found.is_module else found
-        docstring = (found.final_target if found.is_alias else found).docstring
+        return found.final_target if found.is_alias else found
+
+    def entry(self, module: str, name: str) -> str:
+        """Where it has its entry: at the first module that lists it."""
+        return self.entries[self.found(module, name).path]
+
+    def about(self, module: str, name: str) -> str:
+        """The first line of what its docstring says."""
+        docstring = self.found(module, name).docstring
         return docstring.value.split("\n\n")[0].replace("\n", " ").replace("|", "\\|") if docstring else ""
 
     def page(self, module: str) -> str:
@@ -92,18 +110,24 @@ class Reference:
     def _lines(self, module: str) -> Iterator[str]:
         docstring = self.modules[module].docstring
         yield f"# {module}\n"
-        yield _PAGE.sub(r"[\1](../\2)", docstring.value if docstring else "") + "\n"
+        yield _PAGE.sub(_linked_page, docstring.value if docstring else "") + "\n"
         yield "| Name | |\n|---|---|"
         for name in self.names(module):
-            yield f"| [`{name}`][{self.path(name)}] | {self.about(module, name)} |"
-        own = [name for name in self.names(module) if self.homes[name] == module]
+            yield f"| [`{name}`][{self.entry(module, name)}] | {self.about(module, name)} |"
+        entries = {name: self.entry(module, name) for name in self.names(module)}
+        own = [entry for name, entry in entries.items() if entry in {f"{module}.{name}", f"{module}.{name}.{name}"}]
         if own:
             yield "\n## Entries\n"
         options = "    options:\n      inherited_members: false\n" if module in ONE_BASE else ""
-        yield from (f"::: {self.path(name)}\n{options}" for name in own)
+        yield from (f"::: {entry}\n{options}" for entry in own)
 
 
-_PAGE: Final = re.compile(r"(`docs/([\w/-]+\.md)`)")
+def _linked_page(found: re.Match[str]) -> str:
+    """A page that a docstring names, as a link."""
+    return f"[{found[0]}](../{found[1]})" if (ROOT / "docs" / found[1]).exists() else found[0]
+
+
+_PAGE: Final = re.compile(r"`docs/([\w/-]+\.md)`")
 _CODE = re.compile(r"(<a [^>]*>.*?</a>|<pre.*?</pre>|<h\d.*?</h\d>)|<code>(@?)(\w+)(\(\))?</code>", re.DOTALL)
 _COMMON: Final = {"on", "tool", "fire", "verify", "render", "shutdown", "threads", "Source", "Error"}
 """Names that are also words: `on` in a page is mostly a method."""
@@ -168,9 +192,9 @@ def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -
 
     def linked(found: re.Match[str]) -> str:
         whole, at, name, call = found.groups()
-        if whole or name not in known.homes or name in _COMMON:
+        if whole or name not in known.by_name or name in _COMMON:
             return found[0]
         code = f"<code>{at}{name}{call or ''}</code>"
-        return f'<autoref identifier="{known.path(name)}">{code}</autoref>'
+        return f'<autoref identifier="{known.by_name[name]}">{code}</autoref>'
 
     return _CODE.sub(linked, html)

@@ -52,6 +52,8 @@ __all__ = ["APPLICATION", "QUEUE", "VERSION", "WORKFLOW", "DurableClient", "conn
 T = TypeVar("T")
 
 WORKFLOW: Final = "agentflow.call"
+"""The name of the one workflow, for DBOS."""
+
 QUEUE: Final = "agentflow-"
 """The queue of an agent is this and its name."""
 

@@ -14,7 +14,10 @@ from agentflow.testing.wire.jsonish import JsonObject, dump, parse
 
 Finish: TypeAlias = Literal["stop", "tool_calls", "length", "refusal"]
 Point: TypeAlias = int | Literal["head", "thinking", "text", "call", "content", "stop", "all"]
+"""A place in a streamed reply: behind so many frames, or behind a part of it."""
+
 Gate: TypeAlias = asyncio.Event | Callable[[int], Awaitable[None]]
+"""What holds writes back: an event, or an async function of the number of the write."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,13 @@ from agentflow.testing.wire.reply import Reply
 from agentflow.testing.wire.request import WireRequest
 
 Line: TypeAlias = Reply | Fault | str
+"""What answers one request."""
+
 Brain: TypeAlias = Callable[[WireRequest], Line | Awaitable[Line]]
+"""A script as a function of the request."""
+
 Script: TypeAlias = Sequence[Line] | Brain
+"""What a server answers: line by line, or as a function says."""
 
 
 class Player:
