@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from types import TracebackType
-from typing import Self
+from typing import Any, Generic, Self
 
 from agentflow.agent.agent import Agent
 from agentflow.durable.client import DurableClient
@@ -13,7 +13,8 @@ from agentflow.durable.execution import Host
 from agentflow.durable.records import Pruned, RunEvent, RunInfo
 from agentflow.durable.worker import Limits, Worker
 from agentflow.errors import UsageError
-from agentflow.messages import Msg, Reply
+from agentflow.messages import Msg, Reply, T_co
+from agentflow.output.replying import typed
 from agentflow.ports.store import MemoryStore, SessionStore, Store
 from agentflow.reactive import CallMono, Flux
 from agentflow.verdicts import Resolution
@@ -21,7 +22,7 @@ from agentflow.verdicts import Resolution
 __all__ = ["DurableAgent"]
 
 
-class DurableAgent:
+class DurableAgent(Generic[T_co]):
     """An agent whose calls outlive this process.
 
     Calls are submitted to a queue in the database; `worker()` runs them, here or in other processes. Sessions are kept in a
@@ -48,7 +49,13 @@ class DurableAgent:
     """
 
     def __init__(
-        self, agent: Agent, database_url: str, *, store: Store | None = None, deps: object = None, poll: float = 0.1
+        self,
+        agent: Agent[T_co],
+        database_url: str,
+        *,
+        store: Store | None = None,
+        deps: object = None,
+        poll: float = 0.1,
     ) -> None:
         kept = agent.session(agent.name).store if store is None else store
         if not isinstance(kept, SessionStore) or isinstance(kept, MemoryStore):
@@ -69,7 +76,7 @@ class DurableAgent:
 
     def worker(
         self,
-        *others: DurableAgent,
+        *others: DurableAgent[Any],
         limits: Limits = Limits(),  # noqa: B008 - a frozen value
         lease_seconds: float = 15.0,
         grace: float = 30.0,
@@ -107,9 +114,18 @@ class DurableAgent:
         session: str | None = None,
         run_id: str | None = None,
         timeout: float | None = None,
-    ) -> CallMono[Reply]:
-        """Submit a call and wait for its reply; see `DurableClient.call`."""
-        return self.client.call(self.name, input, session=session, run_id=run_id, timeout=timeout)
+    ) -> CallMono[Reply[T_co]]:
+        """Submit a call and wait for its reply, with the agent's typed output; see `DurableClient.call`."""
+
+        async def work() -> Reply[T_co]:
+            reply = await self.client.call(self.name, input, session=session, run_id=run_id, timeout=timeout)
+            return self._typed(reply)
+
+        return CallMono(work, "durable.call(...)")
+
+    def _typed(self, reply: Reply[Any]) -> Reply[T_co]:
+        output = self.agent.output
+        return reply if output is None else typed(reply, output)
 
     def ask(
         self,
@@ -126,9 +142,13 @@ class DurableAgent:
         """
         return self.client.ask(to, message, session=session, run_id=run_id, timeout=timeout)
 
-    def result(self, run_id: str) -> CallMono[Reply]:
+    def result(self, run_id: str) -> CallMono[Reply[T_co]]:
         """Wait until a run has ended, or waits for a decision; see `DurableClient.result`."""
-        return self.client.result(run_id)
+
+        async def work() -> Reply[T_co]:
+            return self._typed(await self.client.result(run_id))
+
+        return CallMono(work, f"durable.result({run_id!r})")
 
     async def decide(self, run_id: str, decisions: Mapping[str, Resolution], *, timeout: float | None = None) -> None:
         """Answer what a suspended run waits for; see `DurableClient.decide`."""
