@@ -76,6 +76,11 @@ class ShellApproval(Approval):
         super().__init__(ask=ask, suspend=suspend, always=always)
         if isinstance(tools, str) or isinstance(allow, str) or isinstance(deny, str):
             raise UsageError("ShellApproval: tools=, allow= and deny= take lists of texts, not one text.")
+        if any(" " in name for name in tools):
+            raise UsageError(
+                f"ShellApproval({list(tools)!r}): what comes first are names of tools, and no tool's name has a space. "
+                "Commands that may run are allow=[...]."
+            )
         if shell not in get_args(Shell):
             raise UsageError(
                 f"ShellApproval(shell={shell!r}): legal are 'bash' and 'sh'; other shells read other grammars."

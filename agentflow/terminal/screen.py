@@ -261,6 +261,8 @@ class Screen:
         if event.fatal and not recovered:
             self.stop_waiting()
             return
+        if event.tool_use is not None and not self.events:  # its result says so
+            return
         who = f" of hook {event.hook}" if event.hook else f" of tool {event.tool_use.name}" if event.tool_use else ""
         text = shorten(f"{type(event.error).__name__}: {event.error}", self._room)
         self._line(event, f"  ✗ failure{who}: {text}", "red", self._verdict(event))

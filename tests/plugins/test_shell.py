@@ -353,6 +353,8 @@ def test_each_shell_for_itself() -> None:
         assert verdict(command) == "allow"
         assert verdict(command, POSIX) == "ask"
     for shell in ("zsh", "", None):
+        with pytest.raises(UsageError, match=r"names of tools.*allow="):  # else it would guard nothing
+            ShellApproval(["git status"])
         with pytest.raises(UsageError, match="legal are 'bash' and 'sh'"):
             ShellApproval(shell=shell)  # pyright: ignore[reportArgumentType]
 

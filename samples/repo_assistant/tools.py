@@ -1,0 +1,119 @@
+"""What the assistant can do. Each tool asks for the `Sandbox` by its type: the model does not see that parameter."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import AsyncIterator
+
+from agentflow import Dep, tool
+
+from .sandbox import Sandbox
+
+MOST_HITS = 50
+MOST_OUTPUT = 20_000
+PASSED_ON = ("PATH", "LANG", "LC_ALL", "TMPDIR", "SYSTEMROOT")
+"""Variables that commands see; keys of providers are none of them."""
+
+
+@tool(type="read")
+async def list_files(sandbox: Dep[Sandbox]) -> list[str]:
+    """List the files of the repository."""
+    return [file.as_posix() for file in sandbox.files()]
+
+
+@tool(type="read")
+async def read_file(path: str, sandbox: Dep[Sandbox]) -> str:
+    """Read a text file.
+
+    Args:
+        path: Relative to the root of the repository.
+    """
+    return sandbox.read(path)
+
+
+@tool(type="read")
+async def search(text: str, sandbox: Dep[Sandbox]) -> list[str]:
+    """Find a text in all files; answers `file:line: text`.
+
+    Args:
+        text: What to look for, as it stands there.
+    """
+    hits: list[str] = []
+    for file in sandbox.files():
+        with contextlib.suppress(ValueError, OSError):  # no text, or gone
+            lines = sandbox.read(file.as_posix()).splitlines()
+            hits += [f"{file.as_posix()}:{n}: {line.strip()}" for n, line in enumerate(lines, 1) if text in line]
+        if len(hits) > MOST_HITS:
+            return [*hits[:MOST_HITS], f"... more than {MOST_HITS}"]
+        await asyncio.sleep(0)  # others go on, and a cancellation comes through
+    return hits
+
+
+@tool(idempotent=True)
+async def edit_file(path: str, old: str, new: str, sandbox: Dep[Sandbox]) -> str:
+    """Replace a text in a file.
+
+    Args:
+        path: Relative to the root of the repository.
+        old: What stands there, word for word; it has to stand there once.
+        new: What is to stand there.
+    """
+    text = sandbox.place(path, to_write=True).read_text("utf-8")
+    count = text.count(old) if old else 0
+    if count != 1:
+        if count == 0 and new and text.count(new) == 1:
+            return f"{path} says that already."  # a call that is made again behind a crash
+        raise ValueError(f"The text stands {count} times in {path}; give one that stands there once.")
+    sandbox.write(path, text.replace(old, new))
+    return f"{path}: replaced {len(old.splitlines())} lines by {len(new.splitlines())}."
+
+
+@tool(idempotent=True)
+async def write_file(path: str, text: str, sandbox: Dep[Sandbox]) -> str:
+    """Write a whole file; what it said before is lost.
+
+    Args:
+        path: Relative to the root of the repository.
+        text: What it is to say.
+    """
+    sandbox.write(path, text)
+    return f"{path}: wrote {len(text)} characters."
+
+
+@tool(timeout=120)
+async def bash(command: str, sandbox: Dep[Sandbox]) -> AsyncIterator[str]:
+    """Run a shell command in the root of the repository; its output comes line by line.
+
+    Args:
+        command: Such as `python -m unittest -q`.
+    """
+    process = await asyncio.create_subprocess_exec(
+        "bash",
+        "-c",
+        command,
+        cwd=sandbox.root,
+        env={name: os.environ[name] for name in PASSED_ON if name in os.environ},
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        start_new_session=True,  # so that all of it can be ended
+    )
+    assert process.stdout is not None
+    left = MOST_OUTPUT
+    try:
+        while piece := await process.stdout.read(4096):
+            if left > 0:
+                yield piece.decode("utf-8", "replace")[:left]
+            left -= len(piece)
+        code = await process.wait()
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        await process.wait()
+    yield f"{'[... more output]' if left < 0 else ''}\n[exit code {code}]"
+
+
+TOOLS = (list_files, read_file, search, edit_file, write_file, bash)
