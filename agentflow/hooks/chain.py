@@ -23,21 +23,24 @@ from types import CoroutineType
 from typing import Any, NamedTuple, Protocol
 
 from agentflow.errors import Aside, HookError
-from agentflow.events import (
-    Decision,
-    Error,
-    Event,
-    PostActing,
-    PostReasoning,
+from agentflow.events import Decision, Error, Event, PostActing, PostReasoning
+from agentflow.hooks.answers import (
+    cancellations,
+    failure_of,
+    is_later,
+    judge,
+    label_of,
+    raise_swallowed,
+    settle,
+    withheld,
 )
-from agentflow.hooks.answers import failure_of, is_later, judge, label_of, settle, withheld
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.options import Call
 from agentflow.messages import Msg
 from agentflow.reactive import Just
 from agentflow.verdicts import Decided, Suspend, Verdict
 
-__all__ = ["Chain", "Entry", "Faults", "cancellations", "raise_swallowed", "run_chain"]
+__all__ = ["Chain", "Entry", "Faults", "run_chain"]
 
 _put = object.__setattr__
 
@@ -47,11 +50,6 @@ class Entry(NamedTuple):
 
     call: Call
     hook: Hook
-
-    @property
-    def label(self) -> str:
-        """How errors name the hook."""
-        return label_of(self.hook)
 
 
 class Faults(Protocol):
@@ -149,16 +147,22 @@ def run_chain(chain: Chain, event: Event, faults: Faults) -> Coroutine[Any, Any,
             return _rest(chain, event, faults, editing, None, error)
         if result is not event and result is not None:
             return _rest(chain, event, faults, editing, result, None)
-    if chain.guards:
-        return _rest(chain, event, faults, editing, None, None)
     _put(event, "__class__", chain.kind)
-    return _show(chain, event, faults) if chain.observers else None
+    if chain.guards:
+        more = _ask(chain.guards, event)
+        if more is not None:
+            return _guarded(chain, event, faults, *more)
+    if chain.observers:
+        more = _ask(chain.observers, event)
+        if more is not None:
+            return _observe(chain, event, faults, *more)
+    return None
 
 
 async def _rest(
     chain: Chain, event: Event, faults: Faults, editing: Iterator[Call], answer: Any, failure: BaseException | None
 ) -> None:
-    """Go on where a hook has answered more than "go on", or failed; and with guards and observers."""
+    """Go on where an editing hook has answered more than "go on", or failed; and with guards and observers."""
     decided: Decided | None = None
     before = -1  # how often the task had been cancelled before a hook was waited for
     try:
@@ -213,7 +217,7 @@ async def _rest(
             await _swallowed(chain, faults)
         if chain.guards and not (chain.pre and decided is not None):
             _put(event, "__class__", chain.kind)
-            decided = await _judge(chain, event, decided, faults)
+            decided = await _judge(chain, event, faults, decided, chain.guards, None, None)
     except BaseException as error:
         decided = event.decision  # a guard's, if it was one
         if decided is None or decided.error is not error:
@@ -224,9 +228,8 @@ async def _rest(
         _put(event, "__class__", chain.kind)
         if decided is not None:
             _put(event, "decision", decided)
-        waits = _show(chain, event, faults)
-        if waits is not None:
-            await waits
+        if chain.observers:
+            await _observe(chain, event, faults, chain.observers, None, None)
 
 
 def _current(chain: Chain, editing: Iterator[Call]) -> Entry:
@@ -235,30 +238,56 @@ def _current(chain: Chain, editing: Iterator[Call]) -> Entry:
     return chain.editors[len(chain.editors) - left - 1]
 
 
-async def _judge(chain: Chain, event: Event, decided: Decided | None, faults: Faults) -> Decided | None:
-    for entry in chain.guards:
+def _ask(entries: tuple[Entry, ...], event: Event) -> tuple[tuple[Entry, ...], Any, BaseException | None] | None:
+    """Call guards or observers up to the first that answers more than "go on", or fails: the rest, its answer, its failure."""
+    for place, entry in enumerate(entries):
         try:
-            verdict = await _answer(chain, entry, event, faults)
-        except Exception as error:
+            result = entry.call(event)
+        except BaseException as error:
+            return entries[place:], None, error
+        if result is not event and result is not None:
+            return entries[place:], result, None
+    return None
+
+
+async def _guarded(
+    chain: Chain, event: Event, faults: Faults, left: tuple[Entry, ...], answer: Any, failure: BaseException | None
+) -> None:
+    """Go on where a guard has answered, or failed; `left` begins with it."""
+    decided: Decided | None = None
+    try:
+        decided = await _judge(chain, event, faults, None, left, answer, failure)
+    finally:
+        failure = None  # its traceback may hold this frame
+        if decided is not None:
+            _put(event, "decision", decided)
+        if chain.observers:
+            await _observe(chain, event, faults, chain.observers, None, None)
+
+
+async def _judge(
+    chain: Chain,
+    event: Event,
+    faults: Faults,
+    decided: Decided | None,
+    left: tuple[Entry, ...],
+    answer: Any,
+    failure: BaseException | None,
+) -> Decided | None:
+    """Ask the guards that are left; the first of them may have given an answer, or failed, already."""
+    for entry in left:
+        try:
+            verdict = await _answer(chain, entry, event, faults, answer, failure)
+        except BaseException as error:
             _put(event, "decision", Decided(None, entry.hook.name, error))
             raise
+        finally:
+            answer = failure = None  # its traceback may hold this frame
         if verdict is not None:
             decided = _stronger(decided, verdict, entry)
             if chain.pre:
                 break
     return decided
-
-
-def _show(chain: Chain, event: Event, faults: Faults) -> Coroutine[Any, Any, None] | None:
-    """Show the sealed event to all observers; None: they have seen it, else the rest is to be awaited."""
-    for place, entry in enumerate(chain.observers):
-        try:
-            result = entry.call(event)
-        except BaseException as error:
-            return _observe(chain, event, faults, chain.observers[place:], None, error)
-        if result is not event and result is not None:
-            return _observe(chain, event, faults, chain.observers[place:], result, None)
-    return None
 
 
 async def _observe(
@@ -275,7 +304,8 @@ async def _observe(
                 raise
             except BaseException as error:
                 first, by = (first, by) if first else (error, entry.hook.name)
-            answer = failure = None
+            finally:
+                answer = failure = None
         if first is not None:
             if event.decision is None or event.decision.error is None:
                 _put(event, "decision", Decided(None, by, first))
@@ -338,25 +368,13 @@ async def _failed(chain: Chain, entry: Entry, event: Event, error: Exception, fa
     if policy == "deny" and isinstance(event, PostActing):
         _put(event, "tool_result", withheld(hook, event, found))
         return None
-    found.add_note(Aside(f"raised by hook {entry.label} on {kind.__name__}"))
+    found.add_note(Aside(f"raised by hook {label_of(entry.hook)} on {kind.__name__}"))
     decision = issubclass(kind, Decision) or (isinstance(event, Error) and event.fatal)
     if policy is None:
         policy = "skip" if hook.observer or not decision else "abort"
     if await faults.hook_failed(kind, hook, found, policy != "skip"):
         return None
     raise found
-
-
-def cancellations() -> int:
-    """How often the running task was cancelled, as far as nobody has taken that back."""
-    task = asyncio.current_task()
-    return 0 if task is None else task.cancelling()
-
-
-async def raise_swallowed(event: str) -> None:
-    """Raise the cancellation that a hook has swallowed, or the one that it has asked for and that is on its way."""
-    await asyncio.sleep(0)
-    raise asyncio.CancelledError(f"a hook has swallowed it on {event}")
 
 
 async def _swallowed(chain: Chain, faults: Faults) -> None:
@@ -371,10 +389,12 @@ async def _stray(
     """Tell a cancellation of the run from a hook that was cut off, or raises `CancelledError` itself: a failing hook."""
     kind = chain.kind.__name__
     if why := faults.cut_off():
-        failure = HookError(f"Hook {entry.label!r} was cut off while it handled {kind}: {why}.")
+        failure = HookError(f"Hook {label_of(entry.hook)!r} was cut off while it handled {kind}: {why}.")
     elif faults.is_cancelled():
         raise error
     else:
-        failure = HookError(f"Hook {entry.label!r} raised CancelledError on {kind}, although nobody cancelled the run.")
+        failure = HookError(
+            f"Hook {label_of(entry.hook)!r} raised CancelledError on {kind}, although nobody cancelled the run."
+        )
     failure.__cause__ = error
     return await _failed(chain, entry, event, failure, faults)

@@ -12,7 +12,7 @@ from agentflow.errors import HookContractError, ModelError, Veto
 from agentflow.events import ErrorPhase, Event, PostReasoning, PreReasoning, Purpose, ReasoningChunk
 from agentflow.facts import Injected, Reasoned, RoundSuspended
 from agentflow.ground.logs import log_failure
-from agentflow.hooks.chain import raise_swallowed
+from agentflow.hooks.answers import raise_swallowed
 from agentflow.loop.journal import written
 from agentflow.loop.run import RunBase
 from agentflow.loop.sources import Attempts, Stage, close_stream, model_source, wrap

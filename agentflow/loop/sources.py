@@ -19,7 +19,7 @@ from typing import Any, TypeAlias, TypeVar, cast
 from agentflow.chunks import ModelChunk
 from agentflow.errors import HookError, UsageError
 from agentflow.events import Event, PreActing, PreCall, PreToolRound
-from agentflow.hooks.chain import cancellations, raise_swallowed
+from agentflow.hooks.answers import cancellations, raise_swallowed
 from agentflow.hooks.hook_set import FullHookSet
 from agentflow.hooks.options import concerns_tool
 from agentflow.hooks.wrapping import ModelSource, ToolSource, Transform, layered
