@@ -381,7 +381,7 @@ async def test_an_object_shows_what_its_class_shows() -> None:
     for shown in seen:
         cls = next(kind for kind in FACADES if isinstance(shown, kind))
         assert [name for name in dir(shown) if name[0] != "_"] == FACADES[cls].split()
-        assert type(shown).__name__ == cls.__name__
+        assert (type(shown).__name__, type(shown).__doc__) == (cls.__name__, cls.__doc__)
     assert {kind for kind in FACADES for shown in seen if isinstance(shown, kind)} == set(FACADES)
 
 
@@ -414,3 +414,17 @@ def test_a_subclass_of_a_facade_is_the_full_class_too() -> None:
     assert type(mine) is type(Mine())
     assert (type(mine).__name__, type(further).__name__) == ("Mine", "Further")
     assert str(inspect.signature(Facade)) == "(n: 'int') -> 'None'"
+    with pytest.raises(TypeError, match=r"Session.__init__\(\) missing 1 required positional argument: 'id'"):
+        Session()
+
+
+def test_a_subclass_of_a_facade_with_slots_is_told_of() -> None:
+    """Python does not join two classes that both have slots; the error says what to leave out."""
+
+    class Kept(Session):
+        __slots__ = ("place",)
+
+    with pytest.raises(
+        TypeError, match="Kept cannot be made: a subclass of Session has no __slots__ of its own; leave them"
+    ):
+        Kept("s")

@@ -30,7 +30,12 @@ def _also(cls: type[Any], full: type[Any]) -> type[Any]:
     found: Any = vars(cls).get("_also")
     if found is None:
         body = {"__slots__": (), "__module__": cls.__module__, "__qualname__": cls.__qualname__, "__doc__": cls.__doc__}
-        found = cast("Any", type(cls))(cls.__name__, (cls, full), body)
+        try:
+            found = cast("Any", type(cls))(cls.__name__, (cls, full), body)
+        except TypeError as error:  # of Python's, about layouts
+            raise TypeError(
+                f"{cls.__name__} cannot be made: a subclass of {full.__name__} has no __slots__ of its own; leave them out."
+            ) from error
         type.__setattr__(cls, "_also", found)
     return found
 
@@ -54,14 +59,17 @@ def objects_of(public: type[Any]) -> Callable[[type[C]], type[C]]:
 
     def behind(full: type[C]) -> type[C]:
         def new(cls: type[Any], *_args: object, **_options: object) -> Any:
-            return object.__new__(cls if issubclass(cls, full) else full if cls is public else _also(cls, full))
+            return object.__new__(full if cls is public else cls if issubclass(cls, full) else _also(cls, full))
 
         def shown(self: object) -> list[str]:
             hidden = public_names(full) - public_names(public)
             return [name for name in object.__dir__(self) if name not in hidden]
 
         made = cast("Any", full)
-        made.__name__, made.__qualname__, made.__dir__ = public.__name__, public.__qualname__, shown
+        made.__name__, made.__qualname__, made.__doc__ = public.__name__, public.__qualname__, public.__doc__
+        made.__dir__ = shown
+        if "__init__" in vars(full):  # a wrong argument is told of by the name that was called
+            made.__init__.__qualname__ = f"{public.__qualname__}.__init__"
         new.__wrapped__ = public.__init__  # pyright: ignore[reportFunctionMemberAccess] - whose arguments `inspect` shows
         public.__new__ = new
         return full
