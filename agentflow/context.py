@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
-from typing import Any, Final, NamedTuple, Protocol, TypeVar, cast
+from typing import Any, Final, NamedTuple, Protocol, TypeVar, cast, overload
 
 from agentflow.errors import UsageError
 from agentflow.facts import Fact, ModelRecord, TurnRecord, model_calls_of, turns_of
 from agentflow.ground.ids import new_id as fresh_id
-from agentflow.messages import Msg
+from agentflow.messages import Msg, Reply
 from agentflow.specs import Clock, ModelOptions, ToolSpec, Usage, checked_options
 from agentflow.typed_state import StateMap
 
@@ -29,7 +29,16 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 NO_OPTIONS: Final = ModelOptions()
+
+
+class Reads(Protocol[T_co]):
+    """What makes a value of an answer's text, such as an `Output`."""
+
+    def read(self, text: str) -> T_co:
+        """The value that a text says."""
+        ...
 
 
 class AgentView(Protocol):
@@ -83,6 +92,12 @@ class CallPort(Protocol):
 
     async def complete(self, messages: tuple[Msg, ...], model: Any, source: str, options: ModelOptions) -> Msg:
         """Make a side model call."""
+        ...
+
+    async def complete_typed(
+        self, messages: tuple[Msg, ...], model: Any, source: str, options: ModelOptions, output: Any
+    ) -> Reply[Any]:
+        """Make side model calls until the answer is of a form."""
         ...
 
     def compact(self, until: int, messages: tuple[Msg, ...]) -> None:
@@ -253,6 +268,7 @@ class RunContext:
         """The stored conversation as of now; read-only, and taking it costs the same however long it is."""
         return self._port.history
 
+    @overload
     async def complete(
         self,
         messages: str | Msg | Sequence[Msg],
@@ -260,6 +276,26 @@ class RunContext:
         model: Any = None,
         source: str = "side",
         options: ModelOptions = NO_OPTIONS,
+        output: None = None,
+    ) -> Msg: ...
+    @overload
+    async def complete(
+        self,
+        messages: str | Msg | Sequence[Msg],
+        *,
+        model: Any = None,
+        source: str = "side",
+        options: ModelOptions = NO_OPTIONS,
+        output: type[T] | Reads[T],
+    ) -> Reply[T]: ...
+    async def complete(
+        self,
+        messages: str | Msg | Sequence[Msg],
+        *,
+        model: Any = None,
+        source: str = "side",
+        options: ModelOptions = NO_OPTIONS,
+        output: Any = None,
     ) -> Msg:
         """Ask a model on the side: no tools, no events, nothing stored; the cost is added to this run.
 
@@ -268,10 +304,15 @@ class RunContext:
             model: A model or its name; the agent's own by default.
             source: What the call is for; noted on the returned message (`name`, and `metadata["side"]`).
             options: Its options; the agent's own are for its answers, and are not taken over.
+            output: What the answer is to be, a type or an `Output`; the returned message is then a reply that carries it as
+                `output`. The model is asked by its JSON-schema mode, or in words.
 
         Raises:
-            ModelError: The model failed.
+            ModelError: The model failed; or, an `OutputError`, gave no answer of that form.
         """
+        if output is not None:
+            port, asked = self._port, as_messages(messages, self.new_id)
+            return await port.complete_typed(asked, model, source, checked_options(options), output)
         return await self._port.complete(as_messages(messages, self.new_id), model, source, checked_options(options))
 
     def compact(self, until: int, messages: str | Msg | Sequence[Msg]) -> None:

@@ -251,9 +251,10 @@ class OutputError(ModelError):
     """
 
     def __init__(self, form: str, times: int, problem: str, answer: object, model: str) -> None:
+        often = "once" if times == 1 else f"{times} times"
         super().__init__(
-            f"The model answered {times} times and never in the form that was asked for, output={form}. The last time: "
-            f"{problem} More attempts: Output(..., retries={times}); another way of asking: Output(..., via='tool').",
+            f"The model answered {often}, and not in the form that was asked for, output={form}. The last time: {problem} "
+            f"More attempts: Output(..., retries={times}); another way of asking: Output(..., via='tool').",
             model=model or None,
         )
         self.form = form

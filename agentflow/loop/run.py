@@ -24,7 +24,8 @@ from agentflow.loop.machine import Machine
 from agentflow.loop.session import FullSession
 from agentflow.loop.stopping import Stopping
 from agentflow.loop.stream import READING, ForwardPort, Port
-from agentflow.messages import Msg, Outcome, ToolResultBlock, ToolUseBlock, message, with_metadata
+from agentflow.messages import Msg, Outcome, Reply, ToolResultBlock, ToolUseBlock, message, with_metadata
+from agentflow.output.side import ask_aside
 from agentflow.ports.model import ModelRequest, resolve_model
 from agentflow.specs import ModelOptions, Usage, one_call
 from agentflow.tools.tool import FullTool
@@ -370,6 +371,15 @@ class RunBase:
         self.add_usage(one_call(reply.usage))
         return Msg(
             reply.role, reply.content, source, reply.id, FrozenDict(side=source), reply.usage, reply.finish_reason
+        )
+
+    async def complete_typed(
+        self, messages: tuple[Msg, ...], model: Any, source: str, options: ModelOptions, output: Any
+    ) -> Reply[Any]:
+        """See `RunContext.complete`."""
+        asked = self.config.model if model is None else model
+        return await ask_aside(
+            output, asked, messages, options, lambda told, with_: self.complete(told, model, source, with_), self
         )
 
     def compact(self, until: int, messages: tuple[Msg, ...]) -> None:

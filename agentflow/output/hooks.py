@@ -15,8 +15,6 @@ import inspect
 from collections.abc import Awaitable, Sequence
 from typing import Any
 
-from pydantic_core import to_json
-
 from agentflow.errors import ModelError, OutputError
 from agentflow.events import PostReasoning, PreReasoning
 from agentflow.hooks.hook import Hook
@@ -111,7 +109,7 @@ class AskForOutput(Hook):
             case "tool":
                 self._offer_tool(event, modes)
             case "prompt":
-                text = PROMPT.format(schema=to_json(self.output.shape.schema).decode())
+                text = PROMPT.format(schema=self.output.schema_text)
                 note = with_metadata(Msg.user(text, id=event.context.new_id("msg_")), synthetic=SOURCE)
                 event.input_messages = laid_behind(event.input_messages, note)
         return event

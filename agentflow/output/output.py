@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from types import FunctionType, MethodType
 from typing import Any, Final, Generic, Literal, TypeAlias, cast, overload
 
+from pydantic_core import to_json
 from typing_extensions import TypeVar
 
 from agentflow.errors import UsageError
@@ -130,6 +131,23 @@ class Output(Generic[T_co]):
         if self._read is None:
             self._read = cast("Form[T_co]", self.tool.form) if self.runs else Form(self.form)
         return self._read
+
+    def read(self, text: str) -> T_co:
+        """The value that a model's text says.
+
+        Raises:
+            MisfitError: It says none, or one of another form (a `ValueError`).
+
+        Example:
+            >>> Output(list[int]).read('{"answer": [1, 2]}')
+            [1, 2]
+        """
+        return cast("T_co", text) if self.is_text else self.shape.read(text)
+
+    @property
+    def schema_text(self) -> str:
+        """The JSON schema as text, for a model that is asked in words."""
+        return to_json(self.shape.schema).decode()
 
     @property
     def name_of_form(self) -> str:

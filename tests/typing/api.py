@@ -155,7 +155,7 @@ def look_up(customer: str) -> bytes:
     return customer.encode()
 
 
-async def typed_answers(agent: Agent) -> None:
+async def typed_answers(agent: Agent, context: RunContext) -> None:
     clerk = Agent("clerk", "openai/gpt-5", output=Counter)
     assert_type(clerk, Agent[Counter])
     assert_type((await clerk.call("hi")).output, Counter)
@@ -180,6 +180,11 @@ async def typed_answers(agent: Agent) -> None:
     assert_type((await Agent("a", "openai/gpt-5").call("hi")).output, None)
     assert_type(clerk.branch("other"), Agent[Counter])
     assert_type(await agent.call("hi", output=Counter), Reply[Counter])
+    assert_type((await context.complete("hi", output=Counter)).output, Counter)
+    assert_type((await context.complete("hi", output=Output(Counter))).output, Counter)
+    assert_type(await context.complete("hi"), Msg)
+    async for counter in clerk.stream("hi").partials():
+        assert_type(counter, Counter)
     anybody: list[Agent] = [clerk, built, Agent("a", "openai/gpt-5")]
     replies(await clerk.call("hi"))
     replies(await anybody[0].call("hi"))

@@ -1,0 +1,90 @@
+"""A typed answer of a side call (`context.complete(output=...)`): no tools, no events, asked again where it does not fit."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+from agentflow.errors import OutputError, UsageError
+from agentflow.messages import Msg, Reply
+from agentflow.output.form import MisfitError
+from agentflow.output.hooks import PROMPT
+from agentflow.output.output import Output, OutputLike, output_of
+from agentflow.ports.model import Model, answer_modes
+from agentflow.specs import ModelOptions, Usage, one_call
+
+__all__ = ["ask_aside"]
+
+
+class Run(Protocol):
+    """A run, as far as its side calls know it."""
+
+    run_id: str
+
+
+async def ask_aside(
+    wanted: OutputLike[Any],
+    model: str | Model,
+    messages: Sequence[Msg],
+    options: ModelOptions,
+    ask: Callable[[tuple[Msg, ...], ModelOptions], Awaitable[Msg]],
+    run: Run,
+) -> Reply[Any]:
+    """Ask until the answer fits.
+
+    Args:
+        wanted: The form. A side call has no tools, so the model is asked by its JSON-schema mode, or in words.
+        model: Who is asked.
+        messages: What it is asked.
+        options: With which options.
+        ask: Asks once.
+        run: Whose side call it is.
+
+    Returns:
+        The answer, with its value.
+
+    Raises:
+        UsageError: The form is a function: nothing runs it here.
+        OutputError: No answer fitted.
+    """
+    output: Output[Any] = output_of(wanted) or Output(type(None))
+    if output.runs:
+        raise UsageError(
+            f"context.complete(output={output.name_of_form}): a side call runs nothing. Ask for the type of its arguments, "
+            "and call it with them."
+        )
+    said = tuple(messages)
+    if not output.is_text:
+        native = output.via == "native" or (output.via is None and bool(model) and (await answer_modes(model)).native)
+        if native:
+            options = options.merge(ModelOptions(answer_schema={"title": output.shape.title, **output.shape.schema}))
+        else:
+            said = (*said, Msg.user(PROMPT.format(schema=output.schema_text)))
+    times, used = 0, Usage()
+    while True:
+        times += 1
+        answer = await ask(said, options)
+        used += one_call(answer.usage)
+        try:
+            value = await _looked_at(output, answer.text)
+        except ValueError as error:
+            problem = str(error) if isinstance(error, MisfitError) else f"Your answer does not pass: {error}"
+            if times > output.retries:
+                name = model if isinstance(model, str) else model.name
+                raise OutputError(output.name_of_form, times, problem, answer, name) from error
+            said = (*said, Msg.assistant(answer.text), Msg.user(problem))
+        else:
+            reply: Reply[Any] = Reply.of(answer, "completed", run.run_id, used, ())
+            return replace(reply, value=value, typed=True)
+
+
+async def _looked_at(output: Output[Any], text: str) -> Any:
+    value = text if output.is_text else output.shape.read(text)
+    if output.validate is None:
+        return value
+    made = output.validate(value)
+    if inspect.isawaitable(made):
+        made = await made
+    return value if made is None else made
