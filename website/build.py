@@ -37,6 +37,7 @@ MODULES: Final = (
     "agentflow.models",
     "agentflow.stores",
     "agentflow.plugins",
+    "agentflow.mcp",
     "agentflow.terminal",
     "agentflow.reactive",
     "agentflow.errors",

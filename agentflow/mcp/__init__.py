@@ -6,9 +6,10 @@ from agentflow.ground.lazy import lazily
 
 if TYPE_CHECKING:
     from agentflow.mcp.hints import ApprovalPolicy, Hints
+    from agentflow.mcp.offering import agent_server
     from agentflow.mcp.server import MCPServer, Progress, ServerOptions
 
-__all__ = ["ApprovalPolicy", "Hints", "MCPServer", "Progress", "ServerOptions"]
+__all__ = ["ApprovalPolicy", "Hints", "MCPServer", "Progress", "ServerOptions", "agent_server"]
 
 __getattr__, __dir__ = lazily(
     __name__,
@@ -18,5 +19,6 @@ __getattr__, __dir__ = lazily(
         "MCPServer": ".server",
         "Progress": ".server",
         "ServerOptions": ".server",
+        "agent_server": ".offering",
     },
 )

@@ -13,6 +13,8 @@ try:
     from mcp.client.stdio import StdioServerParameters, get_default_environment, stdio_client
     from mcp.client.streamable_http import streamable_http_client
     from mcp.client.subscriptions import SubscriptionLost
+    from mcp.server import Server, ServerRequestContext
+    from mcp.server.session import ServerSession
     from mcp.shared.message import SessionMessage
     from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 except ImportError as error:
@@ -23,6 +25,9 @@ __all__ = [
     "Client",
     "ClientRequestContext",
     "MCPError",
+    "Server",
+    "ServerRequestContext",
+    "ServerSession",
     "SessionMessage",
     "StdioServerParameters",
     "SubscriptionLost",

@@ -57,8 +57,9 @@ class MCPServer(LiveToolset):
 
     Example:
         >>> server = MCPServer.stdio("uvx", "mcp-server-git", prefix="git_", allow=["git_log", "git_diff"])
-        >>> async with Agent("reviewer", "openai/gpt-5", tools=[server]) as agent:
-        ...     await agent.call("What has changed today?")
+        >>> agent = Agent("reviewer", "openai/gpt-5", tools=[server])
+        >>> server
+        MCPServer('uvx', stdio: uvx, 0 tools)
     """
 
     def __init__(self, link: Link, settings: Settings) -> None:

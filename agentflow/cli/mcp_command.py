@@ -1,0 +1,78 @@
+"""`agentflow mcp`: an agent as an MCP server, over standard input and output or HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import sys
+
+import click
+import uvicorn
+from loguru import logger
+from mcp.server.stdio import stdio_server
+
+from agentflow.agent.agent import Agent
+from agentflow.cli.failures import CommandError
+from agentflow.cli.loading import load_agent
+from agentflow.cli.say import say
+from agentflow.mcp.offering import agent_server
+from agentflow.models.litellm import close_clients
+
+__all__ = ["mcp"]
+
+
+async def _over_stdio(agent: Agent, tools: bool, sessions: bool) -> None:
+    server = agent_server(agent, tools=tools, sessions=sessions)
+    try:
+        async with agent, stdio_server() as (incoming, outgoing):
+            await server.run(incoming, outgoing, server.create_initialization_options())
+    finally:
+        await close_clients()
+
+
+async def _over_http(agent: Agent, tools: bool, sessions: bool, listening: socket.socket) -> None:
+    host, port = listening.getsockname()[:2]
+    server = agent_server(agent, tools=tools, sessions=sessions)
+    config = uvicorn.Config(
+        server.streamable_http_app(host=host), log_level="warning", lifespan="on", timeout_graceful_shutdown=10
+    )
+    say(f"agentflow: {agent.name} is an MCP server at http://{host}:{port}/mcp", err=True)
+    try:
+        async with agent:
+            await uvicorn.Server(config).serve(sockets=[listening])
+    finally:
+        await close_clients()
+
+
+def _listen(address: str) -> socket.socket:
+    host, _, port = address.rpartition(":")
+    try:
+        return socket.create_server((host or "127.0.0.1", int(port)))
+    except (OSError, ValueError, OverflowError) as error:
+        raise CommandError(
+            f"--http {address!r}: it is HOST:PORT, or PORT alone, and nobody else listens there ({error})."
+        ) from error
+
+
+@click.command()
+@click.argument("agent", metavar="MODULE:AGENT")
+@click.option("--http", metavar="[HOST:]PORT", help="Over HTTP, at /mcp; over standard input and output without it.")
+@click.option("--tools", is_flag=True, help="Offer the agent's own tools, too.")
+@click.option("--sessions", is_flag=True, help="Let clients name a conversation, and go on with it.")
+def mcp(agent: str, http: str | None, tools: bool, sessions: bool) -> int:
+    """Offer an agent as an MCP server: to editors, desktop applications, other agents.
+
+    Over HTTP there is no authentication: whoever can reach the port can use the agent. It listens on this machine only, unless
+    a host is given.
+    """
+    logger.remove()
+    logger.add(sys.stderr, level="WARNING")  # standard output is the protocol's
+    loaded = load_agent(agent)
+    try:
+        if http is None:
+            asyncio.run(_over_stdio(loaded, tools, sessions))
+        else:
+            asyncio.run(_over_http(loaded, tools, sessions, _listen(http)))
+    except KeyboardInterrupt:
+        pass
+    return 0
