@@ -41,7 +41,7 @@ async def throw_away(thing: str) -> str:
     return f"{shelf.pop(thing)} of {thing} thrown away"
 
 
-async def main() -> None:
+async def tidy_up() -> None:
     """Let an agent tidy up."""
     model = ScriptedModel(
         [
@@ -66,5 +66,10 @@ async def main() -> None:
         print("results:", [result.text for message in agent.session().messages for result in message.tool_results])
 
 
+def main() -> None:
+    """Run it."""
+    asyncio.run(tidy_up())
+
+
 if __name__ == "__main__":
-    asyncio.run(main())
+    main()

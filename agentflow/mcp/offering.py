@@ -19,6 +19,7 @@ from typing import Any, TypeVar, cast
 from uuid import uuid4
 
 from agentflow.agent.agent import Agent
+from agentflow.agent.as_tool import full_agent
 from agentflow.errors import TurnDeniedError, UsageError
 from agentflow.events import ActingChunk, HookEvent, PostActing, PreActing, PreReasoning
 from agentflow.ground.shown import described, one_line
@@ -237,7 +238,7 @@ class _Offer:
                     return _failed(f"{tool.name} needs an approval, and nobody can be asked here.")
                 use = f"{tool.name}({', '.join(f'{key}={value!r}' for key, value in given.items())})"
                 turn.approval = _decision(await told.ask(f"May {one_line(use)[:1000]} run?"))
-            run = make_run(turn, agent.config, full_hooks(agent.hooks), None, agent.name, None, None)
+            run = make_run(turn, full_agent(agent).config, full_hooks(agent.hooks), None, agent.name, None, None)
             value = await run_turn(turn, run, None)
             if not tool.streaming:
                 return _result(value)
