@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from typing import Any, TextIO
+from typing import Any, Generic, TextIO, TypeVar
 
 from agentflow.agent.agent_flux import AgentFlux
 from agentflow.context import RunContext
 from agentflow.events import HookEvent
-from agentflow.messages import Reply
+from agentflow.messages import Reply, T_co
 from agentflow.terminal.interrupts import interrupting
 from agentflow.terminal.screen import Screen, make_console
 
-__all__ = ["Console"]
+__all__ = ["Console", "follow"]
+
+T = TypeVar("T")
 
 
-class Console:
+class Console(Generic[T_co]):
     """Shows a call at the terminal as it happens; awaited, it gives the reply.
 
     Words as they stream, a line for each tool call and its result, vetoes and failures, what runs with its time and cost, and a
@@ -25,9 +27,10 @@ class Console:
 
     Args:
         stream: What `agent.stream(...)` or `agent.resume_stream(...)` gives. With `children=True` there, sub-agents are shown
-            too.
+            too, below the tool that asks them.
         events: A line for every event.
         quiet: Nothing but the model's words.
+        children: False: sub-agents are in the lines of what runs only.
         file: Where to; standard output by default.
 
     Raises:
@@ -38,30 +41,37 @@ class Console:
     """
 
     def __init__(
-        self, stream: AgentFlux, *, events: bool = False, quiet: bool = False, file: TextIO | None = None
+        self,
+        stream: AgentFlux[T_co],
+        *,
+        events: bool = False,
+        quiet: bool = False,
+        children: bool = True,
+        file: TextIO | None = None,
     ) -> None:
         self._stream = stream
         self._events = events
         self._quiet = quiet
+        self._children = children
         self._file = file
 
-    def __await__(self) -> Generator[Any, Any, Reply]:
+    def __await__(self) -> Generator[Any, Any, Reply[T_co]]:
         return self._show().__await__()
 
-    async def _show(self) -> Reply:
-        screen = Screen(make_console(self._file), events=self._events, quiet=self._quiet)
+    async def _show(self) -> Reply[T_co]:
+        screen = Screen(make_console(self._file), events=self._events, quiet=self._quiet, children=self._children)
         reply = await follow(self._stream, screen)
         screen.summary_line()
         return reply
 
 
 async def follow(
-    stream: AgentFlux,
+    stream: AgentFlux[T],
     screen: Screen,
     *,
     show: Callable[[HookEvent], object] | None = None,
     interrupt: Callable[[], bool] | None = None,
-) -> Reply:
+) -> Reply[T]:
     """Show a call on a screen, and let Ctrl-C end it.
 
     Args:

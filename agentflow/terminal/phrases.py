@@ -12,7 +12,17 @@ from agentflow.ground.shown import one_line
 from agentflow.messages import Msg, ToolUseBlock
 from agentflow.specs import Usage
 
-__all__ = ["call_text", "cost_text", "duration_text", "plural", "shorten", "speech", "text_of", "tokens_text"]
+__all__ = [
+    "call_text",
+    "cost_text",
+    "duration_text",
+    "ends_of",
+    "plural",
+    "shorten",
+    "speech",
+    "text_of",
+    "tokens_text",
+]
 
 
 def shorten(text: str, room: int) -> str:
@@ -24,6 +34,21 @@ def shorten(text: str, room: int) -> str:
     """
     flat = one_line(text)
     return flat if len(flat) <= room else f"{flat[: max(0, room - 1)]}…"
+
+
+def ends_of(text: str, room: int) -> str:
+    """A text of several lines on one: how it begins and, where that has no room, its last line, which mostly says most.
+
+    Example:
+        >>> ends_of("one two three\nfour\n[exit code 1]", 30)
+        'one two three … [exit code 1]'
+    """
+    flat = one_line(text)
+    last = one_line(text.rstrip().rpartition("\n")[2])
+    if len(flat) <= room or len(last) == len(flat):
+        return shorten(flat, room)
+    last = shorten(last, room // 2)
+    return f"{flat[: max(0, room - len(last) - 3)].rstrip()} … {last}"
 
 
 def text_of(value: object) -> str:
@@ -79,7 +104,7 @@ def duration_text(seconds: float, *, whole: bool = False) -> str:
         return f"{seconds:.0f} s"
     if seconds < 0.001:
         return "<1 ms"
-    if seconds < 1:
+    if seconds < 0.9995:
         return f"{seconds * 1000:.0f} ms"
     if seconds < 60:
         return f"{seconds:.1f} s"

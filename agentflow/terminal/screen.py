@@ -43,7 +43,7 @@ from agentflow.messages import TextBlock, ThinkingBlock, ToolState
 from agentflow.plugins.approval_terminal import questions
 from agentflow.plugins.logging import fields_of
 from agentflow.ports.waits import Wait, on_wait
-from agentflow.terminal.phrases import call_text, duration_text, plural, shorten, text_of, tokens_text
+from agentflow.terminal.phrases import call_text, duration_text, ends_of, plural, shorten, text_of, tokens_text
 from agentflow.terminal.progress import Progress
 from agentflow.terminal.tally import Tally
 from agentflow.verdicts import Answer, Approve, Deny, Recover, Resolution, Verdict
@@ -236,7 +236,8 @@ class Screen:
             note = f"  ⊘ vetoed by {event.decision.hook}"
         if event.decision is not None and verdict is not None:
             self._deciders[event.tool_use.id] = event.decision.hook
-        self._line(event, f"  → {call_text(event.tool_use, self._room)}", "cyan", note)
+        room = max(30, self._room - len(note))
+        self._line(event, f"  → {call_text(event.tool_use, room)}", "cyan", note)
 
     def _post_acting(self, event: PostActing) -> None:
         result = event.tool_result
@@ -246,7 +247,7 @@ class Screen:
         how = f" ({state} by {hook})" if hook is not None else "" if result.state == "success" else f" ({state})"
         took = f"  {duration_text(event.duration_ms / 1000)}" if not how else ""
         said = result.text.removeprefix("Denied: ") if result.state == "denied" else result.text
-        text = shorten(said, max(30, self._room - len(result.name) - len(how) - len(took)))
+        text = ends_of(said, max(30, self._room - len(result.name) - len(how) - len(took)))
         self._line(event, f"  {marker} {result.name}{how}: {text}", style, took)
 
     def _post_call(self, event: PostCall) -> None:

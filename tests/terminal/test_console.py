@@ -115,6 +115,20 @@ async def test_a_failure_is_raised_and_not_printed() -> None:
     assert steady(file.getvalue()) == "── round 1 · scripted\n  Half a \n"
 
 
+@pytest.mark.parametrize("children", [True, False])
+async def test_sub_agents_are_shown_or_only_run(children: bool) -> None:
+    """With their name in front, or not at all: their words are never the caller's."""
+    helper = Agent("helper", ScriptedModel(["From below."]), description="Helps.")
+    boss = Agent(
+        "boss", ScriptedModel([ToolUseBlock("h", "helper", {"message": "help"}), "From above."]), tools=[helper]
+    )
+    file = io.StringIO()
+    reply = await Console(boss.stream("Hi", children=True), children=children, file=file)
+    assert ("[helper] From below." in file.getvalue()) == children
+    assert "  ✓ helper: From below." in file.getvalue()
+    assert reply.text == "From above."
+
+
 class Tty(io.StringIO):
     """A file that says it is a terminal."""
 

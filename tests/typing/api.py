@@ -16,6 +16,7 @@ from agentflow import (
     Answer,
     Approve,
     CallEnded,
+    Console,
     Deny,
     Dep,
     Error,
@@ -161,6 +162,8 @@ async def typed_answers(agent: Agent, context: RunContext) -> None:
     assert_type((await clerk.call("hi")).output, Counter)
     assert_type(clerk.call("hi").block().output, Counter)
     assert_type(await clerk.call("hi", output=int), Reply[int])
+    assert_type(await Console(clerk.stream("hi", output=int)), Reply[int])
+    assert_type((await Console(clerk.stream("hi"), quiet=True)).output, Counter)
     assert_type(await clerk.call("hi", session="s", output=list[Counter]), Reply[list[Counter]])
     assert_type((await clerk.call("hi", output=int | str)).output, int | str)
     assert_type((await clerk.call("hi", output=Bill)).output, Bill)
