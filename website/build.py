@@ -170,15 +170,20 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     return files
 
 
-_SAMPLE: Final = re.compile(r"\]\(((?:\.\./)+)(samples/[^)]+\.py)\)")
+_SAMPLE: Final = re.compile(r"\[([^\]]*)\]\(((?:\.\./)+)(samples\b[^)]*)\)")
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Links to samples, which lie beside `docs/`, lead to the site's own copies."""
+    """Links to samples, which lie beside `docs/`, lead to the site's own copies; of what is no program the name stays."""
     if page.file.src_uri == "index.md":
         page.meta["hide"] = ["navigation", "toc"]  # the whole width: its table is the navigation
-    linked = [sample for _, sample in _SAMPLE.findall(markdown)]
-    markdown = _SAMPLE.sub(lambda found: f"]({found[1].removeprefix('../')}{found[2]})", markdown)
+    linked = [sample for _, _, sample in _SAMPLE.findall(markdown) if sample.endswith(".py")]
+
+    def there(found: re.Match[str]) -> str:
+        text, up, sample = found.groups()
+        return f"[{text}]({up.removeprefix('../')}{sample})" if sample.endswith(".py") else text
+
+    markdown = _SAMPLE.sub(there, markdown)
     if page.file.src_uri.startswith("cookbook/") and linked:
         code = (ROOT / linked[0]).read_text("utf-8")
         markdown += f"\n## The whole file\n\n````python\n{code}````\n"
