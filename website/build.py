@@ -46,7 +46,6 @@ MODULES: Final = (
     "agentflow.testing.faults",
     "agentflow.specs",
     "agentflow.facts",
-    "agentflow.mcp",
     "agentflow.durable.agent",
     "agentflow.durable.client",
     "agentflow.durable.worker",
