@@ -40,7 +40,7 @@ def ends_of(text: str, room: int) -> str:
     """A text of several lines on one: how it begins and, where that has no room, its last line, which mostly says most.
 
     Example:
-        >>> ends_of("one two three\nfour\n[exit code 1]", 30)
+        >>> ends_of("one two three\\nfour\\n[exit code 1]", 30)
         'one two three … [exit code 1]'
     """
     flat = one_line(text)
