@@ -24,6 +24,8 @@ from copy import deepcopy
 from typing import TYPE_CHECKING, NamedTuple
 
 from loguru import logger
+from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, Sampler
 
 from agentflow import Agent, Hook, PreActing, Session, tool
 from agentflow.chunks import ModelChunk, ToolUseDelta
@@ -37,6 +39,7 @@ from agentflow.plugins.guardrails import InputGuardrail, OutputGuardrail, ToolGu
 from agentflow.plugins.limits import UsageLimits
 from agentflow.plugins.logging import EventLog
 from agentflow.plugins.offload import OffloadResults
+from agentflow.plugins.opentelemetry import OpenTelemetry
 from agentflow.plugins.progress import NoProgress
 from agentflow.plugins.rate_limit import RateLimit
 from agentflow.plugins.react import ChainOfThought, ReActThoughts
@@ -88,6 +91,13 @@ def _log(level: str) -> Logger:
 
 def _discard(message: object) -> None:
     """Keep nothing."""
+
+
+def _traced(sampler: Sampler) -> OpenTelemetry:
+    """Traces that go to nobody: an exporter's speed is not ours."""
+    provider = TracerProvider(sampler=sampler, shutdown_on_exit=False)
+    provider.add_span_processor(SpanProcessor())
+    return OpenTelemetry(tracer_provider=provider)
 
 
 def _other() -> Script:
@@ -142,6 +152,8 @@ PLUGINS: tuple[Case, ...] = (
     Case("SystemReminder, each round", lambda: [SystemReminder("Never touch the production database.")]),
     Case("DynamicContext, the time", lambda: [DynamicContext(current_time())]),
     Case("Recorder, to memory", lambda: [Recorder()]),
+    Case("OpenTelemetry, sampled out: 2 spans", lambda: [_traced(ALWAYS_OFF)]),
+    Case("OpenTelemetry, recorded: 2 spans", lambda: [_traced(ALWAYS_ON)]),
 )
 """Every plugin alone, in the order of the documentation."""
 

@@ -92,6 +92,7 @@ HEAVY = {
     "regex",
     "stdnum",
     "tree_sitter",
+    "opentelemetry",
 }
 """Third parties that cost time to load; only adapters and entry points know them."""
 

@@ -9,7 +9,7 @@ from agentflow.ground.facade import objects_of
 from agentflow.hooks.chain import Chain, Entry
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.options import WRAPPED, around_of, call_of, listens_to
-from agentflow.hooks.recording import ChangeListener, recorded, recorded_around
+from agentflow.hooks.recording import ChangeListener, VerdictListener, recorded, recorded_around
 from agentflow.hooks.wrapping import Around
 
 __all__ = ["FullHookSet", "HookSet", "full_hooks"]
@@ -123,7 +123,10 @@ class FullHookSet(HookSet):
                 if self.listeners and not hook.observer:
                     call = recorded(call, hook, kind, self.listeners)
                 parts[_class_of(hook)].append(Entry(call, hook))
-        return Chain(kind, *map(tuple, parts)) if seen else None
+        deciders, observers = (*parts[0], *parts[1]), parts[2]
+        if not deciders and all(_for_verdicts(entry.hook, kind) for entry in observers):  # there will be none
+            return None
+        return Chain(kind, *map(tuple, parts))
 
     def arounds(self, kind: type[Event]) -> tuple[tuple[Around, Hook], ...]:
         """The hooks that wrap the work behind a Pre event, outermost first."""
@@ -147,6 +150,10 @@ def _parts(chain: Chain | None) -> tuple[tuple[str, tuple[Entry, ...]], ...]:
     if chain is None:
         return ()
     return (("edit", chain.editors), ("guard", chain.guards), ("observe", chain.observers))
+
+
+def _for_verdicts(hook: Hook, kind: type[Event]) -> bool:
+    return isinstance(hook, VerdictListener) and kind in hook.for_verdicts
 
 
 def _class_of(hook: Hook) -> int:

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Mapping
 from operator import is_
 from time import perf_counter
-from typing import Any, TypeAlias, cast
+from typing import Any, ClassVar, TypeAlias, cast
 
 from agentflow.chunks import ModelChunk, fold
 from agentflow.events import Event, PreReasoning
@@ -30,7 +30,16 @@ from agentflow.reactive import Flux, Mono
 from agentflow.reactive.iterators import close
 from agentflow.reactive.signals import EMPTY
 
-__all__ = ["ChangeListener", "FieldChange", "HookCall", "LayerRun", "Side", "recorded", "recorded_around"]
+__all__ = [
+    "ChangeListener",
+    "FieldChange",
+    "HookCall",
+    "LayerRun",
+    "Side",
+    "VerdictListener",
+    "recorded",
+    "recorded_around",
+]
 
 
 @frozen
@@ -105,6 +114,24 @@ class ChangeListener(Hook):
 
     def on_layer(self, layer: LayerRun) -> None:
         """The work behind an event has passed a layer of `around`."""
+
+
+class VerdictListener(Hook):
+    """A hook that looks at some events only for what others have decided on them. It is an observer.
+
+    Where no editing hook and no guard hears such an event, nothing can be decided on it: it is not built for this hook.
+
+    Example:
+        >>> class Refusals(VerdictListener):
+        ...     for_verdicts = events = (PreActing,)
+        ...     def on_event(self, event: HookEvent) -> None:
+        ...         if event.decision is not None:
+        ...             print(event.decision.hook, "decided", event.decision.verdict)
+    """
+
+    observer = True
+    for_verdicts: ClassVar[tuple[type[Event], ...]] = ()
+    """Those of its `events` that it looks at for that only."""
 
 
 Listeners: TypeAlias = tuple[ChangeListener, ...]

@@ -14,7 +14,7 @@ from functools import cache
 from typing import Any, TypeAlias, cast
 
 from agentflow.errors import StoreError, UsageError
-from agentflow.facts import CallClosed, Fact, RoundClosed, RoundSuspended, StateKept
+from agentflow.facts import CallClosed, CallOpened, Fact, RoundClosed, RoundSuspended, StateKept
 from agentflow.ground.locks import FairLock
 from agentflow.ground.logs import logger
 from agentflow.loop.conversation import FullConversation
@@ -46,7 +46,7 @@ def _keeps_versions(kind: type[object]) -> bool:
 
 
 _ENDS = (RoundClosed, RoundSuspended, CallClosed)
-"""The facts with which the session's state is written, where it has changed."""
+"""The facts with which the session's state is written, where it has changed; and `CallOpened`, for what `PreCall` has set."""
 
 
 class Keeping:
@@ -200,7 +200,7 @@ class Keeping:
         if self._failure is not None:
             raise self._failure  # nothing may follow what is missing
         session.machine.check(*facts)
-        if facts[-1].__class__ in _ENDS and len(session.state):
+        if (facts[-1].__class__ in _ENDS or facts[0].__class__ is CallOpened) and len(session.state):
             values = self._state_values(session)
             if values != session.machine.state_kept:
                 facts = (StateKept(values), *facts)

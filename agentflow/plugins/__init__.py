@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from agentflow.plugins.limits import UsageLimits
     from agentflow.plugins.logging import EventLog
     from agentflow.plugins.offload import OffloadResults
+    from agentflow.plugins.opentelemetry import OpenTelemetry
     from agentflow.plugins.progress import NoProgress
     from agentflow.plugins.rate_limit import RateLimit
     from agentflow.plugins.react import ChainOfThought, ReActThoughts
@@ -44,6 +45,7 @@ __all__ = [
     "ModelRetry",
     "NoProgress",
     "OffloadResults",
+    "OpenTelemetry",
     "OutputGuardrail",
     "RateLimit",
     "ReActThoughts",
@@ -86,6 +88,7 @@ __getattr__, __dir__ = lazily(
         "UsageLimits": ".limits",
         "EventLog": ".logging",
         "OffloadResults": ".offload",
+        "OpenTelemetry": ".opentelemetry",
         "NoProgress": ".progress",
         "RateLimit": ".rate_limit",
         "ChainOfThought": ".react",

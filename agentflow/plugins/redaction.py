@@ -23,7 +23,7 @@ Not covered: images and files, and exceptions in `Error` events.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 from weakref import WeakValueDictionary
 
 from agentflow.errors import UsageError
@@ -32,7 +32,7 @@ from agentflow.facts import Fact
 from agentflow.hooks.hook import Hook
 from agentflow.messages import Msg
 from agentflow.plugins._matching import names
-from agentflow.plugins.redaction_at_rest import Numberless, fact_at_rest, message_at_rest
+from agentflow.plugins.redaction_at_rest import Numberless, at_rest, fact_at_rest, message_at_rest
 from agentflow.plugins.redaction_model import RedactedModel
 from agentflow.plugins.redaction_reply import RedactedFlux, redacted_pieces
 from agentflow.plugins.redaction_store import redacted_store
@@ -44,6 +44,8 @@ from agentflow.reactive import Flux
 from agentflow.verdicts import Deny
 
 __all__ = ["Redaction"]
+
+T = TypeVar("T")
 
 _LOST = "what {lost} stands for was known before a restart only, and is not kept; ask the user for it again"
 
@@ -199,6 +201,19 @@ class Redaction(Hook):
             return tuple([message_at_rest(msg, cleaning) for msg in messages])
 
         return RedactedModel(inner, clean)
+
+    def outside(self, value: T, run_id: str = "") -> T:
+        """A message, a call, a result or a text as it may be told outside the run, in a trace say: `<email>` for an address.
+
+        Args:
+            value: One of them.
+            run_id: The run that it is of: what its session has learned to be secret is found too, and nothing is learned.
+
+        Example:
+            >>> Redaction().outside("Write to ada@example.com")
+            'Write to <email>'
+        """
+        return at_rest(value, self._cleaning(Numberless.knowing(self._vaults.get(run_id))))
 
     def _trusts(self, tool: str) -> bool:
         return self.restore and names(self.trusted_tools, tool)

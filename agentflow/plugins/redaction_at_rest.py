@@ -12,11 +12,16 @@ from agentflow.plugins.redaction_text import Scanner, Vault
 from agentflow.plugins.redaction_values import Cleaning, named_anew
 from agentflow.verdicts import AnyVerdict, carried
 
-__all__ = ["Numberless", "fact_at_rest", "message_at_rest"]
+__all__ = ["Numberless", "at_rest", "fact_at_rest", "message_at_rest"]
 
 
 class Numberless(Vault):
     """Hides and forgets."""
+
+    @classmethod
+    def knowing(cls, vault: Vault | None) -> Numberless:
+        """One that finds what a session knows by now, and tells the session nothing."""
+        return cls() if vault is None else cls(_words=list(vault._words))
 
     def hide(self, value: str, kind: str, base: Scanner, *, by_model: bool) -> str:
         """The kind alone."""
@@ -26,7 +31,7 @@ class Numberless(Vault):
 def fact_at_rest(fact: Fact, cleaning: Cleaning) -> Fact:
     """A fact as a store gets it."""
     values = {
-        name: _at_rest(value, cleaning)
+        name: at_rest(value, cleaning)
         for name, value in fact._asdict().items()  # NamedTuple's public method
         if not name.endswith("_id")
     }
@@ -47,7 +52,8 @@ def message_at_rest(msg: Msg, cleaning: Cleaning) -> Msg:
     return msg if content == list(msg.content) else replace(msg, content=tuple(content))
 
 
-def _at_rest(value: Any, cleaning: Cleaning) -> Any:
+def at_rest(value: Any, cleaning: Cleaning) -> Any:
+    """A value of a fact as a store gets it."""
     found = cleaning.masking(by_model=True)
     match value:
         case str():
@@ -60,16 +66,16 @@ def _at_rest(value: Any, cleaning: Cleaning) -> Any:
             return cleaning.result(value, found)
         case Pending():
             use = None if value.tool_use is None else cleaning.use(value.tool_use)
-            return replace(value, request=_at_rest(value.request, cleaning), tool_use=use)
+            return replace(value, request=at_rest(value.request, cleaning), tool_use=use)
         case verdict if isinstance(verdict, AnyVerdict):
-            return type(verdict)(_at_rest(carried(verdict), cleaning))
+            return type(verdict)(at_rest(carried(verdict), cleaning))
         case tuple():
-            return tuple(_at_rest(item, cleaning) for item in cast("tuple[Any, ...]", value))
+            return tuple(at_rest(item, cleaning) for item in cast("tuple[Any, ...]", value))
         case Mapping():  # of verdicts too: what a resume decides
             mapping = cast("Mapping[str, Any]", value)
-            items = {key: _at_rest(item, cleaning) for key, item in mapping.items()}
+            items = {key: at_rest(item, cleaning) for key, item in mapping.items()}
             return named_anew(items, {key: cleaning.text(key, found) for key in mapping})
         case list():
-            return [_at_rest(item, cleaning) for item in cast("list[Any]", value)]
+            return [at_rest(item, cleaning) for item in cast("list[Any]", value)]
         case _:
             return value

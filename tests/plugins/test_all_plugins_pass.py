@@ -15,6 +15,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, Sampler
 
 import agentflow.plugins
 from agentflow.hooks.defaults import RetryEmptyAnswers, RetryTruncatedAnswers
@@ -31,6 +35,7 @@ from agentflow.plugins.guardrails import InputGuardrail, OutputGuardrail, ToolGu
 from agentflow.plugins.limits import UsageLimits
 from agentflow.plugins.logging import EventLog
 from agentflow.plugins.offload import OffloadResults
+from agentflow.plugins.opentelemetry import OpenTelemetry
 from agentflow.plugins.progress import NoProgress
 from agentflow.plugins.rate_limit import RateLimit
 from agentflow.plugins.react import ChainOfThought, ReActThoughts
@@ -53,6 +58,12 @@ async def _later(verdict: str | None) -> str | None:
 def _spare() -> ScriptedModel:
     """A model that always answers."""
     return ScriptedModel(lambda request: f"the spare one, asked {len(request.messages)} messages")
+
+
+def _tracers(sampler: Sampler) -> TracerProvider:
+    tracers = TracerProvider(sampler=sampler, shutdown_on_exit=False)
+    tracers.add_span_processor(SimpleSpanProcessor(InMemorySpanExporter()))
+    return tracers
 
 
 FACTORIES: dict[type[Hook], dict[str, Factory]] = {
@@ -104,6 +115,11 @@ FACTORIES: dict[type[Hook], dict[str, Factory]] = {
     OffloadResults: {
         "small": lambda: OffloadResults(20, preview_chars=10),
         "everything": lambda: OffloadResults(3, preview_chars=1),
+    },
+    OpenTelemetry: {
+        "no provider": OpenTelemetry,
+        "recorded, with content": lambda: OpenTelemetry(content=True, tracer_provider=_tracers(ALWAYS_ON)),
+        "sampled out": lambda: OpenTelemetry(tracer_provider=_tracers(ALWAYS_OFF)),
     },
     NoProgress: {"defaults": NoProgress, "strict": lambda: NoProgress(2)},
     RateLimit: {

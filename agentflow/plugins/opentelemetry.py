@@ -1,0 +1,473 @@
+"""`OpenTelemetry`: traces and metrics of runs, in the words of OpenTelemetry's conventions for GenAI.
+
+Rules:
+
+1. A call is a span (`invoke_agent`), and so is each attempt at a model's reply (`chat`) and at a tool (`execute_tool`), below
+   their call; a sub-agent's call is below the tool that asked it.
+2. A run is one trace: a call that resumes it is linked to the one before, in whatever process that was.
+3. A tool's span is the current one while the tool's function runs, a model's while it is asked, and nowhere else.
+4. What was said is told only where asked for (`content=`), and redacted; without it no text of a message, an argument, a
+   result, an exception or a reason leaves.
+5. It observes. It changes nothing, and what fails in it fails no run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable
+from functools import partial
+from importlib import metadata
+from itertools import count
+from typing import Any, Final
+
+from agentflow.chunks import ModelChunk, fold
+from agentflow.context import port_of
+from agentflow.errors import UsageError
+from agentflow.events import (
+    CallEnded,
+    Error,
+    ErrorPhase,
+    Event,
+    HookEvent,
+    MessagesAdded,
+    PostActing,
+    PostCall,
+    PostReasoning,
+    PostToolRound,
+    PreActing,
+    PreCall,
+    PreReasoning,
+    PreToolRound,
+)
+from agentflow.facts import RoundSuspended
+from agentflow.hooks.recording import VerdictListener
+from agentflow.hooks.wrapping import ModelSource, ToolSource
+from agentflow.loop.signals import Halted, ToolSuspended
+from agentflow.loop.tool_call.limit import drive
+from agentflow.messages import Msg, ToolResultBlock, ToolUseBlock
+from agentflow.plugins import opentelemetry_words as words
+from agentflow.plugins.opentelemetry_spans import (
+    CallTrace,
+    OpenSpan,
+    TracedRun,
+    Traces,
+    context_of,
+    here_with,
+    remote,
+    started,
+    traceparent,
+)
+from agentflow.plugins.redaction import Redaction
+from agentflow.reactive import Flux, Mono
+from agentflow.reactive.iterators import close
+from agentflow.specs import Usage
+
+try:
+    from opentelemetry.context import Context
+    from opentelemetry.metrics import MeterProvider, get_meter
+    from opentelemetry.trace import Link, SpanKind, TracerProvider, get_current_span, get_tracer
+except ImportError as error:
+    raise ImportError('OpenTelemetry needs its API: pip install "agentflow-hooks[otel]"') from error
+
+__all__ = ["OpenTelemetry"]
+
+_FAILED: Final = frozenset({"error", "timeout", "not_found"})
+_TOLD: Final = frozenset({PreCall, PostCall, Error, CallEnded, MessagesAdded})
+
+
+class OpenTelemetry(VerdictListener):
+    """Traces and metrics of calls, model calls and tools, for any backend that takes OTLP.
+
+    What exports them is set up as in any program: a `TracerProvider` and a `MeterProvider` of the SDK, or the variables that
+    `opentelemetry-instrument` reads. Without one it makes nothing.
+
+    An observer, priority 995: its layer is the innermost, directly around model and tool, so each attempt of a retry and each
+    fallback is seen. It follows the run into sub-agents (`scope="tree"`). One instance serves any number of agents and runs.
+
+    Args:
+        content: Tell what was said: instructions, messages, tool definitions, arguments, results, reasons, texts of errors.
+            True: with what `Redaction()` finds taken out. A `Redaction`: by its rules, and with what it has learned in
+            the session if the agent has it; `Redaction([])` takes nothing out.
+        tracer_provider: Makes the spans; the global one by default.
+        meter_provider: Makes the metrics; the global one by default.
+
+    Raises:
+        UsageError: `content` is neither.
+
+    Example:
+        >>> agent = Agent("desk", ScriptedModel(["Hello."]), hooks=[OpenTelemetry()])
+        >>> (await agent.call("Hi")).text
+        'Hello.'
+    """
+
+    priority = 995
+    scope = "tree"
+    for_verdicts = (PreReasoning, PostReasoning, PreToolRound, PreActing, PostActing, PostToolRound)
+    events = (PreCall, *for_verdicts, PostCall, Error, CallEnded, MessagesAdded)
+    wraps = (PreReasoning, PreActing)
+
+    def __init__(
+        self,
+        *,
+        content: bool | Redaction = False,
+        tracer_provider: TracerProvider | None = None,
+        meter_provider: MeterProvider | None = None,
+    ) -> None:
+        if not isinstance(content, bool | Redaction):  # pyright: ignore[reportUnnecessaryIsInstance] - input from outside
+            raise UsageError(f"OpenTelemetry(content={content!r:.60}): it is True, False or a Redaction.")
+        self._redaction = Redaction() if content is True else content or None
+        version = metadata.version("agentflow-hooks")
+        self._tracer = get_tracer("agentflow", version, tracer_provider)
+        meter = get_meter("agentflow", version, meter_provider)
+        self._tokens = meter.create_histogram(
+            "gen_ai.client.token.usage",
+            "{token}",
+            "Number of input and output tokens used.",
+            explicit_bucket_boundaries_advisory=words.TOKENS,
+        )
+        self._model_seconds, self._first_chunk, self._tool_seconds, self._call_seconds = (
+            meter.create_histogram(name, "s", about, explicit_bucket_boundaries_advisory=boundaries)
+            for name, about, boundaries in (
+                ("gen_ai.client.operation.duration", "GenAI operation duration.", words.DURATIONS),
+                ("gen_ai.client.operation.time_to_first_chunk", "Time to receive the first chunk.", words.DURATIONS),
+                ("gen_ai.execute_tool.duration", "Duration of a tool execution.", words.DURATIONS),
+                ("gen_ai.invoke_agent.duration", "Duration of an agent invocation.", words.LONG_DURATIONS),
+            )
+        )
+
+    # ---- calls
+
+    def on_event(self, event: HookEvent) -> None:
+        """Begin and end the call's span, and note on it what hooks have decided."""
+        kind = event.sealed_form
+        decided = event.decision
+        if decided is None and kind not in _TOLD:
+            return
+        trace = self._trace_of(event)
+        if trace is None:
+            return
+        span = trace.span
+        if span.recording:
+            if decided is not None and decided.verdict is not None:
+                self._note_verdict(span, event)
+            self._tell(span, event)
+        if isinstance(event, CallEnded):
+            self._end(trace, event)
+
+    def concerns(self, reply: Msg) -> bool:
+        """No reply does, by itself: what others decide on it is heard where they do."""
+        return False
+
+    def _trace_of(self, event: Event) -> CallTrace | None:
+        """What is traced of the event's call; begun with the first event that is seen of it. A turn of its own has no call."""
+        frame = event.frame
+        traces = frame.context.state[Traces].by_hook
+        trace = traces.get(id(self))
+        if trace is not None and trace.call_id == frame.call_id:
+            return trace
+        begins = event.iteration or isinstance(event, PreCall | CallEnded)
+        if not begins and not (isinstance(event, Error) and event.turn is None):
+            return None
+        trace = traces[id(self)] = self._begin(event)
+        return trace
+
+    def _begin(self, event: Event) -> CallTrace:
+        frame = event.frame
+        context, agent = frame.context, frame.agent
+        model, provider = words.model_and_provider(agent.model_name)
+        attributes = {
+            words.OPERATION: "invoke_agent",
+            words.PROVIDER: provider,
+            words.AGENT_NAME: agent.name,
+            words.REQUEST_MODEL: model,
+            words.CONVERSATION: frame.session_id,
+            words.RUN: frame.run_id,
+            words.CALL: frame.call_id,
+        }
+        known = context.session_state[TracedRun]
+        goes_on = known.run_id == frame.run_id
+        parent, links = self._place_of(known, bool(frame.source)) if goes_on else (None, [])
+        name = f"invoke_agent {agent.name}"
+        span = started(self._tracer, name, context.clock, parent, SpanKind.INTERNAL, attributes, links, event.time)
+        if span.recording and agent.description:
+            span.say({words.AGENT_DESCRIPTION: agent.description})
+        if here := traceparent(span.span):
+            known.run_id, known.last = frame.run_id, here
+            if not goes_on:
+                known.first = here
+        return CallTrace(frame.call_id, span)
+
+    def _place_of(self, known: TracedRun, inner: bool) -> tuple[Context | None, list[Link]]:
+        """Where the span of a call that resumes a run belongs, and what it is linked to.
+
+        It is in the run's trace: below what is current, if that is in it (a tool that asks a sub-agent again, the caller of
+        both calls), else below the run's first call.
+        """
+        first, last = context_of(known.first), context_of(known.last)
+        links = [] if last is None else [Link(last, {words.LINK: "resumes"})]
+        current = get_current_span().get_span_context()
+        if first is None or inner or current.trace_id == first.trace_id:
+            return None, links
+        if current.is_valid:
+            links.append(Link(current, {words.LINK: "resumed_in"}))
+        return remote(first), links
+
+    def _end(self, trace: CallTrace, event: CallEnded) -> None:
+        span, frame = trace.span, event.frame
+        if span.recording:
+            told = {words.OUTCOME: event.outcome, words.MODEL_CALLS: event.usage.model_calls}
+            span.say({**told, **words.usage_of(event.usage)})
+        measured: dict[str, Any] = {words.AGENT_NAME: frame.agent.name}
+        if event.outcome == "failed":
+            kind = "_OTHER" if event.error is None else words.error_type(event.error)
+            span.fail(kind, self._text_of(event.error, frame.run_id))
+            measured[words.ERROR_TYPE] = kind
+        self._call_seconds.record(span.seconds, measured, span.context)
+        span.end()
+        frame.context.state[Traces].by_hook.pop(id(self), None)
+
+    def _below(
+        self, trace: CallTrace | None, event: Event, name: str, kind: SpanKind, attributes: dict[str, Any]
+    ) -> OpenSpan:
+        """Begin a span below a call's; where nobody sees that one, none is made."""
+        clock = event.frame.context.clock
+        if trace is None:
+            return started(self._tracer, name, clock, None, kind, attributes)
+        if not trace.span.recording:
+            return OpenSpan.unseen(trace.span, clock)
+        return started(self._tracer, name, clock, trace.span.context, kind, attributes)
+
+    # ---- what is noted on a call's span
+
+    def _note_verdict(self, span: OpenSpan, event: HookEvent) -> None:
+        decided = event.decision
+        assert decided is not None
+        noted: dict[str, Any] = {
+            words.VERDICT: type(decided.verdict).__name__,
+            words.HOOK: decided.hook,
+            words.EVENT: event.sealed_form.__name__,
+        }
+        if isinstance(event, PreActing | PostActing):
+            noted.update(_call_of(event.tool_use))
+        reason = getattr(decided.verdict, "reason", None)
+        if self._redaction is not None and isinstance(reason, str):
+            noted[words.REASON] = self._clean(reason, event.run_id)
+        span.note("agentflow.verdict", noted)
+
+    def _tell(self, span: OpenSpan, event: HookEvent) -> None:
+        """What an event says beside its verdict."""
+        match event:
+            case PreCall() if self._redaction is not None:
+                span.say({words.INPUT: self._messages(event.input_messages, event.run_id)})
+            case PostCall() if self._redaction is not None:
+                final = event.final_message
+                span.say({words.OUTPUT: self._messages([final], event.run_id, final.finish_reason or "stop")})
+            case CallEnded(outcome="suspended"):
+                self._note_pending(span, event)
+            case Error() if event.phase in (ErrorPhase.HOOK, ErrorPhase.CALL):
+                noted = {"exception.type": words.error_type(event.error), words.PHASE: event.phase.value}
+                if event.hook is not None:
+                    noted[words.HOOK] = event.hook
+                if (said := self._text_of(event.error, event.run_id)) is not None:
+                    noted["exception.message"] = said
+                span.note("exception", noted)
+            case MessagesAdded():
+                span.note("agentflow.messages_added", {words.ORIGIN: event.origin, words.MESSAGES: len(event.messages)})
+            case _:
+                pass
+
+    def _note_pending(self, span: OpenSpan, event: CallEnded) -> None:
+        """What the call waits for."""
+        facts = port_of(event.context).facts()
+        for pending in next((fact.pending for fact in reversed(facts) if isinstance(fact, RoundSuspended)), ()):
+            noted = {words.HOOK: pending.hook, words.KIND: pending.kind}
+            if pending.tool_use is not None:
+                noted.update(_call_of(pending.tool_use))
+            span.note("agentflow.suspended", noted)
+
+    # ---- model calls
+
+    def around_model(self, event: PreReasoning, source: ModelSource) -> Flux[ModelChunk]:
+        """Put a span around each attempt at the reply."""
+        return Flux(partial(self._chat, event, source))
+
+    async def _chat(self, event: PreReasoning, source: ModelSource) -> AsyncIterator[ModelChunk]:
+        request = source.request
+        model, provider = words.model_and_provider(request.model)
+        measured: dict[str, Any] = {words.OPERATION: "chat", words.PROVIDER: provider, words.REQUEST_MODEL: model}
+        trace = self._trace_of(event)
+        span = self._below(trace, event, f"chat {model}", SpanKind.CLIENT, measured)
+        if span.recording:
+            self._say_request(span, event, source, 1 if trace is None else trace.attempt(event))
+        kept: list[ModelChunk] | None = [] if span.recording and self._redaction is not None else None
+        usage: Usage | None = None
+        finish: str | None = None
+        first = True
+        place = here_with(span.context)
+        chunks = source.open()
+        try:
+            while True:
+                try:
+                    chunk = await drive(_next(chunks), place, None)
+                except StopAsyncIteration:
+                    break
+                if first:
+                    first = False
+                    waited = span.seconds
+                    span.say({words.FIRST_CHUNK: waited})
+                    self._first_chunk.record(waited, measured, span.context)
+                if chunk.usage is not None:
+                    usage = chunk.usage
+                if chunk.finish_reason is not None:
+                    finish = chunk.finish_reason
+                if kept is not None:
+                    if chunk.restart:
+                        kept.clear()
+                    kept.append(chunk)
+                yield chunk
+        except BaseException as error:
+            self._failed(span, error, event.run_id)
+            await drive(_closed(chunks), place, None)
+            raise
+        finally:
+            if span.recording:
+                self._say_reply(span, event, usage, finish, kept)
+            self._measure_model(span, measured, usage)
+            span.end()
+
+    def _say_reply(
+        self,
+        span: OpenSpan,
+        event: PreReasoning,
+        usage: Usage | None,
+        finish: str | None,
+        kept: list[ModelChunk] | None,
+    ) -> None:
+        if finish is not None:
+            span.say({words.FINISH_REASONS: (finish,)})
+        if usage is not None:
+            span.say(words.usage_of(usage))
+        if kept:
+            span.say({words.OUTPUT: self._messages([fold(kept, id="")], event.run_id, finish or "stop")})
+
+    def _say_request(self, span: OpenSpan, event: PreReasoning, source: ModelSource, attempt: int) -> None:
+        request = source.request
+        told = words.options_of(request.options)
+        told.update({words.STREAM: True, words.CONVERSATION: event.session_id, words.ITERATION: event.iteration})
+        if attempt > 1:
+            told[words.ATTEMPT] = attempt
+        if event.purpose != "reason":
+            told[words.PURPOSE] = event.purpose
+        if self._redaction is not None:
+            clean = [self._redaction.outside(msg, event.run_id) for msg in request.messages]
+            system, told[words.INPUT] = words.system_and_messages(clean)
+            if system:
+                told[words.SYSTEM] = system
+            if request.tools:
+                told[words.TOOL_DEFINITIONS] = words.tool_definitions(request.tools)
+        span.say(told)
+
+    def _measure_model(self, span: OpenSpan, measured: dict[str, Any], usage: Usage | None) -> None:
+        if usage is not None:
+            self._tokens.record(usage.input_tokens, {**measured, words.TOKEN_TYPE: "input"}, span.context)
+            self._tokens.record(usage.output_tokens, {**measured, words.TOKEN_TYPE: "output"}, span.context)
+        if span.error_type:
+            measured[words.ERROR_TYPE] = span.error_type
+        self._model_seconds.record(span.seconds, measured, span.context)
+
+    # ---- tools
+
+    def around_tool(self, event: PreActing, source: ToolSource) -> Mono[ToolResultBlock]:
+        """Put a span around each attempt at the tool."""
+        return Mono(partial(self._execute, event, count(1), source))
+
+    async def _execute(self, event: PreActing, attempts: count[int], source: ToolSource) -> Any:
+        use, frame = event.tool_use, event.frame
+        name = _clipped(use.name)
+        measured: dict[str, Any] = {
+            words.OPERATION: "execute_tool",
+            words.TOOL_NAME: name,
+            words.TOOL_TYPE: "function",
+            words.AGENT_NAME: frame.agent.name,
+        }
+        trace = self._trace_of(event)
+        span = self._below(trace, event, f"execute_tool {name}", SpanKind.INTERNAL, measured)
+        if span.recording:
+            self._say_call(span, event, next(attempts))
+        try:
+            result = await drive(_resolved(source), here_with(span.context), None)
+            if isinstance(result, ToolResultBlock):
+                if span.recording and self._redaction is not None:
+                    clean = self._redaction.outside(result, event.run_id)
+                    span.say({words.TOOL_RESULT: words.plain(clean.text)})
+                if result.state in _FAILED:
+                    span.fail(result.state)
+        except BaseException as error:
+            self._failed(span, error, event.run_id)
+            raise
+        finally:
+            if span.error_type:
+                measured[words.ERROR_TYPE] = span.error_type
+            self._tool_seconds.record(span.seconds, measured, span.context)
+            span.end()
+        return result
+
+    def _say_call(self, span: OpenSpan, event: PreActing, attempt: int) -> None:
+        use = event.tool_use
+        told: dict[str, Any] = {words.TOOL_CALL: words.plain(use.id)}
+        if event.iteration:
+            told[words.ITERATION] = event.iteration
+        if attempt > 1:
+            told[words.ATTEMPT] = attempt
+        about = next((spec.description for spec in event.agent.tools if spec.name == use.name), "")
+        if about:
+            told[words.TOOL_DESCRIPTION] = words.plain(about)
+        if self._redaction is not None:
+            told[words.TOOL_ARGUMENTS] = words.plain(self._redaction.outside(use, event.run_id).raw)
+        span.say(told)
+
+    def _failed(self, span: OpenSpan, error: BaseException, run_id: str) -> None:
+        """Say how the work behind a span was ended by what it raised."""
+        if isinstance(error, ToolSuspended | Halted):
+            span.say({words.OUTCOME: "suspended"})
+        elif isinstance(error, Exception):
+            span.fail(words.error_type(error), self._text_of(error, run_id))
+        else:  # cancelled, interrupted, or its reader has gone
+            span.say({words.OUTCOME: "interrupted"})
+
+    # ---- content
+
+    def _messages(self, messages: Any, run_id: str, finish: str | None = None) -> str:
+        redaction = self._redaction
+        assert redaction is not None
+        clean: list[Msg] = [redaction.outside(msg, run_id) for msg in messages]
+        return words.parts_of(clean, finish)
+
+    def _text_of(self, error: BaseException | None, run_id: str) -> str | None:
+        """What an exception says, where it may be told."""
+        return None if self._redaction is None or error is None else self._clean(str(error), run_id)
+
+    def _clean(self, text: str, run_id: str) -> str:
+        assert self._redaction is not None
+        return words.plain(self._redaction.outside(text, run_id))
+
+
+def _call_of(use: ToolUseBlock) -> dict[str, str]:
+    return {words.TOOL_NAME: _clipped(use.name), words.TOOL_CALL: words.plain(use.id)}
+
+
+def _clipped(name: str) -> str:
+    """A tool's name; a model may write anything where one belongs."""
+    return words.plain(name if len(name) <= 64 else f"{name[:64]}…")
+
+
+async def _next(chunks: AsyncIterator[ModelChunk]) -> ModelChunk:
+    return await anext(chunks)
+
+
+async def _closed(chunks: AsyncIterator[ModelChunk]) -> None:
+    await close(chunks)
+
+
+async def _resolved(source: ToolSource) -> Any:
+    work: Awaitable[Any] = source.resolve()
+    return await work

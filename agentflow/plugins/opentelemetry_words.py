@@ -1,0 +1,253 @@
+"""The words of OpenTelemetry's GenAI conventions that `OpenTelemetry` uses, and what of ours they stand for.
+
+The names are those of https://github.com/open-telemetry/semantic-conventions-genai (status: development; the registry is in
+`opentelemetry-semantic-conventions`, which a test compares them with). What the conventions have no word for begins with
+`agentflow.`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Final, TypeAlias, assert_never
+
+from agentflow.messages import (
+    ContentBlock,
+    DataBlock,
+    Msg,
+    TextBlock,
+    ThinkingBlock,
+    ToolResultBlock,
+    ToolUseBlock,
+)
+from agentflow.specs import ModelOptions, ToolSpec, Usage
+
+__all__ = [
+    "DURATIONS",
+    "LONG_DURATIONS",
+    "TOKENS",
+    "error_type",
+    "model_and_provider",
+    "options_of",
+    "parts_of",
+    "plain",
+    "system_and_messages",
+    "tool_definitions",
+    "usage_of",
+]
+
+Attributes: TypeAlias = "dict[str, str | bool | int | float | Sequence[str]]"
+
+OPERATION: Final = "gen_ai.operation.name"
+PROVIDER: Final = "gen_ai.provider.name"
+REQUEST_MODEL: Final = "gen_ai.request.model"
+RESPONSE_MODEL: Final = "gen_ai.response.model"
+FINISH_REASONS: Final = "gen_ai.response.finish_reasons"
+FIRST_CHUNK: Final = "gen_ai.response.time_to_first_chunk"
+STREAM: Final = "gen_ai.request.stream"
+CONVERSATION: Final = "gen_ai.conversation.id"
+AGENT_NAME: Final = "gen_ai.agent.name"
+AGENT_DESCRIPTION: Final = "gen_ai.agent.description"
+TOOL_NAME: Final = "gen_ai.tool.name"
+TOOL_TYPE: Final = "gen_ai.tool.type"
+TOOL_CALL: Final = "gen_ai.tool.call.id"
+TOOL_DESCRIPTION: Final = "gen_ai.tool.description"
+TOOL_ARGUMENTS: Final = "gen_ai.tool.call.arguments"
+TOOL_RESULT: Final = "gen_ai.tool.call.result"
+TOOL_DEFINITIONS: Final = "gen_ai.tool.definitions"
+SYSTEM: Final = "gen_ai.system_instructions"
+INPUT: Final = "gen_ai.input.messages"
+OUTPUT: Final = "gen_ai.output.messages"
+TOKEN_TYPE: Final = "gen_ai.token.type"
+ERROR_TYPE: Final = "error.type"
+
+RUN: Final = "agentflow.run.id"
+CALL: Final = "agentflow.call.id"
+ITERATION: Final = "agentflow.iteration"
+ATTEMPT: Final = "agentflow.attempt"
+OUTCOME: Final = "agentflow.outcome"
+PURPOSE: Final = "agentflow.purpose"
+COST: Final = "agentflow.usage.cost"
+MODEL_CALLS: Final = "agentflow.usage.model_calls"
+STATE: Final = "agentflow.tool.state"
+VERDICT: Final = "agentflow.verdict"
+HOOK: Final = "agentflow.hook"
+KIND: Final = "agentflow.kind"
+EVENT: Final = "agentflow.event"
+REASON: Final = "agentflow.reason"
+ORIGIN: Final = "agentflow.origin"
+MESSAGES: Final = "agentflow.messages"
+PHASE: Final = "agentflow.phase"
+LINK: Final = "agentflow.link"
+
+# The boundaries that the conventions advise.
+DURATIONS: Final = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
+LONG_DURATIONS: Final = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 51.2, 102.4, 204.8, 409.6)
+TOKENS: Final = (1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216, 67108864)
+
+_PROVIDERS: Final[Mapping[str, str]] = {
+    "azure": "azure.ai.openai",
+    "azure_ai": "azure.ai.inference",
+    "bedrock": "aws.bedrock",
+    "bedrock_converse": "aws.bedrock",
+    "cohere_chat": "cohere",
+    "gemini": "gcp.gemini",
+    "google": "gcp.gemini",
+    "mistral": "mistral_ai",
+    "moonshot": "moonshot_ai",
+    "vertex_ai": "gcp.vertex_ai",
+    "vertex_ai_beta": "gcp.vertex_ai",
+    "watsonx": "ibm.watsonx.ai",
+    "xai": "x_ai",
+}
+"""What stands before the `/` of a model's name where the conventions call it something else."""
+
+_FAMILIES: Final = (
+    ("gpt-", "openai"),
+    ("chatgpt-", "openai"),
+    ("o1", "openai"),
+    ("o3", "openai"),
+    ("o4", "openai"),
+    ("claude-", "anthropic"),
+    ("gemini-", "gcp.gemini"),
+    ("command-", "cohere"),
+    ("mistral-", "mistral_ai"),
+    ("deepseek-", "deepseek"),
+    ("grok-", "x_ai"),
+)
+"""How the names of models begin that are asked for without their provider."""
+
+
+@lru_cache(1024)
+def model_and_provider(name: str) -> tuple[str, str]:
+    """A model's name as its provider knows it, and the provider, as far as the name tells.
+
+    Example:
+        >>> model_and_provider("openai/gpt-5"), model_and_provider("bedrock/anthropic.claude-3"), model_and_provider("mine")
+        (('gpt-5', 'openai'), ('anthropic.claude-3', 'aws.bedrock'), ('mine', 'mine'))
+    """
+    rest = name.removeprefix("litellm/").removeprefix("litellm://")
+    scheme, mark, model = rest.partition("://")
+    if not mark:
+        scheme, mark, model = rest.partition("/")
+    if mark:
+        return model, _PROVIDERS.get(scheme, scheme)
+    for begins, provider in _FAMILIES:
+        if rest.startswith(begins):
+            return rest, provider
+    return rest, rest
+
+
+def error_type(error: BaseException) -> str:
+    """The class of an exception, with its module unless it is Python's own."""
+    kind = type(error)
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def plain(text: str) -> str:
+    """A text that can be sent: half a character, which no encoding knows, becomes its escape."""
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "backslashreplace").decode()
+    return text
+
+
+def options_of(options: ModelOptions) -> Attributes:
+    """What was set of a request's options."""
+    given: dict[str, Any] = {
+        "gen_ai.request.temperature": options.temperature,
+        "gen_ai.request.max_tokens": options.max_tokens,
+        "gen_ai.request.top_p": options.top_p,
+        "gen_ai.request.seed": options.seed,
+        "gen_ai.request.stop_sequences": options.stop,
+        "gen_ai.output.type": None if options.answer_schema is None else "json",
+    }
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def usage_of(usage: Usage) -> Attributes:
+    """What was consumed; parts that are 0 are left out."""
+    told: Attributes = {
+        "gen_ai.usage.input_tokens": usage.input_tokens,
+        "gen_ai.usage.output_tokens": usage.output_tokens,
+    }
+    if usage.cache_read_tokens:
+        told["gen_ai.usage.cache_read.input_tokens"] = usage.cache_read_tokens
+    if usage.cache_write_tokens:
+        told["gen_ai.usage.cache_creation.input_tokens"] = usage.cache_write_tokens
+    if usage.reasoning_tokens:
+        told["gen_ai.usage.reasoning.output_tokens"] = usage.reasoning_tokens
+    if usage.cost is not None:
+        told[COST] = usage.cost
+    return told
+
+
+# ---- content
+
+
+def system_and_messages(messages: Sequence[Msg]) -> tuple[str, str]:
+    """The instructions and the conversation of a request, each as the conventions' JSON; the former may be empty."""
+    told = [msg for msg in messages if msg.role != "system"]
+    system = [part for msg in messages if msg.role == "system" for part in _parts(msg)]
+    return _json(system) if system else "", parts_of(told)
+
+
+def parts_of(messages: Sequence[Msg], finish_reason: str | None = None) -> str:
+    """Messages as the conventions' JSON.
+
+    Example:
+        >>> parts_of([Msg.user("Hi")])
+        '[{"role":"user","parts":[{"type":"text","content":"Hi"}]}]'
+    """
+    told: list[dict[str, Any]] = []
+    for msg in messages:
+        one: dict[str, Any] = {"role": msg.role, "parts": _parts(msg)}
+        if msg.name:
+            one["name"] = msg.name
+        if finish_reason is not None:
+            one["finish_reason"] = finish_reason
+        told.append(one)
+    return _json(told)
+
+
+def tool_definitions(tools: Sequence[ToolSpec]) -> str:
+    """What a model was told of its tools, as the conventions' JSON."""
+    return _json(
+        [
+            {"type": "function", "name": spec.name, "description": spec.description, "parameters": spec.parameters}
+            for spec in tools
+        ]
+    )
+
+
+def _parts(msg: Msg) -> list[dict[str, Any]]:
+    return [_part(block) for block in msg.content]
+
+
+def _part(block: ContentBlock) -> dict[str, Any]:
+    match block:
+        case TextBlock():
+            return {"type": "text", "content": block.text}
+        case ThinkingBlock():
+            return {"type": "reasoning", "content": block.text}
+        case ToolUseBlock():
+            arguments = block.raw if block.input_error is not None else dict(block.input)
+            return {"type": "tool_call", "id": block.id, "name": block.name, "arguments": arguments}
+        case ToolResultBlock():
+            return {"type": "tool_call_response", "id": block.tool_use_id, "response": block.text}
+        case DataBlock():  # what it holds is left out: a picture is megabytes
+            modality = block.media_type.partition("/")[0]
+            said: dict[str, Any] = {"mime_type": block.media_type, "modality": modality}
+            if block.url is not None and not block.url.startswith("data:"):
+                return {"type": "uri", **said, "uri": block.url}
+            return {"type": "file", **said, "file_id": block.name or ""}
+        case _:
+            assert_never(block)
+
+
+def _json(value: object) -> str:
+    return plain(json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str))

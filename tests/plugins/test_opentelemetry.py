@@ -1,0 +1,928 @@
+"""`OpenTelemetry`: whole trees of spans, in the words of the conventions; nothing leaks, and every span ends."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import socket
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from eventlog import use
+from loguru import logger
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
+from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
+from opentelemetry.semconv._incubating.metrics import gen_ai_metrics
+from opentelemetry.trace import get_current_span
+from spantree import Seen, printed, seen, tree
+
+from agentflow import (
+    Again,
+    Agent,
+    Approve,
+    Deny,
+    Hook,
+    ModelChunk,
+    ModelOptions,
+    Msg,
+    PostReasoning,
+    PostToolRound,
+    PreActing,
+    PreCall,
+    PreReasoning,
+    ReasoningChunk,
+    Session,
+    Stop,
+    Turn,
+    Usage,
+    on,
+    tool,
+)
+from agentflow.chunks import ToolUseDelta
+from agentflow.errors import ModelError, UsageError
+from agentflow.plugins import ModelFallback, ModelRetry, OpenTelemetry, Redaction, ToolRetry
+from agentflow.plugins import opentelemetry_words as words
+from agentflow.plugins.opentelemetry_words import model_and_provider
+from agentflow.ports.store import MemoryStore
+from agentflow.testing import ScriptedModel
+
+BILLED = ModelChunk(usage=Usage(input_tokens=10, output_tokens=5, cache_read_tokens=4), finish_reason="tool_calls")
+
+
+class Traced:
+    """Providers whose spans and points stay in memory."""
+
+    def __init__(self, **options: Any) -> None:
+        self.exporter = InMemorySpanExporter()
+        self.tracers = TracerProvider(shutdown_on_exit=False, **options)
+        self.tracers.add_span_processor(SimpleSpanProcessor(self.exporter))
+        self.reader = InMemoryMetricReader()
+        self.meters = MeterProvider([self.reader], shutdown_on_exit=False)
+        self.mine = self.tracers.get_tracer("mine")
+
+    def plugin(self, **options: Any) -> OpenTelemetry:
+        """The plugin, with these providers."""
+        return OpenTelemetry(tracer_provider=self.tracers, meter_provider=self.meters, **options)
+
+    @property
+    def spans(self) -> list[Seen]:
+        """The spans that have ended."""
+        return seen(self.exporter.get_finished_spans())
+
+    @property
+    def tree(self) -> str:
+        """The same as a tree, between line breaks as tests write it."""
+        return f"\n{tree(self.spans)}\n"
+
+    def points(self) -> dict[str, list[tuple[dict[str, Any], Any]]]:
+        """The metrics: attributes, and count or sum."""
+        data = self.reader.get_metrics_data()
+        found: dict[str, list[tuple[dict[str, Any], Any]]] = {}
+        for metric in data.resource_metrics[0].scope_metrics[0].metrics if data is not None else ():
+            for point in metric.data.data_points:
+                value: Any = point.sum if metric.unit == "{token}" else point.count  # type: ignore - histograms
+                found.setdefault(metric.name, []).append((dict(point.attributes or {}), value))
+        return found
+
+
+@pytest.fixture
+def traced() -> Traced:
+    """Providers of this test."""
+    return Traced()
+
+
+@tool(type="read")
+async def look(place: int = 0) -> str:
+    """Look at a place."""
+    return f"place {place}"
+
+
+def known(span: Seen) -> dict[str, Any]:
+    """Its attributes, without what differs from run to run."""
+    changing = {"agentflow.run.id", "agentflow.call.id", "gen_ai.response.time_to_first_chunk"}
+    return {name: value for name, value in span.attributes.items() if name not in changing}
+
+
+# ---- whole trees
+
+
+async def test_a_run_whole(traced: Traced) -> None:
+    """Names, kinds, parents, attributes and events of a call with two parallel tools, and a span of the user's in each."""
+
+    @tool(type="read")
+    async def fetch(page: int) -> str:
+        """Fetch a page."""
+        with traced.mine.start_as_current_span(f"GET {page}"):
+            await asyncio.sleep(0)
+        return f"page {page}"
+
+    script = [[use("t1", "fetch", page=1), use("t2", "fetch", page=2), BILLED], "Done."]
+    agent = Agent("desk", ScriptedModel(script, name="openai/gpt-5"), tools=[fetch], hooks=[traced.plugin()])
+    await agent.call("Both, please.", session="ada")
+
+    call, first, one, get1, two, get2, last = sorted(traced.spans, key=lambda span: (span.start, span.name))
+    if (one.attributes.get("gen_ai.tool.call.id"), get1.name) != ("t1", "GET 1"):  # both tools run at once
+        spans = {span.attributes.get("gen_ai.tool.call.id", span.name): span for span in (one, get1, two, get2)}
+        one, two, get1, get2 = spans["t1"], spans["t2"], spans["GET 1"], spans["GET 2"]
+    parents = {span.id: span.name for span in traced.spans}
+    assert [(span.name, span.kind, parents.get(span.parent)) for span in (call, first, one, get1, two, get2, last)] == [
+        ("invoke_agent desk", "INTERNAL", None),
+        ("chat gpt-5", "CLIENT", "invoke_agent desk"),
+        ("execute_tool fetch", "INTERNAL", "invoke_agent desk"),
+        ("GET 1", "INTERNAL", "execute_tool fetch"),
+        ("execute_tool fetch", "INTERNAL", "invoke_agent desk"),
+        ("GET 2", "INTERNAL", "execute_tool fetch"),
+        ("chat gpt-5", "CLIENT", "invoke_agent desk"),
+    ]
+    assert (get1.parent, get2.parent) == (one.id, two.id)
+    assert known(call) == {
+        "gen_ai.operation.name": "invoke_agent",
+        "gen_ai.provider.name": "openai",
+        "gen_ai.agent.name": "desk",
+        "gen_ai.request.model": "gpt-5",
+        "gen_ai.conversation.id": "ada",
+        "agentflow.outcome": "completed",
+        "agentflow.usage.model_calls": 2,
+        "gen_ai.usage.input_tokens": 10,
+        "gen_ai.usage.output_tokens": 5,
+        "gen_ai.usage.cache_read.input_tokens": 4,
+    }
+    request = {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.provider.name": "openai",
+        "gen_ai.request.model": "gpt-5",
+        "gen_ai.request.stream": True,
+        "gen_ai.conversation.id": "ada",
+    }
+    assert known(first) == {
+        **request,
+        "agentflow.iteration": 1,
+        "gen_ai.response.finish_reasons": ("tool_calls",),
+        "gen_ai.usage.input_tokens": 10,
+        "gen_ai.usage.output_tokens": 5,
+        "gen_ai.usage.cache_read.input_tokens": 4,
+    }
+    assert known(last) == {**request, "agentflow.iteration": 2, "gen_ai.response.finish_reasons": ("stop",)}
+    assert known(two) == {
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": "fetch",
+        "gen_ai.tool.type": "function",
+        "gen_ai.tool.call.id": "t2",
+        "gen_ai.tool.description": "Fetch a page.",
+        "gen_ai.agent.name": "desk",
+        "agentflow.iteration": 1,
+    }
+    assert [(span.events, span.links, span.status) for span in traced.spans] == [([], [], "UNSET")] * 7
+    chat = {name: request[name] for name in list(request)[:3]}
+    tools = {name: known(two)[name] for name in ("gen_ai.operation.name", "gen_ai.tool.name", "gen_ai.tool.type")}
+    assert traced.points() == {
+        "gen_ai.client.operation.duration": [(chat, 2)],
+        "gen_ai.client.operation.time_to_first_chunk": [(chat, 2)],
+        "gen_ai.client.token.usage": [
+            ({**chat, "gen_ai.token.type": "input"}, 10),
+            ({**chat, "gen_ai.token.type": "output"}, 5),
+        ],
+        "gen_ai.execute_tool.duration": [({**tools, "gen_ai.agent.name": "desk"}, 2)],
+        "gen_ai.invoke_agent.duration": [({"gen_ai.agent.name": "desk"}, 1)],
+    }
+
+
+@pytest.mark.parametrize("how", ["call", "stream"])
+async def test_attempts_fallbacks_and_sub_agents(traced: Traced, how: str) -> None:
+    """Each attempt is a span, at the model and at the tool, and the fallback's names its own model; the same streamed."""
+    failing = [True]
+
+    @tool(type="read")
+    async def flaky() -> str:
+        """Fails once."""
+        if failing:
+            failing.clear()
+            raise ConnectionError("gone")
+        return "here"
+
+    retries = [ToolRetry(first_wait=0.0, jitter=0.0)]
+    script = [use("s1", "flaky"), "It is here."]
+    sub = Agent("helper", ScriptedModel(script, name="small"), tools=[flaky], hooks=retries)
+    busy = ModelError("busy", retryable=True, retry_after=0.0)
+    model = ScriptedModel([[busy], use("t1", "helper", message="Where?"), [busy], [busy]], name="anthropic/claude")
+    spare = ScriptedModel(["Here."], name="gemini/spare")
+    hooks: list[Hook] = [traced.plugin(), ModelRetry(attempts=2, first_wait=0.0, jitter=0.0), ModelFallback(spare)]
+    agent = Agent("desk", model, tools=[sub.as_tool()], hooks=hooks)
+    if how == "call":
+        await agent.call("Where is it?")
+    else:
+        async with agent.stream("Where is it?", children=True) as events:
+            async for _ in events:
+                pass
+    assert (
+        traced.tree
+        == """
+invoke_agent desk  (completed)
+├─ chat claude  (failed: agentflow.errors.ModelError)
+├─ chat claude  (attempt 2)
+├─ execute_tool helper  (t1)
+│  └─ invoke_agent helper  (completed)
+│     ├─ chat small
+│     ├─ execute_tool flaky  (s1, failed: ConnectionError)
+│     ├─ execute_tool flaky  (s1, attempt 2)
+│     └─ chat small
+├─ chat claude  (failed: agentflow.errors.ModelError)
+├─ chat claude  (attempt 2, failed: agentflow.errors.ModelError)
+└─ chat spare  (attempt 3)
+"""
+    )
+    assert [span.attributes["gen_ai.provider.name"] for span in traced.spans if "chat" in span.name][-2:] == [
+        "anthropic",
+        "gcp.gemini",
+    ]
+    assert len({span.trace for span in traced.spans}) == 1
+
+
+async def test_who_denied_what(traced: Traced) -> None:
+    """A verdict is an event of the call's span: which one, whose, on what; the reason is content."""
+    asked: list[int] = []
+
+    @on(PreActing, guard=True, tools=["look"])
+    def guard(event: PreActing) -> Deny | None:
+        return Deny("secret reason") if event.tool_use.id == "t1" else None
+
+    @on(PostReasoning)
+    def again(event: PostReasoning) -> Again | None:
+        if event.reasoning_result.text != "Hm.":
+            return None
+        asked.append(1)
+        return Again("Are you sure?")
+
+    script = [[use("t1", "look"), use("t2", "look", place=2)], "Hm.", "Yes."]
+    agent = Agent("desk", ScriptedModel(script), tools=[look], hooks=[guard, again, traced.plugin()])
+    await agent.call("Look.")
+    assert (
+        traced.tree
+        == """
+invoke_agent desk  (completed)
+├─ chat scripted
+├─ · verdict: Deny guard PreActing look t1
+├─ execute_tool look  (t2)
+├─ chat scripted
+├─ · verdict: Again again PostReasoning
+├─ · messages_added: again 1
+└─ chat scripted
+"""
+    )
+    events = traced.spans[0].events
+    assert events[0] == (
+        "agentflow.verdict",
+        {
+            "agentflow.verdict": "Deny",
+            "agentflow.hook": "guard",
+            "agentflow.event": "PreActing",
+            "gen_ai.tool.name": "look",
+            "gen_ai.tool.call.id": "t1",
+        },
+    )
+    assert (
+        "agentflow.verdict",
+        {"agentflow.verdict": "Again", "agentflow.hook": "again", "agentflow.event": "PostReasoning"},
+    ) in events
+    assert "secret" not in str([(span.attributes, span.events, span.said) for span in traced.spans])
+
+
+@pytest.mark.parametrize(
+    ("kind", "verdict", "outcome"),
+    [(PreCall, Deny("no"), "denied"), (PreReasoning, Stop("enough"), "stopped"), (PreReasoning, Deny("no"), "denied")],
+)
+async def test_a_call_that_a_hook_ends(traced: Traced, kind: Any, verdict: Any, outcome: str) -> None:
+    """It is no error, and no model is asked; the event says who ended it."""
+    ending = on(kind)(lambda event: verdict)
+    await Agent("desk", ScriptedModel([]), hooks=[ending, traced.plugin()]).call("Hi")
+    (span,) = traced.spans
+    assert (span.attributes["agentflow.outcome"], span.status) == (outcome, "UNSET")
+    assert [said["agentflow.verdict"] for _, said in span.events] == [type(verdict).__name__]
+
+
+async def test_a_failed_call(traced: Traced) -> None:
+    """Its span and the model's say with what; the words are content."""
+    model = ScriptedModel([[ModelError("my key is sk-123", retryable=False)]])
+    with pytest.raises(ModelError):
+        await Agent("desk", model, hooks=[traced.plugin()]).call("Hi")
+    kind = "agentflow.errors.ModelError"
+    assert [(s.name, s.status, s.said, s.attributes["error.type"]) for s in traced.spans] == [
+        ("invoke_agent desk", "ERROR", None, kind),
+        ("chat scripted", "ERROR", None, kind),
+    ]
+    errors = [said.get("error.type") for points in traced.points().values() for said, _ in points]
+    assert errors == [kind, kind]
+
+
+async def test_a_hook_that_fails(traced: Traced) -> None:
+    """It is an event: which hook, with what."""
+
+    @on(PreReasoning, on_failure="skip")
+    def broken(event: PreReasoning) -> None:
+        raise ValueError("private")
+
+    await Agent("desk", ScriptedModel(["Hello."]), hooks=[broken, traced.plugin()]).call("Hi")
+    assert traced.spans[0].events == [
+        ("exception", {"exception.type": "ValueError", "agentflow.phase": "hook", "agentflow.hook": "broken"})
+    ]
+
+
+async def test_a_system_prompt_that_fails(traced: Traced) -> None:
+    """A call that fails before its first event has its span all the same."""
+
+    def system(context: object) -> str:
+        raise LookupError("no prompt")
+
+    with pytest.raises(LookupError):
+        await Agent("desk", ScriptedModel([]), system=system, hooks=[traced.plugin()]).call("Hi")
+    (span,) = traced.spans
+    assert (span.attributes["agentflow.outcome"], span.attributes["error.type"]) == ("failed", "LookupError")
+
+
+async def test_a_turn_without_a_model(traced: Traced) -> None:
+    """Its tool's span is below what is current where it is run."""
+    agent = Agent("desk", ScriptedModel([]), tools=[look], hooks=[traced.plugin()])
+    with traced.mine.start_as_current_span("job"):
+        receipt = await agent.queue.put(Turn(look, {"place": 3}))
+        assert [value async for _, value in agent.run()] == [await receipt]
+    assert traced.tree == "\njob\n└─ execute_tool look  ({})\n".format(
+        traced.spans[1].attributes["gen_ai.tool.call.id"]
+    )
+
+
+# ---- runs of several calls
+
+
+@tool(requires_approval=True)
+async def pay(amount: int) -> str:
+    """Pay."""
+    return f"{amount} paid"
+
+
+@pytest.mark.parametrize("stored", [False, True])
+async def test_a_resume_is_in_the_trace_of_its_run(traced: Traced, stored: bool) -> None:
+    """Below the run's first call, linked to the last one, and to the request that brought the decision."""
+    store = MemoryStore() if stored else None
+    script = [use("t1", "pay", amount=5), use("t2", "pay", amount=6), "Paid."]
+    model = ScriptedModel(script)
+
+    def made() -> Agent:
+        return Agent("desk", model, tools=[pay], hooks=[traced.plugin()], store=store)
+
+    agent = made()
+    await agent.call("Pay 5 and 6.", session="ada")
+    agent = made() if stored else agent
+    await agent.resume("ada", {"t1": Approve()})
+    agent = made() if stored else agent
+    with traced.mine.start_as_current_span("POST /decide"):
+        await agent.resume("ada", {"t2": Approve()})
+    first, *_ = spans = traced.spans
+    request = next(span for span in spans if span.name == "POST /decide")
+    run = [span for span in spans if span.trace == first.trace]
+    assert (
+        f"\n{tree(run, 'POST /decide')}\n"
+        == """
+invoke_agent desk  (suspended)
+├─ chat scripted
+├─ · suspended: requires_approval approval pay t1
+├─ invoke_agent desk  (suspended) → resumes invoke_agent desk  (suspended)
+│  ├─ execute_tool pay  (t1)
+│  ├─ chat scripted
+│  └─ · suspended: requires_approval approval pay t2
+└─ invoke_agent desk  (completed) → resumes invoke_agent desk  (suspended) → resumed_in POST /decide
+   ├─ execute_tool pay  (t2)
+   └─ chat scripted
+"""
+    )
+    calls = [span for span in run if span.name == "invoke_agent desk"]
+    assert [[to for to, _ in span.links] for span in calls] == [[], [calls[0].id], [calls[1].id, request.id]]
+
+
+async def test_both_calls_in_one_request(traced: Traced) -> None:
+    """Where the resume is made in the same trace, it is below what is current there, like any call."""
+    agent = Agent("desk", ScriptedModel([use("t1", "pay", amount=5), "Paid."]), tools=[pay], hooks=[traced.plugin()])
+    with traced.mine.start_as_current_span("job"):
+        await agent.call("Pay 5.", session="ada")
+        await agent.resume("ada", {"t1": Approve()})
+    parents = {span.id: span.name for span in traced.spans}
+    assert [parents[s.parent] for s in traced.spans if s.name == "invoke_agent desk"] == ["job", "job"]
+
+
+async def test_a_sub_agent_that_was_suspended(traced: Traced) -> None:
+    """Its second call is below the tool that asks it again, and linked to its first one."""
+    sub = Agent("payer", ScriptedModel([use("s1", "pay", amount=5), "Paid."]), tools=[pay])
+    model = ScriptedModel([use("t1", "payer", message="Pay 5."), "Done."])
+    agent = Agent("desk", model, tools=[sub.as_tool()], hooks=[traced.plugin()])
+    reply = await agent.call("Pay.", session="ada")
+    await agent.resume("ada", {key.id: Approve() for key in reply.pending})
+    assert (
+        traced.tree
+        == """
+invoke_agent desk  (suspended)
+├─ chat scripted
+├─ execute_tool payer  (t1, suspended)
+│  └─ invoke_agent payer  (suspended)
+│     ├─ chat scripted
+│     └─ · suspended: requires_approval approval pay s1
+├─ · suspended: requires_approval approval pay s1
+└─ invoke_agent desk  (completed) → resumes invoke_agent desk  (suspended)
+   ├─ execute_tool payer  (t1)
+   │  └─ invoke_agent payer  (completed) → resumes invoke_agent payer  (suspended)
+   │     ├─ execute_tool pay  (s1)
+   │     └─ chat scripted
+   └─ chat scripted
+"""
+    )
+
+
+# ---- what is current, and where
+
+
+async def test_a_reader_of_a_stream_sees_no_span_of_the_run(traced: Traced) -> None:
+    """Between two events what is current is the reader's own, in a tool's chunks too."""
+
+    @tool
+    async def count() -> Any:
+        """Count."""
+        for n in range(3):
+            yield str(n)
+
+    agent = Agent("desk", ScriptedModel([use("t1", "count"), ["a", "b"]]), tools=[count], hooks=[traced.plugin()])
+    current: set[str] = set()
+    with traced.mine.start_as_current_span("reader"):
+        async with agent.stream("Count.") as events:
+            async for _ in events:
+                current.add(get_current_span().name)  # type: ignore - of the SDK
+    assert current == {"reader"}
+
+
+async def test_a_tool_in_a_thread_and_a_model_that_makes_spans(traced: Traced) -> None:
+    """What they begin is below their spans."""
+
+    class Remote:
+        name = "remote"
+
+        async def stream(self, request: Any) -> Any:
+            with traced.mine.start_as_current_span("POST /chat"):
+                if request.messages[-1].role == "tool":
+                    yield ModelChunk("Do")
+                    yield ModelChunk("ne.")
+                else:
+                    yield ModelChunk.of(Msg.assistant([use("t1", "blocking")]))
+
+    @tool(in_thread=True)
+    def blocking() -> str:
+        """Work in a thread."""
+        with traced.mine.start_as_current_span("in the thread"):
+            return "done"
+
+    await Agent("desk", Remote(), tools=[blocking], hooks=[traced.plugin()]).call("Go.")
+    assert (
+        traced.tree
+        == """
+invoke_agent desk  (completed)
+├─ chat remote
+│  └─ POST /chat
+├─ execute_tool blocking  (t1)
+│  └─ in the thread
+└─ chat remote
+   └─ POST /chat
+"""
+    )
+
+
+async def test_hundred_calls_at_once(traced: Traced) -> None:
+    """Each span is in the trace of its own call."""
+
+    @tool(type="read")
+    async def slow(n: int) -> str:
+        """Wait a little."""
+        await asyncio.sleep(0)
+        with traced.mine.start_as_current_span(f"work {n}"):
+            await asyncio.sleep(0)
+        return str(n)
+
+    plugin = traced.plugin()
+
+    async def one(n: int) -> None:
+        script = [[use("a", "slow", n=n), use("b", "slow", n=n)], "ok"]
+        await Agent(f"agent{n}", ScriptedModel(script), tools=[slow], hooks=[plugin]).call(
+            "Go", session=Session.fresh()
+        )
+
+    await asyncio.gather(*[one(n) for n in range(100)])
+    traces: dict[str, list[str]] = {}
+    for span in traced.spans:
+        traces.setdefault(span.trace, []).append(span.name)
+    assert len(traces) == 100
+    for names in traces.values():
+        number = next(name for name in names if name.startswith("invoke")).removeprefix("invoke_agent agent")
+        assert sorted(names) == sorted(
+            [f"invoke_agent agent{number}", *["chat scripted", "execute_tool slow", f"work {number}"] * 2]
+        )
+
+
+# ---- every span ends
+
+
+class Open(SpanProcessor):
+    """Counts spans that are open."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def on_start(self, span: Any, parent_context: Any = None) -> None:
+        """One more."""
+        self.count += 1
+
+    def on_end(self, span: Any) -> None:
+        """One less."""
+        self.count -= 1
+
+
+@pytest.fixture
+def opened(traced: Traced) -> Open:
+    """How many are open."""
+    counted = Open()
+    traced.tracers.add_span_processor(counted)
+    return counted
+
+
+def hanging(started: asyncio.Event) -> Any:
+    """A tool that does not end."""
+
+    @tool(timeout=None)
+    async def hang() -> str:
+        """Hang."""
+        started.set()
+        await asyncio.Event().wait()
+        return ""
+
+    return hang
+
+
+@pytest.mark.parametrize("how", ["interrupt", "cancel", "aclose", "timeout"])
+@pytest.mark.parametrize("where", ["tool", "model"])
+async def test_every_span_ends(traced: Traced, opened: Open, how: str, where: str) -> None:
+    """Interrupted, cancelled, closed or timed out: the spans end, and say so; nothing failed."""
+    started = asyncio.Event()
+
+    async def stuck() -> None:
+        started.set()
+        await asyncio.Event().wait()
+
+    script: list[Any] = [["Hel", stuck]] if where == "model" else [use("t1", "hang")]
+    agent = Agent("desk", ScriptedModel(script), tools=[hanging(started)], hooks=[traced.plugin()])
+    events = aiter(agent.stream("Go"))
+    call = asyncio.ensure_future(
+        _until(events) if how == "aclose" else _called(agent, 0.05 if how == "timeout" else None)
+    )
+    await started.wait()
+    if how == "interrupt":
+        agent.interrupt()
+    elif how == "cancel":
+        call.cancel()
+    elif how == "aclose":
+        await events.aclose()  # type: ignore - of the stream
+    await asyncio.gather(call, return_exceptions=True)
+    assert opened.count == 0
+    cut = [span for span in traced.spans if where == "model" or not span.name.startswith("chat")]
+    assert [(span.attributes["agentflow.outcome"], span.status) for span in cut] == [("interrupted", "UNSET")] * 2
+
+
+async def test_a_dropped_stream(traced: Traced, opened: Open) -> None:
+    """A stream that nobody closes, left in the midst of a reply: what was open ends with its cleanup."""
+    agent = Agent("desk", ScriptedModel([["Hel", "lo"]]), hooks=[traced.plugin()])
+    events = aiter(agent.stream("Go"))
+    while not isinstance(await anext(events), ReasoningChunk):
+        pass
+    assert opened.count == 2
+    del events
+    gc.collect()
+    await asyncio.sleep(0)  # the task that closes it begins
+    closing = [task for task in asyncio.all_tasks() if task.get_name().startswith("agentflow: closing")]
+    await asyncio.gather(*closing)
+    assert opened.count == 0
+
+
+async def _until(events: Any) -> None:
+    async for _ in events:
+        pass
+
+
+async def _called(agent: Agent, timeout: float | None) -> None:
+    await agent.call("Go", timeout=timeout)
+
+
+def test_a_loop_that_is_gone(traced: Traced, opened: Open) -> None:
+    """A call whose loop is closed under it: its spans end when what is left of it is dropped."""
+    loop = asyncio.new_event_loop()
+    started = asyncio.Event()
+    agent = Agent("desk", ScriptedModel([use("t1", "hang")]), tools=[hanging(started)], hooks=[traced.plugin()])
+    held = [aiter(agent.stream("Go"))]
+
+    async def begin() -> None:
+        for _ in range(4):  # up to PreActing
+            await anext(held[0])
+
+    loop.run_until_complete(begin())
+    loop.close()
+    assert opened.count >= 1
+    held.clear()
+    gc.collect()
+    assert opened.count == 0
+
+
+# ---- what it does not do
+
+
+@pytest.mark.parametrize("stored", ["redacted", "original"])
+async def test_content_is_redacted(traced: Traced, stored: Any) -> None:
+    """What was said is told where asked for, by the rules of a redaction, and never more."""
+
+    @tool(type="read")
+    async def mail(to: str) -> str:
+        """Write a mail."""
+        return f"sent to {to}, from bob@example.com"
+
+    @on(PreActing, guard=True)
+    def guard(event: PreActing) -> Deny | None:
+        return Deny("ask carol@example.com") if event.tool_use.id == "t2" else None
+
+    redaction = Redaction(stored=stored, values=["hunter2"])
+    script = [
+        [use("t1", "mail", to="<email-1>"), use("t2", "mail", to="dan@example.com")],
+        "<email-1> has it, hunter2.",
+    ]
+    agent = Agent(
+        "desk",
+        ScriptedModel(script),
+        system="The password is hunter2.",
+        tools=[mail],
+        hooks=[redaction, guard, traced.plugin(content=redaction)],
+    )
+    reply = await agent.call("Write to ada@example.com.")
+    assert "ada@example.com" in reply.text
+    told = str([(span.attributes, span.events) for span in traced.spans])
+    assert "example.com" not in told
+    assert "hunter2" not in told
+    call, chat, run, _ = traced.spans
+    assert call.attributes["gen_ai.input.messages"].startswith(
+        '[{"role":"user","parts":[{"type":"text","content":"Write to <email'
+    )
+    assert chat.attributes["gen_ai.system_instructions"] == '[{"type":"text","content":"The password is <secret-1>."}]'
+    assert run.attributes["gen_ai.tool.call.arguments"] == '{"to": "<email>"}'
+    assert run.attributes["gen_ai.tool.call.result"] == "sent to <email>, from <email>"
+    assert call.events[0][1]["agentflow.reason"] == "ask <email>"
+
+
+async def test_content_by_default_rules(traced: Traced) -> None:
+    """`content=True` takes out what `Redaction()` finds; an empty one takes out nothing."""
+    for content, said in ((True, "I am <email>"), (Redaction([]), "I am ada@example.com")):
+        await Agent("desk", ScriptedModel(["Hello."]), hooks=[traced.plugin(content=content)]).call(
+            "I am ada@example.com"
+        )
+        told = traced.spans[-2].attributes
+        assert told["gen_ai.input.messages"] == f'[{{"role":"user","parts":[{{"type":"text","content":"{said}"}}]}}]'
+        assert told["gen_ai.output.messages"] == (
+            '[{"role":"assistant","parts":[{"type":"text","content":"Hello."}],"finish_reason":"stop"}]'
+        )
+        traced.exporter.clear()
+    with pytest.raises(UsageError, match="True, False or a Redaction"):
+        OpenTelemetry(content="yes")  # type: ignore - what is refused
+
+
+async def test_no_content_unless_asked_for(traced: Traced) -> None:
+    """Not a word of what was said, of a result, a reason or an exception."""
+
+    @tool
+    async def fail(word: str) -> str:
+        """Fail."""
+        raise ValueError(f"XYZZY {word}")
+
+    script = [[use("t1", "fail", word="XYZZY"), use("t2", "fail", word=3)], "XYZZY"]
+    agent = Agent("desk", ScriptedModel(script), system="XYZZY", tools=[fail], hooks=[traced.plugin()])
+    await agent.call("XYZZY")
+    assert "XYZZY" not in str([(span.attributes, span.events, span.said) for span in traced.spans])
+
+
+async def test_odd_names_and_halves_of_characters(traced: Traced) -> None:
+    """A model may write anything where a tool's name belongs; what no encoding knows is escaped, and the name is cut."""
+    half = "\ud83d"
+    odd = ModelChunk(
+        tool_uses=(ToolUseDelta(0, "t1", f"{half}x" * 100, '{"a": "\\ud83d"}'),), finish_reason="tool_calls"
+    )
+    script = [odd, f"{half}!"]
+    await Agent("desk", ScriptedModel(script), tools=[look], hooks=[traced.plugin(content=True)]).call("Hi")
+    for span in traced.spans:
+        str((span.name, span.attributes)).encode()
+    tool_span = traced.spans[2]
+    assert len(tool_span.name) < 700
+    assert tool_span.attributes["error.type"] == "agentflow.errors.ToolNotFoundError"
+
+
+async def test_sampled_out() -> None:
+    """Nothing is made, what a tool begins is not sampled either, and metrics are taken all the same."""
+    traced = Traced(sampler=ALWAYS_OFF)
+    sampled: list[bool] = []
+
+    @tool
+    async def nested() -> str:
+        """Begin a span."""
+        with traced.mine.start_as_current_span("mine") as span:
+            sampled.append(span.get_span_context().trace_flags.sampled)
+        return ""
+
+    await Agent(
+        "desk", ScriptedModel([[use("t1", "nested"), BILLED], "ok"]), tools=[nested], hooks=[traced.plugin()]
+    ).call("Hi")
+    assert (traced.spans, sampled) == ([], [False])
+    counts = {name: sum(value for _, value in points) for name, points in traced.points().items()}
+    assert counts == {
+        "gen_ai.client.operation.duration": 2,
+        "gen_ai.client.operation.time_to_first_chunk": 2,
+        "gen_ai.client.token.usage": 15,
+        "gen_ai.execute_tool.duration": 1,
+        "gen_ai.invoke_agent.duration": 1,
+    }
+
+
+class Broken(SpanProcessor):
+    """Fails whenever it is told something."""
+
+    def on_start(self, span: Any, parent_context: Any = None) -> None:
+        """Fail."""
+        raise RuntimeError("the exporter is broken")
+
+    def on_end(self, span: Any) -> None:
+        """Fail."""
+        raise RuntimeError("the exporter is broken")
+
+
+async def test_a_broken_exporter_breaks_no_run(traced: Traced) -> None:
+    """It is logged."""
+    traced.tracers.add_span_processor(Broken())
+    said: list[str] = []
+    number = logger.add(said.append, level="WARNING", format="{message}")
+    logger.enable("agentflow")
+    try:
+        agent = Agent("desk", ScriptedModel([use("t1", "look"), "ok"]), tools=[look], hooks=[traced.plugin()])
+        assert (await agent.call("Hi")).text == "ok"
+    finally:
+        logger.remove(number)
+    assert any("the exporter is broken" in line for line in said)
+
+
+def heard(agent: Agent) -> set[str]:
+    """The events that an agent's hooks hear, or wrap."""
+    return {line for line in agent.hooks.describe().splitlines() if not line.startswith(" ")}
+
+
+async def test_what_nobody_decides_on_is_not_built(traced: Traced) -> None:
+    """It looks at most events for verdicts only: where no other hook hears them, they are not built for it."""
+    plugin = traced.plugin()
+    alone = Agent("a", ScriptedModel([]), tools=[look], hooks=[plugin], default_hooks=())
+    assert heard(alone) == {"PreCall", "PreReasoning", "PreActing", "PostCall", "Error", "CallEnded", "MessagesAdded"}
+    assert "observe" not in alone.hooks.describe().partition("PreActing")[2].partition("PostCall")[0]
+    guarded = Agent("a", ScriptedModel([]), tools=[look], hooks=[plugin, on(PostToolRound)(lambda event: None)])
+    assert heard(guarded) > heard(alone) | {"PostToolRound"}
+
+
+# ---- the words
+
+
+@pytest.fixture
+def registry() -> Iterator[set[str]]:
+    """The attributes of the conventions."""
+    return {
+        value
+        for name, value in vars(gen_ai_attributes).items()
+        if name.startswith("GEN_AI_") and isinstance(value, str)
+    }  # type: ignore
+
+
+NEWER = {"gen_ai.invoke_agent.duration", "gen_ai.execute_tool.duration"}
+"""In https://github.com/open-telemetry/semantic-conventions-genai, docs/gen-ai/gen-ai-metrics.md; not in the package yet."""
+
+
+async def test_the_words_are_those_of_the_conventions(traced: Traced, registry: set[str]) -> None:
+    """Every attribute and metric is in the conventions' own lists, or begins with `agentflow.`; so are the values."""
+    constants = {value for value in vars(words).values() if isinstance(value, str) and value.startswith("gen_ai.")}
+    assert constants <= registry
+    options = ModelOptions(temperature=0.5, max_tokens=9, top_p=0.9, stop=("x",), seed=1)
+    usage = ModelChunk(usage=Usage(1, 2, 3, 4, 5, 0.5), finish_reason="stop")
+    agent = Agent("desk", ScriptedModel([use("t1", "look"), ["ok", usage]]), tools=[look], system="s", options=options)
+    agent.hook(traced.plugin(content=True))
+    await agent.call("Hi")
+    used = {name for span in traced.spans for name in span.attributes}
+    told = {name for span in traced.spans for _, said in span.events for name in said}
+    assert {name for name in used | told if not name.startswith("agentflow.")} <= registry | {"error.type"}
+    assert constants - used <= {"gen_ai.agent.description", "gen_ai.token.type", "gen_ai.response.model"}
+    assert {
+        f"gen_ai.request.{name}" for name in ("temperature", "max_tokens", "top_p", "stop_sequences", "seed")
+    } <= used
+    metrics = {
+        value for value in vars(gen_ai_metrics).values() if isinstance(value, str) and value.startswith("gen_ai.")
+    }
+    assert set(traced.points()) <= metrics | NEWER
+    operations = {one.value for one in gen_ai_attributes.GenAiOperationNameValues}
+    assert {span.attributes["gen_ai.operation.name"] for span in traced.spans} <= operations
+
+
+def test_providers_are_called_what_the_conventions_call_them() -> None:
+    """By what stands before the `/`, or by how the model's name begins."""
+    listed = {one.value for one in gen_ai_attributes.GenAiProviderNameValues} | {
+        "moonshot_ai"
+    }  # newer than the package
+    names = [
+        "openai/gpt-5", "azure/my-deployment", "azure_ai/x", "anthropic/claude", "bedrock/anthropic.claude", "gemini/g",
+        "vertex_ai/g", "cohere_chat/c", "mistral/m", "deepseek/d", "groq/g", "xai/grok", "perplexity/p", "watsonx/w",
+        "moonshot/k", "gpt-5", "o3-mini", "claude-opus", "gemini-3", "litellm/openai/gpt-5", "litellm://openai/gpt-5",
+    ]  # fmt: skip
+    assert {model_and_provider(name)[1] for name in names} <= listed
+    assert model_and_provider("litellm/bedrock/anthropic.claude") == ("anthropic.claude", "aws.bedrock")
+    assert model_and_provider("mine://small") == ("small", "mine")
+
+
+def test_without_the_library() -> None:
+    """agentflow is imported without OpenTelemetry; asked for the plugin it says what to install."""
+    program = """
+        import sys
+        sys.modules["opentelemetry"] = None
+        import agentflow, agentflow.plugins
+        try:
+            agentflow.plugins.OpenTelemetry
+        except ImportError as error:
+            print(error)
+    """
+    ran = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, check=True)
+    assert ran.stdout == 'OpenTelemetry needs its API: pip install "agentflow-hooks[otel]"\n'
+
+
+# ---- a collector, and a run over three processes
+
+PAGE = Path(__file__).parents[2] / "docs" / "plugins" / "opentelemetry.md"
+PROGRAM = Path(__file__).parent / "otel_program.py"
+
+
+@pytest.fixture
+def collector() -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """A collector that others wrote (OtelTap), as a process on loopback; it prints what it gets, a line of JSON each."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+    command = [sys.executable, "-u", "-m", "oteltap", "--port", str(port)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert "Listening" in process.stdout.readline()
+        try:
+            yield f"http://127.0.0.1:{port}", process
+        finally:
+            process.kill()
+
+
+def test_one_trace_over_three_processes(collector: tuple[str, subprocess.Popen[str]], tmp_path: Path) -> None:
+    """Parallel tools, a retry, a sub-agent, a suspension, a crash: one trace, sent by OTLP; the docs have its picture."""
+    endpoint, process = collector
+    ends: list[int] = []
+    for step in ("begin", "approve", "finish"):
+        ran = subprocess.run(
+            [sys.executable, str(PROGRAM), step, str(tmp_path), endpoint],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        ends.append(ran.returncode)
+        assert ran.stderr == ""
+    assert ends == [0, 9, 0]
+    lines: list[str] = []
+    assert process.stdout is not None
+    while (
+        sum('"gen_ai.invoke_agent.duration"' in line for line in lines) < 2
+    ):  # the last of the metrics; a killed one sends none
+        lines.append(process.stdout.readline())
+        assert lines[-1], "the collector has ended"
+    spans = printed(lines)
+    assert len({span.trace for span in spans}) == 1
+    picture = tree(spans, "(never exported: its process was killed)")
+    assert picture in PAGE.read_text(), f"The page has another picture than this:\n{picture}"
+    metrics = {data["name"] for line in lines if "spanId" not in (data := json.loads(line))}
+    assert metrics == {
+        "gen_ai.client.operation.duration",
+        "gen_ai.client.operation.time_to_first_chunk",
+        "gen_ai.client.token.usage",
+        "gen_ai.execute_tool.duration",
+        "gen_ai.invoke_agent.duration",
+    }
