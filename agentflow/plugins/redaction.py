@@ -178,7 +178,7 @@ class Redaction(Hook):
             >>> agent = Agent("a", ScriptedModel(["Noted."]), hooks=[redaction], store=redaction.store(kept))
             >>> (await agent.call("I am ada@example.com", session="s")).text
             'Noted.'
-            >>> kept.load("s")[0].messages[0].text
+            >>> kept.load("s")[1].messages[0].text  # behind the state of the session
             'I am <email-1>'
         """
         return redacted_store(inner, self._at_rest)
