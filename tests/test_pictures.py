@@ -24,19 +24,23 @@ def test_a_picture_is_what_the_code_draws(name: str) -> None:
 
 @pytest.mark.parametrize("name", PICTURES)
 def test_a_picture_can_be_read(name: str) -> None:
-    """It has a title, colours for light and dark, no text that is tiny, and none that leaves it."""
+    """It has a title, colours for light and dark, no text that is tiny, leaves it, or is written over another."""
     root = ElementTree.fromstring((FOLDER / f"{name}.svg").read_text("utf-8"))
     title, style = root.findtext(f"{SVG}title"), root.findtext(f"{SVG}style")
     assert title
     assert style
     assert "prefers-color-scheme:dark" in style
     wide, high = float(root.attrib["width"]), float(root.attrib["height"])
+    placed: list[tuple[float, float, float, str]] = []
     for text in root.iter(f"{SVG}text"):
         size, x, y = (float(text.attrib[key]) for key in ("font-size", "x", "y"))
         assert size >= 11.5
-        mono = " m" in text.attrib["class"]
-        w = len(text.text or "") * size * (0.61 if mono else 0.52)
+        classes = text.attrib["class"].split()
+        w = len(text.text or "") * size * (0.61 if "m" in classes else 0.58 if "b" in classes else 0.52)
         left = x - {"start": 0.0, "middle": w / 2, "end": w}[text.attrib["text-anchor"]]
+        over = [said for a, b, at, said in placed if abs(at - y) < 11 and a < left + w and left < b]
+        assert not over, f"{text.text!r} is written over {over}"
+        placed.append((left, left + w, y, text.text or ""))
         assert left > 8, text.text
         assert left + w < wide - 8, text.text
         assert size < y < high - 8, text.text

@@ -45,7 +45,7 @@ def draw() -> Picture:
     p.text(56, 437, 'a hook with scope="tree" sees its sub-agents too', "muted", size=12.5)
     _scope(p, 608, 90, 318, 188, "fact", "turn", "a tool that is run by hand", "Turn(…, hooks=[h]) · turn.hook(h)")
     _events(p, 626, 162, 290, tuple(kind for kind in TURN_EVENTS if kind not in TOOL_EVENTS), "fact")
-    p.text(626, 258, f"and the {len(TOOL_EVENTS)} of its tool", "muted", size=12.5)
+    p.text(626, 258, "and those of its tool", "muted", size=12.5)
     _scope(p, 608, 298, 318, 154, "tool", "tool", "whoever calls it", "@my_tool.on(PreActing) · my_tool.hook(h)")
     _events(p, 626, 370, 290, TOOL_EVENTS, "tool")
     return p
@@ -56,7 +56,7 @@ def _scope(
 ) -> None:
     p.box(x, y, w, h, colour, r=12)
     p.text(x + 18, y + 28, name, colour, size=17, bold=True)
-    p.text(x + (72 if len(name) < 6 else 100), y + 28, about, "muted", size=13)
+    p.text(x + 32 + width_of(name, 18), y + 28, about, "muted", size=13)
     p.text(x + 18, y + 52, code, colour, size=12, mono=True)
 
 
