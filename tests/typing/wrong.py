@@ -23,8 +23,10 @@ from agentflow import (
     PreCall,
     PreReasoning,
     ReasoningChunk,
+    Session,
     TextBlock,
     ToolUseBlock,
+    Turn,
     after_llm,
     before_each_tool,
     before_llm,
@@ -172,3 +174,16 @@ async def plain_for(agent: Agent) -> None:
     """What comes later is read with `async for`."""
     for event in agent.stream("hi"):  # pyright: ignore[reportGeneralTypeIssues, reportUnknownVariableType]
         print(event)  # pyright: ignore[reportUnknownArgumentType]
+
+
+async def what_the_package_needs(agent: Agent, session: Session, turn: Turn[int], event: PreActing) -> None:
+    """What is behind a facade cannot be seen from here."""
+    receipt = await agent.put(turn)
+    print(session.machine)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownArgumentType]
+    print(turn.begin)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownArgumentType]
+    print(receipt.settle)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownArgumentType]
+    print(event.context.legal_reply)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownArgumentType]
+    print(agent.hooks.chain)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownArgumentType]
+    print(agent.config)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownArgumentType]
+    print(add.start)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownArgumentType]
+    Session("ada")  # pyright: ignore[reportCallIssue]
