@@ -418,6 +418,27 @@ def test_a_subclass_of_a_facade_is_the_full_class_too() -> None:
         Session()
 
 
+async def test_copies_of_a_users_object_are_of_its_class() -> None:
+    """What a turn's `copy`, a tool's `renamed` and a bound tool give is of the class that it was made of, and runs."""
+
+    class MyTool(Tool[..., Any]):
+        pass
+
+    class MyTurn(Turn[Any]):
+        pass
+
+    class Holder:
+        @MyTool
+        async def kept(self) -> int:
+            return 1
+
+    mine = MyTool(add.function)
+    turn = MyTurn(mine, {"a": 1, "b": 2}).copy()
+    assert [isinstance(made, MyTool) for made in (mine, mine.renamed("other"), Holder().kept)] == [True] * 3
+    assert isinstance(turn, MyTurn)
+    assert (await turn.returning(), await Holder().kept()) == (3, 1)
+
+
 def test_a_subclass_of_a_facade_with_slots_is_told_of() -> None:
     """Python does not join two classes that both have slots; the error says what to leave out."""
 
