@@ -69,9 +69,10 @@ class Asked:
     def with_hooks(self, hooks: FullHookSet) -> FullHookSet:
         """The agent's hooks, and those that ask and judge."""
         if self._set is None or self._hooks is not hooks:
-            model = None if self._config is None else self._config.model
+            base = self._config
+            model, last = (None, None) if base is None else (base.model, base.max_iterations)
             self._hooks = hooks
-            self._set = hooks.with_hooks((AskForOutput(self.output, model), JudgeOutput(self.output)))
+            self._set = hooks.with_hooks((AskForOutput(self.output, model, last), JudgeOutput(self.output)))
         return self._set
 
     async def reply(self, run: Call) -> Reply[Any]:

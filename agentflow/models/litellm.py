@@ -215,7 +215,10 @@ class LiteLLMModel:
         known = listed(litellm, self._name)
         native, beside_tools = answers_of(family, self._name, known)
         tools = known.get("supports_function_calling") is not False
-        return AnswerModes(native, beside_tools, tools, known.get("supports_forced_tool_use") is not False)
+        forced = known.get("supports_forced_tool_use") is not False
+        if family == "compatible":  # many servers know "auto" alone
+            forced = known.get("supports_tool_choice") is True
+        return AnswerModes(native, beside_tools, tools, forced)
 
     def _prepared(self, litellm: LiteLLM) -> Conversation:
         """The converter of this model; made once, when LiteLLM can say who serves the model."""

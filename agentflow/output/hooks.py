@@ -18,7 +18,7 @@ from typing import Any
 from agentflow.errors import ModelError, OutputError
 from agentflow.events import PostReasoning, PreReasoning
 from agentflow.hooks.hook import Hook
-from agentflow.messages import Msg, TextBlock, ToolUseBlock, with_metadata
+from agentflow.messages import ContentBlock, Msg, TextBlock, ToolUseBlock, with_metadata
 from agentflow.output.answer import Answered, Given
 from agentflow.output.form import MisfitError
 from agentflow.output.output import Output, Way
@@ -46,20 +46,26 @@ class AskForOutput(Hook):
 
     Args:
         output: The form.
-        model: The agent's model, where it is an object.
+        model: The agent's model, or its name: it says by which ways it can be asked. None: it is taken to call tools.
+        max_iterations: The agent's: what is answered by a tool in the last round is taken as words, since no round follows
+            in which the call would be closed.
     """
 
     priority = 15
     events = (PreReasoning, PostReasoning)
 
-    def __init__(self, output: Output[Any], model: str | Model | None = None) -> None:
+    def __init__(
+        self, output: Output[Any], model: str | Model | None = None, max_iterations: int | None = None
+    ) -> None:
         self.output = output
         self._model = model
+        self._last = max_iterations
         self._modes: dict[str, AnswerModes] = {}
 
     def concerns(self, reply: Msg) -> bool:
-        """Words that a step is to be made of."""
-        return self.output.runs and not reply.tool_uses
+        """Words that a step is to be made of, and answers by the final tool."""
+        uses = reply.tool_uses
+        return (self.output.runs and not uses) or any(use.name == self.output.tool.name for use in uses)
 
     def on_event(  # pyright: ignore[reportIncompatibleMethodOverride] - it listens to two events
         self, event: PreReasoning | PostReasoning
@@ -68,15 +74,17 @@ class AskForOutput(Hook):
         if self.output.is_text:
             return event
         if isinstance(event, PostReasoning):
-            if self.concerns(event.reasoning_result) and event.purpose == "reason":
+            if event.purpose == "reason" and not self.output.runs:
+                self._take_as_words(event)
+            elif event.purpose == "reason" and not event.reasoning_result.tool_uses:
                 self._make_call(event)
             return event
         closing = self._closing(event.input_messages)
         if closing is not None:
             event.context.state[Given].closing = closing
             return Answer(Msg.assistant(closing, id=event.context.new_id("msg_")))
-        if self.output.via is not None:
-            return self._ask(event, self.output.via, self._modes.get(event.model) or AnswerModes())
+        if self._model is None or self.output.via in ("native", "prompt"):
+            return self._ask(event, self._way(event, AnswerModes()), AnswerModes())
         modes = self._modes.get(event.model)
         return self._find_out(event) if modes is None else self._ask(event, self._way(event, modes), modes)
 
@@ -91,6 +99,8 @@ class AskForOutput(Hook):
         return self._ask(event, self._way(event, modes), modes)
 
     def _way(self, event: PreReasoning, modes: AnswerModes) -> Way:
+        if self.output.via is not None:
+            return self.output.via
         if self.output.runs and modes.tools:
             return "tool"
         if modes.native and (modes.native_with_tools or not event.tools):
@@ -134,6 +144,15 @@ class AskForOutput(Hook):
                 return None
         return None
 
+    def _take_as_words(self, event: PostReasoning) -> None:
+        reply = event.reasoning_result
+        uses = reply.tool_uses
+        if self._last is None or event.iteration < self._last or not uses:
+            return
+        if all(use.name == self.output.tool.name for use in uses):
+            kept = [block for block in reply.content if not isinstance(block, TextBlock | ToolUseBlock)]
+            event.reasoning_result = _with(reply, (*kept, TextBlock(uses[-1].raw)))
+
     def _make_call(self, event: PostReasoning) -> None:
         reply = event.reasoning_result
         given = event.context.state[Given]
@@ -145,10 +164,11 @@ class AskForOutput(Hook):
             return  # the judge says what is wrong
         kept = [block for block in reply.content if not isinstance(block, TextBlock)]
         call = ToolUseBlock.from_json(event.context.new_id("call_"), self.output.tool.name, raw)
-        content = (*kept, call)
-        event.reasoning_result = Msg(
-            "assistant", content, None, reply.id, reply.metadata, reply.usage, reply.finish_reason
-        )
+        event.reasoning_result = _with(reply, (*kept, call))
+
+
+def _with(reply: Msg, content: tuple[ContentBlock, ...]) -> Msg:
+    return Msg("assistant", content, None, reply.id, reply.metadata, reply.usage, reply.finish_reason)
 
 
 class JudgeOutput(Hook):

@@ -11,10 +11,24 @@ import pytest
 from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
-from agentflow import Agent, Approve, Deny, Dep, Hook, HookEvent, HookResult, Msg, Output, Reply, ToolUseBlock, tool
+from agentflow import (
+    Agent,
+    Approve,
+    Deny,
+    Dep,
+    Hook,
+    HookEvent,
+    HookResult,
+    Msg,
+    Output,
+    Reply,
+    ThinkingBlock,
+    ToolUseBlock,
+    tool,
+)
 from agentflow.errors import MissingOutputError, OutputError, UsageError
 from agentflow.events import CallEnded, PostActing, PostReasoning, PreActing, PreReasoning
-from agentflow.output import Answered
+from agentflow.output import Answered, Way
 from agentflow.testing import ScriptedModel
 from agentflow.verdicts import Again
 
@@ -283,6 +297,40 @@ async def test_the_summary() -> None:
     assert lacks.outcome == "limited"
     with pytest.raises(MissingOutputError):
         _ = lacks.output
+
+
+@pytest.mark.parametrize("way", ["tool", "prompt"])
+async def test_one_round_is_enough(way: Way) -> None:
+    """With `max_iterations=1` an answer completes the call, by a tool as in words; a step runs, and the call is limited."""
+    by_tool = Msg.assistant([ThinkingBlock("hm", "sig"), ToolUseBlock("t", "final_answer", GOOD)])
+    said = by_tool if way == "tool" else by_tool.tool_uses[0].raw
+    agent = clerk(said, output=Output(Invoice, via=way), max_iterations=1)
+    reply = await agent.call("x")
+    assert (reply.outcome, reply.output.total) == ("completed", 3)
+    assert [msg.role for msg in agent.session().messages] == ["user", "assistant"]
+
+    async def double(amount: int) -> int:
+        """Double it."""
+        return amount * 2
+
+    step = await clerk(calls("double", {"amount": 2}), output=double, max_iterations=1).call("x")
+    assert (step.outcome, step.output) == ("limited", 4)
+
+
+async def test_a_sub_agent_whose_step_waits() -> None:
+    """A step of a sub-agent that needs approval suspends the caller; resumed there, its value is what the caller reads."""
+
+    @tool(requires_approval=True)
+    async def pay(total: int) -> int:
+        """Pay."""
+        return total * 2
+
+    inner = Agent("payer", ScriptedModel([calls("pay", {"total": 3}, "s1")]), output=pay)
+    boss = clerk(calls("payer", {"message": "pay 3"}), "Paid.", tools=[inner])
+    waits = await boss.call("x")
+    assert [pending.id for pending in waits.pending] == ["t1/s1"]
+    assert (await boss.resume(decisions={"t1/s1": Approve()})).text == "Paid."
+    assert [msg.text for msg in boss.session().messages if msg.role == "tool"] == ["6"]
 
 
 async def test_a_call_asks_for_another_form() -> None:
