@@ -26,7 +26,7 @@ if sys.platform == "win32":
     pytest.skip("needs signals", allow_module_level=True)
 
 READY = "document.querySelector('#status').dataset.state === 'ready'"
-ASKS = "document.activeElement.matches('.ask button')"
+ASKS = "document.activeElement.matches('.ask')"
 TEXTS = "[...document.querySelectorAll('#log > li')].map(item => item.innerText)"
 
 
@@ -120,7 +120,8 @@ async def test_a_question_is_answered_with_the_keyboard(yes: bool) -> None:
         await page.until(ASKS)
         assert await page.js("document.querySelector('#send').disabled")
         assert ran == []
-        if not yes:
+        await page.press("Enter")  # one too many decides nothing
+        for _ in range(1 if yes else 2):
             await page.press("Tab")
         await page.press("Enter")
         await page.until(f"{READY} && {said('It is success.' if yes else 'It is denied.')}")
@@ -185,9 +186,9 @@ async def test_every_text_is_text() -> None:
             assert "\u202e" not in asked
             await page.reload()
             await page.until(ASKS)
-        await page.press("Enter")
+        await page.click(".ask .yes")
         await page.until(ASKS)  # about the other one
-        await page.press("Enter")
+        await page.click(".ask .yes")
         await page.until(f"{READY} && document.querySelectorAll('.reply').length === 2")
         assert await page.js("[...document.querySelectorAll('.reply .bubble')].at(-1).textContent") == NASTY
         assert await page.js(inert)

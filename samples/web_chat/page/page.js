@@ -89,6 +89,7 @@ function ask(questions) {
   const decisions = Object.create(null); // any id is a plain key here, `__proto__` too
   for (const { id, question } of questions) {
     const item = add("ask");
+    item.tabIndex = -1;
     const label = item.appendChild(element("p", "", question));
     label.id = `question-${items.size}-${log.childElementCount}`;
     const row = item.appendChild(element("div"));
@@ -105,7 +106,8 @@ function ask(questions) {
       };
     }
   }
-  if (asked && !document.activeElement?.value) log.querySelector(".ask button")?.focus();
+  // The question has the focus, and no button of it: an Enter that was meant for something else decides nothing.
+  if (asked && !document.activeElement?.value) log.querySelector(".ask")?.focus();
   settle();
 }
 
@@ -114,7 +116,7 @@ function settle() {
   stop.hidden = !busy;
   send.hidden = busy;
   send.disabled = asked > 0 || !text.value.trim();
-  text.placeholder = asked ? "Please answer the question above" : "Write a message";
+  text.placeholder = asked ? "Please answer above" : "Write a message";
   const [state, words] = busy ? ["busy", "Answering…"] : asked ? ["asks", "Waits for you"] : ["ready", "Online"];
   status.dataset.state = state;
   status.textContent = words;
