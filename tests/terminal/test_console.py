@@ -248,6 +248,47 @@ def test_who_handles_ctrl_c_goes_on_doing_so(program: Any) -> None:
     assert at.end() == 0
 
 
+ASKED = """
+    from agentflow.plugins import Approval, TerminalAsker
+
+    @tool
+    async def pay(cents: int) -> str:
+        \"\"\"Pay.\"\"\"
+        return f"paid {cents}"
+
+    async def main():
+        model = ScriptedModel([["I pay. ", ToolUseBlock("p1", "pay", {"cents": 5})], "Paid."])
+        agent = Agent("a", model, tools=[pay], hooks=[Approval(ask=TerminalAsker())])
+        reply = await Console(agent.stream("Hi"))
+        print("outcome:", reply.outcome, [result.state for m in agent.session().messages for result in m.tool_results])
+
+    asyncio.run(main())
+"""
+
+
+def test_an_answer_to_a_question(program: Any) -> None:
+    """The question stands alone, the call goes on with the answer."""
+    at = program.at_terminal(ASKED)
+    at.wait_for("n [reason] = no: ")
+    assert "pay(cents=5)  0 s" not in at.shown
+    at.type("y\r")
+    at.wait_for("✓ pay: paid 5")
+    at.wait_for("outcome: completed ['success']")
+    assert at.end() == 0
+
+
+def test_ctrl_c_at_a_question_takes_it_back(program: Any) -> None:
+    """The call is interrupted, nothing runs, and the terminal is as it was."""
+    at = program.at_terminal(ASKED)
+    at.wait_for("n [reason] = no: ")
+    at.type("\x03")
+    at.wait_for("(taken back: the call was cancelled)")
+    at.wait_for("outcome: interrupted ['interrupted']")
+    assert at.end() == 0
+    assert "Traceback" not in at.shown
+    assert not at.screen.cursor.hidden
+
+
 TALK = """
     async def main():
         agent = Agent("a", ScriptedModel([["Hello. ", ToolUseBlock("t1", "add", {"a": 1, "b": 2})], "3."]), tools=[add])
