@@ -38,6 +38,25 @@ async def test_an_overlapping_call_is_refused() -> None:
     assert await first == "one"
 
 
+async def test_a_branch_goes_on_with_the_conversation() -> None:
+    """It has a copy of it, which is its own: calls on it do not overlap either. It has the agent's hooks, as they are now."""
+    gate, recorder = asyncio.Event(), Recorder()
+    agent = Agent("a", ScriptedModel(["one", "two", [opened(gate), "three"]]))
+    await agent.call("1")
+    agent.hook(recorder)
+    twin = agent.branch("b")
+    await twin.call("2")
+    assert history(agent.session()) == ["user: 1", "assistant: one"]
+    assert history(twin.session()) == ["user: 1", "assistant: one", "user: 2", "assistant: two"]
+    assert {event.session_id for event in recorder.seen} == {"b"}
+    third = asyncio.create_task(_call(twin, "3"))
+    await asyncio.sleep(0)
+    with pytest.raises(UsageError, match="agent 'b' overlaps"):
+        await asyncio.wait_for(twin.call("4"), 5)
+    gate.set()
+    assert await third == "three"
+
+
 def opened(gate: asyncio.Event) -> Callable[[], Awaitable[None]]:
     """A line of a script that waits for a gate."""
 
