@@ -24,6 +24,7 @@ from agentflow import (
 )
 from agentflow.errors import ModelError
 from agentflow.ground.shown import CONTROLS
+from agentflow.plugins import ModelRetry
 from agentflow.plugins.approval_terminal import questions
 from agentflow.testing import ScriptedModel
 
@@ -144,6 +145,16 @@ async def test_a_console_leaves_no_watcher_behind(shown: Any) -> None:
     for _ in range(3):
         await Console(agent.stream("Hi"), file=Tty())
     assert questions._watchers == []
+
+
+async def test_quiet_is_the_words_alone_on_a_terminal_too(shown: Any) -> None:
+    """Nothing is drawn, not even a wait."""
+    busy = ModelError("busy", retryable=True, retry_after=0.0)
+    model = ScriptedModel([busy, ["Let me add. ", ADD], "It is 3."])
+    agent = Agent("a", model, tools=[add], hooks=[ModelRetry()])
+    await Console(agent.stream("Hi"), quiet=True, file=(file := Tty()))
+    assert file.getvalue().split() == ["Let", "me", "add.", "It", "is", "3."]
+    assert "\x1b[?25l" not in file.getvalue()
 
 
 async def test_what_a_model_says_cannot_steer_the_terminal(shown: Any) -> None:
