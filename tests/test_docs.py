@@ -99,6 +99,17 @@ def test_a_block_of_the_docs_runs(page: Path, line: int, source: str) -> None:
         linecache.cache.pop(name, None)
 
 
+def test_what_awaits_may_stand_in_a_function() -> None:
+    """An example with `await` at its top level is the body of an `async def main()`, the pages say: so it has no globals."""
+    for param in blocks():
+        page, line, source = param.values
+        tree = compile(source, str(page), "exec", AWAITS | ast.PyCF_ONLY_AST, dont_inherit=True)
+        names = [node.names for node in ast.walk(tree) if isinstance(node, ast.Global)]
+        assert not names or not compile(source, str(page), "exec", AWAITS).co_flags & inspect.CO_COROUTINE, (
+            f"{page}:{line}"
+        )
+
+
 def slug(heading: str) -> str:
     """The anchor of a heading."""
     return re.sub(r"[^\w\- ]", "", heading.replace("`", "")).strip().lower().replace(" ", "-")
