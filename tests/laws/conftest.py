@@ -3,6 +3,7 @@
 `AGENTFLOW_LAWS=soak` runs fifty times as many, from fresh seeds; the usual profile is repeatable.
 """
 
+import gc
 import os
 from collections.abc import Iterator
 
@@ -13,7 +14,18 @@ from loguru import logger
 _SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 settings.register_profile("laws", deadline=None, max_examples=100, derandomize=True, suppress_health_check=_SLOW)
 settings.register_profile("soak", deadline=None, max_examples=5000, suppress_health_check=_SLOW)
-settings.load_profile("soak" if os.environ.get("AGENTFLOW_LAWS") == "soak" else "laws")
+_SOAK = os.environ.get("AGENTFLOW_LAWS") == "soak"
+settings.load_profile("soak" if _SOAK else "laws")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _few_to_collect() -> Iterator[None]:
+    """The soak collects garbage after each example: not what was there before, which is most."""
+    if _SOAK:
+        gc.collect()
+        gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture(autouse=True)
