@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import deque
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine, Iterable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -93,8 +93,9 @@ class ActiveCall:
         self._sampled = 0
         self._side: set[asyncio.Task[Any]] = set()
         place = current_turn.get()
-        given = (None if place is None else place.inner) or {}
-        self._remember(given)
+        self._answers: dict[str, dict[str, Any]] = {}
+        if place is not None and (place.inner is not None or place.recovers):  # it was suspended, or cut
+            self._remember(place.inner or {})
 
     @property
     def run_id(self) -> str:
@@ -108,7 +109,8 @@ class ActiveCall:
 
     # ---- questions to a person
 
-    def _remember(self, given: Any) -> None:
+    def _remember(self, given: Mapping[str, Resolution]) -> None:
+        """Take what was answered before, and now."""
         kept = self.context.run.session_state[Answered].answers
         mine = kept.get(self.context.tool_use.id, {})
         for key, decision in given.items():
@@ -177,7 +179,7 @@ class ActiveCall:
         Args:
             over: The call has its result; else it will be made again.
         """
-        if over:
+        if over and self._answers:
             self.context.run.session_state[Answered].answers.pop(self.context.tool_use.id, None)
         side = list(self._side)
         for task in side:

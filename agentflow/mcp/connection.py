@@ -38,6 +38,7 @@ _MOST_TOOLS = 1000
 _SETTLING = 5.0
 """Seconds that a tool's result waits for the tools that the server has announced before it."""
 _BETWEEN_LISTS = 0.05
+_LONGEST_BETWEEN_LISTS = 10.0
 _CLOSING = 10.0
 
 
@@ -283,6 +284,7 @@ class Connection:
             self._listing = asyncio.ensure_future(self._list_again())
 
     async def _list_again(self) -> None:
+        wait = _BETWEEN_LISTS
         while self._stale and self._opened is not None:
             self._stale = False
             client = self._opened.result()
@@ -293,7 +295,8 @@ class Connection:
                 log_failure("WARNING", error, "MCP server {}: its tools cannot be listed again", self._settings.name)
                 return
             if self._stale:
-                await asyncio.sleep(_BETWEEN_LISTS)  # however often it announces
+                await asyncio.sleep(wait)  # however often it announces
+                wait = min(wait * 2, _LONGEST_BETWEEN_LISTS)
 
     async def _follow(self, client: Client, listening: asyncio.Event) -> None:
         """Listen for changes, where the protocol's version has that as a stream."""

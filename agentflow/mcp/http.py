@@ -34,31 +34,14 @@ async def _connected(
 ) -> AsyncGenerator[Any, None]:
     # A stream may be silent for as long as a tool works; what a tool may take is counted elsewhere.
     timeout = httpx2.Timeout(connect_timeout, read=None)
-    transport = _Bounded(httpx2.AsyncHTTPTransport(), most)
-    async with (
-        httpx2.AsyncClient(headers=dict(headers), auth=auth, timeout=timeout, transport=transport) as client,
-        streamable_http_client(url, http_client=client, max_sse_event_size=most) as streams,
-    ):
-        yield streams
 
-
-class _Bounded(httpx2.AsyncBaseTransport):
-    """Refuses answers in one piece that are too long."""
-
-    def __init__(self, inner: httpx2.AsyncBaseTransport, most: int) -> None:
-        self._inner = inner
-        self._most = most
-
-    @override
-    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        response = await self._inner.handle_async_request(request)
+    async def bound(response: httpx2.Response) -> None:
         if not response.headers.get("content-type", "").startswith("text/event-stream"):
-            response.stream = _BoundedStream(response.stream, self._most)
-        return response
+            response.stream = _BoundedStream(response.stream, most)
 
-    @override
-    async def aclose(self) -> None:
-        await self._inner.aclose()
+    client = httpx2.AsyncClient(headers=dict(headers), auth=auth, timeout=timeout, event_hooks={"response": [bound]})
+    async with client, streamable_http_client(url, http_client=client, max_sse_event_size=most) as streams:
+        yield streams
 
 
 class _BoundedStream(httpx2.AsyncByteStream):

@@ -32,7 +32,7 @@ from agentflow.mcp.library import Client, StdioServerParameters, types
 from agentflow.mcp.results import blocks_of, message_of, text_of, value_of
 from agentflow.mcp.settings import Link, ServerOptions, Settings, checked
 from agentflow.mcp.stdio import stdio_transport
-from agentflow.mcp.tools_in import Runs, tools_of
+from agentflow.mcp.tools_in import Runs, ToolMaker
 from agentflow.messages import DataBlock, Msg, TextBlock
 from agentflow.tools.live_toolset import LiveToolset
 from agentflow.tools.tool import Tool
@@ -70,7 +70,7 @@ class MCPServer(LiveToolset):
         self._connections: WeakKeyDictionary[asyncio.AbstractEventLoop, Connection] = WeakKeyDictionary()
         self._tools: tuple[Tool[..., Any], ...] = ()
         self._listed: list[types.Tool] | None = None
-        self._pinned = False
+        self._maker = ToolMaker(settings, Runs(self._run, self.resources, self.read))
 
     # ---- ways to a server
 
@@ -232,7 +232,7 @@ class MCPServer(LiveToolset):
         if self._listed is not None and (not self.settings.follow or listed == self._listed):
             return
         self._listed = listed
-        self._tools = tools_of(listed, self.settings, Runs(self._run, self.resources, self.read))
+        self._tools = self._maker.tools_of(listed)
         self.changed()
 
     # ---- what else a server has
@@ -317,7 +317,7 @@ class MCPServer(LiveToolset):
         try:
             return await self._once(tool, arguments, context)
         except ConnectionLost as error:
-            if not repeatable:
+            if not repeatable or not len(self._here().users):  # closed meanwhile: nobody would close it again
                 raise ToolError(
                     f"{error} Whether {tool} took effect is not known: check before you repeat it."
                 ) from error

@@ -34,8 +34,8 @@ _LAST_WORDS = 0.5
 _GRACE = 2.0
 """Seconds for a process to end when its input has, and again when it is told to."""
 _LONGEST_LOG_LINE = 4096
-_MOST_BAD_LINES = 100
-"""Lines that are no messages, after which the server is given up: it does not speak the protocol."""
+_MOST_BAD_LINES = 1000
+"""Lines on end that are no messages, after which the server is given up: it does not speak the protocol."""
 
 Streams = tuple[Any, Any]
 
@@ -111,6 +111,7 @@ async def _read(process: asyncio.subprocess.Process, incoming: Any) -> None:
                 bad += 1
                 logger.debug("an MCP server wrote a line that is no message: {}", _shown(line))
                 continue
+            bad = 0
             try:
                 await incoming.send(SessionMessage(message))
             except (anyio.ClosedResourceError, anyio.BrokenResourceError):

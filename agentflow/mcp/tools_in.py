@@ -18,7 +18,7 @@ from agentflow.tools.described import schema_tool
 from agentflow.tools.tool import Tool
 from agentflow.tools.tool_context import ToolContext
 
-__all__ = ["Runs", "tools_of"]
+__all__ = ["Runs", "ToolMaker"]
 
 _ILLEGAL = re.compile(r"[^a-zA-Z0-9_-]")
 _CONTROLS = re.compile(
@@ -42,30 +42,45 @@ class Runs(NamedTuple):
     read: Callable[[str], Awaitable[object]]
 
 
-def tools_of(listed: Iterable[types.Tool], settings: Settings, runs: Runs) -> tuple[Tool[..., Any], ...]:
-    """Make tools of what a server lists; what cannot be used is left out, and logged.
+class ToolMaker:
+    """Makes tools of what a server lists; a tool that is listed again as it was is the same object.
 
     Args:
-        listed: The server's tools.
         settings: Which are taken, and how they are called.
         runs: What they do.
     """
-    made: dict[str, Tool[..., Any]] = {}
-    for one in listed:
-        if not settings.takes(one.name):
-            continue
-        name = legal_name(settings.prefix + one.name)
-        if name in made:
-            _left_out(settings, one.name, f"another one is named {name} too")
-            continue
+
+    def __init__(self, settings: Settings, runs: Runs) -> None:
+        self._settings = settings
+        self._runs = runs
+        self._made: dict[str, tuple[types.Tool, Tool[..., Any] | None]] = {}
+        self._for_resources = _resource_tools(settings, runs) if settings.resources else []
+
+    def tools_of(self, listed: Iterable[types.Tool]) -> tuple[Tool[..., Any], ...]:
+        """The tools; what cannot be used is left out, and logged."""
+        settings = self._settings
+        made: dict[str, tuple[types.Tool, Tool[..., Any] | None]] = {}
+        for one in listed:
+            if not settings.takes(one.name):
+                continue
+            name = legal_name(settings.prefix + one.name)
+            if name in made:
+                _left_out(settings, one.name, f"another one is named {name} too")
+                continue
+            known = self._made.get(name)
+            made[name] = known if known is not None and known[0] == one else (one, self._tool(one, name))
+        self._made = made
+        tools = {name: tool for name, (_, tool) in made.items() if tool is not None}
+        for tool in self._for_resources:
+            tools.setdefault(tool.name, tool)
+        return tuple(tools.values())
+
+    def _tool(self, one: types.Tool, name: str) -> Tool[..., Any] | None:
         try:
-            made[name] = _tool(one, name, settings, runs)
+            return _tool(one, name, self._settings, self._runs)
         except (UsageError, RecursionError, ValueError) as error:
-            _left_out(settings, one.name, str(error) or type(error).__name__)
-    if settings.resources:
-        for tool in _resource_tools(settings, runs):
-            made.setdefault(tool.name, tool)
-    return tuple(made.values())
+            _left_out(self._settings, one.name, str(error) or type(error).__name__)
+            return None
 
 
 def _left_out(settings: Settings, name: str, why: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Unpack
 
 import pytest
 from lines import Lines
-from ways import HERE, results, run
+from ways import HERE, results, run, served
 
 from agentflow import ActingChunk, Agent, ToolUseBlock
 from agentflow.errors import ToolError
@@ -177,6 +177,28 @@ async def test_a_list_without_an_end() -> None:
     server = hostile("endless_list")
     async with server:
         assert len(server.tools) == 100
+
+
+async def test_an_http_answer_that_is_too_long() -> None:
+    """It is not read to its end."""
+
+    async def endless(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            await receive()
+            await send({"type": "lifespan.startup.complete"})
+            await receive()
+            await send({"type": "lifespan.shutdown.complete"})
+            return
+        headers = [(b"content-type", b"application/json")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        for _ in range(200):
+            await send({"type": "http.response.body", "body": b"x" * 100_000, "more_body": True})
+
+    async with served(endless) as address:
+        server = MCPServer.http(address, attempts=1, connect_timeout=5.0, max_size=200_000)
+        with pytest.raises(ToolError, match="an answer of more than 200000 bytes"):
+            await run(server)
+        await server.close()
 
 
 async def test_nothing_is_left() -> None:

@@ -50,6 +50,19 @@ async def test_a_question_is_answered_in_another_process() -> None:
         assert (reply.text, session.messages[2].tool_results[0].text) == ("Done.", "Hello Ada, or Ada L.")
 
 
+async def test_calls_without_questions_keep_nothing() -> None:
+    """The session holds nothing of servers that nobody was asked for; behind the answers it holds no answers."""
+    async with demo("memory") as server:
+        agent = greeter(server, ToolUseBlock("t1", "place"), "Done.")
+        await agent.call("Go")
+        assert len(agent.session().state) == 0
+        agent = greeter(server, GREET, "Done.")
+        reply = await agent.call("Go")
+        while reply.outcome == "suspended":
+            reply = await agent.resume(decisions={reply.pending[0].id: Answer({"name": "Ada"})})
+        assert agent.session().state.saved()[0] == {"agentflow.mcp.active:Answered": {"answers": {}}}
+
+
 async def test_a_question_is_declined() -> None:
     """A person's no is the server's affair: its tool says what becomes of it."""
     async with demo("memory-legacy") as server:
