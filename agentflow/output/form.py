@@ -35,6 +35,7 @@ WRAPPED: Final = "answer"
 """The one field of the object around an answer that is none itself."""
 
 _DECODER: Final = json.JSONDecoder()
+_MOST_TRIES: Final = 50
 
 
 class MisfitError(ValueError):
@@ -135,8 +136,9 @@ def json_in(text: str, *, alone: bool = False) -> str:
     if not bare or (bare[0] in "{[" and _ends(bare, 0) == len(bare)):
         return bare
     found: list[str] = []
-    at, end = 0, len(bare)
-    while at < end:
+    at, end, tries = 0, len(bare), 0
+    while at < end and tries < _MOST_TRIES:  # each may read all of the text
+        tries += 1
         starts = [place for place in (bare.find("{", at), bare.find("[", at)) if place >= 0]
         if not starts:
             break

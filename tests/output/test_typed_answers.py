@@ -142,7 +142,8 @@ async def test_words_around_the_answer() -> None:
 
 
 @pytest.mark.parametrize(
-    "said", ['{"total": NaN, "customer": "A"}', "[" * 5000, "", '{"customer": "\\ud800", "total": 1}', "null"]
+    "said",
+    ['{"total": NaN, "customer": "A"}', "[" * 5000, "x{[" * 100_000, "", '{"customer": "\\ud800", "total": 1}', "null"],
 )
 async def test_nonsense(said: str) -> None:
     """Whatever a model says is text: it is refused, and asked for again."""
