@@ -23,7 +23,7 @@ import json
 import logging
 import re
 import secrets
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from typing import Any, cast
@@ -50,7 +50,7 @@ from agentflow import (
     Reply,
 )
 from agentflow.agent import AgentFlux
-from agentflow.errors import ShutdownError
+from agentflow.errors import ScriptError, ShutdownError
 from agentflow.messages import Pending
 
 Data = dict[str, Any]
@@ -120,6 +120,16 @@ def of_end(reply: Reply) -> Data:
     return {"type": "end", "outcome": reply.outcome, "id": reply.id, "text": said, "questions": questions}
 
 
+def shown(messages: list[Data], pending: Iterable[Pending], *, running: bool = False, cut: bool = False) -> Data:
+    """A conversation."""
+    return {
+        "messages": messages,
+        "questions": [of_question(waits) for waits in pending],
+        "running": running,
+        "cut": cut,
+    }
+
+
 # ---- the conversations
 
 
@@ -143,24 +153,21 @@ class Conversations:
     async def history(self, request: Request) -> JSONResponse:
         """The conversation."""
         cookie = request.cookies.get(COOKIE, "")
-        known = re.fullmatch(r"[\w-]{43}", cookie) is not None
-        if not known:
-            cookie = secrets.token_urlsafe(32)
-        response = JSONResponse(await self._history(session_of(cookie)), headers={"Cache-Control": "no-store"})
-        if not known:
-            secure = request.url.scheme == "https"
-            response.set_cookie(COOKIE, cookie, max_age=30 * 86_400, httponly=True, samesite="strict", secure=secure)
+        if known(cookie):
+            return JSONResponse(await self._history(session_of(cookie)), headers={"Cache-Control": "no-store"})
+        # Nothing is kept for somebody who has said nothing yet.
+        response = JSONResponse(shown([], ()), headers={"Cache-Control": "no-store"})
+        secure = request.url.scheme == "https"
+        made = secrets.token_urlsafe(32)
+        response.set_cookie(COOKIE, made, max_age=30 * 86_400, httponly=True, samesite="strict", secure=secure)
         return response
 
     async def _history(self, session: str) -> Data:
         messages = await self.agent.history(session)
         states = {result.tool_use_id: result.state for msg in messages for result in msg.tool_results}
-        return {
-            "messages": [data for msg in messages for data in of_message(msg, states, self.labels)],
-            "questions": [of_question(waits) for waits in self.agent.session(session).pending],
-            "running": session in self.running,
-            "cut": session in self.cut,
-        }
+        said = [data for msg in messages for data in of_message(msg, states, self.labels)]
+        pending = self.agent.session(session).pending
+        return shown(said, pending, running=session in self.running, cut=session in self.cut)
 
     async def chat(self, request: Request) -> CallResponse:
         """Begin a call."""
@@ -249,7 +256,7 @@ class CallResponse:
                 return of_end(await events.reply())
         except ShutdownError:
             return {"type": "end", "outcome": "shutdown"}
-        except Exception:
+        except (Exception, ScriptError):  # the end of a script is no Exception, so that no test overlooks it
             reference = secrets.token_hex(4)  # the browser gets this; what it was stands in the log
             log.exception("Call %s in conversation %s failed", reference, self._session)
             return {"type": "end", "outcome": "failed", "reference": reference}
@@ -272,9 +279,14 @@ async def gone(receive: Receive) -> None:
 def whose(request: Request) -> str:
     """The session of whoever asks. In an application with a login it is the user's id, from there."""
     cookie = request.cookies.get(COOKIE, "")
-    if not re.fullmatch(r"[\w-]{43}", cookie):
+    if not known(cookie):
         raise HTTPException(HTTPStatus.UNAUTHORIZED, "GET /history gives a conversation")
     return session_of(cookie)
+
+
+def known(cookie: str) -> bool:
+    """Whether it has the form of those that we give."""
+    return re.fullmatch(r"[\w-]{43}", cookie) is not None
 
 
 def session_of(cookie: str) -> str:

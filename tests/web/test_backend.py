@@ -123,6 +123,13 @@ async def test_a_failure_is_a_reference_for_the_browser_and_a_text_for_the_log(
     assert "SECRET key is wrong" in caplog.text
 
 
+async def test_a_script_that_is_used_up_is_a_failure_too() -> None:
+    """Whoever tries the recipe offline and goes on talking reads that something failed, not nothing."""
+    async with served(make_app(Agent("a", ScriptedModel(["One."])), {})) as url, connected(url) as client:
+        assert (await client.chat("Hi"))[-1]["text"] == "One."
+        assert (await client.chat("Again"))[-1]["outcome"] == "failed"
+
+
 async def test_closing_texts_are_shown() -> None:
     """The reason of a `Stop`, which no model has said, is shown at the end, and in the history."""
 
@@ -387,6 +394,7 @@ async def test_whose_conversation_it_is() -> None:
                 assert response.status == 401
             async with http.get(f"{url}/history") as response:
                 given = response.headers["Set-Cookie"]
+            assert await store.sessions() == []
             assert "HttpOnly" in given
             assert "SameSite=strict" in given
         async with connected(url) as client:
