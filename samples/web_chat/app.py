@@ -126,7 +126,7 @@ def brain(request: ModelRequest) -> list[Any]:
     if last.role == "tool":
         return after(last.tool_results[0], asked, number)
     if "count" in asked.lower():
-        return [paced(f"{n}, ") for n in range(1, 100_000)]
+        return [paced(f"{n}, ") for n in range(1, 5_000)]
     if number is None:
         return spoken("Hello! I know where your order is, and I can refund it. Tell me its number: try 1042 or 1043.")
     return [
