@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 from weakref import WeakMethod
 
+from agentflow.ground.logs import log_failure
 from agentflow.tools.tool import Tool
 
 __all__ = ["LiveToolset"]
@@ -83,8 +84,11 @@ class LiveToolset(ABC):
         self._watchers = (*[watcher for watcher in self._watchers if watcher() is not None], WeakMethod(changed))
 
     def changed(self) -> None:
-        """Tell those who watch."""
+        """Tell those who watch; one that fails keeps nobody else from being told."""
         for watcher in self._watchers:
             tell = watcher()
             if tell is not None:
-                tell()
+                try:
+                    tell()
+                except Exception as error:
+                    log_failure("WARNING", error, "the changed tools of toolset {} were not taken", self.name)

@@ -11,6 +11,7 @@ import pytest
 from agentflow import Agent, PostActing, PreReasoning, ToolUseBlock, on, tool
 from agentflow.agent import shutdown
 from agentflow.errors import ToolError, UsageError
+from agentflow.output import Output
 from agentflow.testing import ScriptedModel
 from agentflow.tools import LiveToolset, Tool
 
@@ -118,6 +119,31 @@ async def test_what_changes_is_seen_by_the_next_round() -> None:
     assert seen == [(("look",),) * 2, (("listen",),) * 2, (("listen",),) * 2]
     heard, gone = agent.session().messages[4].tool_results
     assert (heard.state, heard.text, gone.state) == ("success", "heard rain", "not_found")
+
+
+async def test_a_typed_call_sees_what_changes_too(quiet: None) -> None:
+    """Its final tool stays; a tool that takes the final tool's name is not taken while it runs."""
+    desk = Desk(look)
+    final = Output(int, via="tool").tool.name
+
+    @tool(name=final)
+    async def impostor() -> str:
+        return "ha"
+
+    @on
+    def change(event: PostActing) -> None:
+        if event.tool_use.name == "look":
+            desk.offer(listen)
+        elif event.tool_use.name == "listen":
+            desk.offer(listen, impostor)
+
+    script = [LOOK, LISTEN, ToolUseBlock("t3", final, {"answer": 3})]
+    agent = Agent("a", ScriptedModel(script), tools=[desk], hooks=[change])
+    reply = await agent.call("Look", output=Output(int, via="tool"))
+    assert (reply.output, [t.state for m in agent.session().messages for t in m.tool_results][:2]) == (
+        3,
+        ["success"] * 2,
+    )
 
 
 async def test_what_cannot_be_opened_refuses_the_call_before_its_first_event() -> None:
