@@ -122,6 +122,7 @@ class Screen:
         self._deciders: dict[str, str] = {}  # tool-use id → the hook that decided instead of the tool
         encoding = (getattr(console.file, "encoding", None) or "utf-8").lower()  # a text in memory takes any
         self._plain_ascii = not encoding.startswith(("utf", "cp65001"))
+        self._encoding = encoding
 
     # ---- what happens
 
@@ -336,11 +337,18 @@ class Screen:
 
     def _fit(self, text: str) -> str:
         text = printable(text)
-        return text.translate(_ASCII) if self._plain_ascii else text
+        if not self._plain_ascii:
+            return text
+        # What the file's encoding has not is an escape: a word of a model's must not end the call.
+        return text.translate(_ASCII).encode(self._encoding, "backslashreplace").decode(self._encoding)
 
     def _print(self, text: Text) -> None:
         def put() -> None:
-            self.console.print(text, soft_wrap=True, end=text.end)
+            if self.console.is_terminal or self.console.color_system is not None:
+                self.console.print(text, soft_wrap=True, end=text.end)
+            else:  # nothing to lay out, and a tool may say thousands of lines
+                self.console.file.write(text.plain + text.end)
+                self.console.file.flush()
 
         if self._held is None:
             if not text.end:  # a line in progress; whole lines are printed above what is drawn

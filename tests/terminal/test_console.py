@@ -330,6 +330,21 @@ def test_in_a_pipe_it_is_plain_text(program: Any) -> None:
     assert "  ✓ add: 3  " in ran.stdout
 
 
+def test_words_that_the_encoding_has_not_are_escapes(program: Any) -> None:
+    """A pipe that takes ASCII alone gets the signs as ASCII, and all else as escapes; the call goes on."""
+    program.environment.update(PYTHONIOENCODING="ascii", PYTHONUTF8="0")
+    ran = program.piped("""
+        async def main():
+            model = ScriptedModel([["K\\u00e4se \\u2192 \\U0001f9c0 ", ToolUseBlock("t", "add", {"a": 1, "b": 2})], "3"])
+            await Console(Agent("a", model, tools=[add]).stream("Hi"))
+
+        asyncio.run(main())
+    """)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    lines = [line.strip() for line in ran.stdout.splitlines()]
+    assert lines[1:3] == ["K\\xe4se > \\U0001f9c0", "> add(a=1, b=2)"]
+
+
 def test_resizing_the_window(program: Any) -> None:
     """Lines of what runs are cut to the new width, and what is printed afterwards is in one piece."""
     at = program.at_terminal(
