@@ -39,6 +39,7 @@ from agentflow.durable.records import (
     segment_number,
 )
 from agentflow.durable.tables import Tables
+from agentflow.durable.tracing import carried
 from agentflow.errors import AgentFlowError, StoreError, UsageError
 from agentflow.ground.ids import new_id
 from agentflow.messages import Msg, Pending, Reply
@@ -129,7 +130,7 @@ class DurableClient:
         place = name if session is None else _checked(session, "session")
         tables, _ = await self._open()
         deadline = None if timeout is None else await asyncio.to_thread(tables.now) + timeout
-        request = Request(name, agent, place, input_of(input, new_id), None, deadline, timeout)
+        request = Request(name, agent, place, input_of(input, new_id), None, deadline, timeout, carried())
         await self._enqueue(name, request, line=await asyncio.to_thread(tables.line_up, place))
         return name
 
@@ -181,7 +182,7 @@ class DurableClient:
         given = decisions_out(run_id, decisions, _pending_of(waiting) or ())
         tables, _ = await self._open()
         deadline = None if timeout is None else await asyncio.to_thread(tables.now) + timeout
-        request = Request(run_id, asked.agent, asked.session, (), given, deadline, timeout)
+        request = Request(run_id, asked.agent, asked.session, (), given, deadline, timeout, carried())
         await self._enqueue(segment_id(run_id, segment_number(waiting.workflow_id) + 1), request)
 
     async def cancel(self, run_id: str, reason: str = "cancelled") -> bool:

@@ -24,6 +24,7 @@ from agentflow.agent.agent import Agent
 from agentflow.agent.agent_flux import AgentFlux
 from agentflow.agent.as_tool import full_agent
 from agentflow.durable.records import Request, error_out, run_of
+from agentflow.durable.tracing import within
 from agentflow.errors import AgentFlowError, CallTimeoutError, ScriptError, StoreError
 from agentflow.events import CallEnded, HookEvent, PostCall
 from agentflow.facts import (
@@ -219,7 +220,8 @@ class Host:
             self._cancelled[run_id] = cancelled
         try:
             call = _Call(self, workflow_id, request, session, progress)
-            running.call = asyncio.ensure_future(call.outcome(now))
+            with within(request.trace):
+                running.call = asyncio.ensure_future(call.outcome(now))
             return await running.call
         except asyncio.CancelledError:
             task = asyncio.current_task()

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, TypeVar, cast
+from typing import Annotated, Any, Literal, NamedTuple, NotRequired, TypeAlias, TypeVar, cast
 
 from pydantic import Field, ValidationError
 from typing_extensions import TypedDict
 
 from agentflow.errors import AgentFlowError, CallTimeoutError, StoreError, UsageError
 from agentflow.event_json import Json
+from agentflow.ground.frozen import EMPTY
 from agentflow.ground.validation import adapter_of
 from agentflow.messages import Msg, Outcome, Pending, Reply
 from agentflow.ports.store import SessionInfo
@@ -143,6 +144,7 @@ class Request(NamedTuple):
         decisions: What was decided, by the keys of `reply.pending`, as data.
         deadline: When it has to end, by the database's clock.
         timeout: The seconds that were given for it.
+        trace: Where in a trace it was submitted (see `tracing`).
     """
 
     run_id: str
@@ -152,12 +154,15 @@ class Request(NamedTuple):
     decisions: Mapping[str, Any] | None = None
     deadline: float | None = None
     timeout: float | None = None
+    trace: Mapping[str, str] = EMPTY
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON-compatible data."""
         messages = [msg_to_dict(msg) for msg in self.messages]
         decisions = None if self.decisions is None else dict(self.decisions)
-        return {"form": CODEC_VERSION, **self._asdict(), "messages": messages, "decisions": decisions}
+        data = {"form": CODEC_VERSION, **self._asdict(), "messages": messages, "decisions": decisions}
+        del data["trace"]
+        return {**data, "trace": dict(self.trace)} if self.trace else data
 
     @staticmethod
     def from_data(workflow_id: str, data: object) -> Request:
@@ -178,17 +183,17 @@ class Request(NamedTuple):
             decisions_from_dict(stored["decisions"] or {})
         except ValueError as error:
             raise _damaged(what)(f"decisions: {error}") from error
-        values: dict[str, Any] = {name: stored[name] for name in Request._fields}
+        values: dict[str, Any] = {"trace": EMPTY, **{name: stored[name] for name in Request._fields if name in stored}}
         values["messages"] = tuple([msg_from_dict(msg) for msg in stored["messages"]])
         return Request(**values)
 
     def same_as(self, other: Request) -> bool:
-        """Whether another request asks for the same (ids of messages and the deadline's clock time apart)."""
+        """Whether another request asks for the same (ids of messages, the deadline's clock time and the trace apart)."""
         return self._asked() == other._asked()
 
     def _asked(self) -> dict[str, Any]:
         messages = [{**msg_to_dict(msg), "id": None} for msg in self.messages]
-        return {**self.to_dict(), "messages": messages, "deadline": None}
+        return {**self._replace(trace=EMPTY).to_dict(), "messages": messages, "deadline": None}
 
 
 _Seconds = Annotated[float, Field(allow_inf_nan=False)]
@@ -203,6 +208,7 @@ class _StoredRequest(TypedDict):
     decisions: dict[str, dict[str, Any]] | None
     deadline: _Seconds | None
     timeout: _Seconds | None
+    trace: NotRequired[dict[str, str]]
 
 
 class _StoredError(TypedDict):

@@ -13,11 +13,11 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from importlib import metadata
 from itertools import count
-from typing import Any, Final
+from typing import Any, Final, ParamSpec, TypeVar
 
 from agentflow.chunks import ModelChunk, fold
 from agentflow.context import port_of
@@ -39,6 +39,7 @@ from agentflow.events import (
     PreToolRound,
 )
 from agentflow.facts import RoundSuspended
+from agentflow.ground.logs import log_failure
 from agentflow.hooks.recording import VerdictListener
 from agentflow.hooks.wrapping import ModelSource, ToolSource
 from agentflow.loop.signals import Halted, ToolSuspended
@@ -64,11 +65,14 @@ from agentflow.specs import Usage
 try:
     from opentelemetry.context import Context
     from opentelemetry.metrics import MeterProvider, get_meter
-    from opentelemetry.trace import Link, SpanKind, TracerProvider, get_current_span, get_tracer
+    from opentelemetry.trace import INVALID_SPAN, Link, SpanKind, TracerProvider, get_current_span, get_tracer
 except ImportError as error:
     raise ImportError('OpenTelemetry needs its API: pip install "agentflow-hooks[otel]"') from error
 
 __all__ = ["OpenTelemetry"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 _FAILED: Final = frozenset({"error", "timeout", "not_found"})
 _TOLD: Final = frozenset({PreCall, PostCall, Error, CallEnded, MessagesAdded})
@@ -167,7 +171,10 @@ class OpenTelemetry(VerdictListener):
         begins = event.iteration or isinstance(event, PreCall | CallEnded)
         if not begins and not (isinstance(event, Error) and event.turn is None):
             return None
-        trace = traces[id(self)] = self._begin(event)
+        trace = _quietly(self._begin, event)
+        if trace is None:
+            trace = CallTrace(frame.call_id, OpenSpan(INVALID_SPAN, frame.context.clock, None))
+        traces[id(self)] = trace
         return trace
 
     def _begin(self, event: Event) -> CallTrace:
@@ -214,14 +221,14 @@ class OpenTelemetry(VerdictListener):
     def _end(self, trace: CallTrace, event: CallEnded) -> None:
         span, frame = trace.span, event.frame
         if span.recording:
-            told = {words.OUTCOME: event.outcome, words.MODEL_CALLS: event.usage.model_calls}
+            told: dict[str, Any] = {words.OUTCOME: event.outcome, words.MODEL_CALLS: event.usage.model_calls}
             span.say({**told, **words.usage_of(event.usage)})
         measured: dict[str, Any] = {words.AGENT_NAME: frame.agent.name}
         if event.outcome == "failed":
             kind = "_OTHER" if event.error is None else words.error_type(event.error)
             span.fail(kind, self._text_of(event.error, frame.run_id))
             measured[words.ERROR_TYPE] = kind
-        self._call_seconds.record(span.seconds, measured, span.context)
+        _quietly(self._call_seconds.record, span.seconds, measured, span.context)
         span.end()
         frame.context.state[Traces].by_hook.pop(id(self), None)
 
@@ -297,7 +304,7 @@ class OpenTelemetry(VerdictListener):
         trace = self._trace_of(event)
         span = self._below(trace, event, f"chat {model}", SpanKind.CLIENT, measured)
         if span.recording:
-            self._say_request(span, event, source, 1 if trace is None else trace.attempt(event))
+            _quietly(self._say_request, span, event, source, 1 if trace is None else trace.attempt(event))
         kept: list[ModelChunk] | None = [] if span.recording and self._redaction is not None else None
         usage: Usage | None = None
         finish: str | None = None
@@ -314,7 +321,7 @@ class OpenTelemetry(VerdictListener):
                     first = False
                     waited = span.seconds
                     span.say({words.FIRST_CHUNK: waited})
-                    self._first_chunk.record(waited, measured, span.context)
+                    _quietly(self._first_chunk.record, waited, measured, span.context)
                 if chunk.usage is not None:
                     usage = chunk.usage
                 if chunk.finish_reason is not None:
@@ -325,13 +332,13 @@ class OpenTelemetry(VerdictListener):
                     kept.append(chunk)
                 yield chunk
         except BaseException as error:
-            self._failed(span, error, event.run_id)
+            _quietly(self._failed, span, error, event.run_id)
             await drive(_closed(chunks), place, None)
             raise
         finally:
             if span.recording:
-                self._say_reply(span, event, usage, finish, kept)
-            self._measure_model(span, measured, usage)
+                _quietly(self._say_reply, span, event, usage, finish, kept)
+            _quietly(self._measure_model, span, measured, usage)
             span.end()
 
     def _say_reply(
@@ -392,24 +399,27 @@ class OpenTelemetry(VerdictListener):
         trace = self._trace_of(event)
         span = self._below(trace, event, f"execute_tool {name}", SpanKind.INTERNAL, measured)
         if span.recording:
-            self._say_call(span, event, next(attempts))
+            _quietly(self._say_call, span, event, next(attempts))
         try:
             result = await drive(_resolved(source), here_with(span.context), None)
-            if isinstance(result, ToolResultBlock):
-                if span.recording and self._redaction is not None:
-                    clean = self._redaction.outside(result, event.run_id)
-                    span.say({words.TOOL_RESULT: words.plain(clean.text)})
-                if result.state in _FAILED:
-                    span.fail(result.state)
         except BaseException as error:
-            self._failed(span, error, event.run_id)
+            _quietly(self._failed, span, error, event.run_id)
             raise
+        else:
+            if isinstance(result, ToolResultBlock):
+                _quietly(self._say_result, span, result, event.run_id)
+            return result
         finally:
             if span.error_type:
                 measured[words.ERROR_TYPE] = span.error_type
-            self._tool_seconds.record(span.seconds, measured, span.context)
+            _quietly(self._tool_seconds.record, span.seconds, measured, span.context)
             span.end()
-        return result
+
+    def _say_result(self, span: OpenSpan, result: ToolResultBlock, run_id: str) -> None:
+        if span.recording and self._redaction is not None:
+            span.say({words.TOOL_RESULT: words.plain(self._redaction.outside(result, run_id).text)})
+        if result.state in _FAILED:
+            span.fail(result.state)
 
     def _say_call(self, span: OpenSpan, event: PreActing, attempt: int) -> None:
         use = event.tool_use
@@ -444,11 +454,22 @@ class OpenTelemetry(VerdictListener):
 
     def _text_of(self, error: BaseException | None, run_id: str) -> str | None:
         """What an exception says, where it may be told."""
-        return None if self._redaction is None or error is None else self._clean(str(error), run_id)
+        if self._redaction is None or error is None:
+            return None
+        return _quietly(lambda: self._clean(str(error), run_id))
 
     def _clean(self, text: str, run_id: str) -> str:
         assert self._redaction is not None
         return words.plain(self._redaction.outside(text, run_id))
+
+
+def _quietly(function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T | None:
+    """Do something that others have a part in (an exporter, a text that makes itself); its failure fails no run."""
+    try:
+        return function(*arguments, **named)
+    except Exception as error:
+        log_failure("WARNING", error, "OpenTelemetry failed to tell of something")
+        return None
 
 
 def _call_of(use: ToolUseBlock) -> dict[str, str]:

@@ -50,11 +50,13 @@ from agentflow import (
     tool,
 )
 from agentflow.chunks import ToolUseDelta
+from agentflow.durable.agent import DurableAgent
 from agentflow.errors import ModelError, UsageError
 from agentflow.plugins import ModelFallback, ModelRetry, OpenTelemetry, Redaction, ToolRetry
 from agentflow.plugins import opentelemetry_words as words
 from agentflow.plugins.opentelemetry_words import model_and_provider
 from agentflow.ports.store import MemoryStore
+from agentflow.state.sql import SqlStore
 from agentflow.testing import ScriptedModel
 
 BILLED = ModelChunk(usage=Usage(input_tokens=10, output_tokens=5, cache_read_tokens=4), finish_reason="tool_calls")
@@ -789,6 +791,40 @@ def heard(agent: Agent) -> set[str]:
     return {line for line in agent.hooks.describe().splitlines() if not line.startswith(" ")}
 
 
+async def test_an_exception_that_cannot_be_told(traced: Traced) -> None:
+    """What the tool raised is what the model is told of, although its text raises too."""
+
+    class MuteError(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError("no words")
+
+    @tool
+    async def fail() -> str:
+        """Fail."""
+        raise MuteError
+
+    model = ScriptedModel([use("t1", "fail"), "ok"])
+    reply = await Agent("desk", model, tools=[fail], hooks=[traced.plugin(content=True)]).call("Hi")
+    (failed,) = [span for span in traced.spans if span.name == "execute_tool fail"]
+    assert (reply.text, failed.status, failed.attributes["error.type"].rpartition(".")[2]) == (
+        "ok",
+        "ERROR",
+        "MuteError",
+    )
+
+
+async def test_a_saved_state_that_does_not_fit(traced: Traced) -> None:
+    """A session whose trace cannot be read goes on without; it begins another."""
+    store = MemoryStore()
+    await Agent("desk", ScriptedModel(["Hello."]), hooks=[traced.plugin()], store=store).call("Hi", session="ada")
+    data = await store.export("ada")
+    broken = json.loads(json.dumps(data).replace(traced.spans[0].trace, "zz").replace('"first"', '"frist"'))
+    other = MemoryStore()
+    await other.import_(broken)
+    again = Agent("desk", ScriptedModel(["Hello again."]), hooks=[traced.plugin()], store=other)
+    assert (await again.call("Hi", session="ada")).text == "Hello again."
+
+
 async def test_what_nobody_decides_on_is_not_built(traced: Traced) -> None:
     """It looks at most events for verdicts only: where no other hook hears them, they are not built for it."""
     plugin = traced.plugin()
@@ -926,3 +962,36 @@ def test_one_trace_over_three_processes(collector: tuple[str, subprocess.Popen[s
         "gen_ai.execute_tool.duration",
         "gen_ai.invoke_agent.duration",
     }
+
+
+# ---- workers
+
+
+async def test_a_durable_call_is_in_the_trace_of_who_submitted_it(traced: Traced, tmp_path: Path) -> None:
+    """The worker's call is below the span in which it was submitted, the one that goes on with it linked to who decided."""
+    url = f"sqlite:///{tmp_path / 'runs.db'}"
+    script = [use("t1", "pay", amount=5), "Paid."]
+    async with SqlStore(url) as store:
+        agent = Agent("desk", ScriptedModel(script), tools=[pay], hooks=[traced.plugin()], store=store)
+        async with DurableAgent(agent, url, poll=0.02) as durable, durable.worker(poll=0.02):
+            with traced.mine.start_as_current_span("POST /orders"):
+                run = await durable.submit("Pay 5.", session="ada", run_id="r")
+                assert await durable.submit("Pay 5.", session="ada", run_id="r") == run  # the same, in whatever trace
+            reply = await durable.result(run)
+            with traced.mine.start_as_current_span("POST /decide"):
+                await durable.decide(run, {waits.id: Approve() for waits in reply.pending})
+            assert (await durable.result(run)).outcome == "completed"
+    spans = traced.spans
+    mine = [span for span in spans if span.trace == spans[0].trace]
+    assert (
+        f"\n{tree(mine, 'POST /decide')}\n"
+        == """
+POST /orders
+└─ invoke_agent desk  (suspended)
+   ├─ chat scripted
+   ├─ · suspended: requires_approval approval pay t1
+   └─ invoke_agent desk  (completed) → resumes invoke_agent desk  (suspended) → resumed_in POST /decide
+      ├─ execute_tool pay  (t1)
+      └─ chat scripted
+"""
+    )
