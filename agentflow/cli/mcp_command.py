@@ -67,6 +67,7 @@ def mcp(agent: str, http: str | None, tools: bool, sessions: bool) -> int:
     """
     logger.remove()
     logger.add(sys.stderr, level="WARNING")  # standard output is the protocol's
+    logger.enable("agentflow")
     loaded = load_agent(agent)
     try:
         if http is None:
