@@ -509,5 +509,5 @@ def test_what_saved_data_says_cannot_be_given_besides_it() -> None:
         Agent.from_json(text, max_iterations=2)
     assert str(caught.value) == (
         "Agent.from_dict(data, ...) got max_iterations. What the data does not hold is given besides it: tools, hooks, model, "
-        "system, store, agents, process_hooks, clock, new_id. The rest is in the data: change it there."
+        "system, store, agents, process_hooks, clock, new_id, output. The rest is in the data: change it there."
     )
