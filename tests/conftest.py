@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
@@ -19,6 +20,10 @@ from postgres import Postgres, postgres_server
 from wired import WIRES, Wired
 
 from agentflow.models.litellm import close_clients
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # What a shell starts in the background ignores Ctrl-C, and so would every program that a test starts and interrupts.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 if MEMORY := memory_folder():
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", MEMORY)  # where pytest makes `tmp_path`
