@@ -120,6 +120,8 @@ class ToolUseBlock:
         if TYPE_CHECKING:
             self.id = id
             self.name = name
+        if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance] - input from outside
+            raise UsageError(f"ToolUseBlock(id, name, input): name is a {type(name).__name__}; was the id left out?")
         _set(self, "id", id)
         _set(self, "name", name)
         finite = all_finite(input)

@@ -410,9 +410,11 @@ def as_messages(messages: str | Msg | Sequence[Msg | str], new_id: Callable[[str
         return (Msg.user(messages, id=new_id("msg_")),)
     if isinstance(messages, Msg):
         return (messages,)
-    if isinstance(messages, Awaitable) or not isinstance(messages, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance] - input from outside
+    if isinstance(messages, Awaitable | Mapping) or not isinstance(messages, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance] - input from outside
         given = cast("object", messages)
         later = " Await it first." if isinstance(given, Awaitable) else ""
+        if isinstance(given, Mapping):
+            later = " Write Msg.user('hello'), or Msg.from_dict(...) for data that agentflow wrote."
         raise UsageError(f"Messages are a str, a Msg or a sequence of them, not {type(messages).__name__}.{later}")
     result: list[Msg] = []
     for item in messages:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 
 from agentflow.errors import UsageError
 from agentflow.events import Event, HookEvent
@@ -30,6 +30,10 @@ class AgentFlux(Flux[HookEvent], Generic[T_co]):
         >>> async for piece in agent.stream("Hello").text():
         ...     print(piece, end="")
     """
+
+    _instead: ClassVar[str] = (
+        ": it is a stream of events. `await agent.stream(...).reply()` gives the reply, and so does agent.call(...)"
+    )
 
     asked: Output[Any] | None = None
     """What the call is to give; None: words."""

@@ -48,7 +48,8 @@ def new(name: str) -> int:
     say(f"  cd {folder.name}")
     for command, what in (
         (f"python -m {package}", "offline: a script plays the model"),
-        ("pytest", "needs the project's extra: pip install -e '.[dev]'"),
+        ("pip install -e '.[dev]'", "what its test needs"),
+        ("python -m pytest", "offline, too"),
         (f"python -m {package} --model openai/gpt-5", "with a provider's key in the environment"),
     ):
         say(f"  {command:<44}# {what}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Awaitable, Callable, Generator
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 
 from reactivex import abc
 
@@ -28,6 +28,8 @@ class CallMono(Mono[T_co], Generic[T_co]):
         source: Starts one run, which is awaited at once.
         label: The call as its author wrote it, for the warning, for example `agent.call('Hi')`.
     """
+
+    _instead: ClassVar[str] = ": it is a call that has not run. Await it, or .block() in plain code, and ask its reply"
 
     def __init__(self, source: Callable[[], Awaitable[T_co | Empty]], label: str) -> None:
         self._source = source

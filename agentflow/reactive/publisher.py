@@ -14,7 +14,7 @@ import inspect
 import threading
 from abc import abstractmethod
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
-from typing import TYPE_CHECKING, Never, TypeVar, cast
+from typing import TYPE_CHECKING, ClassVar, Never, TypeVar, cast
 
 from reactivex import Observable, abc
 from reactivex.scheduler.eventloop import AsyncIOScheduler
@@ -39,6 +39,9 @@ Source = Observable[T] | Awaitable[T]
 class Publisher(Observable[T_co]):
     """The common base of `Mono` and `Flux`; not made by users."""
 
+    _instead: ClassVar[str] = ""
+    """What an error for an attribute that it has not adds: where that attribute is to be found."""
+
     if TYPE_CHECKING:
         __iter__: None  # a plain `for` is a mistake that the checker finds
     else:
@@ -53,7 +56,7 @@ class Publisher(Observable[T_co]):
                 return lock
             if name == "_subscribe":
                 return None
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{self._instead}")
 
         def __iter__(self) -> Never:
             # Observable has __getitem__, so without this a plain `for` would ask it for [0], [1], ... without an end.

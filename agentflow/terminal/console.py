@@ -7,6 +7,7 @@ from typing import Any, Generic, TextIO, TypeVar
 
 from agentflow.agent.agent_flux import AgentFlux
 from agentflow.context import RunContext
+from agentflow.errors import UsageError
 from agentflow.events import HookEvent
 from agentflow.messages import Reply, T_co
 from agentflow.terminal.interrupts import interrupting
@@ -49,6 +50,8 @@ class Console(Generic[T_co]):
         children: bool = True,
         file: TextIO | None = None,
     ) -> None:
+        if not isinstance(stream, AgentFlux):  # pyright: ignore[reportUnnecessaryIsInstance] - input from outside
+            raise UsageError(f"Console shows a stream, not {type(stream).__name__}: Console(agent.stream('Hi')).")
         self._stream = stream
         self._events = events
         self._quiet = quiet

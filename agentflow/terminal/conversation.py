@@ -28,7 +28,9 @@ from agentflow.verdicts import Answer, Approve, Deny, Resolution
 
 __all__ = ["chat"]
 
-_HELP = "/history shows the conversation, /exit (or Ctrl-D) ends it, Ctrl-C interrupts a call."
+_HELP = (
+    "/history shows the conversation, /exit (or Ctrl-D) ends it, Ctrl-C interrupts a call, or ends it at the prompt."
+)
 
 
 async def chat(

@@ -42,6 +42,8 @@ class ScriptedModel:
         self.name = name
         self.requests: list[ModelRequest] = []
         self._brain = script if callable(script) else None
+        if isinstance(script, str):
+            raise UsageError(f"A script is a list of replies: ScriptedModel([{script!r:.60}]).")
         self._lines: list[Line] = [] if callable(script) else list(script)
         self._next = 0
         self.open_streams = 0

@@ -15,7 +15,7 @@ async def send_letter(to: str) -> str:
 @on
 def ask(event: PreActing) -> Suspend | None:
     """The call waits here for a person, who reads this question and nothing else."""
-    return Suspend({"question": f"Send a letter to {event.tool_use.input['to']}?"})
+    return Suspend({"question": f"Send a letter to {event.tool_use.input.get('to')}?"})
 
 
 # or a real one: "openai/gpt-5"

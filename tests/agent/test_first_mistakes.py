@@ -10,6 +10,7 @@ import pytest
 
 from agentflow import (
     Agent,
+    Console,
     Hook,
     Msg,
     PostCall,
@@ -101,6 +102,16 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: Agent("a", Words()).call("Hi").block(),
         "(a str) as a piece of its reply; a model's stream gives ModelChunks: yield ModelChunk(text).",
     ),
+    "stream as a call": (
+        lambda: agent_of().stream("Hi").block(),
+        "it is a stream of events. `await agent.stream(...)",
+    ),
+    "a dict as message": (
+        lambda: agent_of().call({"role": "user", "content": "Hi"}).block(),
+        "Messages are a str, a Msg or a sequence of them, not dict. Write Msg.user('hello')",
+    ),
+    "a text as script": (lambda: ScriptedModel("Hi"), "A script is a list of replies: ScriptedModel(['Hi'])."),
+    "a tool use without id": (lambda: ToolUseBlock("add", {"a": 1}), "name is a dict; was the id left out?"),
     "insert": (
         lambda: (
             agent_of(before_llm(told(lambda event: event.input_messages.insert(0, Msg.user("x"))))).call("Hi").block()
@@ -156,6 +167,16 @@ def test_a_mistake_gets_one_line_that_says_what_to_write(mistake: str) -> None:
     with pytest.raises((AgentFlowError, AttributeError)) as caught:
         make()
     assert cure in str(caught.value).splitlines()[0]
+
+
+async def test_a_call_that_was_not_awaited_is_no_reply() -> None:
+    """Asked for what a reply has, or shown like a stream, it says what it is."""
+    call = agent_of().call("Hi")
+    with pytest.raises(AttributeError, match="it is a call that has not run"):
+        _ = call.text  # type: ignore
+    with pytest.raises(AgentFlowError, match=r"Console shows a stream, not CallMono: Console\(agent.stream\('Hi'\)\)"):
+        Console(call)  # type: ignore
+    assert (await call).text == "ok"
 
 
 @pytest.mark.parametrize("value", FROZEN)

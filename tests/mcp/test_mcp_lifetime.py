@@ -30,7 +30,7 @@ WAIT = ToolUseBlock("t1", "wait")
 def children() -> list[str]:
     """The demo servers below this process that live."""
     listed = subprocess.run(
-        ["ps", "-o", "stat=,args=", "--ppid", str(os.getpid())], capture_output=True, text=True, check=False
+        ["ps", "-ww", "-o", "stat=,args=", "--ppid", str(os.getpid())], capture_output=True, text=True, check=False
     )
     return [line for line in listed.stdout.splitlines() if "demo_server.py" in line and not line.startswith("Z")]
 

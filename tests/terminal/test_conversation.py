@@ -42,7 +42,10 @@ async def test_given_lines_are_shown_and_answered() -> None:
         "── completed · 1 round · TIME",
         "you>",
         "you> /what",
-        "There is no command '/what'. /history shows the conversation, /exit (or Ctrl-D) ends it, Ctrl-C interrupts a call.",
+        (
+            "There is no command '/what'. /history shows the conversation, /exit (or Ctrl-D) ends it, Ctrl-C interrupts a "
+            "call, or ends it at the prompt."
+        ),
         "you> /history",
         "user      one",
         "assistant You said: one",
