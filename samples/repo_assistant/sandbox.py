@@ -34,7 +34,7 @@ class Sandbox:
         if "\0" in name:
             raise PermissionError("A path has no NUL in it.")
         path = (self.root / name).resolve()  # follows links, those in the middle too
-        if not path.is_relative_to(self.root):
+        if path.is_symlink() or not path.is_relative_to(self.root):  # a link still: it leads to itself
             raise PermissionError(f"{name!r} leads out of the repository. Paths are relative to its root.")
         if to_write and ".git" in path.relative_to(self.root).parts:
             raise PermissionError(f"{name!r} belongs to git, which keeps it by itself.")
