@@ -25,8 +25,8 @@ from pydantic_core import to_json
 
 from agentflow.ground.shown import one_line
 from agentflow.loop.run import current_turn
-from agentflow.mcp.library import types
 from agentflow.mcp.results import message_of
+from agentflow.mcp.sdk import types
 from agentflow.mcp.settings import Link, Settings
 from agentflow.messages import Msg, Pending
 from agentflow.specs import ModelOptions

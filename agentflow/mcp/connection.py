@@ -22,7 +22,7 @@ from pydantic import ValidationError
 from agentflow.errors import ToolError
 from agentflow.ground.logs import log_failure, logger
 from agentflow.mcp.active import ActiveCall, asked_of
-from agentflow.mcp.library import Client, ClientRequestContext, MCPError, SubscriptionLost, httpx2, types
+from agentflow.mcp.sdk import Client, ClientRequestContext, MCPError, SubscriptionLost, httpx2, types
 from agentflow.mcp.settings import Link, Settings
 from agentflow.ports.retry import RetryPolicy
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from typing_extensions import override
 
-from agentflow.mcp.library import httpx2, streamable_http_client
+from agentflow.mcp.sdk import httpx2, streamable_http_client
 
 __all__ = ["http_transport"]
 

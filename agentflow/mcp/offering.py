@@ -29,8 +29,8 @@ from agentflow.loop.run import current_turn
 from agentflow.loop.session import Session
 from agentflow.loop.turns.turn import Turn, full_turn
 from agentflow.loop.turns.turn_run import make_run, run_turn
-from agentflow.mcp.library import Server as LowLevelServer
-from agentflow.mcp.library import ServerRequestContext, ServerSession, anyio, types
+from agentflow.mcp.sdk import Server as LowLevelServer
+from agentflow.mcp.sdk import ServerRequestContext, ServerSession, anyio, types
 from agentflow.messages import DataBlock, Pending, Reply, TextBlock
 from agentflow.tools.results import render
 from agentflow.tools.tool import Tool

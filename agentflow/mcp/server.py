@@ -28,8 +28,8 @@ from agentflow.mcp.active import ActiveCall, Progress, here
 from agentflow.mcp.config import Entry, read_config
 from agentflow.mcp.connection import Connection, ConnectionLost
 from agentflow.mcp.http import http_transport
-from agentflow.mcp.library import Client, StdioServerParameters, types
 from agentflow.mcp.results import blocks_of, message_of, text_of, value_of
+from agentflow.mcp.sdk import Client, StdioServerParameters, types
 from agentflow.mcp.settings import Link, ServerOptions, Settings, checked
 from agentflow.mcp.stdio import stdio_transport
 from agentflow.mcp.tools_in import Runs, ToolMaker

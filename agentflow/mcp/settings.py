@@ -12,7 +12,7 @@ from agentflow.errors import UsageError
 from agentflow.ground.shown import one_line, without_secrets
 from agentflow.ground.values import frozen
 from agentflow.mcp.hints import ApprovalPolicy, Hints, needs_approval
-from agentflow.mcp.library import MODERN_PROTOCOL_VERSIONS
+from agentflow.mcp.sdk import MODERN_PROTOCOL_VERSIONS
 from agentflow.specs import is_seconds
 
 __all__ = ["Link", "ServerOptions", "Settings", "checked"]

@@ -18,7 +18,7 @@ from typing import Any
 
 from agentflow.ground.logs import logger
 from agentflow.ground.shown import one_line
-from agentflow.mcp.library import (
+from agentflow.mcp.sdk import (
     SessionMessage,
     StdioServerParameters,
     anyio,

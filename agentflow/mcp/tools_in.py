@@ -12,7 +12,7 @@ from agentflow.errors import UsageError
 from agentflow.ground.logs import logger
 from agentflow.ground.shown import one_line
 from agentflow.mcp.hints import Hints, needs_approval
-from agentflow.mcp.library import types
+from agentflow.mcp.sdk import types
 from agentflow.mcp.settings import Settings
 from agentflow.tools.described import schema_tool
 from agentflow.tools.tool import Tool
