@@ -14,20 +14,19 @@ import asyncio
 import logging
 import os
 import sys
-from asyncio import AbstractEventLoop
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from typing import Any, Protocol, cast
 
 from agentflow.models.chunks_in import field
+from agentflow.models.clients import client_of_loop
 
 __all__ = [
     "LiteLLM",
     "Served",
     "WireStream",
-    "close_clients",
     "cost_of",
     "count_tokens",
     "library",
@@ -119,35 +118,14 @@ def _load() -> LiteLLM:
 async def library() -> LiteLLM:
     """The package, loaded in a thread if this is the first time; what it opens on this loop is closed with it."""
     litellm = _load() if "litellm" in sys.modules else await asyncio.to_thread(_load)
-    loop = asyncio.get_running_loop()
-    if id(loop) not in _tended:
-        await _tend(litellm, loop)
-    return litellm
+    return await client_of_loop("litellm", lambda: _with_nothing_open(litellm), _close)
 
 
-_tended: dict[int, tuple[AbstractEventLoop, AsyncGenerator[None]]] = {}
-"""Loops by their id, which cannot pass to another one while the loop stands here."""
-
-
-async def _tend(litellm: LiteLLM, loop: AbstractEventLoop) -> None:
-    """See to it that this loop's connections are closed when it ends, and that it begins with none."""
-    for mark, (other, _) in list(_tended.items()):
-        if other.is_closed():  # without having ended its generators
-            _tended.pop(mark, None)
+def _with_nothing_open(litellm: LiteLLM) -> LiteLLM:
+    """The package; a loop that begins has no client, and none of one before it that had the same id."""
     for key in _keys(litellm):
         litellm.in_memory_llm_clients_cache.delete_cache(key)
-    end = _end_of(loop)
-    _tended[id(loop)] = (loop, end)
-    await anext(end)
-
-
-async def _end_of(loop: AbstractEventLoop) -> AsyncGenerator[None]:
-    """A generator that ends with its loop: `asyncio.run` and its like close what generators are left."""
-    try:
-        yield
-    finally:
-        _tended.pop(id(loop), None)
-        await close_clients()
+    return litellm
 
 
 def _keys(litellm: LiteLLM) -> list[str]:
@@ -214,15 +192,8 @@ def count_tokens(model: str, text: str) -> int:
     return _load().token_counter(model, text=text)
 
 
-async def close_clients() -> None:
-    """Close the connections that LiteLLM keeps open on this event loop.
-
-    They are closed when the loop ends (`asyncio.run`, `block()`); call this to close them earlier. Models go on working
-    and open new ones; requests that are under way on this loop fail.
-    """
-    if "litellm" not in sys.modules:
-        return
-    litellm = _load()
+async def _close(litellm: LiteLLM) -> None:
+    """Close the connections that LiteLLM keeps open on this event loop."""
     for key in _keys(litellm):
         client = litellm.in_memory_llm_clients_cache.cache_dict.get(key)
         litellm.in_memory_llm_clients_cache.delete_cache(key)

@@ -1,8 +1,9 @@
-"""LiteLLM's exceptions as `ModelError`: may the same request succeed later, after how long, and what to do about it.
+"""Providers' failures as `ModelError`: may the same request succeed later, after how long, and what to do about it.
 
 Rules:
 
-1. LiteLLM is not imported: its classes are told by name, its facts are read from the chain of causes.
+1. No client is imported: the classes of LiteLLM and its clients are told by name, facts are read from the chain of causes.
+   `ProviderError` is what our own wires were told.
 2. `x-should-retry` beats the status, the provider's permanent reasons beat both.
 3. A message is one line that says which model, what happened, and what to do: all that the provider said (the reason often
    stands in its last line), without JSON, HTML, rulers and class names.
@@ -17,11 +18,12 @@ from dataclasses import dataclass
 from typing import cast
 
 from agentflow.errors import ModelError, ModelFault
+from agentflow.ground.frozen import EMPTY
 from agentflow.ground.shown import without_secrets
 from agentflow.models.chunks_in import field
 from agentflow.models.waits import requested_wait
 
-__all__ = ["broken_stream", "is_bound_elsewhere", "is_secret", "model_error"]
+__all__ = ["ProviderError", "broken_stream", "is_bound_elsewhere", "is_secret", "model_error"]
 
 _RETRYABLE = frozenset(
     {
@@ -32,6 +34,8 @@ _RETRYABLE = frozenset(
         "ServiceUnavailableError",
         "BadGatewayError",
         "MidStreamFallbackError",
+        "ProviderError",
+        "TimeoutError",
     }
 )
 _PERMANENT = frozenset(
@@ -74,6 +78,7 @@ _OVERFLOW = (
     "prompt is too long",
     "exceed context limit",
 )
+_POLICY = ("content_policy_violation", "content management policy", "responsibleaipolicyviolation")
 # What LiteLLM's catch-all class hides when the fault is in a program and not on the line.
 _FAULTS = (ImportError, AttributeError, NameError, TypeError, KeyError, IndexError, AssertionError)
 _LINE = ("httpx", "httpcore", "aiohttp", "anyio", "ssl", "openai")
@@ -98,6 +103,30 @@ _VARIABLES = {"BEDROCK": "AWS_ACCESS_KEY_ID", "VERTEX_AI": "GOOGLE_APPLICATION_C
 _LONGEST = 500
 
 
+class ProviderError(Exception):
+    """What a provider answered in place of a reply, or in the midst of one.
+
+    Args:
+        message: Its words.
+        status_code: The HTTP status; None: it came in the stream.
+        headers: The answer's headers, names in lower case.
+        body: The error's own fields (`type`, `code`).
+    """
+
+    def __init__(
+        self,
+        message: str,
+        status_code: int | None = None,
+        headers: Mapping[str, str] = EMPTY,
+        body: Mapping[str, object] = EMPTY,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.status_code = status_code
+        self.headers = headers
+        self.body = body
+
+
 @dataclass(frozen=True, slots=True)
 class _Facts:
     """What the chain of exceptions says."""
@@ -114,10 +143,10 @@ class _Facts:
 def model_error(
     error: BaseException, model: str, *, secrets: Iterable[str] = (), now: Callable[[], float] = time.time
 ) -> ModelError:
-    """The `ModelError` that an exception of LiteLLM stands for; raise it `from` the exception.
+    """The `ModelError` that a client's exception stands for; raise it `from` the exception.
 
     Args:
-        error: What LiteLLM raised.
+        error: What LiteLLM, or a wire of ours, raised.
         model: The model's name, for the message.
         secrets: What the message must not show: some servers echo the key that they refuse. The keys of the environment
             are known here.
@@ -149,9 +178,12 @@ def is_secret(name: str) -> bool:
     return _SECRET_NAME.search(name) is not None
 
 
-def is_bound_elsewhere(error: BaseException) -> bool:
+def is_bound_elsewhere(error: ModelError) -> bool:
     """Whether the provider refused a thought because what stood before it has changed."""
-    return any("bound to a different conversation" in _raw_text(link).lower() for link in _chain(error))
+    cause = error.__cause__
+    return cause is not None and any(
+        "bound to a different conversation" in _raw_text(link).lower() for link in _chain(cause)
+    )
 
 
 def broken_stream(model: str) -> ModelError:
@@ -215,7 +247,11 @@ def _status(chain: list[BaseException]) -> int | None:
 
 def _headers(chain: list[BaseException]) -> dict[str, str]:
     for link in chain:
-        for source in (field(link, "litellm_response_headers"), field(field(link, "response"), "headers")):
+        for source in (
+            field(link, "litellm_response_headers"),
+            field(field(link, "response"), "headers"),
+            field(link, "headers"),
+        ):
             if isinstance(source, Mapping) and source:
                 found = cast("Mapping[object, object]", source)
                 return {str(name).lower(): str(value) for name, value in found.items()}
@@ -303,12 +339,17 @@ def _message(facts: _Facts, model: str, wait: float | None) -> str:
             f"or 'openai/{model.split('/')[-1]}' with api_base= for a server that speaks OpenAI's wire."
         )
     where = f" ({facts.status})" if facts.status is not None else ""
-    if facts.keyless or "AuthenticationError" in facts.names:
+    if _unknown(facts):
         return _refused_key(facts, model, where)
     kind = _kind(facts)
     later = f" It asks to wait {wait:g} s." if wait is not None else ""
     end = "" if said.endswith(("!", "?", "…")) else "."
     return f"{model} {kind}{where}: {said}{end}{later}" if said else f"{model} {kind}{where}.{later}"
+
+
+def _unknown(facts: _Facts) -> bool:
+    """Whether the provider does not know who asks."""
+    return facts.keyless or facts.status == 401 or "AuthenticationError" in facts.names
 
 
 def _refused_key(facts: _Facts, model: str, where: str) -> str:
@@ -332,13 +373,13 @@ _KINDS = {
 
 def _fault(facts: _Facts) -> ModelFault | None:
     low = facts.raw.lower()
-    if facts.keyless or "AuthenticationError" in facts.names:
+    if _unknown(facts):
         return "authentication"
     if any(word in low for word in _QUOTA):
         return "quota"
     if "ContextWindowExceededError" in facts.names or facts.status == 413 or any(word in low for word in _OVERFLOW):
         return "context_overflow"
-    if "ContentPolicyViolationError" in facts.names:
+    if "ContentPolicyViolationError" in facts.names or any(word in low for word in _POLICY):
         return "content_policy"
     return "rate_limit" if facts.status == 429 else None
 
@@ -357,12 +398,12 @@ def _kind(facts: _Facts) -> str:
         return _FAULT_SAID[fault]
     if facts.status in _KINDS:
         return _KINDS[facts.status]
-    if facts.status == 408 or "Timeout" in facts.names:
+    if facts.status == 408 or facts.names & {"Timeout", "TimeoutError"}:
         return "did not answer in time"
     if facts.status is not None and facts.status >= 500:
         return "failed"
     if "APIConnectionError" in facts.names and not facts.fault:
         return "could not be reached or broke off"
-    if facts.names & {"InternalServerError", "ServiceUnavailableError"}:
+    if facts.names & {"InternalServerError", "ServiceUnavailableError", "ProviderError"}:
         return "could not be reached or broke off"
     return "could not be asked"

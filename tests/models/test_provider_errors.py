@@ -3,7 +3,7 @@
 import httpx
 import pytest
 
-from agentflow.models.litellm_errors import broken_stream, model_error
+from agentflow.models.provider_errors import broken_stream, model_error
 
 MODEL = "openai/gpt-5"
 
