@@ -6,7 +6,10 @@ Reading never raises: a tool call whose JSON is malformed has an empty `input` a
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from base64 import b64decode, b64encode
+from collections.abc import Iterable, Mapping
+from os import PathLike
+from os.path import basename
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, TypeAlias, cast
 
 from pydantic_core import CoreSchema, core_schema, from_json, to_json
@@ -14,6 +17,17 @@ from pydantic_core import CoreSchema, core_schema, from_json, to_json
 from agentflow.errors import UsageError
 from agentflow.ground.finite import NotFiniteError, all_finite, check_numbers
 from agentflow.ground.frozen import EMPTY, FrozenDict, deep_freeze
+from agentflow.ground.media import (
+    MAX_BYTES,
+    MediaKind,
+    check_size,
+    from_data_url,
+    in_bytes,
+    kind_of,
+    read_file,
+    type_of_bytes,
+    type_of_name,
+)
 from agentflow.ground.validation import TaggedBy
 from agentflow.ground.values import fast_build, field, frozen
 
@@ -68,17 +82,24 @@ class ThinkingBlock:
 
 @frozen
 class DataBlock:
-    """An image, a sound or a file.
+    """An image, a sound, a video or a file: its content, or where it is.
+
+    Shown, it is its type and size (`[image/png, 34 kB]`): what it holds is for models, not for logs.
 
     Attributes:
         media_type: MIME type, such as `"image/png"`.
         data: The content in base64; exactly one of `data` and `url` is set.
-        url: Where the content is.
+        url: Where the content is; the provider fetches it, or refuses to.
         name: A file name to show.
+
+    Example:
+        >>> block = DataBlock.from_bytes(b"%PDF-1.7 ...", name="bill.pdf")
+        >>> block.media_type, block.size, str(block)
+        ('application/pdf', 12, '[bill.pdf, application/pdf, 12 bytes]')
     """
 
     media_type: str
-    data: str | None = None
+    data: str | None = field(default=None, repr=False)
     url: str | None = None
     name: str | None = None
     type: Literal["data"] = field(default="data", kw_only=True, repr=False)
@@ -86,6 +107,128 @@ class DataBlock:
     def __post_init__(self) -> None:
         if (self.data is None) == (self.url is None):
             raise UsageError("DataBlock takes exactly one of data= (base64 text) and url=.")
+        if self.data is not None and not isinstance(self.data, str):  # pyright: ignore[reportUnnecessaryIsInstance] - input from outside
+            raise UsageError("DataBlock(data=...) is base64 text; for bytes write DataBlock.from_bytes(data).")
+
+    @classmethod
+    def from_bytes(
+        cls, data: bytes, media_type: str | None = None, *, name: str | None = None, max_bytes: int | None = MAX_BYTES
+    ) -> DataBlock:
+        """Build a block from content.
+
+        Args:
+            data: The content.
+            media_type: What it is; by default told from its first bytes, then from the name.
+            name: A file name to show.
+            max_bytes: The largest content to take; None takes any.
+
+        Raises:
+            UsageError: There is nothing in it, or too much.
+        """
+        if not isinstance(data, bytes | bytearray | memoryview):  # pyright: ignore[reportUnnecessaryIsInstance] - input from outside
+            raise UsageError(
+                f"DataBlock.from_bytes takes bytes, not {type(data).__name__}. For a path write DataBlock.from_path(...), "
+                "for base64 text DataBlock(media_type, data=...)."
+            )
+        data = bytes(data)
+        if not data:
+            raise UsageError(f"DataBlock.from_bytes: {name or 'the content'} is empty; no provider takes that.")
+        check_size(len(data), max_bytes, name or "The content")
+        return cls(media_type or type_of_bytes(data, name), data=b64encode(data).decode(), name=name)
+
+    @classmethod
+    def from_path(
+        cls,
+        path: str | PathLike[str],
+        media_type: str | None = None,
+        *,
+        name: str | None = None,
+        max_bytes: int | None = MAX_BYTES,
+    ) -> DataBlock:
+        """Build a block from a file, which is read here and now.
+
+        Args:
+            path: Where it is.
+            media_type: What it is; by default told from its first bytes, then from its name.
+            name: A file name to show; the file's own by default.
+            max_bytes: The largest file to take; None takes any.
+
+        Raises:
+            UsageError: The file is empty, too large, or no regular file.
+            OSError: It cannot be read.
+        """
+        data = read_file(path, max_bytes)
+        return cls.from_bytes(data, media_type, name=name or basename(path), max_bytes=max_bytes)
+
+    @classmethod
+    def from_url(cls, url: str, media_type: str | None = None, *, name: str | None = None) -> DataBlock:
+        """Build a block from an address that the provider is to fetch; nothing is fetched here.
+
+        `agentflow.content.fetch` fetches. An address that holds its content (`data:...`) becomes the content.
+
+        Args:
+            url: Where the content is: `https://`, or what the provider knows besides (`gs://`, `s3://`).
+            media_type: What it is; by default told from the ending of the address.
+            name: A file name to show.
+
+        Raises:
+            UsageError: It is no address, or does not tell what it is.
+        """
+        scheme, separator, rest = url.partition(":")
+        if scheme.lower() == "data" and separator:
+            data, told = from_data_url(rest)
+            return cls.from_bytes(data, media_type or told, name=name)
+        if not rest.startswith("//") or scheme.lower() == "file":
+            raise UsageError(
+                f"DataBlock.from_url({url!r}): this is no address that a provider could fetch. For a file write "
+                "DataBlock.from_path(...)."
+            )
+        known = media_type or type_of_name(url)
+        if known is None:
+            raise UsageError(
+                f"DataBlock.from_url({url!r}): the address does not tell what it is. Say it: media_type='image/png'."
+            )
+        return cls(known, url=url, name=name)
+
+    @property
+    def kind(self) -> MediaKind:
+        """What it is to a model."""
+        return kind_of(self.media_type)
+
+    @property
+    def size(self) -> int | None:
+        """How many bytes it holds; None where only the address is known."""
+        data = self.data
+        return None if data is None else len(data) * 3 // 4 - data[-2:].count("=")
+
+    def to_bytes(self) -> bytes:
+        """The content.
+
+        Raises:
+            UsageError: Only the address is known, or what somebody gave as base64 is none.
+
+        Example:
+            >>> DataBlock.from_bytes(b"hello").to_bytes()
+            b'hello'
+        """
+        if self.data is None:
+            raise UsageError(
+                f"{self} holds an address, no content. To fetch it: await agentflow.content.fetch({self.url!r})."
+            )
+        try:
+            return b64decode(self.data, validate=True)
+        except ValueError as error:
+            raise UsageError(f"The data of {self} is not base64: {error}.") from error
+
+    def __str__(self) -> str:
+        size = self.size
+        where = self.url if size is None else in_bytes(size)
+        return f"[{', '.join(word for word in (self.name, self.media_type, where) if word)}]"
+
+    def __repr__(self) -> str:
+        size = self.size
+        held = f"url={self.url!r}" if size is None else f"data=<{in_bytes(size)}>"
+        return f"DataBlock({self.media_type!r}, {held}{f', name={self.name!r}' if self.name else ''})"
 
 
 class ToolUseBlock:
@@ -300,6 +443,12 @@ class ToolResultBlock:
         return "".join(block.text for block in content if isinstance(block, TextBlock))
 
     @property
+    def shown(self) -> str:
+        """The words, with data as its type and size: what a person should read."""
+        content = self.content
+        return content if isinstance(content, str) else shown(content)
+
+    @property
     def is_error(self) -> bool:
         """Whether the call did not succeed."""
         return self.state != "success"
@@ -315,6 +464,24 @@ def tool_result(
 
 ContentBlock: TypeAlias = TextBlock | ThinkingBlock | ToolUseBlock | ToolResultBlock | DataBlock
 """What a message is made of."""
+
+
+def shown(blocks: Iterable[ContentBlock]) -> str:
+    """The words of blocks, with data as its type and size.
+
+    Example:
+        >>> shown([TextBlock("Look: "), DataBlock("image/png", data="aGVsbG8=")])
+        'Look: [image/png, 5 bytes]'
+    """
+    parts: list[str] = []
+    for block in blocks:
+        if isinstance(block, TextBlock):
+            parts.append(block.text)
+        elif isinstance(block, ToolResultBlock):
+            parts.append(block.shown)
+        elif isinstance(block, DataBlock):
+            parts.append(str(block))
+    return "".join(parts)
 
 
 def _block_type(value: object) -> str | None:

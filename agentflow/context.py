@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar, cast, overload
 from agentflow.errors import UsageError
 from agentflow.facts import Fact, ModelRecord, TurnRecord, model_calls_of, turns_of
 from agentflow.ground.ids import new_id as fresh_id
-from agentflow.messages import Msg, Reply
+from agentflow.messages import DataBlock, Msg, Reply
 from agentflow.specs import Clock, ModelOptions, ToolSpec, Usage, checked_options
 from agentflow.typed_state import StateMap
 
@@ -413,6 +413,8 @@ def as_messages(messages: str | Msg | Sequence[Msg | str], new_id: Callable[[str
     if isinstance(messages, Awaitable | Mapping) or not isinstance(messages, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance] - input from outside
         given = cast("object", messages)
         later = " Await it first." if isinstance(given, Awaitable) else ""
+        if isinstance(given, DataBlock):
+            later = " Write Msg.user('What is this?', block)."
         if isinstance(given, Mapping):
             later = " Write Msg.user('hello'), or Msg.from_dict(...) for data that agentflow wrote."
         raise UsageError(f"Messages are a str, a Msg or a sequence of them, not {type(messages).__name__}.{later}")
@@ -423,5 +425,7 @@ def as_messages(messages: str | Msg | Sequence[Msg | str], new_id: Callable[[str
         elif isinstance(item, Msg):  # pyright: ignore[reportUnnecessaryIsInstance] - input from outside
             result.append(item)
         else:
-            raise UsageError(f"A message is a str or a Msg, not {type(item).__name__} ({item!r:.60}).")
+            given = cast("object", item)
+            fix = " Write Msg.user('What is this?', block)." if isinstance(given, DataBlock) else ""
+            raise UsageError(f"A message is a str or a Msg, not {type(item).__name__} ({item!r:.60}).{fix}")
     return tuple(result)

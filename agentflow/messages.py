@@ -23,6 +23,7 @@ from agentflow.blocks import (
     ToolState,
     ToolUseBlock,
     WireBlock,
+    shown,
     text_block,
     tool_result,
 )
@@ -46,6 +47,7 @@ __all__ = [
     "ToolResultBlock",
     "ToolState",
     "ToolUseBlock",
+    "shown",
     "text_block",
     "tool_result",
 ]
@@ -60,7 +62,13 @@ Outcome: TypeAlias = Literal["completed", "denied", "stopped", "suspended", "lim
 """How a call ended (`docs/glossary.md`, "How things end")."""
 
 
-def _content(content: str | ContentBlock | Iterable[ContentBlock | str]) -> tuple[ContentBlock, ...]:
+Content: TypeAlias = str | ContentBlock | Iterable[ContentBlock | str]
+"""Text, a block, or several of either."""
+
+
+def _content(content: Content, more: tuple[Content, ...] = ()) -> tuple[ContentBlock, ...]:
+    if more:
+        return tuple([block for part in (content, *more) for block in _content(part)])
     if isinstance(content, str):
         return (text_block(content),) if content else ()
     if isinstance(content, ContentBlock):
@@ -99,21 +107,26 @@ class Msg:
     finish_reason: str | None = None
 
     @classmethod
-    def user(cls, content: str | ContentBlock | Iterable[ContentBlock | str], **fields: Any) -> Msg:
-        """A user's message from text, a block, or several of either."""
+    def user(cls, content: Content, *more: Content, **fields: Any) -> Msg:
+        """A user's message from text, a block, or several of either.
+
+        Example:
+            >>> Msg.user("What is this?", DataBlock.from_bytes(b"%PDF-1.7")).shown
+            'What is this?[application/pdf, 8 bytes]'
+        """
         if not fields:
-            return message("user", _content(content), new_id("msg_"))
-        return Msg("user", _content(content), **fields)
+            return message("user", _content(content, more), new_id("msg_"))
+        return Msg("user", _content(content, more), **fields)
 
     @classmethod
-    def assistant(cls, content: str | ContentBlock | Iterable[ContentBlock | str], **fields: Any) -> Msg:
+    def assistant(cls, content: Content, *more: Content, **fields: Any) -> Msg:
         """A model's message."""
-        return Msg("assistant", _content(content), **fields)
+        return Msg("assistant", _content(content, more), **fields)
 
     @classmethod
-    def system(cls, content: str | ContentBlock | Iterable[ContentBlock | str], **fields: Any) -> Msg:
+    def system(cls, content: Content, *more: Content, **fields: Any) -> Msg:
         """Instructions."""
-        return Msg("system", _content(content), **fields)
+        return Msg("system", _content(content, more), **fields)
 
     @classmethod
     def tool(cls, results: Iterable[ToolResultBlock], **fields: Any) -> Msg:
@@ -127,6 +140,17 @@ class Msg:
         if len(content) == 1 and type(content[0]) is TextBlock:
             return content[0].text
         return "".join(b.text for b in content if isinstance(b, TextBlock | ToolResultBlock))
+
+    @property
+    def shown(self) -> str:
+        """The words, with data as its type and size (`[image/png, 34 kB]`): what a person should read."""
+        content = self.content
+        return content[0].text if len(content) == 1 and type(content[0]) is TextBlock else shown(content)
+
+    @property
+    def data(self) -> tuple[DataBlock, ...]:
+        """The images, sounds and files of the message itself, in order."""
+        return tuple([b for b in self.content if type(b) is DataBlock])
 
     @property
     def thinking(self) -> str:

@@ -54,7 +54,9 @@ class ToolAgent(CallingAgent[T_co]):
 
         asked = None if output is None else output_of(output)
 
-        async def ask(message: str, context: RunContext) -> str:  # the context: so that its events may come from a task
+        async def ask(
+            message: str, context: RunContext
+        ) -> str | Msg:  # the context: so that its events may come from a task
             return await full_agent(self).answer(message, asked)
 
         about = description or self._config.view.description or f"Ask the agent {self.name}."
@@ -93,7 +95,7 @@ class FullToolAgent(ToolAgent[T_co]):
             self._asking = Tool(found_by_name(ask), name="ask", description=f"Ask the agent {self.name}.", timeout=None)
         return self._asking
 
-    async def answer(self, message: str, output: Output[Any] | None = None) -> str:
+    async def answer(self, message: str, output: Output[Any] | None = None) -> str | Msg:
         """What `as_tool` does: a call in a fresh session.
 
         Suspended, it suspends the caller, which is answered with keys such as `"t1/s1"`; then it goes on where it was. So it
@@ -144,12 +146,12 @@ class FullToolAgent(ToolAgent[T_co]):
             return Reply.of(ended.final, ended.outcome, ended.run_id, Usage(), ())
         return await self.call(message, session=session, output=output)
 
-    def _answered(self, reply: Reply[Any]) -> str:
+    def _answered(self, reply: Reply[Any]) -> str | Msg:
         if reply.outcome in ("suspended", "interrupted", "denied"):
             waits = ", ".join(p.tool_use.name for p in reply.pending if p.tool_use is not None)
             why = f"it waits for the approval of {waits}" if waits else reply.text or reply.outcome
             raise ToolError(f"Agent {self.name!r} did not answer (outcome {reply.outcome!r}): {why}")
-        return reply.text
+        return reply if reply.data else reply.text
 
 
 def full_agent(agent: HookedAgent) -> FullToolAgent[Any]:

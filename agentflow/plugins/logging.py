@@ -257,7 +257,7 @@ def fields_of(event: HookEvent) -> Fields:
             return _acting(event)
         case PostReasoning():
             reply = event.reasoning_result
-            said: Fields = {"text": reply.text, "calls": _calls(reply.tool_uses), "finish": reply.finish_reason}
+            said: Fields = {"text": reply.shown, "calls": _calls(reply.tool_uses), "finish": reply.finish_reason}
             said.update(_usage(event.usage), ms=_ms(event.duration_ms))
             return said
         case PreCall():
@@ -276,7 +276,7 @@ def fields_of(event: HookEvent) -> Fields:
         case PostToolRound():
             return {"results": ", ".join(f"{result.name} {result.state}" for result in event.tool_results)}
         case PostCall():
-            told = {"outcome": event.outcome, "text": event.final_message.text}
+            told = {"outcome": event.outcome, "text": event.final_message.shown}
             return {**told, "ms": _ms(event.duration_ms)}
         case Error():
             told = {"phase": event.phase.value, "fatal": event.fatal, "error": _error(event.error)}
@@ -303,7 +303,7 @@ def _acting(event: PreActing | ActingChunk | PostActing) -> Fields:
             return {"tool": use.name, "id": use.id, "chunk": _text(event.chunk)}
         case PostActing():
             result, took = event.tool_result, _ms(event.duration_ms)
-            return {"tool": use.name, "id": use.id, "state": result.state, "result": result.text, "ms": took}
+            return {"tool": use.name, "id": use.id, "state": result.state, "result": result.shown, "ms": took}
 
 
 def _turn(event: PrePut | PostPut | PreTurn | TurnValue | PostTurn) -> Fields:
@@ -372,7 +372,7 @@ def _calls(uses: Sequence[ToolUseBlock]) -> str:
 
 
 def _texts(messages: Iterable[Msg]) -> str:
-    return "\n".join(msg.text for msg in messages)
+    return "\n".join(msg.shown for msg in messages)
 
 
 def _ms(duration: float) -> float:

@@ -233,7 +233,7 @@ def message_digest(msg: Msg) -> str:
 
 def _said(msg: Msg) -> str:
     calls = " ".join(f"[{use.name} {use.raw}]" for use in msg.tool_uses)
-    return f"{msg.text} {calls}".strip()
+    return f"{msg.shown} {calls}".strip()
 
 
 def show(value: Any, short: int, digest: Callable[[Msg], str] | None = None) -> Shown:
@@ -256,7 +256,7 @@ def show(value: Any, short: int, digest: Callable[[Msg], str] | None = None) -> 
         case ToolResultBlock():
             blocks = value.content if isinstance(value.content, str) else [_plain(block) for block in value.content]
             made = digest_of(json.dumps([value.state, blocks], default=str))
-            return Shown(made, _cut(f"{value.state}: {value.text}", short), ((value.tool_use_id, made),))
+            return Shown(made, _cut(f"{value.state}: {value.shown}", short), ((value.tool_use_id, made),))
         case str():
             return Shown(digest_of(value), _cut(value, short))
         case ModelOptions():
@@ -269,8 +269,8 @@ def show(value: Any, short: int, digest: Callable[[Msg], str] | None = None) -> 
             return Shown(digest_of(repr(value)), _cut(repr(value), short))
 
 
-def _plain(block: Any) -> str:
-    return block.text if isinstance(block, TextBlock) else repr(block)
+def _plain(block: Any) -> object:
+    return block.text if isinstance(block, TextBlock) else asdict(block)
 
 
 def _show_many(values: Sequence[Any], short: int, digest: Callable[[Msg], str] | None) -> Shown:

@@ -80,8 +80,8 @@ def call_text(use: ToolUseBlock, room: int) -> str:
 def speech(msg: Msg) -> str:
     """What a message says, for the conversation's printout."""
     calls = [f"[asks for {use.name}]" for use in msg.tool_uses]
-    results = [f"[{result.name}: {result.state}] {result.text}" for result in msg.tool_results]
-    return "\n".join([*([msg.text] if msg.text and not results else []), *calls, *results])
+    results = [f"[{result.name}: {result.state}] {result.shown}" for result in msg.tool_results]
+    return "\n".join([*([msg.shown] if msg.shown and not results else []), *calls, *results])
 
 
 def plural(count: int, thing: str) -> str:

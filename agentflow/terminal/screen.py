@@ -39,7 +39,7 @@ from agentflow.events import (
     ReasoningChunk,
 )
 from agentflow.ground.shown import printable
-from agentflow.messages import TextBlock, ThinkingBlock, ToolState
+from agentflow.messages import DataBlock, TextBlock, ThinkingBlock, ToolState, shown
 from agentflow.plugins.approval_terminal import questions
 from agentflow.plugins.logging import fields_of
 from agentflow.ports.waits import Wait, on_wait
@@ -186,7 +186,7 @@ class Screen:
             case Error():
                 self._error(event)
             case MessagesAdded(messages=messages, origin=origin):
-                words = " / ".join(shorten(msg.text, self._room) for msg in messages)
+                words = " / ".join(shorten(msg.shown, self._room) for msg in messages)
                 self._line(event, f"  + {origin}: {words}", "dim")
             case CallEnded(outcome=outcome):
                 self._event(event, outcome)
@@ -211,7 +211,7 @@ class Screen:
             self._line(event, "the reply broke off; it starts over", "yellow")
         blocks = piece.blocks
         thought = piece.thinking + "".join(block.text for block in blocks if isinstance(block, ThinkingBlock))
-        words = piece.text + "".join(block.text for block in blocks if isinstance(block, TextBlock))
+        words = piece.text + shown(block for block in blocks if isinstance(block, TextBlock | DataBlock))
         if thought and not self.quiet:
             self._stream(event, "thinking", thought, "dim italic")
         if words:
@@ -223,9 +223,9 @@ class Screen:
     def _post_reasoning(self, event: PostReasoning) -> None:
         reply = event.reasoning_result
         asks = plural(len(reply.tool_uses), "tool call") if reply.tool_uses else "an answer"
-        if not event.source and reply.text != self._said:
-            self._line(event, f"  a hook changed the reply: {shorten(reply.text, self._room)}", "yellow")
-            self._said = reply.text
+        if not event.source and reply.shown != self._said:
+            self._line(event, f"  a hook changed the reply: {shorten(reply.shown, self._room)}", "yellow")
+            self._said = reply.shown
         self._event(event, f"{asks}; {tokens_text(event.usage)}; {duration_text(event.duration_ms / 1000)}")
 
     def _pre_acting(self, event: PreActing) -> None:
@@ -247,12 +247,12 @@ class Screen:
         state = "answered" if result.state == "success" else result.state.replace("_", " ")
         how = f" ({state} by {hook})" if hook is not None else "" if result.state == "success" else f" ({state})"
         took = f"  {duration_text(event.duration_ms / 1000)}" if not how else ""
-        said = result.text.removeprefix("Denied: ") if result.state == "denied" else result.text
+        said = result.shown.removeprefix("Denied: ") if result.state == "denied" else result.shown
         text = ends_of(said, max(30, self._room - len(result.name) - len(how) - len(took)))
         self._line(event, f"  {marker} {result.name}{how}: {text}", style, took)
 
     def _post_call(self, event: PostCall) -> None:
-        final = event.final_message.text
+        final = event.final_message.shown
         if not event.source and final and final != self._said:
             self._stream(event, "text", final, "")
             self._said = final

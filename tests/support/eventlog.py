@@ -48,14 +48,14 @@ def _uses(blocks: Iterable[ToolUseBlock]) -> str:
 
 
 def _result(block: ToolResultBlock) -> str:
-    return f"{block.tool_use_id} {block.state} {block.text!r}"
+    return f"{block.tool_use_id} {block.state} {block.shown!r}"
 
 
 def said(msg: Msg) -> str:
     """One message: who, the words, the calls, the results."""
     if msg.role == "tool":
         return f"tool: {'; '.join(_result(block) for block in msg.tool_results)}"
-    parts = [msg.text] if msg.text else []
+    parts = [msg.shown] if msg.shown else []
     parts.extend(f"[{_use(block)}]" for block in msg.tool_uses)
     return f"{msg.role}: {' '.join(parts)}"
 
@@ -94,7 +94,7 @@ def _fields(event: Event) -> str:
         case PostToolRound():
             return "; ".join(_result(block) for block in event.tool_results)
         case PostCall():
-            return f"{event.outcome} {event.final_message.text!r}"
+            return f"{event.outcome} {event.final_message.shown!r}"
         case Error():
             return f"{event.phase.value}{' fatal' if event.fatal else ''}{_error(event.error)}"
         case CallEnded():

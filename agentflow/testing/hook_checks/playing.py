@@ -80,7 +80,7 @@ def said(msg: Msg) -> str:
             case ToolResultBlock():
                 parts.append(f"({block.tool_use_id} {block.state}: {block.text})")
             case _:
-                parts.append(repr(block))
+                parts.append(f"[{block.media_type} {block.data or block.url}]")
     return _ADDRESS.sub("0x", f"{msg.role}: {' '.join(parts)}")
 
 

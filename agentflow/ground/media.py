@@ -1,0 +1,242 @@
+"""What kind of data bytes are, how much of it there is, and how a file is read that may be too large.
+
+Rules:
+
+1. What the bytes say beats what their name says: providers check that the declared type is the real one.
+2. What many formats are packed in (ZIP) tells nothing; there the name counts.
+3. The types of names are those of the standard library, without the files of the machine: everywhere the same answer.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from base64 import b64decode
+from functools import cache
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, cast
+
+from agentflow.errors import UsageError
+
+if TYPE_CHECKING:
+    from mimetypes import MimeTypes
+
+__all__ = [
+    "MAX_BYTES",
+    "MediaKind",
+    "check_size",
+    "from_data_url",
+    "in_bytes",
+    "kind_of",
+    "name_in",
+    "read_file",
+    "sniffed",
+    "type_of_bytes",
+    "type_of_name",
+]
+
+MediaKind: TypeAlias = Literal["image", "audio", "video", "text", "pdf", "file"]
+"""What data is to a model."""
+
+MAX_BYTES: Final = 20_000_000
+"""The largest content that is taken without asking: in base64 it still fits the 32 MB that vendors take as one request."""
+
+# Signatures at the start; `at` is where the second part stands, for formats in a container that says its kind there.
+_STARTS: Final[tuple[tuple[bytes, int, bytes, str], ...]] = (
+    (b"\x89PNG\r\n\x1a\n", 0, b"", "image/png"),
+    (b"\xff\xd8\xff", 0, b"", "image/jpeg"),
+    (b"GIF87a", 0, b"", "image/gif"),
+    (b"GIF89a", 0, b"", "image/gif"),
+    (b"RIFF", 8, b"WEBP", "image/webp"),
+    (b"RIFF", 8, b"WAVE", "audio/wav"),
+    (b"RIFF", 8, b"AVI ", "video/x-msvideo"),
+    (b"BM", 6, b"\0\0\0\0", "image/bmp"),
+    (b"II*\0", 0, b"", "image/tiff"),
+    (b"MM\0*", 0, b"", "image/tiff"),
+    (b"%PDF-", 0, b"", "application/pdf"),
+    (b"ID3", 0, b"", "audio/mpeg"),
+    (b"\xff\xfb", 0, b"", "audio/mpeg"),
+    (b"\xff\xf3", 0, b"", "audio/mpeg"),
+    (b"\xff\xf1", 0, b"", "audio/aac"),
+    (b"\xff\xf9", 0, b"", "audio/aac"),
+    (b"OggS", 0, b"", "audio/ogg"),
+    (b"fLaC", 0, b"", "audio/flac"),
+    (b"\x1aE\xdf\xa3", 0, b"", "video/webm"),
+    (b"\x1f\x8b", 0, b"", "application/gzip"),
+)
+# What stands behind `ftyp` in the containers of the MPEG-4 family (ISO/IEC 14496-12).
+_BRANDS: Final = (
+    (b"avif", "image/avif"),
+    (b"heic", "image/heic"),
+    (b"heix", "image/heic"),
+    (b"mif1", "image/heif"),
+    (b"M4A ", "audio/mp4"),
+    (b"M4B ", "audio/mp4"),
+    (b"qt  ", "video/quicktime"),
+)
+_HEAD: Final = 4096
+_UNITS: Final = ("bytes", "kB", "MB", "GB")
+_UNKNOWN: Final = "application/octet-stream"
+
+
+def sniffed(data: bytes) -> str | None:
+    """The media type that the first bytes tell, if they tell one.
+
+    Example:
+        >>> sniffed(b"%PDF-1.7"), sniffed(b"hello")
+        ('application/pdf', None)
+    """
+    for start, at, inside, media_type in _STARTS:
+        if data.startswith(start) and data.startswith(inside, at):
+            return media_type
+    if data[4:8] == b"ftyp":
+        return next((kind for brand, kind in _BRANDS if data[8:12] == brand), "video/mp4")
+    return None
+
+
+def type_of_name(name: str) -> str | None:
+    """The media type that a file's name, or the path of an address, tells by its ending.
+
+    Example:
+        >>> type_of_name("report.PDF"), type_of_name("https://example.com/cat.webp?size=2"), type_of_name("README")
+        ('application/pdf', 'image/webp', None)
+    """
+    found, packed = _types().guess_type(name_in(name) or "", strict=False)
+    return "application/gzip" if packed == "gzip" else found if packed is None else None
+
+
+@cache
+def _types() -> MimeTypes:
+    from mimetypes import MimeTypes  # not loaded with the package: most programs show no files
+
+    types = MimeTypes()
+    types.add_type("text/markdown", ".md")
+    types.add_type("audio/flac", ".flac")
+    for name, ending in (("wordprocessingml.document", "docx"), ("spreadsheetml.sheet", "xlsx")):
+        types.add_type(f"application/vnd.openxmlformats-officedocument.{name}", f".{ending}")
+    return types
+
+
+def type_of_bytes(data: bytes, name: str | None = None) -> str:
+    """The media type of data: by what it begins with, then by its name; else text where it reads as text.
+
+    Example:
+        >>> type_of_bytes(b"a,b", "t.csv"), type_of_bytes(b"hello"), type_of_bytes(bytes(8))
+        ('text/csv', 'text/plain', 'application/octet-stream')
+    """
+    known = sniffed(data) or (type_of_name(name) if name else None)
+    if known is not None:
+        return known
+    if data.startswith(b"PK\x03\x04"):
+        return "application/zip"
+    head = data[:_HEAD]
+    try:
+        head.decode()
+    except UnicodeDecodeError as error:
+        if error.start < len(head) - 3 or len(head) == len(data):  # a character may be cut where the head ends
+            return _UNKNOWN
+    return "text/plain" if data and b"\0" not in head else _UNKNOWN
+
+
+def kind_of(media_type: str) -> MediaKind:
+    """What data of a type is to a model.
+
+    Example:
+        >>> kind_of("image/png"), kind_of("application/pdf"), kind_of("application/zip")
+        ('image', 'pdf', 'file')
+    """
+    kind = media_type.partition("/")[0].lower()
+    if kind in ("image", "audio", "video", "text"):
+        return cast("MediaKind", kind)
+    return "pdf" if media_type.lower().startswith("application/pdf") else "file"
+
+
+def in_bytes(size: int) -> str:
+    """A size in words.
+
+    Example:
+        >>> in_bytes(812), in_bytes(34_120), in_bytes(20_000_000)
+        ('812 bytes', '34 kB', '20 MB')
+    """
+    if size < 1000:
+        return f"{size} bytes"
+    step = next((step for step in (1, 2) if size < 999.5 * 1000**step), 3)
+    number = size / 1000**step
+    return f"{number:.1f} {_UNITS[step]}" if number < 9.95 and round(number, 1) % 1 else f"{number:.0f} {_UNITS[step]}"
+
+
+def check_size(size: int, limit: int | None, what: str) -> None:
+    """Complain about content that is larger than was allowed.
+
+    Raises:
+        UsageError: It is.
+    """
+    if limit is not None and size > limit:
+        raise UsageError(
+            f"{what} has more than the {in_bytes(limit)} that max_bytes= allows. Make it smaller, allow more "
+            f"(max_bytes={max(size, 2 * limit)}), or let the provider fetch it: DataBlock.from_url(...)."
+        )
+
+
+def read_file(path: str | os.PathLike[str], limit: int | None) -> bytes:
+    """The content of a file.
+
+    Raises:
+        UsageError: It is larger than the limit, or no regular file.
+        OSError: It cannot be read.
+    """
+    shown = os.fspath(path)
+    with open(path, "rb", opener=_without_waiting) as file:
+        found = os.fstat(file.fileno())
+        if not stat.S_ISREG(found.st_mode):
+            raise UsageError(f"DataBlock.from_path({shown!r}): this is no regular file.")
+        check_size(found.st_size, limit, f"The file {shown!r}")
+        data = file.read(-1 if limit is None else limit + 1)  # it may have grown
+        check_size(len(data), limit, f"The file {shown!r}")
+        return data
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))  # a pipe would wait for whoever writes to it
+
+
+def name_in(place: str) -> str | None:
+    """The last part of a path or of an address's path.
+
+    Example:
+        >>> name_in("https://example.com/a/the%20cat.png?x=1"), name_in("docs/cat.png"), name_in("https://example.com")
+        ('the cat.png', 'cat.png', None)
+    """
+    _, address, rest = place.partition("://")
+    if not address:
+        return os.path.basename(place) or None
+    path = rest.partition("#")[0].partition("?")[0].partition("/")[2]
+    return _unquoted(path.rpartition("/")[2]).decode(errors="replace") or None
+
+
+def from_data_url(rest: str) -> tuple[bytes, str | None]:
+    """The content and the media type of what stands behind `data:` (RFC 2397).
+
+    Raises:
+        UsageError: It holds no content, or what it says is base64 is none.
+
+    Example:
+        >>> from_data_url("text/plain;base64,aGVsbG8=")
+        (b'hello', 'text/plain')
+    """
+    head, comma, content = rest.partition(",")
+    media_type, *notes = head.split(";")
+    if not comma:
+        raise UsageError("DataBlock.from_url('data:...'): there is no comma before the content.")
+    data = _unquoted(content)
+    try:
+        return b64decode(data, validate=True) if "base64" in notes else data, media_type or None
+    except ValueError as error:
+        raise UsageError(f"DataBlock.from_url('data:{head:.80},...'): the content is not base64: {error}.") from error
+
+
+def _unquoted(text: str) -> bytes:
+    if "%" not in text:
+        return text.encode()
+    from urllib.parse import unquote_to_bytes  # not loaded with the package
+
+    return unquote_to_bytes(text)
