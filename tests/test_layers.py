@@ -55,6 +55,7 @@ LAYERS: dict[str, int] = {
     "stores": 6,
     "logs": 6,
     "terminal": 6,
+    "debugger": 6,
     "wrong_names": 6,
     "cli": 6,
     "__main__": 6,

@@ -38,6 +38,7 @@ MODULES: Final = (
     "agentflow.stores",
     "agentflow.plugins",
     "agentflow.mcp",
+    "agentflow.debugger",
     "agentflow.terminal",
     "agentflow.reactive",
     "agentflow.errors",

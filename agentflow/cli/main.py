@@ -21,9 +21,10 @@ from agentflow.cli.hook_table import print_hooks
 from agentflow.cli.later import Later
 from agentflow.cli.loading import load_agent
 from agentflow.cli.say import say
+from agentflow.debugger import Breakpoint
 from agentflow.errors import AgentFlowError, ScriptError
 from agentflow.event_json import event_line
-from agentflow.events import HookEvent
+from agentflow.events import HookEvent, PreCall
 from agentflow.loop.session import Session
 from agentflow.terminal.console import follow
 from agentflow.terminal.conversation import chat as talk
@@ -109,12 +110,16 @@ def run(
 @click.argument("agent", metavar="MODULE:AGENT", shell_complete=agents_like)
 @click.option("--session", metavar="ID", help="The session to talk in.")
 @click.option("--events", is_flag=True, help="A line for every event.")
-def chat(agent: str, session: str | None, events: bool) -> int:
+@click.option("--step", is_flag=True, help="Pause each call at its first event, in the debugger.")
+def chat(agent: str, session: str | None, events: bool, step: bool) -> int:
     """Talk with an agent. Ctrl-C interrupts a call and not the program; /help lists the commands."""
     loaded = load_agent(agent)
+    if step and not sys.stdin.isatty():
+        raise CommandError("--step asks a person at each pause, and standard input is no terminal.")
+    hooks = [Breakpoint(PreCall, scope="tree", when=lambda event: not event.source)] if step else []
     try:
         with call_loop() as runner:
-            runner.run(talk(loaded, session=session, events=events))
+            runner.run(talk(loaded, session=session, events=events, hooks=hooks))
     except AgentFlowError as error:
         raise CommandError(str(error), code_of(error)) from error
     return 0

@@ -2,7 +2,7 @@
 
 Rules:
 
-1. One question at a time, however many agents, calls and loops ask.
+1. One question at a time, however many agents, calls, loops and askers ask.
 2. A closed input, an input that is no terminal, and Ctrl-C mean no.
 3. What a model wrote is shown with its control characters escaped: it cannot move the cursor, or draw a question of its own.
 """
@@ -14,8 +14,8 @@ import json
 import select
 import sys
 import threading
-from collections.abc import Callable, Generator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TextIO
 
 from agentflow.ground.shown import printable
@@ -37,14 +37,16 @@ _TAKEN = 1.0
 
 
 class Questions:
-    """Whether a question stands at the terminal: what draws there meanwhile would draw over it.
+    """Whether a question stands at the terminal: what draws there meanwhile would draw over it, and others wait.
 
     Attributes:
         stand: How many do.
+        lock: Whose turn it is to ask; held for one question.
     """
 
     def __init__(self) -> None:
         self.stand = 0
+        self.lock = threading.Lock()
         self._lock = threading.Lock()
         self._watchers: list[Callable[[], object]] = []
 
@@ -74,6 +76,41 @@ class Questions:
             with self._lock:
                 self.stand -= 1
 
+    @asynccontextmanager
+    async def turn(self) -> AsyncGenerator[None]:
+        """Hold `lock` for one question; the loop goes on while another one stands."""
+        if not self.lock.acquire(blocking=False):
+            await self._wait_for_lock()
+        try:
+            yield
+        finally:
+            self.lock.release()
+
+    async def _wait_for_lock(self) -> None:
+        loop = asyncio.get_running_loop()
+        held: asyncio.Future[None] = loop.create_future()
+
+        def settle() -> None:
+            if held.done():  # nobody waits any more
+                self.lock.release()
+            else:
+                held.set_result(None)
+
+        def wait() -> None:
+            self.lock.acquire()
+            try:
+                loop.call_soon_threadsafe(settle)
+            except RuntimeError:  # the loop has gone
+                self.lock.release()
+
+        threading.Thread(target=wait, name="agentflow: question", daemon=True).start()
+        try:
+            await held
+        except asyncio.CancelledError:
+            if held.done() and not held.cancelled():
+                self.lock.release()
+            raise
+
 
 questions = Questions()
 """Those of this process; it has one terminal."""
@@ -100,7 +137,6 @@ class TerminalAsker:
         self._read = read
         self._write = write
         self._interactive = interactive
-        self._turn = threading.Lock()
 
     async def __call__(self, request: ApprovalRequest) -> Decision:
         """Ask, and wait for the answer; the loop goes on meanwhile.
@@ -112,7 +148,7 @@ class TerminalAsker:
         gone, taken = threading.Event(), threading.Event()
 
         def ask() -> None:
-            with self._turn:
+            with questions.lock:
                 if gone.is_set():
                     return
                 decision = Decision("once") if request.settled() else self._asked(request, gone)

@@ -1,0 +1,177 @@
+"""`Breakpoint`: a hook that pauses a run at an event until somebody lets it go on.
+
+Rules:
+
+1. It is the last of the editing hooks: a person sees what hooks have made of an event, and guards judge what the person did.
+2. Who decides first counts; the others are told by being cancelled. Nobody there, a limit that has passed: `otherwise`.
+3. A run that is cancelled or interrupted while it is paused ends at once.
+4. Stepping pauses at the next event of the run, whatever its kind, but not at each piece of a stream.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from fnmatch import fnmatchcase
+from itertools import count
+from typing import Any, Literal, TypeAlias
+
+from agentflow.context import port_of
+from agentflow.debugger.pause import Otherwise, Pause, root_of
+from agentflow.debugger.terminal import TerminalDebugger
+from agentflow.errors import UsageError
+from agentflow.events import ActingChunk, CallEnded, Event, HookEvent, ReasoningChunk, TurnEvent, TurnValue
+from agentflow.ground.logs import log_failure
+from agentflow.hooks.hook import Hook
+from agentflow.hooks.options import about_a_tool
+from agentflow.loop.run import RunBase
+from agentflow.messages import ToolUseBlock
+from agentflow.specs import is_seconds
+from agentflow.verdicts import Deny, Verdict
+
+__all__ = ["Breakpoint", "Debugger"]
+
+Debugger: TypeAlias = Callable[[Pause], Awaitable[object]]
+"""Attends to a paused run: an `async` function that ends when it has decided, or when nobody can be asked."""
+
+_PIECES = (ReasoningChunk, ActingChunk, TurnValue)
+_ids = count(1)
+
+
+class Breakpoint(Hook):
+    """Pauses a run at events, until somebody lets it go on.
+
+    Args:
+        events: The event classes that it pauses at, base classes (`Decision`) included.
+        tools: Patterns such as `"delete_*"`: of events about tools, only those about these.
+        when: A function of the event that must say yes too.
+        ask: Who attends to it, one or several at once: the terminal by default. Without a terminal nobody can be asked.
+        limit: Seconds that a pause lasts at most, by the run's clock.
+        otherwise: What becomes of a run that nobody has decided about: `"continue"`, or `"deny"` (where an event knows no
+            denial, it goes on).
+        priority: Its place among the editing hooks; the last by default, 0 shows events before hooks have changed them.
+        scope: `"tree"`: in sub-agents too.
+
+    Attributes:
+        paused: The runs that wait at this breakpoint.
+
+    Raises:
+        UsageError: An argument cannot be used.
+
+    Example:
+        >>> async def deny(pause: Pause) -> None:
+        ...     pause.decide(Deny("not on a Friday"))
+        >>> registered = agent.hook(Breakpoint(PreActing, tools=["delete_*"], ask=deny))
+    """
+
+    def __init__(
+        self,
+        *events: type[Event],
+        tools: Iterable[str] = (),
+        when: Callable[[HookEvent], bool] | None = None,
+        ask: Debugger | Sequence[Debugger] | None = None,
+        limit: float | None = None,
+        otherwise: Otherwise = "continue",
+        priority: int = 990,
+        scope: Literal["own", "tree"] = "own",
+    ) -> None:
+        kinds = [kind for kind in events if isinstance(kind, type) and issubclass(kind, Event)]  # pyright: ignore[reportUnnecessaryIsInstance] - input from outside
+        if not events or len(kinds) < len(events):
+            raise UsageError(f"Breakpoint{events!r:.80}: name the event classes to pause at, Breakpoint(PreActing).")
+        if isinstance(tools, str):
+            raise UsageError(f"Breakpoint(tools={tools!r}): patterns stand in a list, tools=[{tools!r}].")
+        if limit is not None and not is_seconds(limit):
+            raise UsageError(f"Breakpoint(limit={limit!r}): it is a number of seconds above 0, or None.")
+        if otherwise not in ("continue", "deny"):
+            raise UsageError(f"Breakpoint(otherwise={otherwise!r}): it is 'continue' or 'deny'.")
+        if scope not in ("own", "tree"):
+            raise UsageError(f"Breakpoint(scope={scope!r}): it is 'own' or 'tree'.")
+        self.kinds = tuple(kinds)
+        self.patterns = tuple(tools)
+        self.when = when
+        self.limit = limit
+        self.otherwise: Otherwise = otherwise
+        self.priority = priority
+        self.scope = scope
+        self.paused: tuple[Pause, ...] = ()
+        asked = TerminalDebugger() if ask is None else ask
+        self._asked: tuple[Debugger, ...] = (asked,) if callable(asked) else tuple(asked)
+        if not self._asked:
+            raise UsageError("Breakpoint(ask=[]): name who attends to it, or leave ask= out for the terminal.")
+        self._stepping: set[str] = set()  # runs that pause at their next event
+
+    def on_event(self, event: HookEvent) -> HookEvent | Awaitable[HookEvent | Verdict]:
+        """Let the event pass, or pause at it."""
+        if _is_ending(event) or not self._pauses_at(event):
+            if self._stepping and isinstance(event, CallEnded) and not event.source:
+                self._stepping.discard(root_of(event))
+            return event
+        return self._paused(event)
+
+    def _pauses_at(self, event: HookEvent) -> bool:
+        if self._stepping and not isinstance(event, _PIECES):
+            root = root_of(event)
+            if root in self._stepping:
+                self._stepping.discard(root)
+                return True
+        return (
+            isinstance(event, self.kinds)
+            and (not self.patterns or self._concerns(event))
+            and (self.when is None or self.when(event))
+        )
+
+    def _concerns(self, event: HookEvent) -> bool:
+        uses: Sequence[ToolUseBlock] = getattr(event, "tool_uses", ())
+        if isinstance(event, TurnEvent):
+            turn = getattr(event, "turn", None)
+            uses = () if turn is None else (turn.tool_use,)
+        elif about_a_tool(type(event).sealed_form):
+            use: ToolUseBlock | None = getattr(event, "tool_use", None)
+            uses = () if use is None else (use,)
+        elif not hasattr(event, "tool_uses"):
+            return True
+        return any(fnmatchcase(use.name, pattern) for use in uses for pattern in self.patterns)
+
+    async def _paused(self, event: HookEvent) -> HookEvent | Verdict:
+        pause = Pause(f"p{next(_ids)}", event, self, self.limit, self.otherwise)
+        root = root_of(event)
+        self.paused += (pause,)
+        attending = [asyncio.ensure_future(self._attended(ask, pause)) for ask in self._asked]
+        try:
+            await self._decided(pause, attending)
+        finally:
+            pause.end("cancelled")
+            self.paused = tuple([one for one in self.paused if one is not pause])
+            for task in attending:
+                task.cancel()
+            await asyncio.gather(*attending, return_exceptions=True)  # the terminal is left tidy
+        if pause.ended == "stepped" and not (isinstance(event, CallEnded) and not event.source):
+            self._stepping.add(root)
+        return event if pause.verdict is None else pause.verdict
+
+    async def _decided(self, pause: Pause, attending: Sequence[asyncio.Future[None]]) -> None:
+        """Wait until somebody has decided, nobody is left who could, or the time is over."""
+        nobody = asyncio.ensure_future(asyncio.wait(attending))
+        waits: list[asyncio.Future[Any]] = [pause.over, nobody]
+        if pause.limit is not None:
+            waits.append(asyncio.ensure_future(pause.event.context.clock.sleep(pause.limit)))
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits[1:]:
+                wait.cancel()
+            await asyncio.gather(*waits[1:], return_exceptions=True)
+        denies = pause.otherwise == "deny" and Deny in pause.event.verdicts
+        pause.end("over", Deny("nobody has allowed it in time") if denies else None)
+
+    async def _attended(self, ask: Debugger, pause: Pause) -> None:
+        try:
+            await ask(pause)
+        except Exception as error:
+            log_failure("WARNING", error, "a breakpoint's debugger failed at {}", pause.id, where=pause.event)
+
+
+def _is_ending(event: Event) -> bool:
+    """Whether its run was cancelled or interrupted: nobody waits for what is left of it."""
+    run = port_of(event.context)
+    return isinstance(run, RunBase) and run.stopping.is_cancelled()

@@ -1,0 +1,304 @@
+"""`TerminalDebugger`: a paused run at the terminal that the program was started in.
+
+Rules:
+
+1. One pause at a time, however many runs, tools and loops wait; the others wait for their turn, their limits going on.
+2. What a model, a tool or a hook said is shown with its control characters escaped.
+3. Ctrl-C interrupts the call. A closed input, and an input that is no terminal: nobody can be asked.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import AsyncIterable, Awaitable, Callable
+from typing import Final, TextIO, TypeAlias
+
+from prompt_toolkit import PromptSession
+from prompt_toolkit.completion import Completer, WordCompleter
+from prompt_toolkit.formatted_text import FormattedText
+from prompt_toolkit.output import create_output
+from prompt_toolkit.output.vt100 import Vt100_Output
+from rich.text import Text
+
+from agentflow.debugger.fields import read_value
+from agentflow.debugger.pause import Pause, told
+from agentflow.errors import UsageError
+from agentflow.event_json import Json
+from agentflow.ground.shown import printable
+from agentflow.messages import Msg
+from agentflow.plugins.approval_terminal import questions
+from agentflow.terminal.phrases import duration_text, plural, shorten, speech, text_of
+from agentflow.terminal.screen import make_console
+from agentflow.verdicts import Again, Answer, Deny, Recover, Stop, Suspend, Verdict
+
+__all__ = ["TerminalDebugger"]
+
+Read: TypeAlias = Callable[[Pause, str, str], Awaitable[str]]
+
+_PROMPT = "debug> "
+_LAST = 6
+_VERDICTS: Final[dict[str, tuple[Callable[..., Verdict], str]]] = {  # by its word: the verdict, and how it is typed
+    "deny": (Deny, "deny [REASON]"),
+    "answer": (Answer, "answer VALUE"),
+    "again": (Again, "again TEXT"),
+    "stop": (Stop, "stop [REASON]"),
+    "suspend": (Suspend, "suspend [REQUEST]"),
+    "recover": (Recover, "recover VALUE"),
+}
+_IN_WORDS: Final = frozenset({"deny", "again", "stop"})
+_SHORT: Final = {"c": "continue", "s": "step", "d": "deny", "a": "answer", "e": "edit", "h": "history", "?": "help"}
+_WITHOUT_FIELD: Final = frozenset({"type", "seq", "iteration", "time", "source", "run_id", "call_id", "session_id"})
+_HELP = """\
+  continue, c             let the run go on, with what was edited
+  step, s                 the same, and pause at its next event
+  show [FIELD]            the event, or one field in full
+  set FIELD VALUE         put a value into a writable field, or into a place in it: set tool_use.input.path "/tmp/x"
+                          (JSON; what is none is taken as text)
+  edit FIELD, e           the same, with the value as it is to begin with
+  chain                   the event's hooks, in their order
+  history [N], h          the last messages of the conversation
+  Ctrl-C                  interrupt the call"""
+
+
+class TerminalDebugger:
+    """Shows a paused run at the terminal, and does what is typed.
+
+    Args:
+        lines: What is typed, for programs and tests; by default a person is asked, if there is a terminal.
+        file: Where it is shown; standard error by default.
+
+    Example:
+        >>> from agentflow.debugger import Breakpoint
+        >>> point = Breakpoint(PreActing, tools=["delete_*"], ask=TerminalDebugger())
+    """
+
+    def __init__(self, lines: AsyncIterable[str] | None = None, *, file: TextIO | None = None) -> None:
+        self._lines = None if lines is None else aiter(lines)
+        self._file = file
+        self._typed: PromptSession[str] | None = None
+
+    async def __call__(self, pause: Pause) -> None:
+        """Attend to a paused run, until it goes on or nobody is there."""
+        if self._lines is None and not _at_terminal():
+            return
+        async with questions.turn():
+            with questions.asked():
+                try:
+                    await _Dialogue(pause, self._read, self._say).hold()
+                finally:
+                    if pause.ended in ("over", "cancelled") or pause.ended is None:
+                        self._say(f"  (taken back: {told(pause) if pause.ended else 'it was cancelled'})", "dim")
+
+    async def _read(self, pause: Pause, prompt: str, given: str = "") -> str:
+        """The next line.
+
+        Raises:
+            EOFError: There is none.
+            KeyboardInterrupt: Ctrl-C.
+        """
+        if self._lines is not None:
+            try:
+                line = await anext(self._lines)
+            except StopAsyncIteration:
+                raise EOFError from None
+            self._say(f"{prompt}{line}")
+            return line
+        if self._typed is None:
+            output = create_output(sys.stdout if sys.stdout.isatty() else sys.stderr)
+            if isinstance(output, Vt100_Output):
+                output.enable_cpr = False  # nothing here asks where the cursor is, and not every terminal answers
+            self._typed = PromptSession(output=output)
+        shown = FormattedText([("bold", prompt)])
+        return await self._typed.prompt_async(
+            shown, default=given, handle_sigint=False, completer=_completer(pause), complete_while_typing=False
+        )
+
+    def _say(self, text: str, style: str = "") -> None:
+        console = make_console(self._file or sys.stderr)
+        console.print(Text(printable(text), style), soft_wrap=True)
+
+
+def _at_terminal() -> bool:
+    return sys.stdin is not None and not sys.stdin.closed and sys.stdin.isatty()  # pyright: ignore[reportUnnecessaryComparison] - None without a console
+
+
+def _completer(pause: Pause) -> Completer:
+    words = ["continue", "step", "show", "set", "edit", "chain", "history", "help", *_legal(pause), *pause.writable]
+    return WordCompleter(words)
+
+
+def _legal(pause: Pause) -> list[str]:
+    return [word for word, (kind, _) in _VERDICTS.items() if kind in pause.verdicts]
+
+
+class _Dialogue:
+    """One pause at the terminal."""
+
+    def __init__(self, pause: Pause, read: Read, say: Callable[..., None]) -> None:
+        self._pause = pause
+        self._read = read
+        self._say = say
+
+    async def hold(self) -> None:
+        """Show it, and do what is typed until it is over."""
+        self._show_event()
+        while self._pause.ended is None:
+            try:
+                line = await self._read(self._pause, _PROMPT, "")
+            except EOFError:
+                return
+            except KeyboardInterrupt:
+                self._pause.event.context.interrupt("Ctrl-C")
+                await self._pause.over  # the call ends, and this with it
+                return
+            word, _, rest = line.strip().partition(" ")
+            try:
+                await self._do(_SHORT.get(word, word), rest.strip())
+            except UsageError as error:
+                self._say(f"  {error}", "red")
+            except EOFError:
+                return
+
+    async def _do(self, word: str, rest: str) -> None:
+        pause = self._pause
+        match word:
+            case "":
+                pass
+            case "continue" | "step" if rest:
+                raise UsageError(f"{word} takes nothing behind it.")
+            case "continue" | "step":
+                pause.go_on(step=word == "step")
+            case "show":
+                self._show(rest)
+            case "set":
+                path, _, value = rest.partition(" ")
+                if not value.strip():
+                    raise UsageError(f"set FIELD VALUE: what can be set is {', '.join(pause.writable) or 'nothing'}.")
+                self._edit(path, _read(value.strip()))
+            case "edit":
+                await self._edit_as_it_is(rest)
+            case "chain":
+                self._chain()
+            case "history":
+                self._history(rest)
+            case "help":
+                legal = "".join(f"\n  {_VERDICTS[name][1]}" for name in _legal(pause))
+                self._say(_HELP + legal, "dim")
+            case _ if word in _VERDICTS:
+                self._decide(word, rest)
+            case _:
+                raise UsageError(f"There is no command {word!r:.40}; help lists them.")
+
+    # ---- what is done
+
+    def _edit(self, path: str, value: Json) -> None:
+        self._pause.edit(path, value)
+        field = path.partition(".")[0].partition("[")[0]
+        self._line(field, self._pause.value(field))
+
+    async def _edit_as_it_is(self, path: str) -> None:
+        writable = self._pause.writable
+        if not path and len(writable) == 1:
+            path = writable[0]
+        if path not in writable:
+            raise UsageError(f"edit FIELD: what can be edited is {', '.join(writable) or 'nothing'}.")
+        try:
+            given = await self._read(self._pause, f"{path} = ", json.dumps(self._pause.value(path), ensure_ascii=True))
+        except KeyboardInterrupt:
+            self._say("  (left as it was)", "dim")
+            return
+        self._edit(path, _read(given))
+
+    def _decide(self, word: str, rest: str) -> None:
+        kind, form = _VERDICTS[word]
+        if form.endswith(("VALUE", "TEXT")) and not rest:
+            raise UsageError(f"{form}: it needs what it is to say.")
+        value = rest if word in _IN_WORDS else _read(rest) if rest else None
+        self._pause.decide(kind(value) if value else kind())
+
+    # ---- what is shown
+
+    def _show_event(self) -> None:
+        pause, event = self._pause, self._pause.event
+        who = f"{event.source}/" if event.source else ""
+        left = "" if pause.limit is None else f" · {_otherwise(pause)} in {duration_text(pause.limit)}"
+        others = "" if event.iteration == 0 else f" · round {event.iteration}"
+        self._say(
+            f"\n‖ {type(event).__name__}  {who}{event.agent.name}{others} · event {event.seq} of {event.run_id}{left}",
+            "bold yellow",
+        )
+        said = pause.fields
+        for name, value in said.items():
+            if name not in _WITHOUT_FIELD:
+                self._line(name, value)
+        self._chain()
+        legal = [
+            "continue",
+            "step",
+            *(["set", "edit"] if pause.writable else []),
+            *_legal(pause),
+            "show",
+            "history",
+            "help",
+        ]
+        self._say(f"  {' · '.join(legal)}", "dim")
+
+    def _line(self, name: str, value: Json) -> None:
+        mark = "*" if name in self._pause.writable else " "
+        self._say(f"  {mark}{name:<20} {shorten(_in_short(value), 90)}")
+
+    def _show(self, name: str) -> None:
+        said = self._pause.fields
+        if not name:
+            self._show_event()
+        elif name in said:
+            self._say(json.dumps(said[name], indent=2, ensure_ascii=False))
+        else:
+            raise UsageError(f"{type(self._pause.event).__name__} has no field {name!r:.40}; it has {', '.join(said)}.")
+
+    def _chain(self) -> None:
+        places = [
+            f"{'▸ ' if place.here else ''}{place.hook} ({place.kind}, {place.priority:g})"
+            for place in self._pause.chain
+        ]
+        self._say(f"   {'hooks':<20} {' → '.join(places)}", "dim")
+
+    def _history(self, rest: str) -> None:
+        count = int(rest) if rest.isdecimal() and int(rest) else _LAST
+        history = self._pause.history
+        first = max(0, len(history) - count)
+        if first:
+            self._say(f"  ({plural(first, 'message')} before)", "dim")
+        for msg in history[first:]:
+            self._message(msg)
+        if not history:
+            self._say("  (nothing is stored yet)", "dim")
+
+    def _message(self, msg: Msg) -> None:
+        self._say(f"  {msg.role:<10}{speech(msg)}".replace("\n", "\n" + " " * 12))
+
+
+def _read(text: str) -> Json:
+    try:
+        return read_value(text)
+    except ValueError as error:
+        raise UsageError(f"This begins as JSON and is none: {error}.") from error
+
+
+def _in_short(value: Json) -> str:
+    match value:
+        case {"role": str(role), "content": list(content)}:
+            return f"{role}: {' '.join(_in_short(one) for one in content)}"
+        case {"text": str(text), "type": "text"}:
+            return text
+        case [{"role": str()}, *_] if len(value) > 1:
+            return f"{len(value)} messages, the last: {_in_short(value[-1])}"
+        case [{"name": str()}, *_]:
+            return ", ".join(str(one.get("name")) if isinstance(one, dict) else "?" for one in value)
+        case _:
+            return text_of(value) if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _otherwise(pause: Pause) -> str:
+    return "it is denied" if pause.otherwise == "deny" and Deny in pause.verdicts else "it goes on"

@@ -1,0 +1,540 @@
+"""`Breakpoint`: a run pauses, a program in a person's place looks, edits, decides, steps; limits and cancellation hold."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import AsyncIterator, Awaitable, Callable
+from io import StringIO
+from typing import Any
+
+import pytest
+from clocks import LoopClock
+
+from agentflow import (
+    Agent,
+    Answer,
+    CallEnded,
+    Deny,
+    Hook,
+    HookEvent,
+    PostActing,
+    PostReasoning,
+    PreActing,
+    PreCall,
+    PreReasoning,
+    ReasoningChunk,
+    Stop,
+    ToolUseBlock,
+    on,
+    tool,
+)
+from agentflow.debugger import Breakpoint, Pause, TerminalDebugger
+from agentflow.errors import UsageError
+from agentflow.events import Decision, Error
+from agentflow.testing import ScriptedModel, run_virtual
+
+DELETE = ToolUseBlock("t1", "delete_file", {"path": "/a"})
+
+
+@tool
+async def delete_file(path: str) -> str:
+    """Delete."""
+    return f"deleted {path}"
+
+
+@tool(type="read")
+async def read_file(path: str) -> str:
+    """Read."""
+    return f"{path} says hello"
+
+
+def agent_with(*hooks: Any, script: Any = None, **options: Any) -> Agent:
+    """An agent that deletes a file, and says so."""
+    made = ScriptedModel(script or [DELETE, "Done."])
+    return Agent("ada", made, tools=[delete_file, read_file], hooks=list(hooks), **options)
+
+
+def acts(*steps: Callable[[Pause], object]) -> Callable[[Pause], Awaitable[None]]:
+    """Somebody who does one thing at each pause, and lets the rest go on."""
+    left = list(steps)
+
+    async def ask(pause: Pause) -> None:
+        (left.pop(0) if left else Pause.go_on)(pause)
+
+    return ask
+
+
+def results(agent: Agent) -> list[str]:
+    return [result.text for msg in agent.session().messages for result in msg.tool_results]
+
+
+async def typed(*lines: str) -> AsyncIterator[str]:
+    """Lines of a person's."""
+    for line in lines:
+        yield line
+
+
+# ---- what a person may do
+
+
+async def test_what_is_edited_is_what_runs() -> None:
+    """A place in a writable field is put in by its path; guards behind judge the edited call, history keeps the model's."""
+    judged: list[object] = []
+
+    class Guard(Hook):
+        guard = True
+
+        def on_event(self, event: HookEvent) -> None:
+            if isinstance(event, PreActing):
+                judged.append(event.tool_use.input["path"])
+
+    def edit(pause: Pause) -> None:
+        pause.edit("tool_use.input.path", "/b")
+        pause.go_on()
+
+    agent = agent_with(Breakpoint(PreActing, ask=acts(edit)), Guard())
+    assert (await agent.call("Delete it.")).text == "Done."
+    assert results(agent) == ["deleted /b"]
+    assert judged == ["/b"]
+    assert agent.session().messages[1].tool_uses == (DELETE,)
+
+
+@pytest.mark.parametrize(
+    ("kind", "path", "value", "seen"),
+    [
+        (PreCall, "input_messages[0].content[0].text", "Sing.", "Sing."),
+        (PreCall, "input_messages", ["Dance."], "Dance."),
+        (PreReasoning, "input_messages[0]", "Whisper.", "Whisper."),
+        (PostReasoning, "reasoning_result", "Nothing to do.", "Nothing to do."),
+        (PostActing, "tool_result.content", "gone", "gone"),
+    ],
+)
+async def test_each_writable_field_takes_what_it_shows(kind: type[HookEvent], path: str, value: Any, seen: str) -> None:
+    """Messages, replies and results are edited as JSON; a text stands for a message that says it."""
+
+    def edit(pause: Pause) -> None:
+        for field in pause.writable:  # what is shown can be put back
+            before = pause.value(field)
+            pause.edit(field, before)
+            assert pause.value(field) == before
+        pause.edit(path, value)
+        pause.go_on()
+
+    agent = agent_with(Breakpoint(kind, ask=acts(edit)))
+    model = agent._config.model  # pyright: ignore[reportPrivateUsage] - what it was asked
+    await agent.call("Delete it.")
+    said = [msg.text for request in model.requests for msg in request.messages]
+    said += [msg.text for msg in agent.session().messages]
+    assert seen in said + results(agent)
+
+
+async def test_tools_model_and_options_of_a_request() -> None:
+    """Tools are named or described anew, options merged, a model is a text."""
+    requests: list[PreReasoning] = []
+
+    def edit(pause: Pause) -> None:
+        pause.edit("tools", ["read_file"])
+        pause.edit("tools[0].description", "Read one.")
+        pause.edit("options.temperature", 0.5)
+        with pytest.raises(UsageError, match="there is no tool 'fly'; there are delete_file, read_file"):
+            pause.edit("tools", ["fly"])
+        pause.go_on()
+
+    watch = on(PreReasoning, priority=500)(requests.append)
+    agent = agent_with(Breakpoint(PreReasoning, ask=acts(edit)), watch, script=["Hello."])
+    await agent.call("Hi")
+    (event,) = requests
+    assert [(spec.name, spec.description, spec.type) for spec in event.tools] == [("read_file", "Read one.", "read")]
+    assert event.options.temperature == 0.5
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "why"),
+    [
+        ("tool_use", 3, "an object in braces is expected, not 3"),
+        ("tool_use.name", 3, "a tool call has a name, which is a text, and an input, which is an object"),
+        ("tool_use.id", "t9", "the id of a tool call is the model's"),
+        ("tool_use.nme", "x", "a tool call has name and input, and no nme"),
+        ("tool_use.input[0]", "x", "tool_use.input[0] leads nowhere: there is no 0 at its place."),
+        ("approval", None, "PreActing.approval is not writable; what is: tool_use."),
+        ("", None, "'' is no path: write a field's name, such as tool_use."),
+        ("tool_use..input", None, "'tool_use..input' is no path: write a field's name, such as tool_use."),
+    ],
+)
+async def test_what_does_not_fit_is_refused_and_changes_nothing(path: str, value: Any, why: str) -> None:
+    """An edit is checked when it is made; the pause lasts."""
+
+    def edit(pause: Pause) -> None:
+        with pytest.raises(UsageError) as refused:
+            pause.edit(path, value)
+        assert str(refused.value) == f"PreActing, paused: {path} was not changed: {why}"
+        pause.go_on()
+
+    agent = agent_with(Breakpoint(PreActing, ask=acts(edit)))
+    await agent.call("Delete it.")
+    assert results(agent) == ["deleted /a"]
+
+
+async def test_a_person_denies_answers_and_stops() -> None:
+    """A decision at a pause is a hook's verdict; where it is not legal, it is refused, and the pause lasts."""
+    agent = agent_with(Breakpoint(PreActing, ask=acts(lambda pause: pause.decide(Deny("not today")))))
+    await agent.call("Delete it.")
+    assert results(agent) == ["Denied: not today"]
+
+    def answer(pause: Pause) -> None:
+        with pytest.raises(UsageError, match="Stop is not legal here; legal: Deny, Answer, Suspend"):
+            pause.decide(Stop("no"))
+        pause.decide(Answer("as good as gone"))
+        with pytest.raises(
+            UsageError, match=r"This pause is over \(answered: as good as gone\); it is too late to go on."
+        ):
+            pause.go_on()
+
+    agent = agent_with(Breakpoint(PreActing, ask=acts(answer)))
+    await agent.call("Delete it.")
+    assert results(agent) == ["as good as gone"]
+    agent = agent_with(Breakpoint(PostActing, ask=acts(lambda pause: pause.decide(Stop("enough")))))
+    assert (await agent.call("Delete it.")).text == "enough"
+
+
+async def test_stepping_pauses_at_each_event_but_pieces() -> None:
+    """From the first to the last, in sub-agents too, if the breakpoint sees those; then no run is stepped through any more."""
+    seen: list[str] = []
+
+    def step(pause: Pause) -> None:
+        seen.append(f"{pause.event.source}/{type(pause.event).__name__}")
+        pause.go_on(step=True)
+
+    inner = Agent("inner", ScriptedModel(["All is well."]))
+    outer = Agent(
+        "outer",
+        ScriptedModel([ToolUseBlock("t1", "inner", {"message": "How is it?"}), "Fine."]),
+        tools=[inner.as_tool()],
+        hooks=[Breakpoint(PreCall, scope="tree", ask=acts(*[step] * 100), when=lambda event: not event.source)],
+    )
+    await outer.call("Ask.")
+    round_trip = ["PreReasoning", "PostReasoning"]
+    inside = ["PreCall", *round_trip, "PostCall", "CallEnded"]
+    assert seen == [
+        "/PreCall",
+        *[f"/{name}" for name in [*round_trip, "PreToolRound", "PreActing"]],
+        *[f"inner/{name}" for name in inside],
+        *[f"/{name}" for name in ["PostActing", "PostToolRound", *round_trip, "PostCall", "CallEnded"]],
+    ]
+
+
+async def test_going_on_ends_the_stepping() -> None:
+    """The next pause is where the breakpoint is."""
+    seen: list[str] = []
+
+    def note(pause: Pause, *, step: bool) -> None:
+        seen.append(type(pause.event).__name__)
+        pause.go_on(step=step)
+
+    steps = [lambda pause: note(pause, step=True)] * 2 + [lambda pause: note(pause, step=False)] * 9
+    await agent_with(Breakpoint(PreReasoning, ask=acts(*steps))).call("Delete it.")
+    assert seen == ["PreReasoning", "PostReasoning", "PreToolRound", "PreReasoning"]
+
+
+async def test_tools_and_when_narrow_it() -> None:
+    """Patterns are for events about tools, rounds included; `when` has to say yes too."""
+    seen: list[str] = []
+
+    async def note(pause: Pause) -> None:
+        seen.append(type(pause.event).__name__)
+        pause.go_on()
+
+    script = [[ToolUseBlock("r1", "read_file", {"path": "/a"}), DELETE], "Done."]
+    point = Breakpoint(Decision, tools=["delete_*"], when=lambda event: event.iteration == 1, ask=note)
+    await agent_with(point, script=script).call("Delete it.")
+    assert seen == ["PreReasoning", "PostReasoning", "PreToolRound", "PreActing", "PostActing", "PostToolRound"]
+    assert point.paused == ()
+
+
+async def test_the_chain_is_shown_with_the_place_of_the_breakpoint() -> None:
+    """Hooks of a tool included."""
+    shown: list[str] = []
+
+    @tool
+    async def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    pay.on("before_each_tool", lambda event: None)
+
+    async def look(pause: Pause) -> None:
+        shown.extend(f"{place.kind} {place.hook}{' <' if place.here else ''}" for place in pause.chain)
+        pause.go_on()
+
+    class Late(Hook):
+        guard = True
+
+        def on_event(self, event: HookEvent) -> None:
+            pass
+
+    model = ScriptedModel([ToolUseBlock("t", "pay"), "Done."])
+    await Agent("a", model, tools=[pay], hooks=[Late(), Breakpoint(PreActing, ask=look)]).call("Pay")
+    assert shown == ["edit <lambda>", "edit Breakpoint <", "guard Late"]
+
+
+# ---- limits, nobody there, several who attend
+
+
+async def forever(pause: Pause) -> None:
+    """Somebody who has gone for lunch."""
+    await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize(
+    ("otherwise", "result"), [("deny", "Denied: nobody has allowed it in time"), ("continue", "deleted /a")]
+)
+def test_a_limit_is_kept_by_the_runs_clock(otherwise: Any, result: str) -> None:
+    """After it the run goes on or the work is denied, as said; what comes later is refused."""
+    pauses: list[Pause] = []
+
+    async def late(pause: Pause) -> None:
+        pauses.append(pause)
+        await forever(pause)
+
+    async def main() -> float:
+        agent = agent_with(Breakpoint(PreActing, ask=late, limit=60, otherwise=otherwise), clock=LoopClock())
+        await agent.call("Delete it.")
+        assert results(agent) == [result]
+        with pytest.raises(UsageError, match="too late to go on"):
+            pauses[0].go_on()
+        return asyncio.get_running_loop().time()
+
+    assert run_virtual(main()) == 60
+
+
+async def test_a_debugger_that_fails_or_leaves_is_nobody() -> None:
+    """Then it is as when the time is over."""
+
+    async def fails(pause: Pause) -> None:
+        raise OSError("no terminal")
+
+    async def leaves(pause: Pause) -> None:
+        pass
+
+    agent = agent_with(Breakpoint(PreActing, ask=[fails, leaves], otherwise="deny"))
+    await agent.call("Delete it.")
+    assert results(agent) == ["Denied: nobody has allowed it in time"]
+
+
+async def test_who_decides_first_counts() -> None:
+    """The others are cancelled, and have ended before the run goes on."""
+    ended: list[str] = []
+
+    async def slow(pause: Pause) -> None:
+        try:
+            await forever(pause)
+        finally:
+            ended.append("slow")
+
+    agent = agent_with(
+        Breakpoint(PreActing, ask=[slow, acts(lambda pause: pause.decide(Deny("no")))]),
+        on(PostActing)(lambda event: ended.append("acted")),
+    )
+    await agent.call("Delete it.")
+    assert ended == ["slow", "acted"]
+
+
+async def test_another_thread_may_decide() -> None:
+    """Such as a server's, whose loop is another one."""
+
+    async def elsewhere(pause: Pause) -> None:
+        await asyncio.to_thread(pause.decide, Deny("from afar"))
+        await forever(pause)
+
+    agent = agent_with(Breakpoint(PreActing, ask=elsewhere))
+    await agent.call("Delete it.")
+    assert results(agent) == ["Denied: from afar"]
+
+
+# ---- the ends of runs
+
+
+@pytest.mark.parametrize("how", ["cancel", "interrupt", "timeout"])
+async def test_a_paused_run_can_be_ended(how: str) -> None:
+    """It ends at once, pauses nowhere else on its way out, and leaves nothing behind."""
+    waits = asyncio.Event()
+    pauses: list[Pause] = []
+
+    async def ask(pause: Pause) -> None:
+        pauses.append(pause)
+        waits.set()
+        await forever(pause)
+
+    point = Breakpoint(PreActing, Decision, CallEnded, ask=ask, when=lambda event: not isinstance(event, PreCall))
+    agent = agent_with(point, script=[DELETE, "Done."])
+    before = asyncio.all_tasks()
+    task = asyncio.create_task(agent.call("Delete it.", timeout=0.05 if how == "timeout" else None))
+    await waits.wait()
+    if how == "interrupt":
+        agent.interrupt(None, "Ctrl-C")
+        assert (await task).outcome == "interrupted"
+    elif how == "timeout":
+        with pytest.raises(TimeoutError):
+            await task
+    else:
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    assert [type(pause.event).__name__ for pause in pauses] == ["PreReasoning"]
+    assert (pauses[0].ended, point.paused) == ("cancelled", ())
+    del task
+    assert asyncio.all_tasks() == before
+
+
+async def test_parallel_calls_pause_beside_each_other() -> None:
+    """Each has its own pause; they are decided in any order."""
+    both = asyncio.Event()
+    uses = [ToolUseBlock(f"r{n}", "read_file", {"path": f"/{n}"}) for n in (1, 2)]
+
+    async def ask(pause: Pause) -> None:
+        if len(point.paused) == 2:
+            both.set()
+        await both.wait()
+        _, two = sorted(point.paused, key=lambda p: str(p.fields["tool_use"]))
+        if pause is two:
+            pause.go_on()
+        else:
+            await two.over
+            pause.decide(Deny("late"))
+
+    point = Breakpoint(PreActing, ask=ask)
+    agent = agent_with(point, script=[uses, "Done."])
+    await asyncio.wait_for(asyncio.ensure_future(agent.call("Read.")), 10)
+    assert sorted(results(agent)) == ["/2 says hello", "Denied: late"]
+
+
+async def test_no_garbage() -> None:
+    """A paused call leaves nothing for the collector."""
+    agent = agent_with(Breakpoint(PreActing, ask=acts(lambda pause: pause.edit("tool_use.input.path", "/b"))))
+    await agent.call("Delete it.")
+    agent = agent_with(Breakpoint(PreActing, ask=acts(Pause.go_on)))
+    gc.collect()
+    gc.disable()
+    try:
+        await agent.call("Delete it.")
+        assert gc.collect() == 0
+    finally:
+        gc.enable()
+
+
+# ---- arguments
+
+
+@pytest.mark.parametrize(
+    ("made", "why"),
+    [
+        (Breakpoint, "name the event classes to pause at"),
+        (lambda: Breakpoint("PreActing"), "name the event classes to pause at"),  # pyright: ignore[reportArgumentType]
+        (lambda: Breakpoint(PreActing, tools="delete_*"), r"tools=\['delete_\*'\]"),
+        (lambda: Breakpoint(PreActing, limit=0), "a number of seconds above 0"),
+        (lambda: Breakpoint(PreActing, otherwise="stop"), "'continue' or 'deny'"),  # pyright: ignore[reportArgumentType]
+        (lambda: Breakpoint(PreActing, ask=[]), "leave ask= out for the terminal"),
+        (lambda: Breakpoint(PreActing, scope="all"), "'own' or 'tree'"),  # pyright: ignore[reportArgumentType]
+    ],
+)
+def test_wrong_arguments(made: Callable[[], object], why: str) -> None:
+    """Each is refused with what would be right."""
+    with pytest.raises(UsageError, match=why):
+        made()
+
+
+# ---- lines in a person's place
+
+
+async def test_a_dialogue() -> None:
+    """Everything that can be typed, and what is shown; what a model wrote moves no cursor."""
+    shown = StringIO()
+    lines = typed(
+        "set tool_use.input.path /b",
+        "set tool_use.input {",
+        "set tool_use",
+        "edit",
+        '{"input": {"path": "/c"}}',
+        "what",
+        "show approval",
+        "show nothing",
+        "continue now",
+        "history 1",
+        "d not \x1b[31m now",
+    )
+    point = Breakpoint(PreActing, ask=TerminalDebugger(lines, file=shown))
+    agent = agent_with(
+        point, script=[["\x1b[2Jhello", ToolUseBlock("t1", "delete_file", {"path": "\x1b[31m"})], "Done."]
+    )
+    await agent.call("Delete it.")
+    text = shown.getvalue()
+    assert "\x1b" not in text
+    assert [line.rstrip() for line in text.splitlines()][2:] == [
+        '  *tool_use             {"id": "t1", "name": "delete_file", "input": {"path": "\\u001b[31m"}}',
+        "   approval             null",
+        "   hooks                ▸ Breakpoint (edit, 990)",
+        "  continue · step · set · edit · deny · answer · suspend · show · history · help",
+        "debug> set tool_use.input.path /b",
+        '  *tool_use             {"id": "t1", "name": "delete_file", "input": {"path": "/b"}}',
+        "debug> set tool_use.input {",
+        (
+            "  This begins as JSON and is none: Expecting property name enclosed in double quotes: line 1 column 2 "
+            "(char 1)."
+        ),
+        "debug> set tool_use",
+        "  set FIELD VALUE: what can be set is tool_use.",
+        "debug> edit",
+        'tool_use = {"input": {"path": "/c"}}',
+        '  *tool_use             {"id": "t1", "name": "delete_file", "input": {"path": "/c"}}',
+        "debug> what",
+        "  There is no command 'what'; help lists them.",
+        "debug> show approval",
+        "null",
+        "debug> show nothing",
+        (
+            "  PreActing has no field 'nothing'; it has type, seq, iteration, time, source, run_id, call_id, session_id, "
+            "tool_use, approval."
+        ),
+        "debug> continue now",
+        "  continue takes nothing behind it.",
+        "debug> history 1",
+        "  (1 message before)",
+        "  assistant \\x1b[2Jhello",
+        "            [asks for delete_file]",
+        "debug> d not \\x1b[31m now",
+    ]
+    assert results(agent) == ["Denied: not \x1b[31m now"]
+
+
+async def test_the_end_of_the_lines_is_nobody() -> None:
+    """The run goes on, or is denied, as said."""
+    agent = agent_with(Breakpoint(PreActing, ask=TerminalDebugger(typed("h"), file=StringIO()), otherwise="deny"))
+    await agent.call("Delete it.")
+    assert results(agent) == ["Denied: nobody has allowed it in time"]
+
+
+async def test_one_dialogue_at_a_time() -> None:
+    """Of parallel calls the second is shown when the first is decided; one that is cancelled while it waits takes no turn."""
+    shown = StringIO()
+    uses = [ToolUseBlock(f"r{n}", "read_file", {"path": f"/{n}"}) for n in (1, 2, 3)]
+    asks = TerminalDebugger(typed("set tool_use.input.path /x", "c", "d no", "c"), file=shown)
+    agent = agent_with(Breakpoint(PreActing, ask=asks), script=[uses, "Done."])
+    await agent.call("Read.")
+    assert sorted(results(agent)) == ["/3 says hello", "/x says hello", "Denied: no"]
+    prompts = [line for line in shown.getvalue().splitlines() if line.startswith(("‖", "debug>"))]
+    assert [line.split()[0] for line in prompts] == ["‖", "debug>", "debug>", "‖", "debug>", "‖", "debug>"]
+
+
+async def test_events_that_cannot_be_decided_can_be_looked_at() -> None:
+    """Pieces and the last event too: where the breakpoint names them."""
+    seen: list[str] = []
+
+    async def look(pause: Pause) -> None:
+        seen.append(type(pause.event).__name__)
+        assert pause.writable == ()
+        pause.go_on()
+
+    agent = agent_with(Breakpoint(ReasoningChunk, Error, CallEnded, ask=look), script=["Hi."])
+    await agent.call("Hi")
+    assert seen == ["ReasoningChunk", "CallEnded"]
