@@ -32,6 +32,7 @@ from agentflow.ground.validation import TaggedBy
 from agentflow.ground.values import fast_build, field, frozen
 
 __all__ = [
+    "Citation",
     "ContentBlock",
     "DataBlock",
     "TextBlock",
@@ -48,11 +49,65 @@ ToolState: TypeAlias = Literal["success", "error", "not_found", "timeout", "deni
 """How a tool call ended (`docs/glossary.md`, "How things end")."""
 
 
+_set = object.__setattr__
+
+
+@frozen
+class Citation:
+    """Where something stands that a model says: the provider's annotation of its words.
+
+    Attributes:
+        url: The address of what is cited, if it has one.
+        title: Its title, or the name of the file.
+        text: The words there that are cited.
+        raw: All that the provider said, in its own form; goes back to it with the words.
+        model: The name of the model that cited; `None` means unknown.
+
+    Example:
+        >>> Citation.of({"type": "char_location", "document_title": "Contract", "cited_text": "30 days"}).title
+        'Contract'
+    """
+
+    url: str | None = None
+    title: str | None = None
+    text: str | None = None
+    raw: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
+    model: str | None = None
+
+    def __post_init__(self) -> None:
+        _set(self, "raw", deep_freeze(self.raw))
+
+    @staticmethod
+    def of(raw: Mapping[str, Any], model: str | None = None) -> Citation:
+        """Read a provider's annotation, whichever provider's."""
+        inner = raw.get("url_citation")
+        said = cast("Mapping[str, Any]", inner) if isinstance(inner, Mapping) else raw
+        first = {
+            name: next((value for key in keys if isinstance(value := said.get(key), str) and value), None)
+            for name, keys in _CITED.items()
+        }
+        return Citation(**first, raw=raw, model=model)
+
+
+_CITED: Final = {
+    "url": ("url", "uri", "source"),
+    "title": ("title", "document_title", "filename"),
+    "text": ("cited_text", "content", "quote"),
+}
+"""What providers call the parts of a citation."""
+
+
 @frozen
 class TextBlock:
-    """Words."""
+    """Words.
+
+    Attributes:
+        text: The words.
+        citations: Where what they say stands, as the provider annotated it.
+    """
 
     text: str
+    citations: tuple[Citation, ...] = field(default=(), kw_only=True)
     type: Literal["text"] = field(default="text", kw_only=True, repr=False)
 
 
@@ -390,9 +445,6 @@ class ToolUseBlock:
             typed,
             serialization=core_schema.plain_serializer_function_ser_schema(_tool_use_out),
         )
-
-
-_set = object.__setattr__
 
 
 class _ToolUseDraft(ToolUseBlock):

@@ -16,7 +16,16 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from agentflow.ground.frozen import EMPTY
 from agentflow.ground.ids import new_id as fresh_id
 from agentflow.ground.values import frozen
-from agentflow.messages import ContentBlock, Msg, ThinkingBlock, ToolUseBlock, message, text_block
+from agentflow.messages import (
+    Citation,
+    ContentBlock,
+    Msg,
+    TextBlock,
+    ThinkingBlock,
+    ToolUseBlock,
+    message,
+    text_block,
+)
 from agentflow.specs import Usage
 
 __all__ = ["ModelChunk", "ToolUseDelta", "fold"]
@@ -55,6 +64,7 @@ class ModelChunk:
         finish_reason: Why the reply ended, in its last pieces.
         restart: The reply starts over with this chunk.
         model: The model that thinks, so that thoughts go back only to it.
+        citations: Where the words so far stand; the words behind them begin a block of their own.
 
     Example:
         >>> fold([ModelChunk("Hel"), ModelChunk("lo")]).text
@@ -70,6 +80,7 @@ class ModelChunk:
     finish_reason: str | None = None
     restart: bool = False
     model: str | None = None
+    citations: tuple[Citation, ...] = ()
 
     @staticmethod
     def of(msg: Msg) -> ModelChunk:
@@ -80,7 +91,7 @@ class ModelChunk:
 class _Folding:
     """The blocks of a reply while they grow."""
 
-    __slots__ = ("blocks", "calls", "current", "finish_reason", "model", "parts", "usage")
+    __slots__ = ("blocks", "calls", "cited", "current", "finish_reason", "model", "parts", "usage")
 
     def __init__(self) -> None:
         self.blocks: list[
@@ -88,6 +99,7 @@ class _Folding:
         ] = []  # a call that grows: its id, its name, fragments of its arguments
         self.calls: dict[int, list[str]] = {}
         self.parts: list[str] = []
+        self.cited: tuple[Citation, ...] = ()
         self.current = ""  # "text" | "thinking" | ""
         self.usage: Usage | None = None
         self.finish_reason: str | None = None
@@ -96,7 +108,9 @@ class _Folding:
     def switch(self, kind: str, signature: str | None = None) -> None:
         """End the block that grows and begin one of `kind`."""
         if self.current == "text" and self.parts:
-            self.blocks.append(text_block("".join(self.parts)))
+            text = "".join(self.parts)
+            self.blocks.append(TextBlock(text, citations=self.cited) if self.cited else text_block(text))
+            self.cited = ()
         elif self.current == "thinking" and (self.parts or signature is not None):
             self.blocks.append(ThinkingBlock("".join(self.parts), signature, None, self.model))
         self.parts = []
@@ -114,9 +128,11 @@ class _Folding:
                 self.switch("thinking")
             self.switch("", chunk.signature)
         if chunk.text:
-            if self.current != "text":
+            if self.current != "text" or (self.cited and self.parts):
                 self.switch("text")
             self.parts.append(chunk.text)
+        if chunk.citations:
+            self.cited += chunk.citations
         for delta in chunk.tool_uses:
             self.add_call(delta)
         if chunk.blocks:
@@ -178,6 +194,7 @@ def fold(
             or chunk.restart
             or chunk.signature is not None
             or chunk.model is not None
+            or chunk.citations
         ):
             folding = _Folding()
             folding.parts, folding.current = words, "text" if words else ""
@@ -225,7 +242,14 @@ def _fold_rest(
 def _lone_call(chunk: ModelChunk, used_ids: Collection[str]) -> tuple[ContentBlock, ...]:
     """One whole call in one chunk, as many servers send it; empty: it is something else."""
     deltas = chunk.tool_uses
-    if len(deltas) != 1 or chunk.text or chunk.thinking or chunk.blocks or chunk.signature is not None:
+    if (
+        len(deltas) != 1
+        or chunk.text
+        or chunk.thinking
+        or chunk.blocks
+        or chunk.citations
+        or chunk.signature is not None
+    ):
         return ()
     delta = deltas[0]
     if delta.id in used_ids or not _LEGAL_ID.match(delta.id):

@@ -15,6 +15,7 @@ from pydantic_core import ValidationError
 from typing_extensions import TypeVar
 
 from agentflow.blocks import (
+    Citation,
     ContentBlock,
     DataBlock,
     TextBlock,
@@ -35,6 +36,7 @@ from agentflow.ground.values import fast_build, field, frozen, maker
 from agentflow.specs import Usage
 
 __all__ = [
+    "Citation",
     "ContentBlock",
     "DataBlock",
     "Msg",
@@ -151,6 +153,11 @@ class Msg:
     def data(self) -> tuple[DataBlock, ...]:
         """The images, sounds and files of the message itself, in order."""
         return tuple([b for b in self.content if type(b) is DataBlock])
+
+    @property
+    def citations(self) -> tuple[Citation, ...]:
+        """Where what the words say stands, in order."""
+        return tuple([cited for b in self.content if type(b) is TextBlock for cited in b.citations])
 
     @property
     def thinking(self) -> str:

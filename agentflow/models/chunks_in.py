@@ -11,13 +11,21 @@ Rules:
    id short.
 """
 
+import wave
+from base64 import b64decode
 from collections.abc import Iterator, Mapping, Sequence
-from typing import cast
+from io import BytesIO
+from typing import Any, cast
 
 from agentflow.chunks import ModelChunk, ToolUseDelta
-from agentflow.messages import ThinkingBlock
+from agentflow.errors import UsageError
+from agentflow.ground.media import sniffed
+from agentflow.messages import Citation, DataBlock, ThinkingBlock
 from agentflow.models.conversion import SIGNATURE_MARK
 from agentflow.specs import Usage
+
+_SAMPLES_A_SECOND = 24_000
+"""OpenAI's `pcm16`: one channel of 16 bits, low byte first."""
 
 __all__ = ["ChunkReader", "field", "usage_of"]
 
@@ -54,12 +62,13 @@ class ChunkReader:
         ['Hi']
     """
 
-    __slots__ = ("_calls", "_model", "_sealed", "finish_reason")
+    __slots__ = ("_calls", "_model", "_sealed", "_sound", "finish_reason")
 
     def __init__(self, model: str, *, sealed: bool) -> None:
         self._model = model
         self._sealed = sealed
         self._calls = 0
+        self._sound: list[str] = []
         self.finish_reason: str | None = None
 
     def read(self, chunk: object) -> Iterator[ModelChunk]:
@@ -73,6 +82,9 @@ class ChunkReader:
             yield from self._delta(delta)
         if isinstance(reason := field(choice, "finish_reason"), str) and reason:
             self.finish_reason = reason
+            if self._sound and (block := sound_in(self._sound)) is not None:
+                yield ModelChunk(blocks=(block,))
+            self._sound = []
 
     def _delta(self, delta: object) -> Iterator[ModelChunk]:
         if thinking := _text(field(delta, "reasoning_content")):
@@ -83,6 +95,24 @@ class ChunkReader:
             yield ModelChunk(text)
         for fragment in _items(field(delta, "tool_calls")):
             yield from self._call(fragment)
+        yield from self._extras(delta)
+
+    def _extras(self, delta: object) -> Iterator[ModelChunk]:
+        """Citations, and images and sounds that the model made."""
+        notes = [field(field(delta, "provider_specific_fields"), "citation"), *_items(field(delta, "annotations"))]
+        cited = [
+            Citation.of(cast("Mapping[str, Any]", note), self._model) for note in notes if isinstance(note, Mapping)
+        ]
+        if cited:
+            yield ModelChunk(citations=tuple(cited))
+        made = [media_in(field(field(part, "image_url"), "url")) for part in _items(field(delta, "images"))]
+        if blocks := tuple(block for block in made if block is not None):
+            yield ModelChunk(blocks=blocks)
+        sound = field(delta, "audio")
+        if words := _text(field(sound, "transcript")):
+            yield ModelChunk(words)
+        if piece := _text(field(sound, "data")):
+            self._sound.append(piece)
 
     def _seals(self, blocks: Sequence[object]) -> Iterator[ModelChunk]:
         for block in blocks:
@@ -108,6 +138,43 @@ class ChunkReader:
             yield ModelChunk(signature=signature, tool_uses=(delta,), model=self._model)
         else:
             yield ModelChunk(tool_uses=(delta,))
+
+
+def media_in(url: object) -> DataBlock | None:
+    """An image that a model made, by its address, which mostly holds it; None where it cannot be read.
+
+    Example:
+        >>> str(media_in("data:image/png;base64,aGVsbG8="))
+        '[image/png, 5 bytes]'
+    """
+    if not isinstance(url, str) or not url:
+        return None
+    try:
+        return DataBlock.from_url(url, None if url.startswith("data:") else "image/png")
+    except UsageError:
+        return None
+
+
+def sound_in(pieces: Sequence[str]) -> DataBlock | None:
+    """What a model spoke, of the pieces in base64 that came; bare samples, which is what streams hold, become a WAV file.
+
+    Example:
+        >>> str(sound_in(["AAA=", "AAA="]))
+        '[audio/wav, 48 bytes]'
+    """
+    try:
+        data = b"".join(b64decode(piece, validate=True) for piece in pieces)
+    except ValueError:
+        return None
+    if not data:
+        return None
+    if sniffed(data) is None:
+        whole = BytesIO()
+        with wave.open(whole, "wb") as file:
+            file.setparams((1, 2, _SAMPLES_A_SECOND, 0, "NONE", "not compressed"))
+            file.writeframes(data)
+        data = whole.getvalue()
+    return DataBlock.from_bytes(data, max_bytes=None)
 
 
 def usage_of(chunk: object, cost: float | None = None) -> Usage | None:

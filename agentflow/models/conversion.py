@@ -14,14 +14,14 @@ import base64
 import binascii
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
-from typing import TypeAlias
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeAlias, cast
 
 from agentflow.messages import ContentBlock, DataBlock, Msg, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
 from agentflow.models.profiles import WireProfile
 from agentflow.transcript import NOTE, note
 
-__all__ = ["Conversation", "Json", "WireMessage", "wire_id", "wire_name"]
+__all__ = ["Conversation", "Json", "WireMessage", "thawed", "wire_id", "wire_name"]
 
 Json: TypeAlias = "str | int | float | bool | list[Json] | dict[str, Json] | None"
 WireMessage: TypeAlias = dict[str, Json]
@@ -199,6 +199,7 @@ class Conversation:
     def _assistant(self, msg: Msg) -> WireMessage:
         calls = self._calls(msg.content)
         text = _text_of(msg.content).rstrip()
+        text = text or " ".join(str(block) for block in msg.content if isinstance(block, DataBlock))
         message: WireMessage = {"role": "assistant", "content": text or (None if calls else EMPTY)}
         own = [block for block in msg.content if isinstance(block, ThinkingBlock) and block.model == self._model]
         if msg.id in self._dropped:
@@ -208,9 +209,12 @@ class Conversation:
                 sealed: list[Json] = [part for block in own if (part := _sealed(block))]
                 if sealed:
                     message["thinking_blocks"] = sealed
-                if sealed and _text_comes_first(msg.content) and not any(block.redacted for block in own):
+                cited = any(self._cited(block) for block in msg.content)
+                if sealed and (cited or _text_comes_first(msg.content)) and not any(block.redacted for block in own):
                     message["content"] = self._in_order(msg.content)
                     del message["thinking_blocks"]
+                elif cited:
+                    message["content"] = self._in_order([b for b in msg.content if isinstance(b, TextBlock)])
             case "text":
                 if calls:
                     # A call without its reasoning is refused; a space stands for thoughts of another model.
@@ -224,14 +228,27 @@ class Conversation:
     def _in_order(self, content: Sequence[ContentBlock]) -> list[Json]:
         """Text and thoughts in the order in which they were made, where thoughts do not all come first."""
         parts: list[Json] = []
+        cites = any(map(self._cited, content))
         for block in content:
             if isinstance(block, TextBlock) and block.text.strip():
-                parts.append(_text_part(block.text.rstrip()))
+                parts.append(self._words(block, whole=cites))
             elif (
                 isinstance(block, ThinkingBlock) and block.model == self._model and (part := _sealed(block)) is not None
             ):
                 parts.append(part)
         return parts
+
+    def _words(self, block: TextBlock, *, whole: bool) -> Json:
+        """A text with the citations that this model made; where they part a sentence, its spaces count."""
+        part: dict[str, Json] = {"type": "text", "text": block.text if whole else block.text.rstrip()}
+        return {**part, "citations": cited} if (cited := self._cited(block)) else part
+
+    def _cited(self, block: ContentBlock) -> list[Json]:
+        """The provider's own form of what a text cites; other models would not know it."""
+        if not isinstance(block, TextBlock) or self._profile.family != "anthropic":
+            return []
+        own = (cited for cited in block.citations if cited.model == self._model and cited.raw)
+        return [cast("Json", thawed(cited.raw)) for cited in own]
 
     def _calls(self, content: Sequence[ContentBlock]) -> list[Json]:
         calls: list[Json] = []
@@ -316,8 +333,11 @@ def _as_parts(content: Json) -> list[Json]:
 
 
 def _text_of(content: Iterable[ContentBlock]) -> str:
-    """The words of the text blocks that say something, as paragraphs."""
-    return "\n\n".join(block.text for block in content if isinstance(block, TextBlock) and block.text.strip())
+    """The words of the text blocks that say something, as paragraphs; those that citations part are one."""
+    words = [block for block in content if isinstance(block, TextBlock)]
+    if any(block.citations for block in words):
+        return "".join(block.text for block in words).lstrip()
+    return "\n\n".join(block.text for block in words if block.text.strip())
 
 
 def _user_content(content: Sequence[ContentBlock]) -> Json:
@@ -398,6 +418,15 @@ def _part(block: DataBlock) -> Json:
         return {"type": "file", "file": {"file_id": url, "format": block.media_type}}
     name = block.name or f"file.{subtype or 'bin'}"
     return {"type": "file", "file": {"file_data": url, "filename": name}}
+
+
+def thawed(value: object) -> object:
+    """A copy of plain dicts and lists: LiteLLM edits what it is given in place."""
+    if isinstance(value, Mapping):
+        return {key: thawed(inner) for key, inner in cast("Mapping[str, object]", value).items()}
+    if isinstance(value, (list, tuple)):
+        return [thawed(inner) for inner in cast("Sequence[object]", value)]
+    return value
 
 
 def _decoded(data: str) -> str | None:

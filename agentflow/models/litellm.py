@@ -179,4 +179,3 @@ class LiteLLMModel(Adapter):
         if self._headers is not None:
             arguments["extra_headers"] = {**self._headers, **(arguments.get("extra_headers") or {})}
         return arguments
-

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from agentflow.messages import ContentBlock, Msg, ThinkingBlock
-from agentflow.models.conversion import Json, wire_name
+from agentflow.models.conversion import Json, thawed, wire_name
 from agentflow.models.profiles import WireProfile
 from agentflow.ports.model import ModelRequest
 from agentflow.specs import ModelOptions, ToolSpec
@@ -199,21 +199,12 @@ class ToolMemory:
 
 
 def _definition(spec: ToolSpec) -> dict[str, Json]:
-    schema = cast("dict[str, Json]", _thawed(spec.parameters))
+    schema = cast("dict[str, Json]", thawed(spec.parameters))
     parameters: Json = {"type": "object", "properties": {}, **schema}
     function: dict[str, Json] = {"name": wire_name(spec.name), "parameters": parameters}
     if spec.description.strip():
         function["description"] = spec.description
     return {"type": "function", "function": function}
-
-
-def _thawed(value: object) -> object:
-    """A copy of plain dicts and lists: LiteLLM edits schemas in place."""
-    if isinstance(value, Mapping):
-        return {key: _thawed(inner) for key, inner in cast("Mapping[str, object]", value).items()}
-    if isinstance(value, (list, tuple)):
-        return [_thawed(inner) for inner in cast("Sequence[object]", value)]
-    return value
 
 
 def _choice(options: ModelOptions) -> Json:

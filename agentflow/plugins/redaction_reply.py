@@ -137,7 +137,7 @@ class _Reply:
         if chunk.text:
             self._words = self._words or self._hold_back()
             text = self._words.feed(chunk.text)
-        if chunk.tool_uses or chunk.blocks:
+        if chunk.tool_uses or chunk.blocks or chunk.citations:
             text += _end(self._words)
         deltas = [part for delta in chunk.tool_uses for part in self._delta(delta)] if chunk.tool_uses else []
         for block in chunk.blocks:
@@ -155,6 +155,7 @@ class _Reply:
             None,  # the finish reason comes last, behind what is held
             chunk.restart,
             chunk.model,
+            tuple([self._cleaning.citation(cited, self._cleaning.showing()) for cited in chunk.citations]),
         )
         if text or deltas or shown != ModelChunk(model=chunk.model):
             out.append(shown)

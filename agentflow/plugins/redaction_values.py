@@ -15,7 +15,16 @@ from dataclasses import replace
 from operator import is_
 from typing import Any, assert_never, cast
 
-from agentflow.messages import ContentBlock, DataBlock, Msg, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
+from agentflow.messages import (
+    Citation,
+    ContentBlock,
+    DataBlock,
+    Msg,
+    TextBlock,
+    ThinkingBlock,
+    ToolResultBlock,
+    ToolUseBlock,
+)
 from agentflow.plugins.redaction_text import Found, Scanner, Vault, scan
 from agentflow.transcript import MessageView
 
@@ -110,7 +119,7 @@ class Cleaning:
 
     def _is_clean_block(self, block: ContentBlock) -> bool:
         if isinstance(block, TextBlock):
-            return self.is_clean(block.text)
+            return not block.citations and self.is_clean(block.text)
         if isinstance(block, ToolUseBlock):
             return self.are_clean_arguments(block.raw) and self.is_clean(block.name)
         return isinstance(block, ToolResultBlock) and self.is_clean_result(block)
@@ -196,7 +205,9 @@ class Cleaning:
         match block:
             case TextBlock(text=before):
                 text = self.text(before, found)
-                return block if text == before else replace(block, text=text)
+                cited = tuple(self.citation(one, found) for one in block.citations)
+                same = text == before and cited == block.citations
+                return block if same else replace(block, text=text, citations=cited)
             case ToolUseBlock():
                 return self.use(block)
             case ToolResultBlock():
@@ -208,6 +219,11 @@ class Cleaning:
                 return block
             case _:
                 assert_never(block)
+
+    def citation(self, cited: Citation, found: Found) -> Citation:
+        """A citation: what it quotes may hold a secret as the words may."""
+        url, title, text = (part and self.text(part, found) for part in (cited.url, cited.title, cited.text))
+        return Citation(url, title, text, self.walk(cited.raw, found), cited.model)
 
     # ---- messages
 

@@ -3,6 +3,7 @@
 from agentflow.testing.wire.misbehaviour import Fault
 from agentflow.testing.wire.reply import (
     Call,
+    Cite,
     Gate,
     Halt,
     HttpAnswer,
@@ -22,6 +23,7 @@ from agentflow.testing.wire.server import WireServer, WireServerThread
 __all__ = [
     "Brain",
     "Call",
+    "Cite",
     "Dialect",
     "Fault",
     "Gate",

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from agentflow.testing.wire.frames import Frame, FrameKind
-from agentflow.testing.wire.jsonish import JsonObject, merged
-from agentflow.testing.wire.reply import Plan, Reply, ToolCall, WireUsage
+from agentflow.testing.wire.jsonish import JsonObject, JsonValue, merged
+from agentflow.testing.wire.reply import Cite, Plan, Reply, ToolCall, WireUsage
 from agentflow.testing.wire.request import WireRequest
 from agentflow.testing.wire.signing import Signer
 
@@ -129,7 +129,14 @@ def _thinking_blocks(said: Reply, signer: Signer) -> Iterator[JsonObject]:
 
 def _text_blocks(said: Reply) -> Iterator[JsonObject]:
     if said.text:
-        yield {"type": "text", "text": said.text}
+        cited: list[JsonValue] = [_cited(cite) for cite in said.cites]
+        block: JsonObject = {"type": "text", "text": said.text}
+        yield block | {"citations": cited} if cited else block
+
+
+def _cited(cite: Cite) -> JsonObject:
+    found: JsonObject = {"type": "web_search_result_location", "url": cite.url, "title": cite.title}
+    return found | {"cited_text": cite.text, "encrypted_index": f"enc_{cite.title}"}
 
 
 def _call_blocks(plan: Plan, said: Reply, request: WireRequest) -> Iterator[JsonObject]:
@@ -144,7 +151,9 @@ def _blocks(plan: Plan, said: Reply, request: WireRequest, signer: Signer) -> It
         yield [*_thinking_events(said, block)]
     for block in _text_blocks(said):
         deltas = [_delta("text", "text_delta", {"text": piece}) for piece in said.pieces(said.text)]
-        yield [_start(block | {"text": ""}), *deltas, _stop()]
+        deltas += [_delta("text", "citations_delta", {"citation": _cited(cite)}) for cite in said.cites]
+        begun: JsonObject = {"text": "", "citations": []} if said.cites else {"text": ""}
+        yield [_start(block | begun), *deltas, _stop()]
     for call, block in zip(said.calls, _call_blocks(plan, said, request), strict=True):
         pieces = plan.call_pieces(call) if call.arguments else []
         pieces = pieces if plan.whole_calls and pieces else ["", *pieces]

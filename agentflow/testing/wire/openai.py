@@ -6,7 +6,7 @@ from itertools import zip_longest
 
 from agentflow.testing.wire.frames import Frame, FrameKind
 from agentflow.testing.wire.jsonish import JsonObject, JsonValue, as_list, as_object, merged
-from agentflow.testing.wire.reply import Plan, ToolCall, WireUsage
+from agentflow.testing.wire.reply import Plan, Reply, ToolCall, WireUsage
 from agentflow.testing.wire.request import WireRequest
 from agentflow.testing.wire.signing import Signer
 
@@ -59,6 +59,7 @@ def body(plan: Plan, request: WireRequest, signer: Signer) -> JsonObject:
     message: JsonObject = {"role": "assistant", "content": reply.text or (None if reply.calls else ""), "refusal": None}
     if reply.thoughts:
         message["reasoning_content"] = "".join(reply.thoughts)
+    message |= _extras(reply)
     if reply.calls:
         message["tool_calls"] = [_whole_call(plan, request, n, call) for n, call in enumerate(reply.calls)]
     finish = FINISH.get(reply.stop, reply.stop)
@@ -110,11 +111,27 @@ def _content(plan: Plan, request: WireRequest) -> Iterator[Frame]:
         return
     for piece in reply.pieces("".join(reply.thoughts)):
         yield _chunk(request, "thinking", {"reasoning_content": piece})
-    for piece in reply.pieces(reply.text):
+    for piece in reply.pieces(reply.text) if reply.audio is None else ():
         yield _chunk(request, "text", {"content": piece}, logprobs=_logprobs(request, [piece]))
+    for name, value in _extras(reply).items():
+        yield _chunk(request, "text", {name: value})
     for delta in _calls(plan, request):
         yield _chunk(request, "call", {"tool_calls": [delta]})
     yield _chunk(request, "stop", {}, FINISH.get(reply.stop, reply.stop))
+
+
+def _extras(reply: Reply) -> JsonObject:
+    """What the text stands on, and what was made besides it."""
+    extras: JsonObject = {}
+    if reply.cites:
+        spans: JsonObject = {"start_index": 0, "end_index": len(reply.text)}
+        noted = [spans | {"title": cite.title, "url": cite.url} for cite in reply.cites]
+        extras["annotations"] = [{"type": "url_citation", "url_citation": note} for note in noted]
+    if reply.images:
+        extras["images"] = [{"type": "image_url", "image_url": {"url": url}} for url in reply.images]
+    if reply.audio is not None:
+        extras["audio"] = {"id": "audio_wire", "data": reply.audio, "transcript": reply.text}
+    return extras
 
 
 def _calls(plan: Plan, request: WireRequest) -> Iterator[JsonObject]:

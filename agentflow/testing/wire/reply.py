@@ -88,6 +88,25 @@ class PlanEdit(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Cite:
+    """What the scripted model says its text stands on; each wire writes it in its own form.
+
+    Args:
+        url: The address of the page.
+        title: Its title.
+        text: The words there.
+
+    Example:
+        >>> Cite("https://example.com", "Grass").text
+        ''
+    """
+
+    url: str
+    title: str
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Reply:
     """One answer of the scripted model; the same value serves both wires.
 
@@ -102,6 +121,9 @@ class Reply:
         chunk: Characters per streamed piece; 0 sends each part whole.
         interleave: On the OpenAI wire, stream the arguments of parallel calls in turns.
         faults: What goes wrong, in order of application. One fault may stand alone.
+        cites: What the text stands on.
+        images: Images that the model made, as `data:` addresses; the OpenAI wire alone has them.
+        audio: What it speaks, in base64 (16 bits, 24 kHz), with the text as what it says; the OpenAI wire alone.
 
     Example:
         >>> Reply("Let me look.", calls=(ToolCall("search", {"q": "rx"}),)).stop
@@ -117,6 +139,9 @@ class Reply:
     chunk: int = 12
     interleave: bool = False
     faults: PlanEdit | Sequence[PlanEdit] = ()
+    cites: tuple[Cite, ...] = ()
+    images: tuple[str, ...] = ()
+    audio: str | None = None
 
     def __post_init__(self) -> None:
         if self.chunk < 0:
@@ -158,6 +183,9 @@ class Reply:
             chunk=self.chunk,
             interleave=self.interleave,
             faults=faults,
+            cites=self.cites,
+            images=self.images,
+            audio=self.audio,
         )
 
     def pieces(self, text: str) -> list[str]:

@@ -1,0 +1,137 @@
+"""Content over both wires: pictures in and out of tools, citations, pictures and sounds that models make."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import pytest
+from wired import WIRES, Wired
+
+from agentflow import Agent, DataBlock, Msg, tool
+from agentflow.chunks import ModelChunk, fold
+from agentflow.messages import Citation, TextBlock
+from agentflow.models.chunks_in import ChunkReader
+from agentflow.stores import MemoryStore
+from agentflow.testing.wire import Call, Cite, Reply, WireRequest
+
+PNG = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
+DATA = base64.b64encode(PNG).decode()
+URL = f"data:image/png;base64,{DATA}"
+
+
+@pytest.fixture(autouse=True)
+def _closed(closed_clients: None) -> None:
+    """Each test leaves no connection of LiteLLM's behind."""
+
+
+@tool(type="read")
+async def shot(what: str) -> Any:
+    """Take a screenshot."""
+    return [f"The {what}:", DataBlock.from_bytes(PNG, name="shot.png"), "as of now"]
+
+
+IMAGE = {
+    "anthropic": {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": DATA}},
+    "openai": {"type": "image_url", "image_url": {"url": URL}},
+}
+
+
+def parts(request: WireRequest, place: int) -> list[Any]:
+    content = request.messages[place]["content"]
+    assert isinstance(content, list)
+    return content
+
+
+@pytest.mark.parametrize("wire", WIRES)
+async def test_a_picture_of_the_user_and_one_of_a_tool(wire: str) -> None:
+    """Both arrive; where results hold text alone, the picture follows in the next user's message, behind all results."""
+    wired = Wired(wire)
+    async with wired.serve([Call("shot", {"what": "page"}), "A dot, both times."]) as server:
+        agent = Agent("eye", wired.model(server), tools=[shot])
+        reply = await agent.call(Msg.user("Is it like this?", DataBlock.from_bytes(PNG)))
+    assert reply.text == "A dot, both times."
+    first, second = server.requests
+    assert parts(first, -1) == [{"type": "text", "text": "Is it like this?"}, IMAGE[wire]]
+    if wire == "anthropic":
+        result = parts(second, -1)[0]
+        assert result["content"] == [{"type": "text", "text": "The page:\n\nas of now"}, IMAGE[wire]]
+        assert len(second.messages) == 3
+    else:
+        assert second.messages[2]["content"] == "The page:\n\nas of now\n(see the attached content below)"
+        assert parts(second, 3) == [{"type": "text", "text": "[content of the result of shot]"}, IMAGE[wire]]
+
+
+@pytest.mark.parametrize("wire", WIRES)
+async def test_citations_are_kept(wire: str) -> None:
+    """They stand on the words, in reply and history, come back from a store, and are told apart from the words."""
+    wired, store = Wired(wire), MemoryStore()
+    cited = Reply("Grass is green.", cites=(Cite("https://e.com/grass", "Grass", "it is green"),))
+    async with wired.serve([cited, "Yes."]) as server:
+        agent = Agent("reader", wired.model(server), store=store)
+        reply = await agent.call("What colour?", session="s")
+        [citation] = reply.citations
+        await agent.call("Sure?", session="s")
+    assert (citation.url, citation.title) == ("https://e.com/grass", "Grass")
+    assert citation.text == ("it is green" if wire == "anthropic" else None)
+    assert citation.raw["type"] == ("web_search_result_location" if wire == "anthropic" else "url_citation")
+    assert reply.content == (TextBlock("Grass is green.", citations=(citation,)),)
+    again = Agent("reader", "openai/gpt-5", store=store)
+    assert (await again.history("s"))[1].citations == (citation,)
+    told = server.requests[1].messages[1]["content"]
+    assert told in ("Grass is green.", [{"type": "text", "text": "Grass is green."}])
+
+
+async def test_a_model_hands_out_pictures_and_sounds() -> None:
+    """Pictures are blocks of the reply; bare samples become a WAV file whose words are the text."""
+    wired = Wired("openai")
+    sound = base64.b64encode(bytes(480)).decode()
+    replies = [Reply("A dot.", images=(URL,)), Reply("Hello", audio=sound), Reply(images=(URL,)), "Ok."]
+    async with wired.serve(replies) as server:
+        agent = Agent("painter", wired.model(server))
+        drawn = await agent.call("Draw a dot.")
+        spoken = await agent.call("Speak.")
+        silent = await agent.call("Draw another.")
+        await agent.call("Thanks.")
+    assert (drawn.shown, drawn.data[0].to_bytes()) == ("A dot.[image/png, 70 bytes]", PNG)
+    assert spoken.shown == "Hello[audio/wav, 524 bytes]"
+    assert spoken.data[0].to_bytes()[-480:] == bytes(480)
+    assert (silent.text, silent.shown) == ("", "[image/png, 70 bytes]")
+    told = [message["content"] for message in server.requests[3].messages if message["role"] == "assistant"]
+    assert told == ["A dot.", "Hello", "[image/png, 70 bytes]"]
+
+
+def test_words_behind_a_citation_begin_a_block() -> None:
+    """What a citation stands on is told exactly; one that comes first belongs to the words that follow."""
+    one, two = Citation(url="https://e.com/1"), Citation(url="https://e.com/2")
+    words = [ModelChunk("Grass "), ModelChunk("is green"), ModelChunk(citations=(one,)), ModelChunk(citations=(two,))]
+    folded = fold([*words, ModelChunk(" and "), ModelChunk("wet.")])
+    assert folded.content == (TextBlock("Grass is green", citations=(one, two)), TextBlock(" and wet."))
+    assert folded.text == "Grass is green and wet."
+    first = fold([ModelChunk(citations=(one,)), ModelChunk("Gr"), ModelChunk("ass")])
+    assert first.content == (TextBlock("Gr", citations=(one,)), TextBlock("ass"))
+    over = fold([*words, ModelChunk("No.", restart=True)])
+    assert over.content == (TextBlock("No."),)
+
+
+@pytest.mark.parametrize(
+    "delta",
+    [
+        {"images": [{"image_url": {"url": "data:image/png;base64,?"}}, {"image_url": None}, 3, None]},
+        {"images": [{"image_url": {"url": "javascript:alert(1)"}}]},
+        {"images": "none"},
+        {"annotations": [None, 3, "x"]},
+        {"annotations": {"url": 3}},
+        {"audio": "x"},
+        {"audio": {"data": "???"}},
+        {"audio": {"data": ""}},
+        {"provider_specific_fields": {"citation": "x"}},
+    ],
+)
+def test_nonsense_in_place_of_content_is_left_out(delta: dict[str, Any]) -> None:
+    """What cannot be read as content ends no reply."""
+    reader = ChunkReader("openai/gpt-5", sealed=False)
+    chunks = [*reader.read({"choices": [{"delta": {"content": "Hi", **delta}, "finish_reason": "stop"}]})]
+    assert fold(chunks).content == (TextBlock("Hi"),)
