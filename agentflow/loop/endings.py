@@ -5,11 +5,15 @@ Rules:
 1. The caller sees the original error; what fails while it is reported is attached to it as a note.
 2. A call that was cut leaves a legal history: open rounds answered, the user's words kept.
 3. `CallEnded` comes last, on every path; nothing that happens there takes the end back.
+4. What was stored is told: a hook that fails on a message, and whatever cuts the way to the end, keep none of the others from
+   being told.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
 
 from agentflow.errors import ShutdownError
 from agentflow.events import CallEnded, ErrorPhase, Event, PostCall
@@ -45,7 +49,7 @@ async def respond(run: RunBase, final: Msg, started: float) -> Reply:
         await events.hand_over(event, port)
     if cut is not None:
         raise cut
-    if journal.landed:
+    if journal.landed or journal.asked:
         await journal.announce(events, port)
     return _reply(run, final, usage if event is None else run.usage)
 
@@ -83,14 +87,7 @@ async def halted(run: RunBase) -> BaseException:
         What to raise: to the caller an error, to the tool of the call that asked a signal.
     """
     error = ShutdownError(run.config.view.name, run.session.id, stopped=True)
-    try:
-        await run.journal.flush()
-        await run.journal.announce(run.events, run.port)
-    except GeneratorExit:
-        raise
-    except BaseException as problem:
-        run.stopping.absorb(problem)
-        attach(error, problem)
+    await _closed_and_told(run, run.journal.flush, error)
     await end(run, "interrupted", error)
     return error if run.parent is None else Halted()
 
@@ -115,13 +112,7 @@ async def wind_up(run: RunBase, error: BaseException, started: float) -> Reply |
         left = ShutdownError(run.config.view.name, run.session.id, stopped=True) if run.stopping.leaving else None
         ended = left or run.stopping.timed_out()
     shown = ended or (None if reason is not None else error)
-    try:
-        if not run.stopping.leaves():
-            await _close_history(run, outcome)
-    except GeneratorExit:
-        raise
-    except BaseException as problem:
-        attach(error, problem)
+    if not run.stopping.leaves() and not await _closed_and_told(run, partial(_close_history, run, outcome), error):
         cut_short(run)
     try:
         await end(run, outcome, shown)
@@ -131,6 +122,8 @@ async def wind_up(run: RunBase, error: BaseException, started: float) -> Reply |
         attach(error, problem)
         if isinstance(problem, asyncio.CancelledError) and not isinstance(error, asyncio.CancelledError):
             raise problem from error
+    if reason is not None and run.stopping.interrupted() is None:  # cancelled meanwhile: no reply, and no other error
+        return None
     if ended is not None:
         try:
             raise ended
@@ -155,6 +148,7 @@ async def _recovered(run: RunBase, error: BaseException, started: float) -> Repl
         if await _answer_all(run):
             reply = await respond(run, final, started)
         else:
+            await run.journal.announce(run.events, run.port)
             reply = _reply(run, final, run.usage)
     except GeneratorExit:
         raise
@@ -176,20 +170,44 @@ async def _answer_all(run: RunBase) -> bool:
     if machine.state is State.USER_INPUT or not mine:
         return False
     if machine.transcript.open_round:
-        await written(run.journal.append(_closing_round(run)))
-        run.journal.land_results("interrupted")
+        await written(run.journal.append(_closing_round(run), origin="interrupted"))
     return True
 
 
 async def _close_history(run: RunBase, outcome: Outcome) -> None:
-    """Close what is open, and tell of all that no event has carried."""
-    if await _answer_all(run):
-        final = _accepted(run)
-        await written(run.journal.append(CallClosed(run.run_id, run.call_id, outcome, final)))
-        if final is not None and "synthetic" in final.metadata:
-            run.journal.landed = (((final,), "closing"), *run.journal.landed)
-    if run.journal.landed:
-        await run.journal.announce(run.events, run.port)
+    """Close what is open."""
+    if not await _answer_all(run):
+        return
+    final = _accepted(run)
+    closed = CallClosed(run.run_id, run.call_id, outcome, final)
+    told = final is None or "synthetic" not in final.metadata  # the reply of the model: an event carries it
+    await written(run.journal.append(closed) if told else run.journal.append(closed, origin="closing"))
+
+
+async def _closed_and_told(run: RunBase, close: Callable[[], Awaitable[None]], error: BaseException) -> bool:
+    """Close what is open, and tell of all that no event has carried, whatever fails on the way: it is noted on the error.
+
+    Returns:
+        Whether nothing has failed.
+    """
+    closed, well = False, True
+    while not closed or run.journal.landed or run.journal.asked:
+        try:
+            if not closed:
+                closed = True
+                await close()
+            await run.journal.announce(run.events, run.port)
+        except GeneratorExit:
+            raise
+        except BaseException as problem:
+            run.stopping.absorb(problem)
+            attach(error, problem)
+            well = False
+            if isinstance(
+                problem, asyncio.CancelledError
+            ):  # what was being written is true, and more may be open behind it
+                closed = False
+    return well
 
 
 def _accepted(run: RunBase) -> Msg | None:

@@ -18,8 +18,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
 from agentflow.events import MessagesAdded, Origin
-from agentflow.facts import CallOpened, Fact, Injected, Reasoned, new_fact
+from agentflow.facts import CallClosed, CallOpened, Fact, Injected, Reasoned, RoundClosed, new_fact
 from agentflow.loop.emitting import Events
+from agentflow.loop.machine import Machine, is_blank
 from agentflow.loop.session import FullSession
 from agentflow.loop.stopping import Stopping
 from agentflow.loop.stream import Port
@@ -43,9 +44,21 @@ class Journal:
         held: What has no place yet.
         asked: What plain functions have asked for, and the store has not been.
         landed: Stored messages that no event carries, with their origins.
+        telling: How often such have been told of since there were none.
     """
 
-    __slots__ = ("_facts", "_session", "_stopping", "_unmade", "asked", "held", "holding", "landed", "machine")
+    __slots__ = (
+        "_facts",
+        "_session",
+        "_stopping",
+        "_unmade",
+        "asked",
+        "held",
+        "holding",
+        "landed",
+        "machine",
+        "telling",
+    )
 
     def __init__(self, session: FullSession, stopping: Stopping) -> None:
         self._session = session
@@ -57,6 +70,7 @@ class Journal:
         self.held: tuple[Injected, ...] = ()
         self.asked: tuple[Fact, ...] = ()
         self.landed: tuple[tuple[tuple[Msg, ...], Origin], ...] = ()
+        self.telling = 0
 
     @property
     def facts(self) -> list[Fact]:
@@ -99,7 +113,8 @@ class Journal:
         Args:
             fact: The fact.
             also: Facts that are true with it.
-            origin: Where messages come from that land with it.
+            origin: Where messages come from that land with it; of the results of a round, and of a call's last message, which
+                are announced only where this is said (else an event carries them).
 
         Returns:
             An awaitable only where the store needs time.
@@ -120,16 +135,13 @@ class Journal:
         return None
 
     def _land(self, fact: Fact, landed: tuple[Msg, ...], origin: Origin) -> None:
+        if origin is not _INJECTED and isinstance(fact, RoundClosed | CallClosed):
+            self.landed = (*self.landed, *[((msg,), origin) for msg in _stored_by(fact, self.machine)])
+            origin = _INJECTED  # what has waited for the fact lands behind that
         if landed:
             self.landed = (*self.landed, (landed, origin))
         if isinstance(fact, Reasoned) and fact.follow_up:
             self.landed = (*self.landed, (fact.follow_up, "again"))
-
-    def land_results(self, origin: Origin) -> None:
-        """The results of the round that was just closed are carried by no event: they are announced."""
-        stored = self.machine.transcript.messages
-        results = next(msg for msg in reversed(stored) if msg.role == "tool")
-        self.landed = (((results,), origin), *self.landed)
 
     def hold(self, fact: Fact) -> None:
         """Make a fact true for a plain function: at once, or as soon as it has a place and the store has time."""
@@ -151,7 +163,10 @@ class Journal:
         while self.landed:
             (messages, origin), *rest = self.landed
             self.landed = tuple(rest)
+            self.telling += 1
             await events.emit(MessagesAdded, port, (messages, origin))
+        if not self.asked:
+            self.telling = 0
 
     async def kept(self, writing: Awaitable[None]) -> asyncio.CancelledError | None:
         """Wait for a write; a cancellation that came meanwhile is returned, to be raised when its facts are shown."""
@@ -211,7 +226,7 @@ class StoredJournal(Journal):
     def _took(self, facts: Sequence[Fact], landed: Sequence[tuple[Msg, ...]], fact: Fact, origin: Origin) -> None:
         """Facts have become true."""
         self._facts.extend(facts)  # none is unmade here
-        if any(landed) or fact.__class__ is Reasoned:
+        if any(landed) or fact.__class__ is Reasoned or origin is not _INJECTED:
             for one, messages in zip(facts, landed, strict=True):
                 self._land(one, messages, origin if one is fact else _INJECTED)
 
@@ -256,9 +271,10 @@ class StoredJournal(Journal):
 
     async def announce(self, events: Events, port: Port | None) -> None:
         """Write what was asked for, and tell of stored messages that no other event carries."""
-        if self.asked:
-            await self.flush()
-        await super().announce(events, port)
+        while self.landed or self.asked:
+            if self.asked:
+                await self.flush()
+            await super().announce(events, port)
 
     def let_go(self) -> None:
         """The call is over; what tells the place is a part of it."""
@@ -267,6 +283,13 @@ class StoredJournal(Journal):
 
 def _nowhere() -> None:
     return None
+
+
+def _stored_by(fact: RoundClosed | CallClosed, machine: Machine) -> tuple[Msg, ...]:
+    """The message that a fact has made, which was the last of its kind."""
+    if isinstance(fact, CallClosed):
+        return () if fact.final is None or is_blank(fact.final) else (fact.final,)
+    return (next(msg for msg in reversed(machine.transcript.messages) if msg.role == "tool"),)
 
 
 async def written(writing: Awaitable[None] | None) -> None:

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, assert_never, cast
 
 from agentflow.errors import StoreError, Veto
-from agentflow.events import Event, PostToolRound, PreToolRound
+from agentflow.events import Event, Origin, PostToolRound, PreToolRound
 from agentflow.facts import Fact, RoundClosed, RoundSuspended
 from agentflow.loop.journal import written
 from agentflow.loop.run import RunBase, current_turn
@@ -205,8 +205,7 @@ async def act(run: RunBase) -> None:
     round_ = _Round(run, calls)
     if round_.stop is not None and not machine.finished:  # the reply itself was stopped: nothing begins
         round_.answer_rest("Not run: the call was stopped.", "denied")
-        await written(_close(run, round_, round_.ordered()))
-        run.journal.land_results("stopped")
+        await written(_close(run, round_, round_.ordered(), origin="stopped"))
         return
     if not calls:  # a crash came between its last result and its end
         await _finish(run, round_)
@@ -319,11 +318,9 @@ async def _finish(run: RunBase, round_: _Round) -> None:
         raise
     except BaseException as error:
         run.stopping.absorb(error)
-        told = len(round_.results) == len(calls)
+        told = len(round_.results) == len(calls)  # else the event said "suspended"
         round_.answer_rest("Interrupted.", "interrupted")
-        await written(_close(run, round_, round_.ordered()))
-        if not told:  # the event said "suspended"
-            journal.land_results("interrupted")
+        await written(_close(run, round_, round_.ordered(), origin=None if told else "interrupted"))
         raise
     if round_.suspended or (event is not None and event.decision is not None):
         writing = _judged(run, round_, event)
@@ -356,22 +353,19 @@ def _judged(run: RunBase, round_: _Round, event: PostToolRound | None) -> Awaita
         return run.journal.append(RoundSuspended(run.run_id, pending, run.call_id))
     round_.answer_rest("Not run: the call was stopped.", "denied")
     also = (RoundSuspended(run.run_id, park, run.call_id),) if park else ()
-    if not round_.suspended:
-        return _close(run, round_, round_.ordered(), *also)
     # A Stop on a round with suspended calls: they are answered, and somebody has to tell.
-    return _closed_and_told(run, round_, *also)
+    return _close(run, round_, round_.ordered(), *also, origin="stopped" if round_.suspended else None)
 
 
-async def _closed_and_told(run: RunBase, round_: _Round, *also: Fact) -> None:
-    await written(_close(run, round_, round_.ordered(), *also))
-    run.journal.land_results("stopped")
-
-
-def _close(run: RunBase, round_: _Round, results: tuple[ToolResultBlock, ...], *also: Fact) -> Awaitable[None] | None:
-    """Make a round's results a fact."""
+def _close(
+    run: RunBase, round_: _Round, results: tuple[ToolResultBlock, ...], *also: Fact, origin: Origin | None = None
+) -> Awaitable[None] | None:
+    """Make a round's results a fact; where they are from if no event carries them, so that they are announced."""
     if round_.stop is not None:
         run.outcome = "stopped"
     closed = (run.run_id, run.config.new_id("msg_"), results, round_.stop)
+    if origin is not None:
+        return run.journal.append(RoundClosed(*closed), *also, origin=origin)
     return run.journal.append(RoundClosed(*closed), *also) if also else run.journal.append_new(RoundClosed, closed)
 
 

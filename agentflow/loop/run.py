@@ -53,6 +53,8 @@ class TurnPlace(Protocol):
 
 NOTHING = Usage()
 
+_MOST_IN_A_ROW = 100
+
 
 current_turn: ContextVar[TurnPlace | None] = ContextVar("agentflow_turn", default=None)
 
@@ -326,6 +328,11 @@ class RunBase:
                 raise UsageError(
                     f"context.inject takes user messages and assistant messages without tool calls, not {msg.role!r}."
                 )
+        if self.journal.telling > _MOST_IN_A_ROW:
+            raise UsageError(
+                f"context.inject: {_MOST_IN_A_ROW} messages have been added in a row, each while hooks of MessagesAdded were "
+                "told of the one before it. A hook that injects there has to tell its own: their origin is 'injected'."
+            )
         if not keep:
             self.transient = (*self.transient, *marked)
             return

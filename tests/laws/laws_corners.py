@@ -198,7 +198,27 @@ def own_cancellations(draw: Draw) -> Program:
     return _program(draw, (_round(draw, WORKS),), path=path, hooks=both[0], arounds=both[1])
 
 
+def untold_words(draw: Draw) -> Program:
+    """Hooks of `MessagesAdded` end or hold up the telling of messages, while the call is cut, fails, or ends by itself."""
+    failure = _of(draw, "abort", "abort", None)
+    action = _of(
+        draw, "raise", "raise", "inject-raise", "interrupt", "sleep", "cancel", "raise-base", "raise-cancelled"
+    )
+    fails = HookPlan("MessagesAdded", action, draw(NTH), draw(ROLES), _of(draw, "sync", "async"), failure, 10)
+    spoken = HookPlan(_of(draw, *EVENTS), "inject", _of(draw, 0, 1, 2), priority=_of(draw, 10, 200))
+    again = HookPlan(_of(draw, *EVENTS), _of(draw, "inject", "interrupt", "raise", "Again", "Stop"), draw(NTH))
+    saves = _of(draw, (), (), (HookPlan("Error", _of(draw, "Recover", "raise", "inject"), 0),))
+    kind = _of(draw, "call", "call", "stream", "cancel-call", "cancel-stream", "interrupt", "close-elsewhere", "throw")
+    second = _of(draw, (), ("cancel", draw(st.integers(0, 20))), ("interrupt", 3))
+    path = Path(kind, draw(st.integers(0, 30)), _of(draw, None, 0.5, 0.5, 2.5), draw(st.booleans()), *second)
+    said = (Piece("text", "ok"), *_of(draw, (), (Piece("sleep"), Piece("text", "no"))))
+    replies = _of(draw, (said,), (_round(draw, (*WORKS, "injects")), said), (_round(draw, (*WORKS, "halt")),))
+    limit = _of(draw, 1, 1, 3)
+    return _program(draw, replies, path=path, hooks=(fails, spoken, again, *saves), max_iterations=limit)
+
+
 CORNERS: tuple[Corner, ...] = (
+    untold_words,
     kept_sources,
     second_cuts,
     strange_replies,

@@ -13,13 +13,15 @@ from hypothesis import strategies as st
 from laws_harness import SlowStore, run
 
 from agentflow import Agent, Deny, Hook, Msg, ToolUseBlock, on, tool
-from agentflow.errors import Veto
+from agentflow.chunks import ModelChunk
+from agentflow.errors import CallTimeoutError, UsageError, Veto
 from agentflow.events import (
     CallEnded,
     CallEvent,
     Error,
     Event,
     HookEvent,
+    MessagesAdded,
     PostActing,
     PostCall,
     PostReasoning,
@@ -38,7 +40,7 @@ from agentflow.ports.store import MemoryStore
 from agentflow.reactive import Mono
 from agentflow.specs import Usage
 from agentflow.testing import ScriptedModel
-from agentflow.verdicts import Again, Recover
+from agentflow.verdicts import Again, Recover, Stop
 
 
 @tool(type="write")
@@ -611,5 +613,122 @@ def test_a_call_that_a_hook_recovers_has_its_post_call(words: str, models: int) 
         ]
         assert getattr(events[-1], "outcome", "") == "completed"
         assert len(model.requests) == models
+
+    run(main)
+
+
+# ---- what was stored is told
+
+
+@on(MessagesAdded, on_failure="abort", priority=10)
+def refuses_messages(event: MessagesAdded) -> None:
+    """Fails on every message that it is told of."""
+    raise KeyError("messages")
+
+
+@pytest.mark.parametrize("store", [MemoryStore, SlowStore])
+@pytest.mark.parametrize("end", ["timeout", "error", "stop", "recover"])
+def test_a_hook_that_fails_on_a_message_keeps_none_of_the_others_from_being_told(
+    end: str, store: type[MemoryStore]
+) -> None:
+    """L4: the events of a call that is wound up make its history, in its order."""
+    events: list[Any] = []
+
+    @on(ReasoningChunk, PostReasoning)
+    def speaks(event: Event) -> None:
+        event.context.inject(f"on {type(event).__name__}")
+
+    @on(PostReasoning)
+    def stops(event: PostReasoning) -> Any:
+        if end == "stop":
+            return Stop("enough")
+        raise ValueError("the reply")
+
+    @on(Error)
+    def saves(event: Error) -> Any:
+        return Recover("saved") if end == "recover" and isinstance(event.error, ValueError) else None
+
+    async def main() -> None:
+        said = [ModelChunk("ok"), lambda: asyncio.sleep(1)] if end == "timeout" else [ToolUseBlock("t", "submit", {})]
+        hooks = [speaks, refuses_messages, seeing(events), *([] if end == "timeout" else [stops, saves])]
+        agent = Agent("a", ScriptedModel([said]), tools=[submit], hooks=hooks, store=store(), max_iterations=1)
+        with contextlib.suppress(CallTimeoutError, KeyError, ValueError):
+            await agent.call("hi", timeout=0.5, session="s")
+        history = tuple(agent.session("s").messages)
+        assert len([msg for msg in history if msg.text.startswith("on ")]) > (end != "timeout")
+        assert [msg.text for msg in fold_events(events)] == [msg.text for msg in history]
+
+    run(main)
+
+
+def test_a_message_of_the_last_hook_is_kept_by_a_store_too() -> None:
+    """What a hook injects when it is told of the call's last message is stored and told, however long the store takes."""
+    events: list[Any] = []
+
+    @on(MessagesAdded)
+    def answers(event: MessagesAdded) -> None:
+        if event.messages[0].text == "one":
+            event.context.inject("two")
+
+    @on(PostReasoning)
+    def speaks(event: PostReasoning) -> None:
+        event.context.inject("one")
+
+    async def main() -> None:
+        agent = Agent("a", ScriptedModel(["ok"]), hooks=[answers, speaks, seeing(events)], store=SlowStore())
+        await agent.call("hi", session="s")
+        assert [msg.text for msg in agent.session("s").messages] == ["hi", "ok", "one", "two"]
+        assert fold_events(events) == tuple(agent.session("s").messages)
+
+    run(main)
+
+
+@pytest.mark.parametrize("timeout", [None, 0.5])
+def test_a_cancellation_on_top_of_an_interrupt_is_not_swallowed(timeout: float | None) -> None:
+    """The task that was cancelled while its interrupted call told of messages ends cancelled, and all of them were told."""
+    events: list[Any] = []
+
+    @on(MessagesAdded, priority=10)
+    async def slow(event: MessagesAdded) -> None:
+        telling.set()
+        await asyncio.sleep(3)
+
+    @on(ReasoningChunk)
+    def speaks(event: ReasoningChunk) -> None:
+        event.context.inject("one")
+        if timeout is None:
+            event.context.interrupt()
+
+    async def main() -> None:
+        nonlocal telling
+        telling = asyncio.Event()
+        model = ScriptedModel([["ok", lambda: asyncio.sleep(1)]])
+        agent = Agent("a", model, hooks=[slow, speaks, seeing(events)])
+        call = asyncio.ensure_future(agent.call("hi", timeout=timeout).resolve())
+        await telling.wait()
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        assert fold_events(events) == tuple(agent.session().messages)
+
+    telling = asyncio.Event()
+    run(main)
+    assert events[-1].outcome == "interrupted"
+
+
+def test_a_hook_that_adds_a_message_for_each_message_is_told_so() -> None:
+    """A hook that injects whenever it is told of what was injected comes to an end."""
+
+    @on(MessagesAdded, on_failure="abort")
+    def again(event: MessagesAdded) -> None:
+        event.context.inject("and another")
+
+    @on(PreReasoning)
+    def begins(event: PreReasoning) -> None:
+        event.context.inject("one")
+
+    async def main() -> None:
+        with pytest.raises(UsageError, match=r"100 messages have been added in a row.*'injected'"):
+            await Agent("a", ScriptedModel(["ok"]), hooks=[again, begins]).call("hi")
 
     run(main)
