@@ -83,6 +83,7 @@ HEAVY = {
     "prompt_toolkit",
     "click",
     "aiohttp",
+    "msgspec",
     "tenacity",
     "griffe",
     "httpx",

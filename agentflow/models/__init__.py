@@ -7,19 +7,25 @@ from agentflow.ground.lazy import lazily
 from agentflow.ports.model import Model, ModelRequest, resolve_model
 
 if TYPE_CHECKING:
+    from agentflow.models.anthropic_wire import AnthropicWire
     from agentflow.models.litellm import LiteLLMModel
+    from agentflow.models.openai_wire import OpenAIWire
 
 __all__ = [
+    "AnthropicWire",
     "LiteLLMModel",
     "Model",
     "ModelChunk",
     "ModelRequest",
+    "OpenAIWire",
     "resolve_model",
 ]
 
 __getattr__, __dir__ = lazily(
     __name__,
     {
+        "AnthropicWire": ".anthropic_wire",
         "LiteLLMModel": ".litellm",
+        "OpenAIWire": ".openai_wire",
     },
 )

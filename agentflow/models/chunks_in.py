@@ -1,11 +1,11 @@
-"""LiteLLM's chunks as `ModelChunk`s.
+"""Chunks of OpenAI's wire, and LiteLLM's, as `ModelChunk`s.
 
 Rules:
 
 1. Chunks come from outside and differ between LiteLLM's versions: a field is read by name, and what is not there is
    nothing. The usage chunk has no choice in 1.109 and an empty one in 1.105.
-2. The text of a thought is `reasoning_content`; `thinking_blocks` gives only its seal (with it, 1.105 repeats the whole
-   text, 1.109 sends none).
+2. The text of a thought is `reasoning_content` (`reasoning` at some servers); `thinking_blocks` gives only its seal (with
+   it, 1.105 repeats the whole text, 1.109 sends none).
 3. Fragments of tool calls keep the provider's index; where there is none, an id or a name begins the next call.
 4. Gemini's signatures travel inside LiteLLM's ids: they become the seal of a thought before the call, which leaves the
    id short.
@@ -87,7 +87,7 @@ class ChunkReader:
             self._sound = []
 
     def _delta(self, delta: object) -> Iterator[ModelChunk]:
-        if thinking := _text(field(delta, "reasoning_content")):
+        if thinking := _text(field(delta, "reasoning_content")) or _text(field(delta, "reasoning")):
             yield ModelChunk(thinking=thinking, model=self._model)
         if self._sealed and (blocks := field(delta, "thinking_blocks")):
             yield from self._seals(_items(blocks))

@@ -20,7 +20,7 @@ from agentflow.models.profiles import WireProfile
 from agentflow.ports.model import ModelRequest
 from agentflow.specs import ModelOptions, ToolSpec
 
-__all__ = ["BARRED", "Thinking", "ToolMemory", "options_out", "thinking_out"]
+__all__ = ["BARRED", "Thinking", "ToolMemory", "budget_of", "effort_of", "options_out", "thinking_out"]
 
 _LEAST_BUDGET = 1024
 _BUDGETS = {"low": 1024, "medium": 2048, "high": 4096}
@@ -76,13 +76,13 @@ def thinking_out(request: ModelRequest, profile: WireProfile, model: str, suppor
     if profile.thinking_binds:
         if _forces_a_tool(request) or _began_without_thought(request.messages, model):
             return BARRED
-        if (limit := request.options.max_tokens) is not None and limit <= _budget(asked):
+        if (limit := request.options.max_tokens) is not None and limit <= budget_of(asked):
             half = max(_LEAST_BUDGET, limit // 2)
             return Thinking(_with_budget(half, supported)) if limit > _LEAST_BUDGET else BARRED
     takes_effort, takes_budget = "reasoning_effort" in supported, "thinking" in supported
     if profile.asks == "budget" and (not takes_effort or (takes_budget and type(asked) is int)):
-        return Thinking(_with_budget(_budget(asked), supported))
-    return Thinking(_with_effort(_effort(asked), profile, supported))
+        return Thinking(_with_budget(budget_of(asked), supported))
+    return Thinking(_with_effort(effort_of(asked), profile, supported))
 
 
 def options_out(options: ModelOptions, profile: WireProfile, thinking: Thinking) -> dict[str, Json]:
@@ -119,7 +119,13 @@ def _with_effort(effort: str, profile: WireProfile, supported: Container[str]) -
     return {**asked, "allowed_openai_params": ["reasoning_effort"]}  # the provider decides
 
 
-def _effort(asked: bool | int | str) -> str:
+def effort_of(asked: bool | int | str) -> str:
+    """How much thinking is asked for, as a word.
+
+    Example:
+        >>> effort_of(2000), effort_of(True)
+        ('medium', 'medium')
+    """
     if isinstance(asked, str):
         return asked
     if asked is True:
@@ -127,8 +133,14 @@ def _effort(asked: bool | int | str) -> str:
     return next((word for word, tokens in _BUDGETS.items() if asked <= tokens), "high")
 
 
-def _budget(asked: bool | int | str) -> int:
-    return asked if type(asked) is int else _BUDGETS[_effort(asked)]
+def budget_of(asked: bool | int | str) -> int:
+    """How much thinking is asked for, in tokens.
+
+    Example:
+        >>> budget_of("high")
+        4096
+    """
+    return asked if type(asked) is int else _BUDGETS[effort_of(asked)]
 
 
 def _forces_a_tool(request: ModelRequest) -> bool:

@@ -6,10 +6,12 @@ Rules:
 2. A profile is chosen once per model, from LiteLLM's provider name and the model's name.
 """
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
-__all__ = ["PROFILES", "Family", "WireProfile", "profile_for"]
+__all__ = ["PROFILES", "Claude", "Family", "WireProfile", "claude", "profile_for"]
 
 Family: TypeAlias = Literal[
     "openai", "compatible", "anthropic", "gemini", "bedrock", "mistral", "deepseek", "reasoning"
@@ -97,3 +99,46 @@ def profile_for(provider: str, model: str, api_base: str | None = None) -> WireP
     if provider == "azure" or (provider == "openai" and (api_base is None or "openai.com" in api_base)):
         return OPENAI
     return COMPATIBLE
+
+
+class Claude(NamedTuple):
+    """What a generation of Claude takes.
+
+    Attributes:
+        adaptive: It decides itself how much to think, by an effort (from 4.6).
+        budgets: It takes a budget of tokens for thinking (below 4.7).
+        ceiling: How many tokens a reply may have at most.
+    """
+
+    adaptive: bool
+    budgets: bool
+    ceiling: int
+
+
+_GENERATION = re.compile(r"claude-(?:[a-z]+-)?(\d+)(?:[-.](\d{1,2})(?!\d))?")
+
+
+def claude(model: str, row: Mapping[str, object]) -> Claude:
+    """The generation of a Claude model; one whose name does not tell it counts as new.
+
+    Args:
+        model: Its name.
+        row: What LiteLLM's list says of it; where that is nothing, the name decides.
+
+    Example:
+        >>> claude("claude-opus-4-20250514", {}), claude("claude-opus-4-6", {}).budgets, claude("claude-fable-5", {}).budgets
+        (Claude(adaptive=False, budgets=True, ceiling=32000), True, False)
+    """
+    generation = _generation(model)
+    ceiling = row.get("max_output_tokens")
+    if not isinstance(ceiling, int):
+        ceiling = 32_000 if generation >= (3, 7) else 4_096
+    if row:
+        adaptive = row.get("supports_adaptive_thinking") is True
+        return Claude(adaptive, not adaptive or row.get("supports_legacy_thinking") is True, ceiling)
+    return Claude(generation >= (4, 6), generation < (4, 7), ceiling)
+
+
+def _generation(model: str) -> tuple[int, int]:
+    found = _GENERATION.search(model.lower())
+    return (int(found[1]), int(found[2] or 0)) if found is not None else (99, 0)

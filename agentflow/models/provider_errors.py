@@ -23,7 +23,7 @@ from agentflow.ground.shown import without_secrets
 from agentflow.models.chunks_in import field
 from agentflow.models.waits import requested_wait
 
-__all__ = ["ProviderError", "broken_stream", "is_bound_elsewhere", "is_secret", "model_error"]
+__all__ = ["ProviderError", "broken_stream", "is_bound_elsewhere", "is_secret", "model_error", "no_key"]
 
 _RETRYABLE = frozenset(
     {
@@ -195,6 +195,16 @@ def broken_stream(model: str) -> ModelError:
     )
 
 
+def no_key(model: str, variable: str) -> ModelError:
+    """The error of a request that nobody could sign."""
+    return ModelError(
+        f"There is no API key for {model}: set the environment variable {variable}, or pass api_key=.",
+        status=401,
+        model=model,
+        kind="authentication",
+    )
+
+
 def _facts(error: BaseException) -> _Facts:
     chain = [*_chain(error)]
     line_fault = any(isinstance(link, OSError) or type(link).__module__.split(".")[0] in _LINE for link in chain[1:])
@@ -242,7 +252,7 @@ def _status(chain: list[BaseException]) -> int | None:
     if "provider not provided" in str(chain[0]).lower():
         return None
     status = field(chain[0], "status_code")
-    return status if isinstance(status, int) and status >= 400 else None
+    return status if isinstance(status, int) and status >= 300 else None
 
 
 def _headers(chain: list[BaseException]) -> dict[str, str]:
@@ -357,7 +367,7 @@ def _refused_key(facts: _Facts, model: str, where: str) -> str:
     named = _KEY_NAME.search(facts.raw)
     variable = named[0] if named is not None else _VARIABLES.get(provider, f"{provider}_API_KEY")
     if facts.keyless:
-        return f"There is no API key for {model}: set the environment variable {variable}, or pass api_key=."
+        return str(no_key(model, variable))
     return f"{model} refused the API key{where}: {facts.text}. Check {variable} or api_key=."
 
 
@@ -402,8 +412,10 @@ def _kind(facts: _Facts) -> str:
         return "did not answer in time"
     if facts.status is not None and facts.status >= 500:
         return "failed"
+    if "ProviderError" in facts.names:
+        return "failed"
     if "APIConnectionError" in facts.names and not facts.fault:
         return "could not be reached or broke off"
-    if facts.names & {"InternalServerError", "ServiceUnavailableError", "ProviderError"}:
+    if facts.names & {"InternalServerError", "ServiceUnavailableError"}:
         return "could not be reached or broke off"
     return "could not be asked"

@@ -63,6 +63,8 @@ class KeepAlive:
         self._together = asyncio.Barrier(together)
         self.port = 0
         self.answered = 0
+        self.connections = 0
+        self._known: set[object] = set()
         self._ready = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
 
@@ -90,6 +92,8 @@ class KeepAlive:
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         await request.read()
         self.answered += 1
+        self._known.add(request.transport)
+        self.connections = len(self._known)
         response = web.StreamResponse(headers={"content-type": "text/event-stream"})
         await response.prepare(request)
         await self._together.wait()

@@ -1,12 +1,15 @@
-"""What the tests of the model adapter share: a model on a wire server, and a clean end for LiteLLM's connections."""
+"""What the tests of the model adapters share: each adapter's model on a wire server, and a clean end for connections."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 
 from agentflow.chunks import ModelChunk, fold
 from agentflow.messages import Msg
+from agentflow.models.anthropic_wire import AnthropicWire
 from agentflow.models.litellm import LiteLLMModel
+from agentflow.models.openai_wire import OpenAIWire
 from agentflow.ports.model import ModelRequest
 from agentflow.specs import ModelOptions, ToolSpec
 from agentflow.testing.wire import WireServer
@@ -16,17 +19,25 @@ NAMES = {"openai": "openai/gpt-5", "anthropic": "anthropic/claude-sonnet-4-5"}
 
 @pytest.fixture(autouse=True)
 def _closed(closed_clients: None) -> None:
-    """Each test leaves no connection of LiteLLM's behind."""
+    """Each test leaves no connection behind."""
+
+
+DIRECT: dict[str, Any] = {"openai": OpenAIWire, "anthropic": AnthropicWire}
+ADAPTERS = ("direct", "litellm")
+
+
+def adapter_of(adapter: str, wire: str) -> Any:
+    """The adapter's class for a wire."""
+    return DIRECT[wire] if adapter == "direct" else LiteLLMModel
 
 
 class Asker:
     """A model on a server, with the sleeps that it asked for."""
 
-    def __init__(self, server: WireServer, name: str, retries: int, max_wait: float) -> None:
+    def __init__(self, server: WireServer, adapter: str, name: str, **options: Any) -> None:
         self.sleeps: list[float] = []
-        self.model = LiteLLMModel(
-            name, api_base=server.base_url, api_key="k", retries=retries, max_wait=max_wait, sleep=self._sleep
-        )
+        build = adapter_of(adapter, server.rules[0].wire)
+        self.model = build(name, api_base=server.base_url, api_key="k", sleep=self._sleep, **options)
 
     async def _sleep(self, seconds: float) -> None:
         self.sleeps.append(seconds)
@@ -47,12 +58,12 @@ class Asker:
         return fold(await self.chunks(messages, tools, options))
 
 
-@pytest.fixture
-def asker() -> Callable[..., Asker]:
-    """Builds an `Asker` for a server: the model's name follows the wire unless given."""
+@pytest.fixture(params=ADAPTERS)
+def asker(request: pytest.FixtureRequest) -> Callable[..., Asker]:
+    """Builds an `Asker` of each adapter for a server: the model's name follows the wire unless given."""
 
-    def build(server: WireServer, name: str = "", retries: int = 2, max_wait: float = 60.0) -> Asker:
+    def build(server: WireServer, name: str = "", retries: int = 2, max_wait: float = 60.0, **options: Any) -> Asker:
         wire = server.rules[0].wire
-        return Asker(server, name or NAMES[wire], retries, max_wait)
+        return Asker(server, request.param, name or NAMES[wire], retries=retries, max_wait=max_wait, **options)
 
     return build

@@ -12,34 +12,36 @@ import pytest
 
 from agentflow.chunks import ModelChunk
 from agentflow.messages import Msg
-from agentflow.models.litellm import LiteLLMModel, close_clients
-from agentflow.ports.model import ModelRequest
+from agentflow.models.clients import close_clients
+from agentflow.ports.model import Model, ModelRequest
 from agentflow.specs import ModelOptions
 
 from .catcher import WORDS, KeepAlive
+from .conftest import ADAPTERS, adapter_of
 
 NAMES = {"openai": "openai/gpt-4o", "anthropic": "anthropic/claude-sonnet-4-5"}
-wires = pytest.mark.parametrize("wire", NAMES)
+CASES = [(adapter, wire) for adapter in ADAPTERS for wire in NAMES]
+wires = pytest.mark.parametrize(("adapter", "wire"), CASES, ids=["-".join(case) for case in CASES])
 
 
-def model_of(wire: str, port: int) -> LiteLLMModel:
+def model_of(adapter: str, wire: str, port: int) -> Model:
     base = f"http://127.0.0.1:{port}" + ("/v1" if wire == "openai" else "")
-    return LiteLLMModel(NAMES[wire], api_base=base, api_key="k", retries=0, timeout=20)
+    return adapter_of(adapter, wire)(NAMES[wire], api_base=base, api_key="k", retries=0, timeout=20)
 
 
-def pieces(model: LiteLLMModel) -> AsyncGenerator[ModelChunk, None]:
+def pieces(model: Model) -> AsyncGenerator[ModelChunk, None]:
     return model.stream(ModelRequest([Msg.user("hi")], (), ModelOptions(), model.name))
 
 
-async def ask(model: LiteLLMModel) -> str:
+async def ask(model: Model) -> str:
     return "".join([chunk.text async for chunk in pieces(model)])
 
 
 @wires
-def test_eight_threads_with_a_loop_each(wire: str) -> None:
+def test_eight_threads_with_a_loop_each(adapter: str, wire: str) -> None:
     """One model answers in eight loops at once; two of them close their clients in between and harm nobody."""
     with KeepAlive(together=8) as server:
-        model = model_of(wire, server.port)
+        model = model_of(adapter, wire, server.port)
         told: list[str | BaseException] = []
 
         async def thrice(closing: bool) -> str:
@@ -64,10 +66,10 @@ def test_eight_threads_with_a_loop_each(wire: str) -> None:
 
 
 @wires
-async def test_closing_is_of_this_loop_and_not_for_good(wire: str) -> None:
+async def test_closing_is_of_this_loop_and_not_for_good(adapter: str, wire: str) -> None:
     """Another loop's reply, half read, is read to its end; the model that was closed asks again on the same loop."""
     with KeepAlive() as server:
-        model = model_of(wire, server.port)
+        model = model_of(adapter, wire, server.port)
         half = pieces(model)
         text = (await anext(half)).text
 
@@ -97,10 +99,10 @@ def _peer(one: socket.socket) -> int | None:
 
 
 @wires
-def test_loops_one_after_the_other_leave_nothing_open(wire: str) -> None:
+def test_loops_one_after_the_other_leave_nothing_open(adapter: str, wire: str) -> None:
     """Each loop closes its own connections when it ends, without being told to, and the next one begins anew."""
     with KeepAlive() as server:
-        model = model_of(wire, server.port)
+        model = model_of(adapter, wire, server.port)
         open_during: list[int] = []
 
         async def asked() -> str:

@@ -1,4 +1,4 @@
-"""Exceptions of LiteLLM's kind as `ModelError`s; the real ones come over HTTP in `test_litellm_model.py`."""
+"""Exceptions of LiteLLM's kind as `ModelError`s; the real ones come over HTTP in `test_adapters.py`."""
 
 import httpx
 import pytest

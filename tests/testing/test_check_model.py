@@ -13,8 +13,10 @@ from planted_models import DEFECTS, Mine, provider
 
 from agentflow.chunks import ModelChunk, ToolUseDelta
 from agentflow.errors import ModelError, UsageError
+from agentflow.models.anthropic_wire import AnthropicWire
 from agentflow.models.litellm import LiteLLMModel
 from agentflow.models.litellm_library import library
+from agentflow.models.openai_wire import OpenAIWire
 from agentflow.testing import ScriptedModel, check_model, check_model_async
 from agentflow.testing.check_model import ModelFlaw
 from agentflow.testing.model_scenes import SCENES, ModelScene, Staged
@@ -75,8 +77,10 @@ def test_the_scripted_model_is_clean() -> None:
     assert report.notes == ("not checked: options (nobody knows what was sent: Staged(sent=))",)
 
 
-def wired(wire: str) -> Any:
+def wired(wire: str, adapter: str) -> Any:
     """The scene on a server, and the adapter before it."""
+    direct: Any = OpenAIWire if wire == "openai" else AnthropicWire
+    adapted: Any = direct if adapter == "direct" else LiteLLMModel
 
     @contextmanager
     def play(scene: ModelScene) -> Iterator[Staged]:
@@ -95,7 +99,7 @@ def wired(wire: str) -> Any:
         build = WireServer.openai if wire == "openai" else WireServer.anthropic
         with build(lambda request: reply).in_thread() as server:
             name = "openai/gpt-4o" if wire == "openai" else "anthropic/claude-sonnet-4-5"
-            model = LiteLLMModel(name, api_base=server.base_url, api_key="k", retries=0, timeout=20)
+            model = adapted(name, api_base=server.base_url, api_key="k", retries=0, timeout=20)
             yield Staged(model, lambda: server.open_connections, lambda: server.requests[-1].body)
 
     return play
@@ -109,9 +113,10 @@ def loaded() -> None:
 
 @pytest.mark.usefixtures("loaded")
 @pytest.mark.parametrize("wire", ["openai", "anthropic"])
-def test_the_adapter_is_clean_on_both_wires(wire: str) -> None:
-    """`LiteLLMModel` passes every check against a server that speaks the vendor's wire."""
-    report = check_model(wired(wire), patience=30)
+@pytest.mark.parametrize("adapter", ["direct", "litellm"])
+def test_the_adapters_are_clean_on_both_wires(adapter: str, wire: str) -> None:
+    """`OpenAIWire`, `AnthropicWire` and `LiteLLMModel` pass every check against a server that speaks the vendor's wire."""
+    report = check_model(wired(wire, adapter), patience=30)
     report.assert_clean()
     assert (set(report.checks), report.notes) == (set(get_args(ModelFlaw)) - {"hang"}, ())
 

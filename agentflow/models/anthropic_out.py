@@ -1,0 +1,154 @@
+"""A converted conversation, and what is asked beside it, in Anthropic's words.
+
+Rules:
+
+1. It begins where LiteLLM begins: with messages in OpenAI's words. What is legal was settled there.
+2. System messages stand beside the others; neighbours of one role are one message, results first.
+3. Nothing is parsed that need not be: arguments go as the JSON text that they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
+
+import msgspec
+
+from agentflow.errors import UsageError
+from agentflow.models.conversion import Json, WireMessage
+from agentflow.models.options_out import budget_of, effort_of
+from agentflow.models.profiles import Claude
+
+__all__ = ["messages_out", "thinking_fields", "tool_fields"]
+
+# `Any`: blocks hold JSON, and raw JSON text.
+Block = dict[str, Any]
+
+
+def messages_out(messages: Iterable[WireMessage], model: str) -> tuple[list[Block], list[Block]]:
+    """The system prompt's blocks, and the messages.
+
+    Raises:
+        UsageError: A message holds what the vendor has no block for.
+
+    Example:
+        >>> messages_out([{"role": "system", "content": "Be kind."}, {"role": "user", "content": "hi"}], "claude")
+        ([{'type': 'text', 'text': 'Be kind.'}], [{'role': 'user', 'content': [{'type': 'text', 'text': 'hi'}]}])
+    """
+    system: list[Block] = []
+    out: list[Block] = []
+    for message in messages:
+        role = message["role"]
+        blocks = _blocks(message, model)
+        if role == "system":
+            system += blocks
+            continue
+        spoken = "assistant" if role == "assistant" else "user"
+        if out and out[-1]["role"] == spoken:
+            out[-1]["content"] += blocks
+        else:
+            out.append({"role": spoken, "content": blocks})
+    return system, out
+
+
+def _blocks(message: WireMessage, model: str) -> list[Block]:
+    content = message["content"]
+    match message["role"]:
+        case "tool":
+            result: Block = {"type": "tool_result", "tool_use_id": message["tool_call_id"]}
+            result["content"] = content if isinstance(content, str) else _parts(content, model)
+            if message.get("is_error") is True:
+                result["is_error"] = True
+            return [_marked(result, message)]
+        case "assistant":
+            blocks = [*cast("list[Block]", message.get("thinking_blocks") or ()), *_parts(content, model)]
+            for call in cast("list[Block]", message.get("tool_calls") or ()):
+                made = call["function"]
+                use: Block = {"type": "tool_use", "id": call["id"], "name": made["name"]}
+                use["input"] = msgspec.Raw(made["arguments"].encode())
+                blocks.append(_marked(use, call))
+            return blocks
+        case _:
+            return _parts(content, model)
+
+
+def _marked(block: Block, source: Mapping[str, object]) -> Block:
+    """The block with the cache mark of what it was made of."""
+    if "cache_control" in source:
+        block["cache_control"] = source["cache_control"]
+    return block
+
+
+def _parts(content: Json, model: str) -> list[Block]:
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}]
+    return [_part(cast("Block", part), model) for part in content] if isinstance(content, list) else []
+
+
+def _part(part: Block, model: str) -> Block:
+    match part["type"]:
+        case "image_url":
+            return _marked({"type": "image", "source": _source(part["image_url"]["url"])}, part)
+        case "file":
+            return _marked(_document(part["file"]), part)
+        case "input_audio":
+            raise UsageError(
+                f"The model {model!r} was sent a sound, which Anthropic does not take; leave the block out."
+            )
+        case _:  # text, and thoughts between texts
+            return part
+
+
+def _source(url: str) -> Block:
+    if not url.startswith("data:"):
+        return {"type": "url", "url": url}
+    media_type, _, data = url.removeprefix("data:").partition(";base64,")
+    return {"type": "base64", "media_type": media_type, "data": data}
+
+
+def _document(file: Mapping[str, str]) -> Block:
+    place = file.get("file_data") or file["file_id"]
+    if not place.startswith(("data:", "http://", "https://")):
+        return {"type": "document", "source": {"type": "file", "file_id": place}}
+    document: Block = {"type": "document", "source": _source(place)}
+    return {**document, "title": file["filename"]} if "filename" in file else document
+
+
+def tool_fields(asked: Mapping[str, Json]) -> Block:
+    """`tools` and `tool_choice`; empty if there are no tools."""
+    if "tools" not in asked:
+        return {}
+    tools: list[Block] = []
+    for tool in cast("list[Block]", asked["tools"]):
+        made = tool["function"]
+        entry: Block = {"name": made["name"], "input_schema": made["parameters"]}
+        if "description" in made:
+            entry["description"] = made["description"]
+        tools.append(_marked(entry, tool))
+    choice = asked.get("tool_choice")
+    if choice is None:
+        return {"tools": tools}
+    if isinstance(choice, dict):
+        named = cast("Block", choice["function"])
+        return {"tools": tools, "tool_choice": {"type": "tool", "name": named["name"]}}
+    return {"tools": tools, "tool_choice": {"type": "any" if choice == "required" else choice}}
+
+
+def thinking_fields(asked: Mapping[str, Json], claude: Claude) -> Block:
+    """What asks for thinking: a budget, or an effort from the generations on that decide themselves.
+
+    Example:
+        >>> thinking_fields({"reasoning_effort": "low"}, Claude(adaptive=False, budgets=True, ceiling=64_000))
+        {'thinking': {'type': 'enabled', 'budget_tokens': 1024}}
+    """
+    budget = cast("Block", asked.get("thinking") or {}).get("budget_tokens")
+    effort = asked.get("reasoning_effort")
+    if budget is None and not isinstance(effort, str):
+        return {}
+    if claude.budgets and (budget is not None or not claude.adaptive):
+        tokens = min(budget if budget is not None else budget_of(str(effort)), claude.ceiling - 1)
+        return {"thinking": {"type": "enabled", "budget_tokens": tokens}}
+    return {
+        "thinking": {"type": "adaptive", "display": "summarized"},  # else thoughts come without their words
+        "output_config": {"effort": effort_of(budget) if budget is not None else effort},
+    }

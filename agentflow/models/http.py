@@ -1,0 +1,113 @@
+"""Requests of the direct wires, on aiohttp: one session for each event loop, closed with it.
+
+Rules:
+
+1. A connection is used again only when its reply was read to the end; whoever stops before closes it at once.
+2. Proxies are those of the environment (`HTTPS_PROXY`, `NO_PROXY`, …). No redirect is followed: it would take the key along.
+3. No cookies, no `.netrc`, no body that is read without a limit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Mapping
+from typing import Any, TypeAlias, cast
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+import aiohttp
+import msgspec
+
+from agentflow.models.clients import client_of_loop
+from agentflow.models.provider_errors import ProviderError
+
+__all__ = ["TLS", "finish", "post", "refusal"]
+
+TLS: TypeAlias = ssl.SSLContext | bool
+"""A context of certificates; True is the system's, False checks none."""
+
+_LONGEST_ERROR = 1 << 20
+_PATIENCE = 0.25
+
+
+async def post(
+    url: str, body: bytes, headers: Mapping[str, str], *, timeout: float, connect_timeout: float, tls: TLS
+) -> aiohttp.ClientResponse:
+    """Send a request and wait for the head of its answer.
+
+    Args:
+        url: Where to.
+        body: JSON.
+        headers: Further headers, the key's included.
+        timeout: Longest silence, in seconds, before the head and between pieces of the answer.
+        connect_timeout: Longest time to connect.
+        tls: How the server's certificate is checked.
+    """
+    session = await client_of_loop("aiohttp", _session, aiohttp.ClientSession.close)
+    limits = aiohttp.ClientTimeout(total=None, sock_connect=connect_timeout, sock_read=timeout)
+    sent = {"content-type": "application/json", "accept-encoding": "identity", **headers}
+    return await session.post(
+        url, data=body, headers=sent, timeout=limits, ssl=tls, proxy=_proxy(url), allow_redirects=False
+    )
+
+
+def _session() -> aiohttp.ClientSession:
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0, ttl_dns_cache=60), cookie_jar=aiohttp.DummyCookieJar()
+    )
+
+
+def _proxy(url: str) -> str | None:
+    """The proxy that the environment names for an address."""
+    proxies = getproxies()
+    if not proxies:
+        return None
+    parts = urlsplit(url)
+    if parts.hostname is None or proxy_bypass(parts.hostname):
+        return None
+    return proxies.get(parts.scheme)
+
+
+async def finish(response: aiohttp.ClientResponse) -> None:
+    """Read what stands behind the end mark, so that the connection can be used again; a server may leave it open."""
+    try:
+        async with asyncio.timeout(_PATIENCE):
+            while await response.content.readany():
+                pass
+    except (TimeoutError, aiohttp.ClientError):
+        response.close()
+    else:
+        response.release()
+
+
+async def refusal(response: aiohttp.ClientResponse) -> ProviderError:
+    """The error that stands in place of a reply."""
+    data = bytearray()
+    try:
+        while len(data) < _LONGEST_ERROR and (part := await response.content.readany()):
+            data += part
+    except (aiohttp.ClientError, TimeoutError):
+        pass  # what has come will do
+    said = data.decode(errors="replace").strip()
+    fields = error_fields(data)
+    if response.status == 200 and not ("message" in fields or "error" in fields):
+        said = f"it answered without a stream of events: {said[:200] or 'an empty body'}"
+    if 300 <= response.status < 400:
+        said = f"it redirects to {response.headers.get('location')}, which is not followed: the key would go along"
+    headers = {name.lower(): value for name, value in response.headers.items()}
+    return ProviderError(said or response.reason or "", response.status, headers, fields)
+
+
+def error_fields(said: bytes | bytearray) -> Mapping[str, object]:
+    """The fields of the error in an answer's JSON: those of `error`, else its own; gateways wrap it in a list."""
+    try:
+        told: Any = msgspec.json.decode(said)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return {}
+    outer = _fields(told[0] if told and type(told) is list else told)
+    return _fields(outer.get("error")) or outer
+
+
+def _fields(value: Any) -> Mapping[str, object]:
+    return cast("Mapping[str, object]", value) if isinstance(value, dict) else {}

@@ -1,0 +1,95 @@
+"""What LiteLLM's list of models says of one, read without loading LiteLLM: abilities, limits and prices.
+
+Rules:
+
+1. The list is the file that LiteLLM ships with; where there is none, nothing is known of any model.
+2. It is decoded when a model is first asked for (some milliseconds), and only the rows asked for are kept.
+3. A price is that of the row: what came from the cache and went into it has prices of its own, and long prompts may.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from importlib.util import find_spec
+from pathlib import Path
+
+import msgspec
+
+from agentflow.ground.frozen import EMPTY
+from agentflow.specs import Usage
+
+__all__ = ["listed", "price"]
+
+_FILE = "model_prices_and_context_window_backup.json"
+_LONG = re.compile(r"input_cost_per_token_above_(\d+)k_tokens\Z")
+
+Row = Mapping[str, object]
+
+
+@lru_cache(maxsize=256)
+def listed(provider: str, model: str) -> Row:
+    """The row of a model; empty if it has none.
+
+    Args:
+        provider: LiteLLM's name of the provider.
+        model: The provider's name of the model.
+
+    Example:
+        >>> listed("openai", "gpt-4o")["supports_function_calling"], len(listed("openai", "my-own"))
+        (True, 0)
+    """
+    litellm = find_spec("litellm")  # finds it, and does not load it
+    file = Path(litellm.origin).with_name(_FILE) if litellm is not None and litellm.origin else None
+    if file is None or not file.is_file():
+        return EMPTY
+    rows = msgspec.json.decode(file.read_bytes(), type=dict[str, msgspec.Raw])
+    for name in (model, f"{provider}/{model}"):
+        if name in rows:
+            row = msgspec.json.decode(rows[name], type=dict[str, object])
+            if row.get("litellm_provider") == provider:
+                return row
+    return EMPTY
+
+
+def price(row: Row, usage: Usage, kept_long: int = 0) -> float | None:
+    """What a reply costs, in dollars; None where the price is not known.
+
+    Args:
+        row: The model's.
+        usage: What was used.
+        kept_long: How many of the tokens that were written to the cache are kept for an hour.
+
+    Example:
+        >>> price(listed("openai", "gpt-4o"), Usage(input_tokens=1_000_000, cache_read_tokens=1_000_000))
+        1.25
+    """
+    tier = _tier(row, usage.input_tokens)
+    into, out = _rate(row, "input_cost_per_token", tier), _rate(row, "output_cost_per_token", tier)
+    if into is None or out is None:
+        return None
+    read = _rate(row, "cache_read_input_token_cost", tier)
+    written = _rate(row, "cache_creation_input_token_cost", tier)
+    fresh = max(0, usage.input_tokens - usage.cache_read_tokens - usage.cache_write_tokens)
+    return (
+        fresh * into
+        + usage.cache_read_tokens * (into if read is None else read)
+        + (usage.cache_write_tokens - kept_long) * (into if written is None else written)
+        + kept_long * (_rate(row, "cache_creation_input_token_cost_above_1hr", tier) or written or into)
+        + usage.output_tokens * out
+    )
+
+
+def _tier(row: Row, tokens: int) -> str:
+    """The end of the names of the prices for a prompt of this length."""
+    limits = [int(found[1]) for key in row if (found := _LONG.match(key))]
+    passed = [limit for limit in limits if tokens > limit * 1000]
+    return f"_above_{max(passed)}k_tokens" if passed else ""
+
+
+def _rate(row: Row, name: str, tier: str) -> float | None:
+    for key in (name + tier, name):
+        if isinstance(rate := row.get(key), (int, float)):
+            return float(rate)
+    return None

@@ -1,0 +1,207 @@
+"""`OpenAIWire`: OpenAI's chat completions, and every server that speaks them, without LiteLLM.
+
+Rules:
+
+1. Most events are a few words: those are read without a detour. All others go by `ChunkReader`, as LiteLLM's do.
+2. What a server sends beside or in other types than the wire says is no error.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import msgspec
+
+from agentflow.chunks import ModelChunk
+from agentflow.errors import UsageError
+from agentflow.ground.shown import without_password
+from agentflow.models.chunks_in import ChunkReader, field, usage_of
+from agentflow.models.conversion import Conversation
+from agentflow.models.options_out import options_out
+from agentflow.models.provider_errors import ProviderError
+from agentflow.models.wire import DirectWire, Named, Reader, Vendor
+from agentflow.ports.model import ModelRequest
+from agentflow.specs import Usage
+
+__all__ = ["OpenAIWire", "over_http", "over_https"]
+
+_SUPPORTED = frozenset({"reasoning_effort"})
+_REASONING = re.compile(r"(o\d|gpt-[5-9])(?!.*chat)")
+
+
+class _Function(msgspec.Struct, gc=False):
+    name: str | None = None
+    arguments: str | None = None
+
+
+class _Call(msgspec.Struct, gc=False):
+    index: int | None = None
+    id: str | None = None
+    function: _Function | None = None
+
+
+class _Delta(msgspec.Struct, gc=False):
+    content: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    refusal: str | None = None
+    tool_calls: list[_Call] | None = None
+    thinking_blocks: list[dict[str, Any]] | None = None
+
+
+class _Choice(msgspec.Struct, gc=False):
+    index: int | None = None
+    delta: _Delta | None = None
+    finish_reason: str | None = None
+
+
+class _Chunk(msgspec.Struct, gc=False):
+    choices: list[_Choice] | None = None
+    usage: dict[str, Any] | None = None
+    error: Any = None
+
+
+_decode = msgspec.json.Decoder(_Chunk).decode
+_decode_any = msgspec.json.Decoder().decode
+
+
+class OpenAIWire(DirectWire):
+    """A model behind OpenAI's chat completions, named `"openai/model"`, or `"openai+http://host/v1#model"` for a server of
+    others; arguments as for every direct wire.
+
+    The key is `OPENAI_API_KEY`, the address `OPENAI_BASE_URL` (or `OPENAI_API_BASE`). With another server's `api_base`
+    it is `OPENAI_COMPATIBLE_API_KEY`, if there is one.
+
+    Example:
+        >>> OpenAIWire("gpt-5", retries=3).name
+        'openai/gpt-5'
+    """
+
+    __slots__ = ()
+
+    _reserved = frozenset({"model", "messages", "tools", "stream", "stream_options"})
+
+    vendor = Vendor(
+        "openai",
+        "https://api.openai.com/v1",
+        ("OPENAI_BASE_URL", "OPENAI_API_BASE"),
+        ("OPENAI_API_KEY",),
+        ("OPENAI_COMPATIBLE_API_KEY",),
+    )
+
+    @classmethod
+    def _parts(cls, name: str) -> Named:
+        if not name.startswith(("openai+http://", "openai+https://")):
+            return super()._parts(name)
+        base, _, model = name.removeprefix("openai+").partition("#")
+        host = base.partition("://")[2].partition("/")[0]
+        if not model or not host or "@" in host:
+            raise UsageError(
+                f"The name of the model {without_password(name)!r} has no host, no model behind a #, or a key in it. Legal is "
+                "'openai+http://host:8000/v1#model'; the key is OPENAI_COMPATIBLE_API_KEY, or api_key=."
+            )
+        return Named(name, model, base)
+
+    def _url(self) -> str:
+        return f"{self._base()}/chat/completions"
+
+    def _signed(self) -> dict[str, str]:
+        return {"authorization": f"Bearer {self._key() or 'none'}"}
+
+    def _body(self, request: ModelRequest, conversation: Conversation) -> dict[str, object]:
+        profile = conversation.profile
+        asked = self._prepare(request, conversation, _SUPPORTED)
+        options = options_out(request.options, profile, asked.thinking)
+        options.pop("allowed_openai_params", None)
+        if "max_tokens" in options and profile.family == "openai" and self._reasons():
+            options["max_completion_tokens"] = options.pop("max_tokens")
+        return {
+            "model": self._model,
+            "messages": asked.messages,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            **self._in_its_words(self._params),
+            **options,
+            **asked.tools,
+            **({} if asked.form is None else {"response_format": asked.form}),
+        }
+
+    def _reasons(self) -> bool:
+        """Whether it is one of OpenAI's reasoning models, which have a word of their own for the limit."""
+        return self._row.get("supports_reasoning") is True or _REASONING.match(self._model) is not None
+
+    def _reader(self, conversation: Conversation) -> Reader:
+        return _Reply(self._name, conversation.profile.thinking == "blocks", self._priced)
+
+
+class _Reply:
+    """Reads one reply."""
+
+    __slots__ = ("_odd", "_priced", "_reader", "ended", "finish_reason")
+
+    def __init__(self, name: str, sealed: bool, priced: Callable[[Usage], ModelChunk]) -> None:
+        self._reader = ChunkReader(name, sealed=sealed)
+        self._priced = priced
+        self.finish_reason: str | None = None
+        self.ended = False
+
+    def read(self, data: bytes) -> Sequence[ModelChunk]:
+        """The chunks in one event."""
+        if data == b"[DONE]":
+            self.ended = True
+            return ()
+        try:
+            chunk = _decode(data)
+        except msgspec.ValidationError:
+            return self._all(_decode_any(data))
+        choices = chunk.choices
+        if choices and chunk.usage is None:
+            choice = choices[0]
+            delta = choice.delta
+            if choice.index:
+                return ()  # a further choice, which nobody can have
+            if (
+                delta is not None
+                and delta.content
+                and choice.finish_reason is None
+                and delta.tool_calls is None
+                and delta.reasoning_content is None
+                and delta.reasoning is None
+            ):
+                return (ModelChunk(delta.content),)
+        return self._all(chunk)
+
+    def _all(self, chunk: object) -> list[ModelChunk]:
+        """The chunks in an event of any kind."""
+        if (error := field(chunk, "error")) is not None:
+            raise _failure(error)
+        found = list(self._reader.read(chunk))
+        if self._reader.finish_reason is not None and self.finish_reason is None:
+            self.finish_reason = self._reader.finish_reason
+            found.append(ModelChunk(finish_reason=self.finish_reason))
+        if (usage := usage_of(chunk)) is not None:
+            found.append(self._priced(usage))
+        return found
+
+
+def _failure(error: object) -> ProviderError:
+    said = field(error, "message") or error
+    fields = cast("dict[str, object]", error) if isinstance(error, dict) else {}
+    return ProviderError(str(said), None, {}, fields)
+
+
+def over_http(rest: str) -> OpenAIWire:
+    """The model that `openai+http://host/v1#model` names.
+
+    Example:
+        >>> over_http("127.0.0.1:8000/v1#qwen3").name
+        'openai+http://127.0.0.1:8000/v1#qwen3'
+    """
+    return OpenAIWire(f"openai+http://{rest}")
+
+
+def over_https(rest: str) -> OpenAIWire:
+    """The model that `openai+https://host/v1#model` names."""
+    return OpenAIWire(f"openai+https://{rest}")

@@ -1,0 +1,108 @@
+"""Server-sent events, from the bytes of reads that respect neither events nor characters.
+
+Rules:
+
+1. What comes out is the `data` of each whole event. Comments, names, ids and other fields are passed over: both vendors
+   repeat in the data what they name.
+2. Lines end in LF, CR LF or CR; several `data` lines of an event are one text with line feeds; a mark of UTF-8 at the start
+   is no text.
+3. An event that grows beyond the limit is an error: a server cannot fill the memory.
+"""
+
+from collections.abc import Sequence
+
+__all__ = ["EventReader", "EventTooLargeError"]
+
+_MARK = b"\xef\xbb\xbf"
+
+
+class EventTooLargeError(ValueError):
+    """A server sends an event without an end."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"the server sent an event of more than {limit:,} bytes; the limit is max_event=")
+
+
+class EventReader:
+    """Reads the events of one stream.
+
+    Args:
+        limit: The largest event, in bytes.
+
+    Example:
+        >>> reader = EventReader()
+        >>> reader.feed(b"data: on"), reader.feed(b"e\\n\\n: hello\\ndata: two\\n\\n")
+        ((), [b'one', b'two'])
+    """
+
+    __slots__ = ("_begun", "_ends_in_cr", "_held", "_limit")
+
+    def __init__(self, limit: int = 1 << 24) -> None:
+        self._limit = limit
+        self._held = bytearray()
+        self._begun = self._ends_in_cr = False
+
+    def feed(self, part: bytes) -> Sequence[bytes]:
+        """The data of the events that this read completes.
+
+        Raises:
+            EventTooLargeError: The event that is under way has passed the limit.
+        """
+        if not self._begun:
+            part = self._without_mark(part)
+        if self._ends_in_cr or b"\r" in part:
+            part = self._with_line_feeds(part)
+        held = self._held
+        if not held:
+            whole, found, rest = part.rpartition(b"\n\n")
+            if rest:
+                held += rest
+        else:
+            start = max(0, len(held) - 1)  # the first of the two line feeds may have come before
+            held += part
+            end = held.rfind(b"\n\n", start)
+            found = end >= 0
+            whole = bytes(held[:end]) if found else b""
+            if found:
+                del held[: end + 2]
+        if len(held) > self._limit:
+            raise EventTooLargeError(self._limit)
+        return _data(whole) if found else ()
+
+    def rest(self) -> Sequence[bytes]:
+        """The data of an event that the end of the stream has completed, where servers leave out the blank line."""
+        whole = bytes(self._held)
+        self._held.clear()
+        return _data(whole)
+
+    def _without_mark(self, part: bytes) -> bytes:
+        if self._held:
+            part = bytes(self._held) + part
+            self._held.clear()
+        if len(part) < len(_MARK) and _MARK.startswith(part):
+            self._held += part
+            return b""
+        self._begun = True
+        return part.removeprefix(_MARK)
+
+    def _with_line_feeds(self, part: bytes) -> bytes:
+        """The same with LF for each end of a line; a CR at the end of a read is one, and an LF behind it belongs to it."""
+        if self._ends_in_cr and part.startswith(b"\n"):
+            part = part[1:]
+            self._ends_in_cr = False
+        if part:
+            self._ends_in_cr = part.endswith(b"\r")
+        return part.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+
+
+def _data(whole: bytes) -> list[bytes]:
+    """The data of each event in text that ends where an event does."""
+    found: list[bytes] = []
+    for event in whole.split(b"\n\n"):
+        if event.startswith(b"data: ") and b"\n" not in event:  # as OpenAI's wire has them
+            found.append(event[6:])
+            continue
+        lines = [line[5:].removeprefix(b" ") for line in event.split(b"\n") if line.startswith(b"data:")]
+        if lines:
+            found.append(b"\n".join(lines))
+    return found

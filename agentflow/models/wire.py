@@ -1,0 +1,255 @@
+"""What the direct wires share: a request as bytes, the answer's events as chunks, failures as `ModelError`.
+
+Rules:
+
+1. A wire says what it sends and how it reads one event; the way there and back is the same for all.
+2. A key is sent to the host that it belongs to: the vendor's own, or the one that the vendor's variable for it names.
+3. The connection is closed at once on every path but one: a reply that was read to its end leaves it for the next.
+4. What breaks behind the finish reason costs the usage, not the reply.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from abc import abstractmethod
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any, ClassVar, NamedTuple, Protocol
+
+import aiohttp
+import msgspec
+
+from agentflow.chunks import ModelChunk
+from agentflow.errors import UsageError
+from agentflow.ground.frozen import EMPTY
+from agentflow.models.adapter import Adapter, modes_of
+from agentflow.models.conversion import Conversation
+from agentflow.models.http import TLS, finish, post, refusal
+from agentflow.models.listing import listed, price
+from agentflow.models.profiles import PROFILES, Family, profile_for
+from agentflow.models.provider_errors import ProviderError, broken_stream, model_error, no_key
+from agentflow.models.sse import EventReader, EventTooLargeError
+from agentflow.ports.model import AnswerModes, ModelRequest
+from agentflow.specs import Usage
+
+__all__ = ["DirectWire", "Named", "Reader", "Vendor"]
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Vendor(NamedTuple):
+    """Whose wire it is.
+
+    Attributes:
+        provider: LiteLLM's name of the vendor, the first part of a model's name.
+        base: Where its API is.
+        bases: The variables that name another place.
+        keys: The variables that hold the key, the first one found counts.
+        other_keys: The same for servers of others.
+    """
+
+    provider: str
+    base: str
+    bases: tuple[str, ...]
+    keys: tuple[str, ...]
+    other_keys: tuple[str, ...]
+
+
+class Named(NamedTuple):
+    """A model's name in its parts."""
+
+    name: str
+    model: str
+    base: str | None
+
+
+class Reader(Protocol):
+    """Reads the events of one reply."""
+
+    finish_reason: str | None
+    ended: bool
+    """Whether the end mark has come."""
+
+    def read(self, data: bytes) -> Iterable[ModelChunk]:
+        """The chunks in one event.
+
+        Raises:
+            ProviderError: The event is an error.
+            msgspec.DecodeError: It is no JSON.
+        """
+        ...
+
+
+class DirectWire(Adapter):
+    """A model behind a wire of our own.
+
+    Args:
+        name: The model's name, with or without the vendor's before it.
+        api_base: Where the server is; by default the vendor's own, or what the vendor's variable says.
+        api_key: The key; by default the vendor's variable.
+        retries: Extra attempts when a call fails in a way that may pass.
+        max_wait: Longest wait before another attempt, in seconds. If the provider asks for more, the error is raised.
+        timeout: Longest silence of the provider, in seconds, before the reply and between its pieces.
+        connect_timeout: Longest time to connect, in seconds.
+        headers: HTTP headers to send along.
+        params: Further fields of each request.
+        family: Whose model it is, where the name does not tell: behind a proxy or a gateway.
+        tls: How the server's certificate is checked: an `ssl.SSLContext`, True (the system's certificates) or False (not).
+        max_event: The largest event of a stream, in bytes.
+        sleep: How to wait between attempts.
+    """
+
+    __slots__ = ("_connect_timeout", "_conversation", "_max_event", "_model", "_row", "_tls")
+
+    vendor: ClassVar[Vendor]
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        api_base: str | None = None,
+        api_key: str | None = None,
+        retries: int = 2,
+        max_wait: float = 60.0,
+        timeout: float = 600.0,
+        connect_timeout: float = 10.0,
+        headers: Mapping[str, str] | None = None,
+        params: Mapping[str, Any] = EMPTY,
+        family: Family | None = None,
+        tls: TLS = True,
+        max_event: int = 1 << 24,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        named = self._parts(name.strip())
+        self._model, api_base = named.model, api_base or named.base
+        super().__init__(
+            named.name if named.model else "",
+            api_base=api_base,
+            api_key=api_key,
+            retries=retries,
+            max_wait=max_wait,
+            timeout=timeout,
+            headers=headers,
+            params=params,
+            family=family,
+            sleep=sleep,
+        )
+        if api_base is not None and not api_base.startswith(("http://", "https://")):
+            raise UsageError(f"{self!r} was built with api_base={api_base!r}; it begins with http:// or https://.")
+        self._connect_timeout = connect_timeout
+        self._tls = tls
+        self._max_event = max_event
+        self._conversation: Conversation | None = None
+        self._row: Mapping[str, object] = EMPTY
+
+    @classmethod
+    def _parts(cls, name: str) -> Named:
+        """What a name says: the whole of it, the server's word for the model, and where the server is."""
+        model = name.removeprefix(f"{cls.vendor.provider}/")
+        return Named(f"{cls.vendor.provider}/{model}", model, None)
+
+    async def answer_modes(self) -> AnswerModes:
+        """How this model can be made to answer in a form."""
+        family = self._converter().profile.family
+        return modes_of(family, self._name, self._row)
+
+    async def _ready(self, request: ModelRequest) -> Conversation:
+        return self._converter()
+
+    def _converter(self) -> Conversation:
+        """The converter of this model; made once, when it is asked for the first time."""
+        if self._conversation is None:
+            base = self._elsewhere()
+            own = PROFILES[self._family] if self._family is not None else None
+            profile = own or profile_for(self.vendor.provider, self._model, base)
+            self._row = listed(self.vendor.provider, self._model)
+            self._conversation = Conversation(self._name, profile)
+        return self._conversation
+
+    async def _attempt(self, request: ModelRequest, conversation: Conversation) -> AsyncGenerator[ModelChunk, None]:
+        extra = request.options.extra
+        body = {**self._body(request, conversation), **self._in_its_words(extra)}
+        reader = self._reader(conversation)
+        response: aiohttp.ClientResponse | None = None
+        try:
+            response = await post(
+                self._url(),
+                _encode(body),
+                {**self._signed(), **(self._headers or {}), **(extra.get("extra_headers") or {})},
+                timeout=self._timeout,
+                connect_timeout=self._connect_timeout,
+                tls=self._tls,
+            )
+            if response.status != 200 or response.content_type == "application/json":
+                raise await refusal(response)
+            events = EventReader(self._max_event)
+            next_part = response.content.readany
+            while not reader.ended and (part := await next_part()):
+                for data in events.feed(part):
+                    for chunk in reader.read(data):
+                        yield chunk
+            for data in () if reader.ended else events.rest():
+                for chunk in reader.read(data):
+                    yield chunk
+            if reader.finish_reason is None:
+                raise broken_stream(self._name)
+            await finish(response)
+        except (aiohttp.ClientError, OSError, ProviderError, EventTooLargeError, msgspec.DecodeError) as error:
+            if reader.finish_reason is None:
+                cause = _malformed(error) if isinstance(error, msgspec.DecodeError) else error
+                raise model_error(cause, self._name, secrets=self._secrets()) from error
+        finally:
+            if response is not None:
+                response.close()
+
+    @abstractmethod
+    def _url(self) -> str:
+        """Where requests go."""
+
+    @abstractmethod
+    def _body(self, request: ModelRequest, conversation: Conversation) -> dict[str, object]:
+        """What is sent."""
+
+    def _in_its_words(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """Further fields of a request, without what is none."""
+        return {name: value for name, value in fields.items() if name != "extra_headers"}
+
+    @abstractmethod
+    def _signed(self) -> dict[str, str]:
+        """The headers of the vendor, with the key.
+
+        Raises:
+            ModelError: There is no key.
+        """
+
+    @abstractmethod
+    def _reader(self, conversation: Conversation) -> Reader:
+        """Reads one reply."""
+
+    def _elsewhere(self) -> str | None:
+        """Where the server is, if it is not the vendor's own address."""
+        return self._api_base or next((base for name in self.vendor.bases if (base := os.environ.get(name))), None)
+
+    def _base(self) -> str:
+        return (self._elsewhere() or self.vendor.base).rstrip("/")
+
+    def _key(self) -> str | None:
+        """The key; None: the server is another's, and nobody named one."""
+        foreign = self._api_base is not None and _host(self._api_base) != _host(self.vendor.base)
+        variables = self.vendor.other_keys if foreign else self.vendor.keys
+        key = self._api_key or next((key for name in variables if (key := os.environ.get(name))), None)
+        if key is None and not foreign:
+            raise no_key(self._name, variables[0])
+        return key
+
+    def _priced(self, usage: Usage, kept_long: int = 0) -> ModelChunk:
+        return ModelChunk(usage=replace(usage, cost=price(self._row, usage, kept_long)))
+
+
+def _malformed(error: msgspec.DecodeError) -> ProviderError:
+    return ProviderError(f"an event of the stream is no JSON of this wire: {error}")
+
+
+def _host(url: str) -> str:
+    return url.partition("://")[2].partition("/")[0].lower()

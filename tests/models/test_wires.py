@@ -1,0 +1,448 @@
+"""The direct wires beside LiteLLM: the same requests, keys that stay where they belong, connections that end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from agentflow.chunks import ModelChunk, fold
+from agentflow.errors import ModelError, UsageError
+from agentflow.messages import DataBlock, Msg, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
+from agentflow.models.anthropic_wire import AnthropicWire
+from agentflow.models.clients import close_clients
+from agentflow.models.listing import listed, price
+from agentflow.models.litellm import LiteLLMModel
+from agentflow.models.litellm_library import library
+from agentflow.models.openai_wire import OpenAIWire
+from agentflow.ports.model import Model, ModelRequest
+from agentflow.specs import ModelOptions, ToolSpec, Usage
+from agentflow.testing.wire import Fault, Reply, Say, ToolCall, WireServer
+
+from .catcher import Catcher, KeepAlive
+from .conftest import DIRECT
+
+ADD = ToolSpec("add", "Adds.", {"type": "object", "properties": {"a": {"type": "integer"}}})
+PIXEL = DataBlock("image/png", data="iVBORw0KGgo=")
+PAGE = DataBlock("application/pdf", data="JVBERi0=", name="a.pdf")
+FAR = DataBlock("image/png", url="https://example.org/a.png")
+FORM = {"title": "Bill", "type": "object", "properties": {"n": {"type": "integer"}}}
+KEYS = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "OPENAI_COMPATIBLE_API_KEY", "ANTHROPIC_COMPATIBLE_API_KEY")
+BASES = ("OPENAI_BASE_URL", "OPENAI_API_BASE", "ANTHROPIC_BASE_URL", "ANTHROPIC_API_BASE")
+
+wires = pytest.mark.parametrize("wire", ["openai", "anthropic"])
+
+
+@pytest.fixture(autouse=True)
+def _no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keys and addresses of whoever runs the tests play no part."""
+    for name in (*KEYS, *BASES):
+        monkeypatch.delenv(name, raising=False)
+
+
+def history(name: str) -> list[Msg]:
+    """A conversation with everything in it."""
+    call = ToolUseBlock("toolu_1", "add", {"a": 1})
+    return [
+        Msg.system("Be kind."),
+        Msg.user(["hi", PIXEL, PAGE, FAR]),
+        Msg.assistant([ThinkingBlock("Hm.", "seal", model=name), TextBlock("so"), call]),
+        Msg.tool([ToolResultBlock("toolu_1", "add", (TextBlock("shot"), PIXEL))]),
+        Msg.user("go on"),
+    ]
+
+
+async def sent(build: Callable[..., Model], name: str, options: ModelOptions) -> dict[str, Any]:
+    """What an adapter sends."""
+    async with Catcher() as server:
+        base, family = (f"{server.url}/v1", "openai") if name.startswith("openai") else (server.url, None)
+        model = build(name, api_base=base, api_key="k", retries=0, family=family)
+        with pytest.raises(ModelError):
+            await anext(aiter(model.stream(ModelRequest(history(name), (ADD,), options, name))))
+        return json.loads(json.dumps(server.bodies[0]))
+
+
+OPTIONS = [
+    ModelOptions(),
+    ModelOptions(max_tokens=4000, thinking="low"),
+    ModelOptions(max_tokens=4000, thinking=2000),
+    ModelOptions(tool_choice="add"),
+    ModelOptions(tool_choice="required", thinking="high"),
+    ModelOptions(tool_choice="none", seed=3),
+    ModelOptions(thinking=False, max_tokens=10),
+    ModelOptions(answer_schema=FORM),
+]
+
+
+@pytest.mark.parametrize(
+    "options",
+    OPTIONS,
+    ids=lambda o: ",".join(
+        k for k in ("max_tokens", "thinking", "tool_choice", "answer_schema") if getattr(o, k) is not None
+    ),
+)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "openai/gpt-4o",
+        "openai/gpt-5",
+        "anthropic/claude-sonnet-4-5",
+        "anthropic/claude-opus-4-6",
+        "anthropic/claude-opus-4-8",
+    ],
+)
+async def test_what_is_sent_is_what_litellm_sends(name: str, options: ModelOptions) -> None:
+    """Media, calls, thoughts, choices and forms become the same request on both ways, but for what is told here."""
+    theirs = await sent(LiteLLMModel, name, options)
+    ours = await sent(DIRECT[name.partition("/")[0]], name, options)
+    if name.startswith("anthropic"):
+        assert ours["messages"][0]["content"][2].pop("title") == "a.pdf"  # LiteLLM leaves the file's name out
+        for tool in theirs["tools"]:
+            tool.pop("type", None)  # "custom" is the default
+        if form := theirs.pop("output_format", None):  # under a beta header
+            theirs["output_config"] = {**theirs.get("output_config", {}), "format": form}
+        if options.thinking == 2000 and name.endswith("4-8"):  # an effort for the budget, and thoughts with their words
+            assert (ours.pop("thinking"), theirs.pop("thinking")) == (
+                {"type": "adaptive", "display": "summarized"},
+                {"type": "adaptive"},
+            )
+            assert (ours.pop("output_config"), theirs.pop("output_config")) == ({"effort": "medium"}, {"effort": "low"})
+    assert ours == theirs
+
+
+# ---- keys and addresses
+
+
+@asynccontextmanager
+async def hearing(
+    status: int = 400, headers: Mapping[str, str] | None = None
+) -> AsyncIterator[tuple[str, list[web.Request]]]:
+    """A server that keeps the requests that it refuses."""
+    heard: list[web.Request] = []
+
+    async def refuse(request: web.BaseRequest) -> web.Response:
+        heard.append(request)  # pyright: ignore[reportArgumentType]
+        await request.read()
+        return web.json_response({"error": {"message": "no"}}, status=status, headers=headers)
+
+    runner = web.ServerRunner(web.Server(refuse))
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    yield f"http://127.0.0.1:{runner.addresses[0][1]}", heard
+    await runner.cleanup()
+
+
+async def asked(model: Model, options: ModelOptions | None = None) -> list[ModelChunk]:
+    request = ModelRequest([Msg.user("hi")], (), options or ModelOptions(), model.name)
+    return [chunk async for chunk in model.stream(request)]
+
+
+async def refused(model: Model, options: ModelOptions | None = None) -> ModelError:
+    with pytest.raises(ModelError) as caught:
+        await asked(model, options)
+    return caught.value
+
+
+def key_of(request: web.Request) -> str:
+    return request.headers.get("authorization") or request.headers["x-api-key"]
+
+
+@wires
+async def test_a_key_goes_to_its_own_host_alone(wire: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The vendor's key is sent to the vendor, or where the vendor's variable points; never to an `api_base` of others."""
+    name = wire.upper()
+    monkeypatch.setenv(f"{name}_API_KEY", "vendors-own")
+    async with hearing() as (url, heard):
+        await refused(DIRECT[wire]("m", api_base=url, retries=0))
+        monkeypatch.setenv(f"{name}_COMPATIBLE_API_KEY", "for-others")
+        await refused(DIRECT[wire]("m", api_base=url, retries=0))
+        await refused(DIRECT[wire]("m", api_base=url, api_key="given", retries=0))
+        monkeypatch.setenv(f"{name}_BASE_URL", url)
+        await refused(DIRECT[wire]("m", retries=0))
+    assert [key_of(request).removeprefix("Bearer ") for request in heard] == [
+        "none",
+        "for-others",
+        "given",
+        "vendors-own",
+    ]
+
+
+@wires
+async def test_a_missing_key_is_told_and_nothing_sent(wire: str) -> None:
+    """Without a key the error says which variable to set."""
+    error = await refused(DIRECT[wire]("m", retries=0))
+    assert (error.status, error.retryable, error.kind) == (401, False, "authentication")
+    assert f"There is no API key for {wire}/m: set the environment variable {wire.upper()}_API_KEY" in str(error)
+
+
+@wires
+async def test_no_redirect_is_followed(wire: str) -> None:
+    """A redirect would take the key along: it is an error."""
+    async with hearing() as (other, there), hearing(307, {"location": other}) as (url, here):
+        error = await refused(DIRECT[wire]("m", api_base=url, api_key="k", retries=0))
+    assert (len(here), len(there), error.status) == (1, 0, 307)
+
+
+async def test_a_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests go through `HTTP_PROXY`, but for hosts in `NO_PROXY`."""
+    async with hearing() as (proxy, heard), hearing() as (near, there):
+        monkeypatch.setenv("HTTP_PROXY", proxy)
+        monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+        await refused(OpenAIWire("m", api_base="http://models.invalid/v1", api_key="k", retries=0))
+        await refused(OpenAIWire("m", api_base=near, api_key="k", retries=0))
+    assert [str(request.url) for request in heard] == ["http://models.invalid/v1/chat/completions"]
+    assert len(there) == 1
+
+
+@wires
+async def test_headers_and_fields_are_sent_along(wire: str) -> None:
+    """`headers=`, `params=` and `extra` reach the server; `extra_headers` are headers."""
+    async with Catcher() as server:
+        model = DIRECT[wire](
+            "m", api_base=server.url, api_key="k", retries=0, headers={"x-a": "1"}, params={"top_k": 5}
+        )
+        await refused(model, ModelOptions(extra={"metadata": {"a": "b"}, "extra_headers": {"x-b": "2"}}))
+        body = server.bodies[0]
+    assert (body["top_k"], body["metadata"], "extra_headers" in body) == (5, {"a": "b"}, False)
+    async with hearing() as (url, heard):
+        model = DIRECT[wire]("m", api_base=url, api_key="k", retries=0, headers={"x-a": "1"})
+        await refused(model, ModelOptions(extra={"extra_headers": {"x-b": "2"}}))
+    assert (heard[0].headers["x-a"], heard[0].headers["x-b"]) == ("1", "2")
+
+
+def test_names() -> None:
+    """A name may hold the vendor, or the whole address; what cannot be meant is told."""
+    assert [OpenAIWire(name).name for name in ("gpt-5", "openai/gpt-5")] == ["openai/gpt-5"] * 2
+    assert AnthropicWire("claude-opus-4-8").name == "anthropic/claude-opus-4-8"
+    assert OpenAIWire("openai+https://h:1/v1#org/m").name == "openai+https://h:1/v1#org/m"
+    for wrong in ("openai+http://h/v1", "openai+http://#m", "openai+http://key@h/v1#m"):
+        with pytest.raises(UsageError, match="'openai\\+http://host:8000/v1#model'"):
+            OpenAIWire(wrong)
+    with pytest.raises(UsageError, match="begins with http"):
+        OpenAIWire("m", api_base="127.0.0.1:8000")
+    with pytest.raises(UsageError, match="empty name"):
+        AnthropicWire("anthropic/")
+    with pytest.raises(UsageError, match=r"holds \['stream'\], which OpenAIWire sets itself"):
+        OpenAIWire("m", params={"stream": False})
+
+
+async def test_a_server_by_its_address() -> None:
+    """`openai+http://…#model` asks that server for that model."""
+    async with WireServer.openai(["Hello."]) as server:
+        model = OpenAIWire(f"openai+{server.base_url}#org/small", retries=0)
+        assert fold(await asked(model)).text == "Hello."
+    assert server.requests[0].model == "org/small"
+
+
+# ---- streams
+
+
+@wires
+async def test_a_reader_that_stops_closes_the_connection_at_once(wire: str) -> None:
+    """Closed or cancelled in the midst of a reply, the connection is gone before the next line."""
+    async with getattr(WireServer, wire)(lambda request: Say("never ends", faults=Fault.hang("text"))) as server:
+        model = DIRECT[wire]("m", api_base=server.base_url, api_key="k", retries=0)
+        chunks = model.stream(ModelRequest([Msg.user("hi")], (), ModelOptions(), model.name))
+        await anext(chunks)
+        await chunks.aclose()
+        async with asyncio.timeout(5):
+            await server.wait_closed_connections()
+        task = asyncio.ensure_future(asked(model))
+        async with asyncio.timeout(5):
+            await server.wait_requests(2)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        async with asyncio.timeout(5):
+            await server.wait_closed_connections()
+    assert [request.ending for request in server.requests] == ["client left"] * 2
+
+
+@wires
+async def test_a_silent_server_is_given_up(wire: str) -> None:
+    """Silence beyond `timeout`, before the head and in mid-stream, is a retryable failure."""
+    script = [Reply(faults=Fault.hang()), Say("half", faults=Fault.hang("text"))]
+    async with getattr(WireServer, wire)(script) as server:
+        model = DIRECT[wire]("m", api_base=server.base_url, api_key="k", retries=0, timeout=0.05)
+        errors = [await refused(model), await refused(model)]
+    assert [(error.retryable, error.status) for error in errors] == [(True, None)] * 2
+    assert all("did not answer in time" in str(error) for error in errors)
+
+
+@wires
+async def test_a_server_that_is_killed_and_comes_back(wire: str) -> None:
+    """A reply that breaks with its server is made again by the one that took its place."""
+    build = getattr(WireServer, wire)
+    async with build([Say("half of it", chunk=4, faults=Fault.hang("text"))]) as first, build(["whole"]) as second:
+        waits: list[float] = []
+
+        async def wait(seconds: float) -> None:
+            waits.append(seconds)
+            model._api_base = second.base_url
+
+        model = DIRECT[wire]("m", api_base=first.base_url, api_key="k", sleep=wait)
+        chunks: list[ModelChunk] = []
+        async for chunk in model.stream(ModelRequest([Msg.user("hi")], (), ModelOptions(), model.name)):
+            chunks.append(chunk)
+            if len(chunks) == 1:
+                await first.stop()
+    assert (len(waits), fold(chunks).text) == (1, "whole")
+
+
+@wires
+async def test_a_connection_is_used_again(wire: str) -> None:
+    """Replies that are read to their end, one after the other, take one connection."""
+    with KeepAlive() as server:
+        base = f"http://127.0.0.1:{server.port}"
+        model = DIRECT[wire]("m", api_base=base, api_key="k", retries=0)
+        for _ in range(3):
+            await asked(model)
+        assert (server.answered, server.connections) == (3, 1)
+        await close_clients()
+
+
+@wires
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (Fault.raw_body('{"error": {"message": "no such thing", "type": "server_error"}}'), "no such thing"),
+        (Fault.raw_body('[{"error": {"message": "in a list"}}]'), "in a list"),
+        (Fault.raw_body('{"choices": []}'), "without a stream of events"),
+        (Fault.empty_body(), "without a stream of events"),
+        (Fault.raw_body("data: {nonsense\n\n", content_type="text/event-stream"), "no JSON"),
+        (Fault.raw_body("data: [1]\n\n", content_type="text/event-stream"), "no JSON|broke off"),
+        (Fault.raw_body("data: 7\n\n", content_type="text/event-stream"), "no JSON|broke off"),
+    ],
+    ids=["error", "list", "no stream", "empty", "no JSON", "an array", "a number"],
+)
+async def test_nonsense_of_a_server_is_a_model_error(wire: str, answer: Fault, words: str) -> None:
+    """Whatever comes with a 200 and is no reply says so, on one line."""
+    async with getattr(WireServer, wire)([answer]) as server:
+        error = await refused(DIRECT[wire]("m", api_base=server.base_url, api_key="k", retries=0))
+    assert re.search(words, str(error))
+    assert len(str(error).splitlines()) == 1
+
+
+ODD_CHUNKS = [
+    {"choices": [{"index": 0, "delta": {"content": "a", "role": 3, "x": {}}, "finish_reason": None}], "x": 1},
+    {"choices": [{"index": 1, "delta": {"content": "other"}}]},
+    {"choices": [{"index": "0", "delta": {"content": ["b"]}}]},
+    {"choices": [{"index": 0, "delta": {"reasoning": "hm"}}]},
+    {"choices": [{"index": 0, "delta": {"content": "c", "tool_calls": []}}], "usage": {"prompt_tokens": 1.0}},
+    {"choices": [{"index": 0, "delta": None, "finish_reason": "stop"}]},
+    {
+        "choices": [],
+        "usage": {"prompt_tokens": 3, "completion_tokens": None, "prompt_tokens_details": {"cached_tokens": 2}},
+    },
+]
+
+
+async def test_odd_types_are_passed_over() -> None:
+    """Fields of other types than the wire's, further choices and unknown fields cost no reply."""
+    text = "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in ODD_CHUNKS)
+    async with WireServer.openai([Fault.raw_body(text, content_type="text/event-stream")]) as server:
+        reply = fold(await asked(OpenAIWire("m", api_base=server.base_url, api_key="k", retries=0)))
+    assert (reply.text, reply.thinking, reply.finish_reason) == ("ac", "hm", "stop")
+    assert reply.usage == Usage(input_tokens=3, cache_read_tokens=2, model_calls=1)
+
+
+WHOLE = [
+    {"type": "message_start", "message": {"usage": {"input_tokens": 5, "cache_read_input_tokens": 3}}},
+    {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": "So: "}},
+    {"type": "content_block_stop", "index": 0},
+    {
+        "type": "content_block_start",
+        "index": 1,
+        "content_block": {"type": "tool_use", "id": "t", "name": "add", "input": {"a": 1}},
+    },
+    {"type": "content_block_stop", "index": 1},
+    {
+        "type": "content_block_start",
+        "index": 2,
+        "content_block": {"type": "server_tool_use", "id": "s", "name": "x", "input": {}},
+    },
+    {"type": "content_block_delta", "index": 2, "delta": {"type": "citations_delta", "citation": {"a": []}}},
+    {"type": "message_delta", "delta": {"stop_reason": "tool_use"}, "usage": {"output_tokens": 2}},
+    {"type": "message_delta", "delta": {"stop_reason": None}, "usage": {"output_tokens": 4}},
+]
+
+
+async def test_blocks_that_come_whole() -> None:
+    """Text and arguments that stand in the start of their block are read; blocks of other kinds are passed over."""
+    text = "".join(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in WHOLE)
+    async with WireServer.anthropic([Fault.raw_body(text, content_type="text/event-stream")]) as server:
+        reply = fold(await asked(AnthropicWire("m", api_base=server.base_url, api_key="k", retries=0)))
+    (use,) = reply.tool_uses
+    assert (reply.text, use.name, dict(use.input), reply.finish_reason) == ("So: ", "add", {"a": 1}, "tool_calls")
+    assert reply.usage == Usage(input_tokens=8, output_tokens=4, cache_read_tokens=3, model_calls=1)
+
+
+async def test_an_event_without_an_end_is_an_error() -> None:
+    """Beyond `max_event` the reply fails."""
+    text = "data: " + "x" * 5000
+    async with WireServer.openai([Fault.raw_body(text, content_type="text/event-stream")]) as server:
+        error = await refused(OpenAIWire("m", api_base=server.base_url, api_key="k", retries=0, max_event=1000))
+    assert "event of more than 1,000 bytes" in str(error)
+
+
+async def test_a_refusal_is_the_models_text() -> None:
+    """OpenAI's `refusal` field, which LiteLLM drops, is what the model says."""
+    async with WireServer.openai([Reply(faults=Fault.refusal("I cannot."))]) as server:
+        reply = fold(await asked(OpenAIWire("gpt-4o", api_base=server.base_url, api_key="k", retries=0)))
+    assert reply.text == "I cannot."
+
+
+async def test_a_sound_is_refused_before_anything_is_sent() -> None:
+    """Anthropic takes no sounds: that is the caller's to know."""
+    async with Catcher() as server:
+        model = AnthropicWire("m", api_base=server.url, api_key="k")
+        request = ModelRequest([Msg.user([DataBlock("audio/wav", data="AAAA")])], (), ModelOptions(), model.name)
+        with pytest.raises(UsageError, match="was sent a sound"):
+            await anext(model.stream(request))
+    assert server.bodies == []
+
+
+# ---- prices
+
+
+@pytest.mark.parametrize(
+    "usage",
+    [
+        Usage(input_tokens=1000, output_tokens=50, model_calls=1),
+        Usage(input_tokens=1000, output_tokens=50, cache_read_tokens=600, model_calls=1),
+        Usage(input_tokens=300_000, output_tokens=50, cache_read_tokens=600, model_calls=1),
+    ],
+    ids=["plain", "cached", "long"],
+)
+@pytest.mark.parametrize(
+    "name",
+    ["openai/gpt-4o", "openai/gpt-5", "openai/gpt-5.4", "anthropic/claude-sonnet-4-5", "anthropic/claude-opus-4-8"],
+)
+async def test_a_price_is_that_of_litellm(name: str, usage: Usage) -> None:
+    """Read from LiteLLM's file, the price of a reply is what LiteLLM says itself."""
+    litellm: Any = await library()
+    told = litellm.Usage(
+        prompt_tokens=usage.input_tokens,
+        completion_tokens=usage.output_tokens,
+        prompt_tokens_details={"cached_tokens": usage.cache_read_tokens},
+    )
+    theirs = sum(litellm.cost_per_token(model=name, usage_object=told))
+    provider, _, model = name.partition("/")
+    assert price(listed(provider, model), usage) == pytest.approx(theirs)
+
+
+async def test_what_has_no_price_has_none() -> None:
+    """A model that no list knows costs None, not nothing."""
+    async with WireServer.openai(["ok", Reply(calls=(ToolCall("add", {}),))]) as server:
+        model = OpenAIWire("my-own", api_base=server.base_url, api_key="k", retries=0)
+        assert fold(await asked(model)).usage.cost is None  # pyright: ignore[reportOptionalMemberAccess]
+        priced = OpenAIWire("gpt-4o", api_base=server.base_url, api_key="k", retries=0)
+        used = fold(await asked(priced)).usage
+    assert used is not None
+    assert used.cost == pytest.approx(used.input_tokens * 2.5e-06 + used.output_tokens * 1e-05)
