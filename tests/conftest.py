@@ -19,7 +19,7 @@ from memory import memory_folder
 from postgres import Postgres, postgres_server
 from wired import WIRES, Wired
 
-from agentflow.models.litellm import close_clients
+from agentflow.models.clients import close_clients
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # What a shell starts in the background ignores Ctrl-C, and so would every program that a test starts and interrupts.
@@ -54,7 +54,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 
 @pytest.fixture
 async def closed_clients() -> AsyncIterator[None]:
-    """Behind the test the connections that LiteLLM keeps are closed."""
+    """Behind the test the connections that models keep are closed."""
     yield
     await close_clients()
 
@@ -70,8 +70,8 @@ def quiet() -> Iterator[None]:
 
 @pytest.fixture(params=WIRES)
 def wired(request: pytest.FixtureRequest, closed_clients: None) -> Wired:
-    """Each wire in turn."""
-    return Wired(request.param)
+    """Each wire in turn, over its direct adapter; over every adapter by `parametrize("wired", EVERY, indirect=True)`."""
+    return Wired(*([request.param] if isinstance(request.param, str) else request.param))
 
 
 _BIG = {"dbos", "litellm", "sqlalchemy"}

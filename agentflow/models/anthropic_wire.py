@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from agentflow.chunks import ModelChunk, ToolUseDelta
-from agentflow.messages import ThinkingBlock
+from agentflow.messages import Citation, ThinkingBlock
 from agentflow.models.anthropic_out import messages_out, thinking_fields, tool_fields
 from agentflow.models.conversion import Conversation
 from agentflow.models.options_out import options_out
@@ -46,6 +46,7 @@ class _Delta(msgspec.Struct, gc=False):
     thinking: str = ""
     signature: str = ""
     partial_json: str = ""
+    citation: dict[str, Any] | None = None
     stop_reason: str | None = None
 
 
@@ -215,6 +216,8 @@ class _Reply:
                 return (ModelChunk(thinking=delta.thinking, model=self._name),)
             case "signature_delta" if delta.signature:
                 return (ModelChunk(signature=delta.signature, model=self._name),)
+            case "citations_delta" if delta.citation is not None:
+                return (ModelChunk(citations=(Citation.of(delta.citation, self._name),)),)
             case "input_json_delta" if delta.partial_json:
                 self._unsaid.pop(index, None)
                 return (self._call(index, arguments=delta.partial_json),)

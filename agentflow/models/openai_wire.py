@@ -49,6 +49,10 @@ class _Delta(msgspec.Struct, gc=False):
     refusal: str | None = None
     tool_calls: list[_Call] | None = None
     thinking_blocks: list[dict[str, Any]] | None = None
+    annotations: list[Any] | None = None
+    images: list[Any] | None = None
+    audio: dict[str, Any] | None = None
+    provider_specific_fields: dict[str, Any] | None = None
 
 
 class _Choice(msgspec.Struct, gc=False):
@@ -169,6 +173,10 @@ class _Reply:
                 and delta.tool_calls is None
                 and delta.reasoning_content is None
                 and delta.reasoning is None
+                and delta.annotations is None
+                and delta.images is None
+                and delta.audio is None
+                and delta.provider_specific_fields is None
             ):
                 return (ModelChunk(delta.content),)
         return self._all(chunk)

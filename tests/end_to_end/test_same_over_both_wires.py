@@ -1,11 +1,11 @@
-"""The same agent, hooks and tools over both wires, called and streamed: one event log, one history."""
+"""The same agent, hooks and tools over both wires and every adapter, called and streamed: one event log, one history."""
 
 import asyncio
 from typing import Any
 
 import pytest
 from eventlog import Recorder
-from wired import WIRES, Wired, normal, normal_history, tokens
+from wired import EVERY, Wired, normal, normal_history, tokens
 
 from agentflow import Agent, Deny, Hook, ModelOptions, tool
 from agentflow.events import PostActing, PostToolRound, PreActing
@@ -160,9 +160,9 @@ def answers(request: WireRequest) -> list[tuple[str, str]]:
     return [(answer.id, answer.text) for message in request.messages for answer in answers_in(message)]
 
 
-async def run(wire: str, how: str) -> dict[str, Any]:
+async def run(wire: str, adapter: str, how: str) -> dict[str, Any]:
     """One run of the program, as everything that is compared."""
-    wired, recorder = Wired(wire), Recorder()
+    wired, recorder = Wired(wire, adapter), Recorder()
     async with wired.serve(SCRIPT) as server:
         agent = Agent(
             "a",
@@ -194,8 +194,8 @@ async def run(wire: str, how: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("how", ["call", "stream"])
-@pytest.mark.parametrize("wire", WIRES)
-async def test_one_program_over_both_wires(wire: str, how: str) -> None:
+@pytest.mark.parametrize(("wire", "adapter"), EVERY)
+async def test_one_program_over_both_wires(wire: str, adapter: str, how: str) -> None:
     """Thinking, parallel reads, a write, a veto, a rewrite, an unknown tool, bad arguments and an injection: the log, the
-    history and what the server was told are the same on both wires, called and streamed."""
-    assert await run(wire, how) == SAME
+    history and what the server was told are the same on both wires, over LiteLLM and without it, called and streamed."""
+    assert await run(wire, adapter, how) == SAME

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from wired import WIRES, Wired
+from wired import EVERY, Wired
 
 from agentflow import (
     Agent,
@@ -44,7 +44,7 @@ from agentflow.events import (
     PreToolRound,
     ReasoningChunk,
 )
-from agentflow.models.litellm import close_clients
+from agentflow.models.clients import close_clients
 from agentflow.testing import ScriptedModel
 from agentflow.testing.wire import Call, Fault, Reply, Say, ToolCall, WireServer
 from agentflow.transcript import legalise
@@ -330,9 +330,9 @@ class Rewrites(Hook):
 class Line:
     """A server and a model on a loop that outlives the examples."""
 
-    def __init__(self, wire: str) -> None:
+    def __init__(self, wire: str, adapter: str) -> None:
         self.runner = asyncio.Runner()
-        self.wired = Wired(wire)
+        self.wired = Wired(wire, adapter)
         self.calls = 0
         build = WireServer.openai if wire == "openai" else WireServer.anthropic
         self.server = build(self.answer)
@@ -370,10 +370,10 @@ class Line:
         self.runner.close()
 
 
-@pytest.fixture(params=WIRES, scope="module")
+@pytest.fixture(params=EVERY, ids="-".join, scope="module")
 def wire_line(request: pytest.FixtureRequest) -> Iterator[Line]:
-    """Each wire in turn, one server for all examples."""
-    made = Line(request.param)
+    """Each wire and adapter in turn, one server for all examples."""
+    made = Line(*request.param)
     yield made
     made.close()
 

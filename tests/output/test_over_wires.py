@@ -1,4 +1,4 @@
-"""One suite of typed answers over both wires: native, by tool and by prompt, streamed and not, asked again and with tools."""
+"""One suite of typed answers over both wires and every adapter: native, by tool and by prompt, streamed and not, asked again and with tools."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel, Field
-from wired import Wired
+from wired import EVERY, Wired
 
 from agentflow import Agent, ModelOptions, Output, tool
 from agentflow.errors import OutputError
@@ -14,6 +14,8 @@ from agentflow.events import PostReasoning
 from agentflow.output import Way
 from agentflow.testing.wire import Reply, ToolCall, WireRequest
 from agentflow.verdicts import Again
+
+pytestmark = pytest.mark.parametrize("wired", EVERY, ids="-".join, indirect=True)
 
 WAYS: tuple[Way, ...] = ("native", "tool", "prompt")
 

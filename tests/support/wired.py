@@ -1,4 +1,4 @@
-"""One agent, either wire: servers, models that ask them, and the normal form in which runs over both are compared.
+"""One agent, either wire, any adapter: servers, models that ask them, and the normal form in which runs are compared.
 
 The normal form is that of `eventlog`, and neighbouring chunks of one attempt are one line that holds their fold: what was
 thought, said and called does not depend on how a wire cuts its pieces.
@@ -16,12 +16,19 @@ from eventlog import line, said
 from agentflow.chunks import ModelChunk, fold
 from agentflow.events import Event, PostReasoning, ReasoningChunk
 from agentflow.messages import Msg
+from agentflow.models.anthropic_wire import AnthropicWire
 from agentflow.models.litellm import LiteLLMModel
+from agentflow.models.openai_wire import OpenAIWire
+from agentflow.ports.model import Model
 from agentflow.testing.wire import Script, WireServer
 
-__all__ = ["WIRES", "Wired", "normal", "normal_history", "tokens"]
+__all__ = ["EVERY", "WIRES", "Wired", "normal", "normal_history", "tokens"]
 
 WIRES = ("openai", "anthropic")
+EVERY = [(wire, adapter) for adapter in ("direct", "litellm") for wire in WIRES]
+"""Both wires, each over its direct adapter and over LiteLLM."""
+
+_DIRECT: dict[str, Any] = {"openai": OpenAIWire, "anthropic": AnthropicWire}
 _NAMES = {"openai": "openai/gpt-5", "anthropic": "anthropic/claude-sonnet-4-5"}
 
 
@@ -30,10 +37,11 @@ async def _no_wait(seconds: float) -> None:
 
 
 class Wired:
-    """A wire: its servers and the models that speak to them."""
+    """A wire: its servers and the models that speak to them, over its direct adapter or over LiteLLM."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, adapter: str = "direct") -> None:
         self.name = name
+        self.adapter = adapter
 
     @asynccontextmanager
     async def serve(self, script: Script, *, strict: bool = True) -> AsyncIterator[WireServer]:
@@ -47,11 +55,12 @@ class Wired:
             if strict:
                 server.assert_done()
 
-    def model(self, server: WireServer, *, retries: int = 2) -> LiteLLMModel:
+    def model(self, server: WireServer, *, retries: int = 2) -> Model:
         """A model on that server; it does not wait between attempts."""
         family = "openai" if self.name == "openai" else "anthropic"
         base, name = server.base_url, _NAMES[self.name]
-        return LiteLLMModel(name, api_base=base, api_key="k", retries=retries, family=family, sleep=_no_wait)
+        build: Any = _DIRECT[self.name] if self.adapter == "direct" else LiteLLMModel
+        return build(name, api_base=base, api_key="k", retries=retries, family=family, sleep=_no_wait)
 
 
 def normal(events: Iterable[Event]) -> list[str]:
