@@ -29,6 +29,7 @@ _PLACES = (
     "reactive",
     "testing",
     "plugins",
+    "orchestration",
     "mcp",
     "terminal",
     "facts",

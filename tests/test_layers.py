@@ -49,6 +49,7 @@ LAYERS: dict[str, int] = {
     "state": 5,
     "plugins": 5,
     "durable": 5,
+    "orchestration": 5,
     "mcp": 5,
     "testing": 5,
     # 6 entry points

@@ -262,7 +262,7 @@ def test_every_module_says_what_it_is_and_sorts_its_names() -> None:
     assert wrong == []
 
 
-LISTS = ("agent", "debugger", "hooks", "models", "plugins", "stores", "terminal", "tools", "turns")
+LISTS = ("agent", "debugger", "hooks", "models", "orchestration", "plugins", "stores", "terminal", "tools", "turns")
 """The modules that list what is public of one kind."""
 
 
@@ -309,9 +309,9 @@ def test_a_wrong_name_gets_the_right_one(name: str, cure: str) -> None:
 
 FACADES: dict[type, str] = {
     Agent: (
-        "as_tool ask branch builder call chat close description forget from_dict from_json history hook hooks interrupt"
-        " live_toolsets name on open output put queue remove resume resume_stream run send session stream to_dict to_json"
-        " tools unfinished"
+        "as_tool ask branch builder call chat close description forget from_dict from_json graph history hook hooks"
+        " interrupt live_toolsets name on open output put queue remove resume resume_stream run send session stream to_dict"
+        " to_json tools unfinished"
     ),
     RunContext: (
         "agent approve call_id clock compact complete deps has_dep history inject interrupt new_id run_id session_id"

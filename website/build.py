@@ -37,6 +37,7 @@ MODULES: Final = (
     "agentflow.models",
     "agentflow.stores",
     "agentflow.plugins",
+    "agentflow.orchestration",
     "agentflow.mcp",
     "agentflow.debugger",
     "agentflow.terminal",

@@ -3,6 +3,7 @@
 from agentflow.agent.agent import Agent
 from agentflow.agent.agent_flux import AgentFlux
 from agentflow.agent.builder import AgentBuilder
+from agentflow.agent.graph import Edge, Graph
 from agentflow.agent.peers import AgentRegistry, default_agents
 from agentflow.agent.receipt import Receipt
 from agentflow.agent.shutdown import GracefulShutdown, ShutdownReport, shutdown
@@ -13,7 +14,9 @@ __all__ = [
     "AgentBuilder",
     "AgentFlux",
     "AgentRegistry",
+    "Edge",
     "GracefulShutdown",
+    "Graph",
     "Receipt",
     "Session",
     "ShutdownReport",

@@ -19,10 +19,11 @@ from typing_extensions import TypeVar
 
 from agentflow.agent.agent_data import agent_from_dict, agent_to_dict
 from agentflow.agent.arguments import resolve_store
-from agentflow.agent.as_tool import FullToolAgent
+from agentflow.agent.as_tool import FullToolAgent, full_agent
 from agentflow.agent.asked import Asked
 from agentflow.agent.builder import AgentBuilder
 from agentflow.agent.given_tools import ToolLike, tools_of
+from agentflow.agent.graph import Graph, graph_of
 from agentflow.agent.peers import AgentRegistry, PeerAgent, default_agents
 from agentflow.agent.queue import copy_turns
 from agentflow.errors import UsageError
@@ -238,6 +239,13 @@ class Agent(PeerAgent[T_co]):
         """
         talk: Callable[..., Awaitable[None]] = _terminal("chat")
         await talk(self, lines, session=session, deps=deps, hooks=hooks, events=events, children=children, file=file)
+
+    def graph(self) -> Graph:
+        """Who may call whom, from this agent on: `print(agent.graph())`, or `agent.graph().mermaid()` for a picture.
+
+        Tools of a toolset that is opened, such as an MCP server's, are in it when that is open.
+        """
+        return graph_of(full_agent(self))
 
     # ---- copies and data
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
-from typing import Any, TypeAlias, TypedDict, cast
+from typing import Any, Protocol, TypeAlias, TypedDict, cast
 from weakref import WeakKeyDictionary
 
 from agentflow.context import as_messages
@@ -18,28 +18,31 @@ from agentflow.errors import SuspendedError, ToolArgumentError, UsageError
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.named import HookSource, hooks_of
 from agentflow.hooks.registering import refuse_tools
+from agentflow.loop.config import LoopConfig
 from agentflow.loop.session import FullSession, Session
 from agentflow.loop.states import State
 from agentflow.messages import Msg, Pending, ToolUseBlock, message, text_block
 from agentflow.output.output import OutputLike
 from agentflow.ports.store import Store
 from agentflow.specs import ModelOptions, is_seconds
+from agentflow.tools.live_toolset import LiveToolset
 from agentflow.tools.tool import Tool
 from agentflow.verdicts import Answer, Approve, Deny, Resolution
 
 __all__ = [
+    "Behind",
     "CallArguments",
     "CallOptions",
     "Decisions",
     "ResumeOptions",
     "ResumeStream",
     "StreamOptions",
+    "agents_behind",
     "check_decisions",
     "check_timeout",
     "input_of",
     "not_open",
     "resolve_store",
-    "tools_behind",
 ]
 
 Decisions: TypeAlias = Mapping[str, Resolution] | Iterable[tuple[str, Resolution]]
@@ -77,8 +80,37 @@ class ResumeStream(ResumeOptions, total=False):
     children: bool
 
 
-tools_behind: WeakKeyDictionary[Callable[..., Any], Mapping[str, Tool[..., Any]]] = WeakKeyDictionary()
-"""The tools of the agents that are tools themselves, by the function behind that tool."""
+class Behind(Protocol):
+    """An agent that is a tool."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        ...
+
+    @property
+    def config(self) -> LoopConfig:
+        """What it gives the loop."""
+        ...
+
+    @property
+    def own_tools(self) -> Iterable[Tool[..., Any]]:
+        """Its tools, those of toolsets left out."""
+        ...
+
+    @property
+    def live_toolsets(self) -> tuple[LiveToolset, ...]:
+        """Its toolsets that are opened and closed."""
+        ...
+
+    @property
+    def hooks(self) -> Iterable[Hook]:
+        """Its hooks."""
+        ...
+
+
+agents_behind: WeakKeyDictionary[Callable[..., Any], Behind] = WeakKeyDictionary()
+"""The agents that are tools themselves, by the function behind that tool."""
 
 
 class CallArguments:
@@ -246,11 +278,11 @@ def _tool_of(session: FullSession, waits: Pending, tools: Mapping[str, Tool[...,
     while waits.within is not None:
         outer = next((call for call in session.machine.open_calls if call.id == waits.within), None)
         agent = None if outer is None else tools.get(outer.name)
-        behind = None if agent is None else tools_behind.get(agent.function)
+        behind = None if agent is None else agents_behind.get(agent.function)
         inner = (session.inner or {}).get(waits.within)
         if behind is None or inner is None:
             return None
-        session, tools = inner, behind
+        session, tools = inner, behind.config.tools
         key = key.removeprefix(f"{waits.within}/")
         found = next((theirs for theirs in session.pending if theirs.id == key), None)
         if found is None:

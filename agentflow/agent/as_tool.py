@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from collections.abc import Callable, Sequence
+from typing import Any, TypedDict, cast
 
-from agentflow.agent.arguments import tools_behind
+from agentflow.agent.arguments import agents_behind
 from agentflow.agent.calling import CallingAgent
 from agentflow.agent.hooked import HookedAgent
-from agentflow.context import RunContext
+from agentflow.context import RunContext, as_messages
 from agentflow.errors import ToolError
-from agentflow.ground.ids import inner_session_id
+from agentflow.ground.ids import conversation_key, inner_session_id
+from agentflow.hooks.hook import Hook
 from agentflow.loop.config import LoopConfig
 from agentflow.loop.run import TurnPlace, current_turn
 from agentflow.loop.session import FullSession, Session
 from agentflow.loop.signals import ToolSuspended
 from agentflow.loop.states import State
 from agentflow.loop.turns.code_names import found_by_name
-from agentflow.messages import Msg, Reply, T_co
+from agentflow.messages import Msg, Reply, T_co, with_metadata
 from agentflow.output.output import Output, OutputLike, output_of
 from agentflow.saving.codec import msg_from_dict
 from agentflow.specs import ToolType, Usage
@@ -24,6 +26,11 @@ from agentflow.tools.tool import Tool, tool
 from agentflow.tools.tool_checks import strictest
 
 __all__ = ["FullToolAgent", "ToolAgent", "full_agent"]
+
+
+class _Rest(TypedDict):
+    hooks: Sequence[Hook]
+    timeout: float | None
 
 
 class ToolAgent(CallingAgent[T_co]):
@@ -60,7 +67,7 @@ class ToolAgent(CallingAgent[T_co]):
             return await full_agent(self).answer(message, asked)
 
         about = description or self._config.view.description or f"Ask the agent {self.name}."
-        tools_behind[ask] = self._config.tools
+        agents_behind[ask] = full_agent(self)
         # Idempotent: after a crash it is entered again, where it was.
         return tool(
             name=name or self.name,
@@ -84,6 +91,16 @@ class FullToolAgent(ToolAgent[T_co]):
         return self._config
 
     @property
+    def own_tools(self) -> tuple[Tool[..., Any], ...]:
+        """Its tools, those of toolsets that are opened left out."""
+        return self._own_tools()
+
+    @property
+    def strictest(self) -> ToolType:
+        """What its tools may do."""
+        return self._strictest()
+
+    @property
     def asking(self) -> Tool[..., Any]:
         """The tool whose turns are questions to this agent (`other.ask(name, ...)`)."""
         if self._asking is None:
@@ -96,37 +113,81 @@ class FullToolAgent(ToolAgent[T_co]):
         return self._asking
 
     async def answer(self, message: str, output: Output[Any] | None = None) -> str | Msg:
-        """What `as_tool` does: a call in a fresh session.
-
-        Suspended, it suspends the caller, which is answered with keys such as `"t1/s1"`; then it goes on where it was. So it
-        does after a crash, if this agent or the caller has a store.
+        """What `as_tool` does: a call in a fresh session; see `within`.
 
         Raises:
             ToolError: The call did not end with an answer that the asking model can use.
         """
+        return self._answered(await self.within(message, output))
+
+    async def within(
+        self,
+        message: str | Sequence[Msg],
+        output: Output[Any] | None = None,
+        *,
+        conversation: bool = False,
+        hooks: Sequence[Hook] = (),
+        timeout: float | None = None,
+        begun: Callable[[Session], None] | None = None,
+    ) -> Reply[Any]:
+        """A call as part of the tool call that it is made from.
+
+        Suspended, it suspends the caller, which is answered with keys such as `"t1/s1"`; then it goes on where it was. So it
+        does after a crash, if this agent or the caller has a store.
+
+        Args:
+            message: What to ask.
+            output: What it is to give, in place of its own.
+            conversation: Go on with the agent's one conversation inside of the caller's session, and not with a fresh one.
+            hooks: Added for this call.
+            timeout: Seconds for it.
+            begun: Told of the session before the call begins.
+        """
         place = current_turn.get()
+        rest: _Rest = {"hooks": hooks, "timeout": timeout}
         if place is None:
-            return self._answered(await self.call(message, session=Session.fresh(), output=output))
+            return await self.call(message, session=Session.fresh(), output=output, **rest)
         caller = place.run.session
-        place.asked += 1
-        session_id = inner_session_id(caller.id, place.use.id)
-        if place.asked > 1:
-            session_id = inner_session_id(session_id, str(place.asked))
-        session = (caller.inner or {}).get(place.use.id)
-        if session is None or session.id != session_id:
-            session = FullSession(session_id, store=self._store or caller.store, new_id=self._config.new_id)
+        session = self._session_within(caller, place, conversation)
+        if begun is not None:
+            begun(session)
+        if conversation:  # so that it is known, after a crash, whether this was asked
+            asked = as_messages(message, self._config.new_id)
+            message = (*asked[:-1], with_metadata(asked[-1], within=place.use.id))
         if place.inner is None and not place.recovers:
-            reply = await self.call(message, session=session, output=output)
+            reply = await self.call(message, session=session, output=output, **rest)
         else:
-            reply = await self._asked_again(message, session, place, output)
+            reply = await self._asked_again(message, session, place, output, conversation, rest)
         if reply.outcome == "suspended":
             self._sessions.waiting.pop(session.id, None)  # the caller keeps it, and is resumed
             caller.keep_inner(place.use.id, session)
             raise ToolSuspended(self.name, reply.pending)
-        return self._answered(reply)
+        return reply
+
+    def _session_within(self, caller: FullSession, place: TurnPlace, conversation: bool) -> FullSession:
+        """The session of a call that is part of a tool call: the one that was suspended there, if there is one."""
+        place.asked += 1
+        kept, key = caller.inner or {}, conversation_key(self.name) if conversation else place.use.id
+        session_id = inner_session_id(caller.id, key)
+        if place.asked > 1 and not conversation:
+            session_id = inner_session_id(session_id, str(place.asked))
+        for session in (kept.get(place.use.id), kept.get(key)):
+            if session is not None and session.id == session_id:
+                break
+        else:
+            session = FullSession(session_id, store=self._store or caller.store, new_id=self._config.new_id)
+        if conversation:
+            caller.keep_inner(key, session)
+        return session
 
     async def _asked_again(
-        self, message: str, session: FullSession, place: TurnPlace, output: Output[Any] | None
+        self,
+        message: str | Sequence[Msg],
+        session: FullSession,
+        place: TurnPlace,
+        output: Output[Any] | None,
+        conversation: bool,
+        rest: _Rest,
     ) -> Reply[Any]:
         """Go on where the session is: it waited for a decision, or the process ended."""
         await session.acquire(self.name)  # loads it
@@ -138,13 +199,16 @@ class FullToolAgent(ToolAgent[T_co]):
             if decided is None or any(key not in decided for key in waits):  # nobody has been asked yet
                 last = Msg.assistant("", id=self._config.new_id("msg_")) if machine.final is None else machine.final
                 return Reply.of(last, "suspended", machine.run_id, Usage(), session.pending, session.id)
-            return await self.resume(session, {key: decided[key] for key in waits}, output=output)
+            return await self.resume(session, {key: decided[key] for key in waits}, output=output, **rest)
         if machine.next() != "input":
-            return await self.resume(session, output=output)
+            return await self.resume(session, output=output, **rest)
         ended = machine.ended
-        if ended is not None and ended.final is not None and ended.outcome not in ("failed", "interrupted"):
+        mine = not conversation or any(
+            msg.metadata.get("within") == place.use.id for msg in machine.transcript.messages
+        )
+        if mine and ended is not None and ended.final is not None and ended.outcome not in ("failed", "interrupted"):
             return Reply.of(ended.final, ended.outcome, ended.run_id, Usage(), ())
-        return await self.call(message, session=session, output=output)
+        return await self.call(message, session=session, output=output, **rest)
 
     def _answered(self, reply: Reply[Any]) -> str | Msg:
         if reply.outcome in ("suspended", "interrupted", "denied"):

@@ -134,6 +134,10 @@ class ToolsetAgent(HookedAgent):
         """Its toolsets that are opened and closed."""
         return () if self._toolsets is None else self._toolsets.live
 
+    def _own_tools(self) -> tuple[Tool[..., Any], ...]:
+        """Its tools, those of toolsets that are opened left out."""
+        return tuple((self._config.tools if self._toolsets is None else self._toolsets.own).values())
+
     def _take_tools(self, tools: dict[str, FullTool[..., Any]]) -> None:
         """Use these tools from now on: the agent, and its calls that run."""
         old = self._config

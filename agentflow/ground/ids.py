@@ -10,7 +10,10 @@ import os
 from collections.abc import Callable, Iterable
 from itertools import count
 
-__all__ = ["inner_session_id", "inside", "new_id"]
+__all__ = ["CONVERSATION", "conversation_key", "inner_session_id", "inside", "new_id"]
+
+CONVERSATION = "@"
+"""What the key of a sub-agent's conversation starts with; tool-use ids that are made here do not."""
 
 _LONGEST_PART = 64
 _LONGEST = 255
@@ -59,6 +62,16 @@ def inner_session_id(session_id: str, tool_use_id: str) -> str:
     """
     part = _fit(tool_use_id, _LONGEST_PART)
     return f"{_fit(session_id, _LONGEST - 1 - len(part))}/{part}"
+
+
+def conversation_key(agent: str) -> str:
+    """Return what stands in the place of a tool-use id where a sub-agent keeps one conversation inside of its caller's.
+
+    Example:
+        >>> inner_session_id("desk", conversation_key("billing"))
+        'desk/@billing'
+    """
+    return f"{CONVERSATION}{agent}"
 
 
 def inside(session_ids: Iterable[str]) -> Callable[[str], bool]:

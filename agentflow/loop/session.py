@@ -17,6 +17,7 @@ from agentflow.errors import StoreError, UsageError
 from agentflow.facts import Compacted, Fact
 from agentflow.ground.facade import objects_of
 from agentflow.ground.frozen import EMPTY
+from agentflow.ground.ids import CONVERSATION
 from agentflow.ground.ids import new_id as fresh_id
 from agentflow.loop.conversation import Conversation, FullConversation
 from agentflow.loop.keeping import Keeping, Landed
@@ -162,9 +163,16 @@ class Session(Conversation):
         if machine.compacted is not None and not any(isinstance(fact, Compacted) for fact in facts):
             facts = (Compacted(machine.run_id, *machine.compacted), *facts)
         data = session_to_dict(SavedSession(self.id, tuple(messages), tuple(facts), state, seq, run_state))
-        waiting = {waits.within for waits in self.pending if waits.within is not None}
-        inner = {use_id: session.to_dict() for use_id, session in (own.inner or {}).items() if use_id in waiting}
+        inner = {key: session.to_dict() for key, session in self._inner_to_keep()}
         return {**data, "inner": inner} if inner else data
+
+    def _inner_to_keep(self) -> list[tuple[str, FullSession]]:
+        """The sessions of sub-agents that are part of it: those that wait, and those that are kept as conversations."""
+        inner = full_session(self).inner or {}
+        kept = [(key, session) for key, session in inner.items() if key.startswith(CONVERSATION)]
+        waiting = {waits.within for waits in self.pending if waits.within is not None}
+        held = [session for _, session in kept]
+        return [*kept, *((key, inner[key]) for key in inner if key in waiting and inner[key] not in held)]
 
     def to_json(self) -> str:
         """`to_dict` as JSON text."""

@@ -33,7 +33,7 @@ from agentflow.facts import (
     ToolFinished,
     ToolStarted,
 )
-from agentflow.ground.ids import inner_session_id, inside
+from agentflow.ground.ids import conversation_key, inner_session_id, inside
 from agentflow.saving.codec import SavedSession, fact_key, session_from_dict, session_to_dict
 from agentflow.transcript import Transcript
 
@@ -48,6 +48,7 @@ __all__ = [
     "fenced",
     "imported_facts",
     "inner_sessions",
+    "kept_inside",
     "length_of",
     "no_point",
     "no_session",
@@ -56,7 +57,6 @@ __all__ = [
     "status_after",
     "taken",
     "told_otherwise",
-    "waiting_inside",
 ]
 
 SessionStatus: TypeAlias = Literal["idle", "unfinished", "suspended"]
@@ -352,12 +352,17 @@ def status_after(facts: Sequence[Fact]) -> SessionStatus | None:
     return None
 
 
-def waiting_inside(facts: Sequence[Fact]) -> tuple[str, ...]:
-    """The tool calls behind which sub-agents wait: `inner_session_id` names such a one's session."""
-    if status_after(facts) != "suspended":
-        return ()
-    last = next((fact for fact in reversed(facts) if isinstance(fact, RoundSuspended)), None)
-    found = () if last is None else [waits.within for waits in last.pending if waits.within is not None]
+def kept_inside(facts: Sequence[Fact]) -> tuple[str, ...]:
+    """The sessions of sub-agents that go where a session goes, by what `inner_session_id` names them with.
+
+    They are those that wait behind tool calls, and the conversations that sub-agents keep inside of it.
+    """
+    found: list[str] = []
+    if status_after(facts) == "suspended":
+        last = next((fact for fact in reversed(facts) if isinstance(fact, RoundSuspended)), None)
+        found = [] if last is None else [waits.within for waits in last.pending if waits.within is not None]
+    uses = [use for fact in facts if isinstance(fact, Reasoned) for use in fact.message.tool_uses]
+    found += [conversation_key(use.name) for use in uses if use.input.get("conversation") is True]
     return tuple(dict.fromkeys(found))
 
 
@@ -484,7 +489,7 @@ class MemoryStore(SessionStore):
         if not 1 <= stop <= len(facts):
             raise no_point(session_id, at or 0, len(facts))
         self._free(new_id).add(facts[:stop])
-        for use_id in waiting_inside(facts[:stop]):
+        for use_id in kept_inside(facts[:stop]):
             if inner_session_id(session_id, use_id) in self._journals:
                 await self.fork(inner_session_id(session_id, use_id), inner_session_id(new_id, use_id))
 
@@ -504,7 +509,7 @@ class MemoryStore(SessionStore):
         """A session as JSON-compatible data."""
         facts = tuple(self._existing(session_id).facts)
         data = session_to_dict(SavedSession(session_id, (), facts))
-        inner = [use_id for use_id in waiting_inside(facts) if inner_session_id(session_id, use_id) in self._journals]
+        inner = [use_id for use_id in kept_inside(facts) if inner_session_id(session_id, use_id) in self._journals]
         return (
             {**data, "inner": {i: await self.export(inner_session_id(session_id, i)) for i in inner}} if inner else data
         )

@@ -35,11 +35,11 @@ from agentflow.ports.store import (
     fenced,
     imported_facts,
     inner_sessions,
+    kept_inside,
     no_session,
     prune_before,
     status_after,
     taken,
-    waiting_inside,
 )
 from agentflow.saving.codec import SavedSession, fact_from_json, session_from_dict, session_to_dict
 from agentflow.state.engine import Database
@@ -219,7 +219,7 @@ class SqlStore(SessionStore):
             takes=new_id,
         )
         facts = await self.load(new_id)
-        for use_id in waiting_inside(facts):
+        for use_id in kept_inside(facts):
             if await self.load(inner_session_id(session_id, use_id)):
                 await self.fork(inner_session_id(session_id, use_id), inner_session_id(new_id, use_id))
 
@@ -274,7 +274,7 @@ class SqlStore(SessionStore):
         data = session_to_dict(SavedSession(session_id, (), tuple(facts)))
         inner = {
             use_id: await self.export(inner_session_id(session_id, use_id))
-            for use_id in waiting_inside(facts)
+            for use_id in kept_inside(facts)
             if await self.load(inner_session_id(session_id, use_id))
         }
         return {**data, "inner": inner} if inner else data

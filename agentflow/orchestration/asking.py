@@ -1,0 +1,160 @@
+"""The tools behind the steps that ask agents, and the race between several."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from agentflow.agent.agent import Agent
+from agentflow.agent.arguments import agents_behind
+from agentflow.agent.as_tool import full_agent
+from agentflow.context import RunContext
+from agentflow.errors import ToolError
+from agentflow.loop.run import RunBase, current_turn
+from agentflow.loop.session import Session
+from agentflow.loop.signals import ToolSuspended
+from agentflow.loop.turns.code_names import found_by_name
+from agentflow.messages import Reply
+from agentflow.orchestration.steps import Group, Step
+from agentflow.saving.codec import msg_from_dict
+from agentflow.tools.tool import Tool, tool
+
+__all__ = ["Live", "answer_of", "asking_tool"]
+
+
+class Race:
+    """Several agents that are asked the same thing: the first answer counts.
+
+    Args:
+        winner: Who has answered already.
+    """
+
+    def __init__(self, winner: str = "") -> None:
+        self.winner = winner
+        self._running: list[Session] = []
+        self._changed = asyncio.Event()
+
+    def enter(self, session: Session) -> None:
+        """One more is asked, in this session."""
+        self._running.append(session)
+
+    def leave(self, session: Session | None) -> None:
+        """One has ended, or waits for a person."""
+        if session is not None:
+            self._running.remove(session)
+        self._changed.set()
+
+    def won(self, name: str) -> None:
+        """One has answered: the others are interrupted."""
+        self.winner = name
+        for session in self._running:
+            session.interrupt(f"{name} was first")
+        self._changed.set()
+
+    async def over(self) -> None:
+        """Wait until somebody has answered, or nobody is asked any more."""
+        while self._running and not self.winner:
+            self._changed.clear()
+            await self._changed.wait()
+
+    def refuse(self) -> None:
+        """Say that the race is over.
+
+        Raises:
+            ToolError: It is.
+        """
+        if self.winner:
+            raise ToolError(f"{self.winner} was first.")
+
+
+@dataclass
+class Live:
+    """The steps of the open round, by the ids of their calls; not stored with a session, and found again by a replay."""
+
+    def __post_init__(self) -> None:
+        self.steps: dict[str, Step[Any]] = {}
+        self._races = False
+        self._race: Race | None = None
+        self._call_id = ""
+
+    def begin(self, group: Group[Any], ids: Sequence[str]) -> None:
+        """These calls stand for the steps of a group."""
+        self.steps = dict(zip(ids, group.steps, strict=True))
+        self._races, self._race = group.kind == "race", None
+
+    def race(self, run: RunBase) -> Race | None:
+        """The race of the round, anew in each call that goes on with it."""
+        if self._races and (self._race is None or self._call_id != run.call_id):
+            first = next((done.name for done in run.machine.finished.values() if done.state == "success"), "")
+            self._race, self._call_id = Race(first), run.call_id
+        return self._race
+
+
+def asking_tool(agent: Agent[Any], pending: Callable[[RunContext], Live]) -> Tool[..., Any]:
+    """The tool of the steps that ask an agent.
+
+    Args:
+        agent: The agent.
+        pending: The steps of the open round.
+    """
+    own = full_agent(agent)
+
+    async def ask(message: str | list[dict[str, Any]], context: RunContext, conversation: bool = False) -> str:
+        place = current_turn.get()
+        assert place is not None
+        live = pending(context)
+        step = live.steps.get(place.use.id)
+        said = message if isinstance(message, str) else [msg_from_dict(data) for data in message]
+        session: list[Session] = []
+        race = live.race(place.run)
+
+        def begun(made: Session) -> None:
+            session.append(made)
+            if race is not None:
+                race.enter(made)
+
+        async def asked() -> str:
+            hooks, timeout, output = ((), None, None) if step is None else (step.hooks, step.timeout, step.output)
+            reply = await own.within(said, output, conversation=conversation, hooks=hooks, timeout=timeout, begun=begun)
+            if step is not None and step.answered is not None:
+                return step.answered(reply, session[0].messages)
+            return answer_of(agent.name, reply)
+
+        return await asked() if race is None else await _raced(race, agent.name, asked, session)
+
+    agents_behind[ask] = own
+    about = agent.description or f"Ask the agent {agent.name}."
+    made = tool(name=agent.name, description=about, type=own.strictest, timeout=None, idempotent=True)
+    return made(found_by_name(ask))
+
+
+async def _raced(race: Race, name: str, asked: Callable[[], Any], session: Sequence[Session]) -> str:
+    race.refuse()
+    try:
+        text: str = await asked()
+    except ToolSuspended:
+        race.leave(session[0])
+        await race.over()
+        race.refuse()
+        raise
+    except BaseException:
+        race.leave(session[0] if session else None)
+        race.refuse()
+        raise
+    race.leave(session[0])
+    race.refuse()
+    race.won(name)
+    return text
+
+
+def answer_of(name: str, reply: Reply[Any]) -> str:
+    """The text of an answer.
+
+    Raises:
+        ToolError: The call ended with none.
+    """
+    if reply.outcome in ("completed", "limited"):
+        return reply.text
+    raise ToolError(f"Agent {name!r} did not answer (outcome {reply.outcome!r}): {reply.text or reply.outcome}")
