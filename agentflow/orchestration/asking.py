@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ from agentflow.loop.run import RunBase, current_turn
 from agentflow.loop.session import Session
 from agentflow.loop.signals import ToolSuspended
 from agentflow.loop.turns.code_names import found_by_name
-from agentflow.messages import Reply
+from agentflow.messages import Msg, Reply
 from agentflow.orchestration.steps import Group, Step
 from agentflow.saving.codec import msg_from_dict
 from agentflow.tools.tool import Tool, tool
@@ -101,7 +101,7 @@ def asking_tool(agent: Agent[Any], pending: Callable[[RunContext], Live]) -> Too
     """
     own = full_agent(agent)
 
-    async def ask(message: str | list[dict[str, Any]], context: RunContext, conversation: bool = False) -> str:
+    async def ask(message: str | list[dict[str, Any]], context: RunContext, conversation: bool = False) -> str | Msg:
         place = current_turn.get()
         assert place is not None
         live = pending(context)
@@ -115,12 +115,13 @@ def asking_tool(agent: Agent[Any], pending: Callable[[RunContext], Live]) -> Too
             if race is not None:
                 race.enter(made)
 
-        async def asked() -> str:
+        async def asked() -> str | Msg:
             hooks, timeout, output = ((), None, None) if step is None else (step.hooks, step.timeout, step.output)
             reply = await own.within(said, output, conversation=conversation, hooks=hooks, timeout=timeout, begun=begun)
             if step is not None and step.answered is not None:
                 return step.answered(reply, session[0].messages)
-            return answer_of(agent.name, reply)
+            text = answer_of(agent.name, reply)
+            return reply if reply.data else text
 
         return await asked() if race is None else await _raced(race, agent.name, asked, session)
 
@@ -130,10 +131,12 @@ def asking_tool(agent: Agent[Any], pending: Callable[[RunContext], Live]) -> Too
     return made(found_by_name(ask))
 
 
-async def _raced(race: Race, name: str, asked: Callable[[], Any], session: Sequence[Session]) -> str:
+async def _raced(
+    race: Race, name: str, asked: Callable[[], Awaitable[str | Msg]], session: Sequence[Session]
+) -> str | Msg:
     race.refuse()
     try:
-        text: str = await asked()
+        answer = await asked()
     except ToolSuspended:
         race.leave(session[0])
         await race.over()
@@ -146,7 +149,7 @@ async def _raced(race: Race, name: str, asked: Callable[[], Any], session: Seque
     race.leave(session[0])
     race.refuse()
     race.won(name)
-    return text
+    return answer
 
 
 def answer_of(name: str, reply: Reply[Any]) -> str:

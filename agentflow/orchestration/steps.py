@@ -201,7 +201,7 @@ def ask(
     form = agent.output if wanted is None else wanted
 
     def read(result: ToolResultBlock) -> Reply[Any]:
-        said = Msg.assistant(result.text, name=agent.name, id=result.tool_use_id)
+        said = Msg.assistant(result.content, name=agent.name, id=result.tool_use_id)
         reply: Reply[Any] = Reply.of(said, "completed", "", Usage(), ())
         return reply if form is None else typed(reply, form)
 
