@@ -36,6 +36,7 @@ LAYERS: dict[str, int] = {
     "reactive": 1,
     # 2 ports
     "saving": 2,
+    "runlog": 2,
     "hooks": 2,
     "tools": 2,
     "output": 2,

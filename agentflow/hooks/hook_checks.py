@@ -20,7 +20,7 @@ from agentflow.errors import UsageError, close_to
 from agentflow.events import Event
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.options import WRAPPED, handler_of
-from agentflow.hooks.recording import ChangeListener
+from agentflow.hooks.recording import ChangeListener, SideWrapper
 
 __all__ = ["check", "takes"]
 
@@ -43,11 +43,12 @@ _METHODS: dict[str, _Method] = {
     "concerns": _Method(Hook.concerns, ("reply",), False),
     "on_call": _Method(ChangeListener.on_call, ("call",), True),
     "on_layer": _Method(ChangeListener.on_layer, ("layer",), True),
+    "around_side": _Method(SideWrapper.around_side, ("context", "request", "side", "chunks"), True),
 }
 _OF_HOOK = {name: method for name, method in _METHODS.items() if hasattr(Hook, name)}
 _STAGES: frozenset[object] = frozenset(WRAPPED)
 _KNOWN = {name.replace("_", ""): name for name in (*Hook.__annotations__, *_METHODS)}
-_OURS = (Hook, ChangeListener)
+_OURS = (Hook, ChangeListener, SideWrapper)
 _OPTIONS = tuple(Hook.__annotations__)
 
 _checked: WeakSet[type[Hook]] = WeakSet()
@@ -103,7 +104,7 @@ def takes(function: Callable[..., Any], count: int) -> bool:
 def _check_methods(hook: Hook) -> None:
     kind = type(hook)
     _check_spelling(hook, [name for owner in _owners(kind) for name in _named(vars(owner))])
-    defined = {name: m for name, m in _methods_of(kind).items() if getattr(kind, name) is not m.base}
+    defined = {name: m for name, m in _methods_of(kind).items() if getattr(kind, name, m.base) is not m.base}
     if not any(method.runs for method in defined.values()):
         raise _does_nothing(hook)
     for name, method in defined.items():
@@ -116,7 +117,7 @@ def _owners(kind: type[Hook]) -> list[type]:
 
 
 def _methods_of(kind: type[Hook]) -> Mapping[str, _Method]:
-    return _METHODS if issubclass(kind, ChangeListener) else _OF_HOOK
+    return _METHODS if issubclass(kind, ChangeListener | SideWrapper) else _OF_HOOK
 
 
 def _check_method(hook: Hook, name: str, method: _Method) -> None:

@@ -9,7 +9,7 @@ from agentflow.ground.facade import objects_of
 from agentflow.hooks.chain import Chain, Entry
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.options import WRAPPED, around_of, call_of, listens_to
-from agentflow.hooks.recording import ChangeListener, VerdictListener, recorded, recorded_around
+from agentflow.hooks.recording import ChangeListener, SideWrapper, VerdictListener, recorded, recorded_around
 from agentflow.hooks.wrapping import Around
 
 __all__ = ["FullHookSet", "HookSet", "full_hooks"]
@@ -128,6 +128,11 @@ class FullHookSet(HookSet):
             return None
         return Chain(kind, *map(tuple, parts))
 
+    @property
+    def side_wrappers(self) -> tuple[SideWrapper, ...]:
+        """The hooks that wrap side calls, innermost first."""
+        return tuple([hook for hook in reversed(self.hooks) if isinstance(hook, SideWrapper)])
+
     def arounds(self, kind: type[Event]) -> tuple[tuple[Around, Hook], ...]:
         """The hooks that wrap the work behind a Pre event, outermost first."""
         found = self._arounds.get(kind)
@@ -135,7 +140,13 @@ class FullHookSet(HookSet):
             once = {id(hook): hook for hook in self.hooks}  # in the chain's order: editing hooks, guards, observers
             wrapping = [(around, hook) for hook in once.values() if (around := around_of(hook, kind)) is not None]
             if self.listeners:
-                wrapping = [(recorded_around(around, hook, self.listeners), hook) for around, hook in wrapping]
+                wrapping = [
+                    (
+                        around if isinstance(hook, ChangeListener) else recorded_around(around, hook, self.listeners),
+                        hook,
+                    )
+                    for around, hook in wrapping
+                ]
             found = self._arounds[kind] = tuple(wrapping)
         return found
 

@@ -19,6 +19,7 @@ from time import perf_counter
 from typing import Any, ClassVar, TypeAlias, cast
 
 from agentflow.chunks import ModelChunk, fold
+from agentflow.context import RunContext
 from agentflow.events import Event, PreReasoning
 from agentflow.ground.logs import log_failure
 from agentflow.ground.values import frozen
@@ -26,6 +27,7 @@ from agentflow.hooks.answers import comes_to, is_later, settle
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.options import Call, getter
 from agentflow.hooks.wrapping import Around, standing_for
+from agentflow.ports.model import ModelRequest
 from agentflow.reactive import Flux, Mono
 from agentflow.reactive.iterators import close
 from agentflow.reactive.signals import EMPTY
@@ -36,6 +38,7 @@ __all__ = [
     "HookCall",
     "LayerRun",
     "Side",
+    "SideWrapper",
     "VerdictListener",
     "recorded",
     "recorded_around",
@@ -132,6 +135,30 @@ class VerdictListener(Hook):
     observer = True
     for_verdicts: ClassVar[tuple[type[Event], ...]] = ()
     """Those of its `events` that it looks at for that only."""
+
+
+class SideWrapper(Hook):
+    """A hook that wraps what other hooks and tools ask a model on the side (`context.complete`), which is no event.
+
+    Example:
+        >>> class Counts(SideWrapper):
+        ...     def around_side(self, context, request, side, chunks):
+        ...         print(side, "asks", request.model)
+        ...         return chunks
+    """
+
+    def around_side(
+        self, context: RunContext, request: ModelRequest, side: str, chunks: Flux[ModelChunk]
+    ) -> Flux[ModelChunk]:
+        """The work behind a side call.
+
+        Args:
+            context: The call that it is made in.
+            request: What the model is asked.
+            side: What it is for.
+            chunks: The model's reply; each subscription asks anew.
+        """
+        return chunks
 
 
 Listeners: TypeAlias = tuple[ChangeListener, ...]

@@ -27,6 +27,7 @@ from agentflow.loop.stream import READING, ForwardPort, Port
 from agentflow.messages import Msg, Outcome, Reply, ToolResultBlock, ToolUseBlock, message, with_metadata
 from agentflow.output.side import ask_aside
 from agentflow.ports.model import ModelRequest, resolve_model
+from agentflow.reactive import Flux
 from agentflow.specs import ModelOptions, Usage, one_call
 from agentflow.tools.tool import FullTool
 from agentflow.transcript import legalise
@@ -372,8 +373,10 @@ class RunBase:
         """See `RunContext.complete`."""
         asked = resolve_model(model if model is not None else self.config.model)
         request = ModelRequest(legalise(messages, self.config.new_id), (), options, asked.name)
-        stream = asked.stream(request)
-        chunks = [chunk async for chunk in stream]
+        stream: Flux[ModelChunk] = Flux(lambda: asked.stream(request))
+        for hook in self.hooks.side_wrappers:
+            stream = hook.around_side(self.context, request, source, stream)
+        chunks = [chunk async for chunk in stream.open()]
         reply = fold(chunks, new_id=self.config.new_id)
         self.add_usage(one_call(reply.usage))
         return Msg(

@@ -1,74 +1,109 @@
-"""`Recorder`: every change that hooks make is known: event, hook, field, before and after, verdict, duration.
+"""`Recorder`: a run writes down all of itself: events, messages, what models and tools gave, which hook changed what.
 
-It is an observer and changes nothing. Records go to memory and, if asked, to a JSONL file, one line each, in order; a
-message is written once, and named by its id and digest from then on. Priority 990: the last of the observers.
+It is an observer and changes nothing. What it writes is a run log (`docs/run-log.md`), which can be read, explained, compared
+and replayed. Priority 990: the last of the observers, and the innermost around models and tools.
 
 Rules:
 
-1. On the way of a run it keeps references only; digests, records and lines are made by a thread, or by whoever reads.
-2. It never breaks a run: a file that cannot be written is reported once, and left alone from then on.
-3. `short=0` keeps no content at all, only digests: a recorder sees what a redaction has not hidden yet.
+1. On the way of a run it keeps references only; entries are made by a thread, or by whoever reads.
+2. It never breaks a run: a log that cannot be written is reported once, and left alone from then on.
+3. It sees what a redaction has not hidden yet: `redaction=` takes it out again, `short=0` keeps no content at all.
 """
 
 from __future__ import annotations
 
 import asyncio
 import weakref
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable
+from datetime import timedelta
 from functools import partial
+from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, cast, runtime_checkable
 
+from agentflow.chunks import ModelChunk
+from agentflow.context import RunContext, port_of
 from agentflow.errors import UsageError, Veto
 from agentflow.events import (
+    ActingChunk,
     CallEnded,
     Event,
+    Frame,
     HookEvent,
-    MessagesAdded,
-    PostCall,
-    PostReasoning,
     PreActing,
     PreCall,
     PreReasoning,
     PreToolRound,
+    ReasoningChunk,
 )
-from agentflow.hooks.recording import ChangeListener, FieldChange, HookCall, LayerRun
-from agentflow.messages import Msg
-from agentflow.plugins.recorder_making import Deed, Making, place_of
+from agentflow.facts import Injected
+from agentflow.hooks.recording import ChangeListener, FieldChange, HookCall, LayerRun, SideWrapper
+from agentflow.hooks.wrapping import ModelSource, ToolSource
+from agentflow.loop.run import RunBase, current_turn
+from agentflow.messages import Msg, ToolResultBlock, ToolUseBlock
+from agentflow.plugins.recorder_files import Bounds, FileSink, Sink, StoreSink, file_of, is_folder, prune_logs
 from agentflow.plugins.recorder_records import Explanation, Record, Recording, records_of
-from agentflow.plugins.recorder_writer import Writer
-from agentflow.transcript import MessageView
+from agentflow.plugins.recorder_seen import (
+    Answered,
+    Asked,
+    Chunk,
+    Deed,
+    Facts,
+    Finished,
+    Happened,
+    Interrupted,
+    Piece,
+    Place,
+    RawChunk,
+    Started,
+    fields_of,
+    piece_of,
+)
+from agentflow.plugins.recorder_writer import Writer, log_of
+from agentflow.ports.model import ModelRequest
+from agentflow.reactive import Empty, Flux, Mono
+from agentflow.reactive.iterators import close
+from agentflow.runlog import RunLog, load
+from agentflow.runlog.encoding import Clean, Line, error_words
+from agentflow.runlog.entries import End
+from agentflow.runlog.keeping import LogStore
 from agentflow.verdicts import Deny
 
 __all__ = ["Recorder"]
 
-_HEARD = (PreCall, PreReasoning, PostReasoning, PostCall, MessagesAdded)
 _LAYERS: dict[type[Event], str] = {
     PreCall: "message",
     PreReasoning: "reply",
     PreToolRound: "tool_results",
     PreActing: "tool_result",
 }
+_MOST_CALLS = 10_000
+"""Calls whose end was not seen are forgotten from here on: a process that stops leaves them open."""
 
 
-@dataclass
-class _Last:
-    """The last request of a run, whose messages each recorder knows; not stored with a session."""
+@runtime_checkable
+class Redacts(Protocol):
+    """What takes secrets out of values, as `Redaction` does."""
 
-    def __post_init__(self) -> None:
-        self.by_recorder: dict[int, Sequence[Msg]] = {}
+    def outside(self, value: Any, run_id: str = "") -> Any:
+        """A value as it may be told outside its run."""
+        ...
 
 
-class Recorder(ChangeListener):
-    """Records what hooks do to events. One instance may serve many agents.
+class Recorder(ChangeListener, SideWrapper):
+    """Records runs. One instance may serve many agents; it records their sub-agents too.
 
     Args:
-        path: A JSONL file to append to; None: memory only.
-        max_records: How many records memory holds; older ones are dropped. The file keeps all.
-        short: Most characters of the short forms; 0: digests only, and no message is written.
+        where: A folder (`"runs/"`): a file for each run; a JSONL file that all runs are added to; a store that keeps run logs
+            (`SqlStore`); None: memory only.
+        max_records: How many things memory holds; older ones are dropped. What is written keeps all.
+        short: Most characters of the short forms in `records`; 0: digests only, and no text is written.
         every_call: Record calls of hooks that changed nothing, too (for their durations).
-        interval: Seconds between two writes to the file while a call runs.
+        interval: Seconds between two writes while a call runs.
+        redaction: Takes secrets out of what is kept: the agent's `Redaction`, or one of its own.
+        max_bytes: Of all logs in the folder: the oldest are deleted. None: any number.
+        max_age: Of a log in the folder, likewise.
 
     Raises:
         UsageError: An argument cannot be used.
@@ -82,16 +117,19 @@ class Recorder(ChangeListener):
     """
 
     priority = 990
-    events = _HEARD
+    scope = "tree"
 
     def __init__(
         self,
-        path: str | Path | None = None,
+        where: str | Path | LogStore | None = None,
         *,
         max_records: int = 10_000,
         short: int = 80,
         every_call: bool = False,
         interval: float = 0.25,
+        redaction: Redacts | None = None,
+        max_bytes: int | None = None,
+        max_age: timedelta | None = None,
     ) -> None:
         if max_records < 1:
             raise UsageError(f"Recorder(max_records={max_records}): memory holds at least 1 record.")
@@ -99,23 +137,43 @@ class Recorder(ChangeListener):
             raise UsageError(f"Recorder(short={short}): it is a number of characters; 0 keeps digests only.")
         if not interval > 0:
             raise UsageError(f"Recorder(interval={interval}): it is a number of seconds above 0.")
-        self.path = None if path is None else Path(path)
+        if max_bytes is not None and max_bytes < 1:
+            raise UsageError(f"Recorder(max_bytes={max_bytes}): it is a number of bytes above 0, or None.")
         self.short = short
         self.every_call = every_call
         self.changes_only = not every_call
-        self._making = Making(short, every_call, max_records)
-        self._writer = Writer(self.path, max_records, interval)
-        if path is not None:
-            # Per instance here: without a file there is nothing to do at the end.
-            self.events = (*_HEARD, CallEnded)  # pyright: ignore[reportAttributeAccessIssue]
+        if redaction is not None and not isinstance(redaction, Redacts):  # pyright: ignore[reportUnnecessaryIsInstance] - input from outside
+            raise UsageError(f"Recorder(redaction={redaction!r:.60}): it takes a Redaction, or None.")
+        self._clean: Clean | None = None if redaction is None else redaction.outside
+        target, folder = _target(where)
+        if folder is None and (max_bytes is not None or max_age is not None):
+            raise UsageError("Recorder(max_bytes=, max_age=) bound a folder: Recorder('runs/', max_bytes=...).")
+        self.where = where
+        closed = None
+        if folder is not None:
+            closed = partial(
+                prune_logs, folder, Bounds(max_bytes, None if max_age is None else max_age.total_seconds())
+            )
+        apart = folder is not None or not (where is None or isinstance(where, str | Path))
+        self._writer = Writer(target, apart, max_records, interval, short > 0, self._clean, closed)
+        self._put = self._writer.put
+        self._places: OrderedDict[str, Place] = OrderedDict()
+        self._seen_facts: OrderedDict[str, int] = OrderedDict()
+        self._number = count(1).__next__
+        if target is not None:
             weakref.finalize(self, self._writer.close)
 
     # ---- reading
 
     @property
+    def log(self) -> RunLog:
+        """What memory holds, as a run log."""
+        return log_of(self._writer.in_memory(), self.short > 0, self._clean)
+
+    @property
     def records(self) -> tuple[Record, ...]:
-        """What memory holds, oldest first."""
-        return self._writer.records
+        """What hooks did, and the messages that they did it to, oldest first."""
+        return records_of(self.log, self.short)
 
     def explain(self, message: Msg | str) -> Explanation:
         """Say which hooks shaped a message.
@@ -127,48 +185,49 @@ class Recorder(ChangeListener):
 
     @staticmethod
     def read(path: str | Path) -> Recording:
-        """Read a file back.
+        """Read what hooks did from a run log; `agentflow.runlog.load` reads all of it.
 
         Args:
-            path: The JSONL file; a line that a crash has cut off is left out.
+            path: The file; a line that a crash has cut off is left out.
 
         Raises:
-            UsageError: The file is not a recording.
+            StoreError: The file is no run log.
         """
-        lines = Path(path).read_text("utf-8").split("\n")
-        return Recording(records_of(line for line in lines[:-1] if line))
+        return Recording(records_of(load(path)))
 
     def flush(self) -> None:
         """Write what was seen so far; the end of each call does so too."""
         self._writer.flush()
 
     def close(self) -> None:
-        """Write what was seen so far, and close the file; the next record opens it again."""
+        """Write what was seen so far, and close what is open; the next thing that happens opens it again."""
         self._writer.close()
 
-    # ---- what is seen
+    # ---- events
 
     def on_event(self, event: HookEvent) -> Any:
-        """Keep the messages that may be new, and those that no other event carries; write at the end of a call."""
-        match event:
-            case PreReasoning():
-                messages, last = event.input_messages, event.context.state[_Last].by_recorder
-                seen = messages.shared(last.get(id(self), ())) if isinstance(messages, MessageView) else 0
-                last[id(self)] = messages
-                self._see(tuple([messages[index] for index in range(seen, len(messages))]), event)
-            case PostReasoning():
-                self._see((event.reasoning_result,), event)
-            case PreCall():
-                self._see(event.input_messages, event)
-            case PostCall():
-                self._see((event.final_message,), event)
-            case MessagesAdded():
-                added = partial(self._making.added, event.messages, event.origin, "MessagesAdded", place_of(event))
-                self._writer.put(added)
-            case CallEnded():
+        """Keep what the event says; write at the end of a call."""
+        frame = event._frame  # pyright: ignore[reportPrivateUsage] - an event built by hand has none
+        if frame is None:
+            return None
+        place = self._places.get(frame.call_id) or self._begin(event, frame)
+        if isinstance(event, ReasoningChunk):
+            seen = (place, event.seq, event.iteration, event.time)
+            self._put(Chunk(*seen, event.incremental_chunk, event.attempt, event.restart))
+            return None
+        if isinstance(event, ActingChunk):
+            seen = (place, event.seq, event.iteration, event.time)
+            self._put(Piece(*seen, event.tool_use, piece_of(event.chunk)))
+            return None
+        self._look(place, _run_of(frame.context), event.time)
+        kind, decision = type(event), event.decision
+        failure = None if decision is None or decision.error is None else error_words(decision.error)
+        values = fields_of(kind, event)
+        self._put(Happened(place, kind, event.seq, event.iteration, event.time, values, decision, failure))
+        if kind is CallEnded:
+            self._places.pop(frame.call_id, None)
+            if self.where is not None:
                 return asyncio.to_thread(self._writer.flush)
-            case _:
-                pass
         return None
 
     def on_call(self, call: HookCall) -> None:
@@ -176,42 +235,200 @@ class Recorder(ChangeListener):
         verdict, error = call.verdict, call.error
         if isinstance(error, Veto):
             verdict, error = Deny(error.reason), None
+        if self.changes_only and verdict is None and error is None and not call.changes:
+            return
         # Of an exception the words: it holds the frames that it came through.
-        deed = Deed(
-            call.hook.name,
-            call.hook.priority,
-            type(call.event).__name__,
-            "shadow" if call.shadow else "on_event",
-            call.duration_ms,
-            _tool_use_id(call.event),
-            place_of(call.event),
-            call.changes,
-            verdict,
-            "" if error is None else type(error).__name__,
-            "" if error is None else str(error),
-        )
-        self._writer.put(partial(self._making.deed, deed))
+        words = None if error is None else error_words(error)
+        via = "shadow" if call.shadow else "on_event"
+        self._deed(call.hook, call.event, via, call.duration_ms, call.changes, verdict, words)
 
     def on_layer(self, layer: LayerRun) -> None:
         """Keep what a layer of `around` made of the work."""
         name = next((name for kind, name in _LAYERS.items() if isinstance(layer.event, kind)), "value")
-        deed = Deed(
-            layer.hook.name,
-            layer.hook.priority,
-            type(layer.event).__name__,
-            "around",
-            layer.duration_ms,
-            _tool_use_id(layer.event),
-            place_of(layer.event),
-            (FieldChange(name, layer.before, layer.after),),
+        change = FieldChange(name, layer.before, layer.after)
+        self._deed(layer.hook, layer.event, "around", layer.duration_ms, (change,), None, None)
+
+    def _deed(
+        self,
+        hook: Any,
+        event: Event,
+        via: str,
+        duration_ms: float,
+        changes: tuple[FieldChange, ...],
+        verdict: Any,
+        error: Line | None,
+    ) -> None:
+        frame = event._frame  # pyright: ignore[reportPrivateUsage] - an event built by hand has none
+        place = Place() if frame is None else self._places.get(frame.call_id) or self._begin(event, frame)
+        use = cast("ToolUseBlock | None", getattr(event, "tool_use", None))
+        where = (event.seq, event.iteration, event.time)
+        name = type(event).__name__
+        deed = Deed(place, hook.name, hook.priority, name, via, *where, use, duration_ms, changes, verdict, error)
+        self._put(deed)
+
+    def _begin(self, event: Event, frame: Frame) -> Place:
+        """Take down a call, as its entries share it."""
+        place = Place(frame.call_id, frame.run_id, frame.session_id, frame.source, event.time)
+        view, run = frame.agent, _run_of(frame.context)
+        place.agent, place.model, place.description = view.name, view.model_name, view.description
+        place.hooks = tuple([hook.name for hook in run.hooks.hooks if hook is not self])
+        place.resumes = run.given is not None
+        place.timeout = run.stopping.timeout
+        turn = current_turn.get()
+        if run.parent is not None and turn is not None:
+            above = self._places.get(turn.run.call_id)
+            place.parent = (turn.run.call_id, turn.use.id)
+            place.root = turn.run.run_id if above is None else above.root
+        self._places[frame.call_id] = place
+        if len(self._places) > _MOST_CALLS:
+            self._places.popitem(last=False)
+        return place
+
+    def _look(self, place: Place, run: RunBase, time: float) -> None:
+        """Keep facts that are new, and who has ended the call."""
+        facts = run.journal.facts
+        seen = self._seen_facts.get(place.run, 0)
+        if len(facts) != seen:
+            self._seen_facts[place.run] = len(facts)
+            if len(self._seen_facts) > _MOST_CALLS:
+                self._seen_facts.popitem(last=False)
+            if len(facts) > seen:
+                self._put(Facts(place, time, tuple(facts[seen:])))
+        if not place.interrupted:
+            self._look_for_end(place, run, time)
+
+    def _look_for_end(self, place: Place, run: RunBase, time: float) -> None:
+        stopping = run.stopping
+        if stopping.interrupting is not None:
+            place.interrupted = True
+            how = "interrupt" if stopping.timed_out() is None else "timeout"
+            self._put(Interrupted(place, time, how, stopping.interrupting))
+        elif stopping.is_cancelled_from_outside():
+            place.interrupted = True
+            self._put(Interrupted(place, time, "left", ""))
+
+    # ---- what models and tools give
+
+    def around_model(self, event: PreReasoning, source: ModelSource) -> Flux[ModelChunk]:
+        """Keep what the model is asked and gives, behind all other hooks."""
+        frame = event.frame
+        place = self._places.get(frame.call_id) or self._begin(event, frame)
+        return self._taken(place, frame.context, event.iteration, source.request, "", source)
+
+    def around_side(
+        self, context: RunContext, request: ModelRequest, side: str, chunks: Flux[ModelChunk]
+    ) -> Flux[ModelChunk]:
+        """Keep what hooks and tools ask a model on the side."""
+        place = self._places.get(context.call_id)
+        if place is None:  # before the first event, or behind the last one
+            return chunks
+        return self._taken(place, context, _run_of(context).events.iteration, request, side, chunks)
+
+    def _taken(
+        self,
+        place: Place,
+        context: RunContext,
+        iteration: int,
+        request: ModelRequest,
+        side: str,
+        inner: Flux[ModelChunk],
+    ) -> Flux[ModelChunk]:
+        return Flux(lambda: self._take(place, context, iteration, request, side, inner))
+
+    async def _take(
+        self,
+        place: Place,
+        context: RunContext,
+        iteration: int,
+        request: ModelRequest,
+        side: str,
+        inner: Flux[ModelChunk],
+    ) -> AsyncIterator[ModelChunk]:
+        n, put, now = self._number(), self._put, context.clock.now
+        run = _run_of(context)
+        asked = (request.model, request.messages, request.tools, request.options)
+        put(Asked(place, n, iteration, now(), side, *asked))
+        end: End = "done"
+        words: Line | None = None
+        stream = inner.open()
+        try:
+            async for chunk in stream:
+                put(RawChunk(place, n, now(), chunk))
+                yield chunk
+        except BaseException as error:
+            end, words = self._ending(place, run, error, now())
+            raise
+        finally:
+            await close(stream)
+            put(Answered(place, n, now(), end, words))
+
+    def around_tool(self, event: PreActing, source: ToolSource) -> Mono[ToolResultBlock]:
+        """Keep what the tool gives, behind all other hooks."""
+        return Mono(partial(self._work, event, source))
+
+    async def _work(self, event: PreActing, source: ToolSource) -> ToolResultBlock | Empty:
+        frame = event.frame
+        place = self._places.get(frame.call_id) or self._begin(event, frame)
+        context = frame.context
+        n, put, now = self._number(), self._put, context.clock.now
+        run = _run_of(context)
+        before, transient = len(run.journal.facts), run.transient
+        put(Started(place, n, event.iteration, now(), event.tool_use))
+        try:
+            result = await source.resolve()
+        except BaseException as error:
+            end, words = self._ending(place, run, error, now())
+            put(Finished(place, n, now(), end, None, words, _injected(run, before, transient)))
+            raise
+        if not place.interrupted:
+            self._look_for_end(place, run, now())
+        injected = _injected(run, before, transient)
+        put(Finished(place, n, now(), "done", result if isinstance(result, ToolResultBlock) else None, None, injected))
+        return result
+
+    def _ending(self, place: Place, run: RunBase, error: BaseException, time: float) -> tuple[End, Line | None]:
+        """How work ended that has raised."""
+        if not place.interrupted:
+            self._look_for_end(place, run, time)
+        if isinstance(error, GeneratorExit):
+            return "cut", None
+        task = asyncio.current_task()
+        cancelled = run.stopping.is_cancelled() or (task is not None and task.cancelling() > 0)
+        if isinstance(error, asyncio.CancelledError) and cancelled:
+            return "cut", None
+        return "failed", error_words(error)
+
+
+def _run_of(context: RunContext) -> RunBase:
+    return cast("RunBase", port_of(context))
+
+
+def _injected(run: RunBase, before: int, transient: tuple[Msg, ...]) -> tuple[tuple[tuple[Msg, ...], bool], ...]:
+    """What a tool has put into the conversation: what stands at its place in the round since its work began."""
+    facts = run.journal.facts
+    if len(facts) == before and run.transient is transient and not run.journal.asked:
+        return ()
+    place = run.place()
+    mine = run.inline or 0 if place is None else place
+    added = [fact for fact in (*facts[before:], *run.journal.asked) if isinstance(fact, Injected) and fact.at == mine]
+    made = [(fact.messages, True) for fact in added]
+    if len(run.transient) > len(transient):
+        made.append((run.transient[len(transient) :], False))
+    return tuple(made)
+
+
+def _target(where: str | Path | LogStore | None) -> tuple[Callable[[str], Sink] | None, Path | None]:
+    """Where the log of a run goes, and the folder, if it is one."""
+    if where is None:
+        return None, None
+    if isinstance(where, str | Path):
+        path = Path(where)
+        if is_folder(where):
+            return lambda run: FileSink(file_of(path, run)), path
+        return lambda _: FileSink(path), None
+    if not isinstance(where, LogStore):  # pyright: ignore[reportUnnecessaryIsInstance] - input from outside
+        raise UsageError(
+            f"Recorder({where!r:.60}): it takes a folder such as 'runs/', a file such as 'runs.jsonl', a store that keeps run "
+            "logs (SqlStore), or nothing for memory only."
         )
-        self._writer.put(partial(self._making.deed, deed))
-
-    def _see(self, messages: Sequence[Msg], event: Event) -> None:
-        if messages:
-            self._writer.put(partial(self._making.messages, messages, type(event).__name__, place_of(event)))
-
-
-def _tool_use_id(event: Event) -> str:
-    use = getattr(event, "tool_use", None)
-    return "" if use is None else str(use.id)
+    return lambda run: StoreSink(where, run), None

@@ -1,188 +1,300 @@
-"""Makes a `Recorder`'s records of what was seen: a message once, values by digest and in short.
+"""Makes the entries of a run log of what was seen: things in a row are batched, what nobody has changed is written once.
 
-Nothing here runs where agents run: what is seen is kept as references to values that nobody can change, and made into
-records by whoever writes or reads them.
+Nothing here runs where agents run: it is work of whoever writes or reads the log.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, assert_never, cast
 
-from agentflow.events import Event
-from agentflow.hooks.recording import FieldChange
+from agentflow.events import PreReasoning
 from agentflow.messages import Msg
-from agentflow.plugins.recorder_records import (
-    AddedRecord,
-    Edit,
-    HookRecord,
-    MessageRecord,
-    Record,
-    Shown,
-    Via,
-    message_digest,
-    show,
+from agentflow.plugins.recorder_seen import (
+    NAMES,
+    Answered,
+    Asked,
+    Chunk,
+    Deed,
+    Facts,
+    Finished,
+    Happened,
+    Interrupted,
+    Piece,
+    Place,
+    RawChunk,
+    Seen,
+    Started,
+    Words,
 )
-from agentflow.verdicts import AnyVerdict, carried
+from agentflow.runlog.encoding import Clean, Encoder, Line
+from agentflow.runlog.log import LISTS
+from agentflow.runlog.quiet import quiet_pieces, quiet_values
+from agentflow.verdicts import Decided
 
-__all__ = ["Deed", "Making", "Place", "place_of"]
-
-
-class Place(NamedTuple):
-    """Where and when an event was."""
-
-    run_id: str = ""
-    call_id: str = ""
-    session_id: str = ""
-    source: str = ""
-    iteration: int = 0
-    seq: int = 0
-    time: float = 0.0
-
-
-def place_of(event: Event) -> Place:
-    """The place of an event; one built by hand belongs to no run."""
-    frame = event._frame  # pyright: ignore[reportPrivateUsage] - an event built by hand has none
-    if frame is None:
-        return Place(iteration=event.iteration, seq=event.seq, time=event.time)
-    return Place(frame.run_id, frame.call_id, frame.session_id, frame.source, event.iteration, event.seq, event.time)
-
-
-class Deed(NamedTuple):
-    """What a hook did, as it was seen; it holds no event, which would keep a whole run alive."""
-
-    hook: str
-    priority: float
-    event: str
-    via: Via
-    duration_ms: float
-    tool_use_id: str
-    place: Place
-    changes: tuple[FieldChange, ...] = ()
-    verdict: Any = None
-    error: str = ""
-    detail: str = ""
+__all__ = ["Making"]
 
 
 class Making:
-    """Makes records; knows which messages it has written. One at a time: whoever calls it holds a lock.
+    """Makes entries, in order. One at a time: whoever calls it holds a lock.
 
     Args:
-        short: Most characters of the short forms; 0: digests only.
-        every_call: Whether what changed nothing is recorded too.
-        most: How many messages it remembers.
+        content: Keep texts.
+        clean: Takes secrets out of values.
+        mark: Ends each ref, where others write into the same log.
     """
 
-    def __init__(self, short: int, every_call: bool, most: int) -> None:
-        self._short = short
-        self._every_call = every_call
-        self._most = most
-        self._known: OrderedDict[tuple[str, str], None] = OrderedDict()
-        self._digests: OrderedDict[int, tuple[Msg, str]] = OrderedDict()
+    def __init__(self, content: bool = True, clean: Clean | None = None, mark: str = "") -> None:
+        self._encoder = Encoder(content, clean, mark)
+        self._clean = clean
+        self._mark = mark
+        self._calls: set[str] = set()
+        self._asked: dict[str, tuple[list[str], list[str], Line]] = {}
+        """What the last `PreReasoning` of each call says: refs of its messages and tools, options."""
+        self._raw: dict[int, RawChunk] = {}
+        """Of each reply the last piece, as long as it may come out as an event."""
+        self._batch: Line | None = None
+        self._held: list[Line] = []
 
-    def messages(self, messages: Iterable[Msg], event: str, place: Place) -> list[Record]:
-        """The messages that are new."""
-        made: list[Record] = []
-        for msg in messages:
-            key = msg.id, self._digest(msg)
-            if key in self._known:
-                continue
-            self._known[key] = None
-            if len(self._known) > self._most:
-                self._known.popitem(last=False)
-            calls = [*(use.id for use in msg.tool_uses), *(result.tool_use_id for result in msg.tool_results)]
-            made.append(
-                MessageRecord(
-                    id=msg.id,
-                    digest=key[1],
-                    role=msg.role,
-                    event=event,
-                    calls=tuple(calls),
-                    message=msg.to_dict() if self._short else None,
-                    **place._asdict(),
-                )
-            )
+    def lines(self, seen: Iterable[Seen], last: bool = True) -> list[Line]:
+        """The entries of what was seen.
+
+        Args:
+            seen: In the order in which it was.
+            last: Whether what is batched is handed out too. With `clean` an open batch never is: a secret may be cut in two.
+        """
+        for one in seen:
+            self._encoder.run = one.place.run
+            if one.place.call not in self._calls:
+                self._begin(one.place)
+            self._one(one)
+        if last and (self._clean is None or self._batch is None):
+            self._close()
+        made, self._encoder.out = self._encoder.out, []
         return made
 
-    def added(self, messages: Sequence[Msg], origin: str, event: str, place: Place) -> list[Record]:
-        """Messages that no other event carries."""
-        made = self.messages(messages, event, place)
-        shown = tuple((msg.id, self._digest(msg)) for msg in messages)
-        sources = tuple(str(msg.metadata.get("synthetic", "")) for msg in messages)
-        return [*made, AddedRecord(origin=origin, messages=shown, sources=sources, **place._asdict())]
-
-    def deed(self, deed: Deed) -> list[Record]:
-        """What a hook did, behind the messages that are new with it."""
-        made: list[Record] = []
-        edits: list[Edit] = []
-        for change in deed.changes:
-            field, before, after = change.field, change.before, change.after
-            if deed.via != "around":
-                made += self.messages(_messages_in(before), deed.event, deed.place)
-                made += self.messages(_messages_in(after), deed.event, deed.place)
-            was, now = self._show(before), self._show(after)
-            if was != now:
-                edits.append(Edit(field, was, now))
-            if deed.via != "around":
-                edits.extend(_marked(field, before, after, self._short))
-        if edits or deed.verdict is not None or deed.error or self._every_call:
-            made.append(
-                HookRecord(
-                    hook=deed.hook,
-                    priority=deed.priority,
-                    event=deed.event,
-                    via=deed.via,
-                    edits=tuple(edits),
-                    verdict="" if deed.verdict is None else type(deed.verdict).__name__,
-                    detail=self._detail(deed.detail if deed.verdict is None else deed.verdict),
-                    error=deed.error,
-                    duration_ms=deed.duration_ms,
-                    tool_use_id=deed.tool_use_id,
-                    **deed.place._asdict(),
-                )
-            )
+    def finish(self) -> list[Line]:
+        """What is left: nothing follows."""
+        for n in list(self._raw):
+            self._let_out(n)
+        self._close()
+        made, self._encoder.out = self._encoder.out, []
         return made
 
-    # ---- in short
+    # ---- one thing
 
-    def _show(self, value: Any) -> Shown:
-        return show(value, self._short, self._digest)
+    def _one(self, one: Seen) -> None:
+        match one:
+            case RawChunk():
+                self._let_out(one.n)
+                self._raw[one.n] = one
+            case Chunk():
+                self._chunk(one)
+            case Piece():
+                self._piece(one)
+            case Happened():
+                self._event(one)
+            case Deed():
+                self._deed(one)
+            case Asked():
+                self._request(one)
+            case Answered():
+                self._let_out(one.n)
+                line: Line = {"kind": "answered", "n": one.n, "call": one.place.call, "time": one.time, "end": one.end}
+                self._add(line, error=one.error and self._encoder.error(one.error))
+            case Started():
+                use = self._encoder.tool_use(one.use)
+                line = {"kind": "started", "n": one.n, "call": one.place.call, "tool_use": use}
+                self._add({**line, "iteration": one.iteration, "time": one.time})
+            case Finished():
+                self._finished(one)
+            case Interrupted():
+                reason = self._encoder.text(one.reason)
+                call = one.place.call
+                self._add({"kind": "interrupt", "call": call, "time": one.time, "how": one.how, "reason": reason})
+            case Facts():
+                for fact in one.facts:
+                    self._close()
+                    self._add({**self._encoder.fact(fact), "call": one.place.call, "time": one.time})
+            case _:
+                assert_never(one)
 
-    def _digest(self, msg: Msg) -> str:
-        found = self._digests.get(id(msg))
-        if found is not None and found[0] is msg:
-            return found[1]
-        digest = message_digest(msg)
-        # Holding the message keeps its identity from being given to another one.
-        self._digests[id(msg)] = msg, digest
-        if len(self._digests) > self._most:
-            self._digests.popitem(last=False)
-        return digest
+    def _add(self, line: Line, **more: Any) -> None:
+        """Write an entry, behind what was batched before it."""
+        self._close()
+        line.update({name: value for name, value in more.items() if value is not None})
+        self._encoder.out.append(line)
 
-    def _detail(self, value: object) -> str:
-        if not self._short or not value:
-            return ""
-        if not isinstance(value, AnyVerdict):
-            return show(str(value), self._short).short
-        given = carried(value)
-        return "" if given is None else show(given, self._short).short
+    def _begin(self, place: Place) -> None:
+        self._calls.add(place.call)
+        line: Line = {"kind": "call", "call": place.call, "run": place.run, "session": place.session}
+        line.update({"agent": place.agent, "model": place.model, "time": place.time, "hooks": list(place.hooks)})
+        if place.source:
+            line["source"] = place.source
+        if place.description:
+            line["description"] = place.description
+        if place.parent is not None:
+            line["parent"] = {"call": place.parent[0], "tool_use": place.parent[1]}
+        if place.resumes:
+            line["resumes"] = True
+        if place.timeout is not None:
+            line["timeout"] = place.timeout
+        self._add(line)
+
+    def _event(self, one: Happened) -> None:
+        encoder, call, kind = self._encoder, one.place.call, one.kind
+        self._close()
+        fields: Line = {}
+        refs: list[str] = []
+        for name, value in zip(NAMES[kind], one.values, strict=True):
+            if name in LISTS:
+                fields[name], shown = encoder.message_list(call, cast("Sequence[Msg]", value))
+                refs = shown if name == "input_messages" else refs
+            elif isinstance(value, Words):
+                fields[name] = encoder.error(value.words)
+            elif name in _NAMED:
+                fields[name] = value
+            elif value is not None and not (value == () or value == ""):
+                fields[name] = encoder.value(call, value)
+        if kind is PreReasoning:
+            self._asked[call] = refs, fields.get("tools", []), fields.get("options", {})
+        line: Line = {"kind": "event", "type": kind.__name__, "call": call, "seq": one.seq}
+        line.update({"iteration": one.iteration, "time": one.time, "fields": fields})
+        if one.decision is not None:
+            line["decision"] = self._decision(call, one.decision, one.failure)
+        self._add(line)
+        if kind.__name__ == "CallEnded":
+            encoder.forget(call)
+            self._asked.pop(call, None)
+
+    def _decision(self, call: str, decided: Decided, failure: Line | None) -> Line:
+        said: Line = {"hook": decided.hook}
+        if decided.verdict is not None:
+            said["verdict"] = self._encoder.verdict(call, decided.verdict)
+        if failure is not None:
+            said["error"] = self._encoder.error(failure)
+        return said
+
+    def _deed(self, one: Deed) -> None:
+        encoder, call = self._encoder, one.place.call
+        self._close()
+        changes: list[Line] = []
+        for change in one.changes:
+            listed = change.field in LISTS
+            before, after = (
+                encoder.messages(call, value) if listed else encoder.value(call, value)
+                for value in (change.before, change.after)
+            )
+            changes.append({"field": change.field, "before": before, "after": after})
+        line: Line = {"kind": "hook", "hook": one.hook, "priority": one.priority, "event": one.event, "via": one.via}
+        line.update({"call": call, "seq": one.seq, "iteration": one.iteration, "time": one.time})
+        line.update({"changes": changes, "duration_ms": one.duration_ms})
+        self._add(
+            line,
+            tool_use=None if one.use is None else encoder.tool_use(one.use),
+            verdict=None if one.verdict is None else encoder.verdict(call, one.verdict),
+            error=None if one.error is None else encoder.error(one.error),
+        )
+
+    def _request(self, one: Asked) -> None:
+        encoder, call = self._encoder, one.place.call
+        self._close()
+        if one.side:
+            said, refs = {"add": [encoder.message(msg) for msg in one.messages]}, list[str]()
+        else:
+            said, refs = encoder.message_list(call, one.messages)
+        tools, options = encoder.value(call, one.tools), encoder.value(call, one.options)
+        line: Line = {"kind": "request", "n": one.n, "call": call, "iteration": one.iteration, "time": one.time}
+        line["model"] = one.model
+        if one.side:
+            line["side"] = one.side
+        before = self._asked.get(call)
+        if before is None or one.side or refs != before[0]:
+            line["messages"] = said
+        if before is None or one.side or tools != before[1]:
+            line["tools"] = tools
+        if before is None or one.side or options != before[2]:
+            line["options"] = options
+        self._add(line)
+
+    def _finished(self, one: Finished) -> None:
+        encoder = self._encoder
+        self._close()
+        result = None if one.result is None else encoder.tool_result(one.result)
+        line: Line = {"kind": "finished", "n": one.n, "call": one.place.call, "time": one.time, "end": one.end}
+        injected = [
+            {"messages": [encoder.message(msg) for msg in messages], "keep": keep} for messages, keep in one.injected
+        ]
+        self._add(line, result=result, error=one.error and encoder.error(one.error), injected=injected or None)
+
+    # ---- batches
+
+    def _chunk(self, one: Chunk) -> None:
+        """A piece that hooks have handed on as it came stands once: as an event that names its reply."""
+        reply = next((n for n, raw in self._raw.items() if raw.chunk is one.chunk), None)
+        if reply is not None:
+            del self._raw[reply]
+        piece = self._encoder.piece(one.chunk)
+        batch = self._batch
+        if (
+            batch is None
+            or batch["kind"] != "chunks"
+            or batch["call"] != one.place.call
+            or batch["seq"] + len(batch["pieces"]) != one.seq
+            or batch["attempt"] != one.attempt
+            or batch.get("reply") != reply
+            or one.restart
+        ):
+            self._close()
+            batch = self._batch = {"kind": "chunks", "call": one.place.call, "seq": one.seq, "iteration": one.iteration}
+            batch.update({"time": one.time, "attempt": one.attempt, "pieces": [], "at": []})
+            if one.restart:
+                batch["restart"] = True
+            if reply is not None:
+                batch["reply"] = reply
+        batch["pieces"].append(piece)
+        batch["at"].append(_after(one.time, batch))
+
+    def _piece(self, one: Piece) -> None:
+        batch, use = self._batch, self._encoder.tool_use(one.use)
+        if (
+            batch is None
+            or batch["kind"] != "pieces"
+            or batch["call"] != one.place.call
+            or batch["seq"] + len(batch["pieces"]) != one.seq
+            or batch["tool_use"] != use
+        ):
+            self._close()
+            batch = self._batch = {"kind": "pieces", "call": one.place.call, "seq": one.seq, "iteration": one.iteration}
+            batch.update({"time": one.time, "tool_use": use, "pieces": [], "at": []})
+        batch["pieces"].append(self._encoder.value(one.place.call, one.piece))
+        batch["at"].append(_after(one.time, batch))
+
+    def _let_out(self, n: int) -> None:
+        """A model's piece that has come out as no event is written as what it is."""
+        raw = self._raw.pop(n, None)
+        if raw is None:
+            return
+        batch = self._batch
+        if batch is None or batch["kind"] != "reply" or batch["n"] != n:
+            self._close()
+            batch = self._batch = {"kind": "reply", "n": n, "call": raw.place.call, "time": raw.time}
+            batch.update({"pieces": [], "at": []})
+        batch["pieces"].append(self._encoder.piece(raw.chunk))
+        batch["at"].append(_after(raw.time, batch))
+
+    def _close(self) -> None:
+        batch, self._batch = self._batch, None
+        if batch is not None:
+            if self._clean is not None:
+                quiet = quiet_values if batch["kind"] == "pieces" else quiet_pieces
+                batch["pieces"] = quiet(batch["pieces"], self._encoder.cleaned)
+            self._encoder.out.append(batch)
 
 
-def _marked(field: str, before: object, after: object, short: int) -> Iterable[Edit]:
-    """What has changed in the metadata of messages that are there before and after."""
-    old = {msg.id: msg for msg in _messages_in(before)}
-    for msg in _messages_in(after):
-        was = old.get(msg.id)
-        if was is None or was is msg or was.metadata == msg.metadata:
-            continue
-        shown = [show(", ".join(f"{k}={v!r}" for k, v in sorted(one.metadata.items())), short) for one in (was, msg)]
-        yield Edit(f"{field}.metadata", *(Shown(one.digest, one.short, ((msg.id, one.digest),)) for one in shown))
+_NAMED = frozenset({"model", "purpose", "origin", "outcome", "phase", "hook"})
+"""Fields that hold a word, and nothing that anybody has said."""
 
 
-def _messages_in(value: object) -> Iterable[Msg]:
-    if isinstance(value, Msg):
-        return (value,)
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return [item for item in cast("Sequence[object]", value) if isinstance(item, Msg)]
-    return ()
+def _after(time: float, batch: Line) -> float:
+    return round((time - batch["time"]) * 1000, 3)

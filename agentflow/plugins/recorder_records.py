@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from hashlib import sha256
 from typing import Any, Literal, TypeAlias, cast
 
-from agentflow.errors import UsageError
 from agentflow.messages import Msg, TextBlock, ToolResultBlock, ToolUseBlock
+from agentflow.runlog.entries import EventEntry, HookChange, HookEntry, LogEntry
+from agentflow.runlog.log import LISTS, RunLog
+from agentflow.saving.codec import msg_to_dict
 from agentflow.specs import ModelOptions, ToolSpec
 
 __all__ = [
@@ -21,8 +23,6 @@ __all__ = [
     "Record",
     "Recording",
     "Shown",
-    "record_from_json",
-    "record_to_json",
     "records_of",
     "show",
 ]
@@ -154,62 +154,201 @@ class AddedRecord:
 
 Record: TypeAlias = MessageRecord | HookRecord | AddedRecord
 
-_KINDS: dict[str, type[MessageRecord] | type[HookRecord] | type[AddedRecord]] = {
-    "message": MessageRecord,
-    "hook": HookRecord,
-    "added": AddedRecord,
-}
-_NAMES = {kind: name for name, kind in _KINDS.items()}
+# ---- records of a run log
 
 
-def record_to_json(record: Record) -> str:
-    """One line of JSON."""
-    return json.dumps({"kind": _NAMES[type(record)], **asdict(record)}, ensure_ascii=False, default=str)
+def records_of(log: RunLog, short: int = 80) -> tuple[Record, ...]:
+    """What a run log tells of hooks, and of the messages that they did it to, oldest first.
 
-
-def record_from_json(line: str) -> Record:
-    """Read a line back.
-
-    Raises:
-        UsageError: It is not a record.
+    Args:
+        log: The log.
+        short: Most characters of the short forms.
     """
-    try:
-        data = cast("dict[str, Any]", json.loads(line))
-        kind = _KINDS[data.pop("kind")]
-        if kind is HookRecord:
-            data["edits"] = tuple(Edit(e["field"], _shown(e["before"]), _shown(e["after"])) for e in data["edits"])
-        elif kind is MessageRecord:
-            data["calls"] = tuple(data["calls"])
-        else:
-            data["messages"] = _pairs(data["messages"])
-            data["sources"] = tuple(data["sources"])
-        return kind(**data)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UsageError(f"This line is no record ({type(error).__name__}: {error}): {line!r:.80}") from error
+    return tuple(_Reading(log, short if log.header.content else 0).records())
 
 
-def records_of(lines: Iterable[str]) -> list[Record]:
-    """Read lines back; those that a killed process has left half written are left out, if there are whole ones before them.
+class _Reading:
+    """Reads the records out of a log."""
 
-    Raises:
-        UsageError: A line is no record.
-    """
-    records: list[Record] = []
-    for line in lines:
-        try:
-            records.append(record_from_json(line))
-        except UsageError as error:
-            if not (records and isinstance(error.__cause__, json.JSONDecodeError)):
-                raise
-    return records
+    def __init__(self, log: RunLog, short: int) -> None:
+        self._log = log
+        self._short = short
+        self._known: set[str | tuple[str, str]] = set()
+
+    def records(self) -> Iterable[Record]:
+        for entry in self._log.entries:
+            if isinstance(entry, LogEntry):  # another writer begins
+                self._known.clear()
+            elif isinstance(entry, EventEntry):
+                yield from self._of_event(entry)
+            elif isinstance(entry, HookEntry):
+                yield from self._of_hook(entry)
+
+    def _of_event(self, entry: EventEntry) -> Iterable[Record]:
+        where = self._where(entry)
+        fields = entry.fields
+        match entry.type:
+            case "PreCall" | "PreReasoning":
+                yield from self._new(self._log.messages(entry), entry.type, where)
+            case "PostReasoning":
+                yield from self._new([fields["reasoning_result"]], entry.type, where)
+            case "PostCall":
+                yield from self._new([fields["final_message"]], entry.type, where)
+            case "MessagesAdded":
+                refs: list[str] = fields.get("messages", [])
+                yield from self._new(refs, entry.type, where)
+                messages = [self._log.message(ref) for ref in refs]
+                yield AddedRecord(
+                    origin=str(fields["origin"]),
+                    messages=tuple((msg.id, self._digest(ref)) for ref, msg in zip(refs, messages, strict=True)),
+                    sources=tuple(str(msg.metadata.get("synthetic", "")) for msg in messages),
+                    **where,
+                )
+            case _:
+                pass
+
+    def _of_hook(self, entry: HookEntry) -> Iterable[Record]:
+        where = self._where(entry)
+        edits: list[Edit] = []
+        for change in entry.changes:
+            refs = [self._refs(entry, change, side) for side in ("before", "after")]
+            if entry.via != "around":
+                for some in refs:
+                    yield from self._new(some, entry.event, where)
+            was, now = (self._shown(entry, change, side) for side in ("before", "after"))
+            if was != now:
+                edits.append(Edit(change.field, was, now))
+            if entry.via != "around":
+                edits.extend(self._marked(change.field, *refs))
+        if entry.changes and not (edits or entry.verdict or entry.error):
+            return
+        said, failed = entry.verdict, entry.error
+        yield HookRecord(
+            hook=entry.hook,
+            priority=entry.priority,
+            event=entry.event,
+            via=entry.via,
+            edits=tuple(edits),
+            verdict="" if said is None else str(said["verdict"]),
+            detail=self._detail(said, failed),
+            error="" if failed is None else str(failed["type"]),
+            duration_ms=entry.duration_ms,
+            tool_use_id="" if entry.tool_use is None else self._log.tool_use(entry.tool_use).id,
+            **where,
+        )
+
+    # ---- where, and which messages
+
+    def _where(self, entry: EventEntry | HookEntry) -> dict[str, Any]:
+        call = self._log.calls.get(entry.call)
+        run = ("", "", "") if call is None else (call.run, call.session, call.source)
+        ids = dict(zip(("run_id", "session_id", "source"), run, strict=True))
+        return {**ids, "call_id": entry.call, "iteration": entry.iteration, "seq": entry.seq, "time": entry.time}
+
+    def _digest(self, ref: str) -> str:
+        kept = self._log.digest(ref)
+        return kept or message_digest(self._log.message(ref))
+
+    def _new(self, refs: Iterable[str], event: str, where: dict[str, Any]) -> Iterable[Record]:
+        for ref in refs:
+            if ref in self._known:
+                continue
+            msg = self._log.message(ref)
+            key = msg.id, self._digest(ref)
+            self._known.add(ref)
+            if key in self._known:
+                continue
+            self._known.add(key)
+            calls = [*(use.id for use in msg.tool_uses), *(result.tool_use_id for result in msg.tool_results)]
+            yield MessageRecord(
+                id=msg.id,
+                digest=key[1],
+                role=msg.role,
+                event=event,
+                calls=tuple(calls),
+                message=msg_to_dict(msg) if self._short else None,
+                **where,
+            )
+
+    # ---- values
+
+    def _refs(self, entry: HookEntry, change: HookChange, side: str) -> tuple[str, ...]:
+        """The refs of the messages in a changed field."""
+        value = getattr(change, side)
+        if change.field in LISTS:
+            return self._log.messages(entry, side)
+        return (value,) if change.field in _ONE_MESSAGE and value is not None else ()
+
+    def _shown(self, entry: HookEntry, change: HookChange, side: str) -> Shown:
+        value: Any = getattr(change, side)
+        if change.field in LISTS or change.field in _ONE_MESSAGE:
+            refs = self._refs(entry, change, side)
+            if change.field in _ONE_MESSAGE:
+                return self._message(refs[0]) if refs else Shown("")
+            return _joined([self._message(ref) for ref in refs], self._short)
+        match change.field:
+            case _ if value is None:
+                return Shown("")
+            case "tool_use":
+                return self._part(value, self._log.tool_use(value).id, self._log.tool_use)
+            case "tool_result":
+                return self._part(value, self._log.tool_result(value).tool_use_id, self._log.tool_result)
+            case "tool_results":
+                parts = [
+                    self._part(one, self._log.tool_result(one).tool_use_id, self._log.tool_result) for one in value
+                ]
+                return _joined(parts, self._short)
+            case "tools":
+                return show([_spec(self._log.tool(ref)) for ref in value], self._short)
+            case "options":
+                return show(ModelOptions(**value), self._short)
+            case _ if not self._short:
+                return Shown(str(value))
+            case _:
+                return show(value, self._short)
+
+    def _message(self, ref: str) -> Shown:
+        msg, digest = self._log.message(ref), self._digest(ref)
+        return show(msg, self._short, lambda _: digest)
+
+    def _part(self, ref: str, id: str, read: Callable[[str], Any]) -> Shown:  # noqa: A002
+        kept = self._log.digest(ref)
+        return Shown(kept, "", ((id, kept),)) if kept else show(read(ref), self._short)
+
+    def _marked(self, field: str, before: Sequence[str], after: Sequence[str]) -> Iterable[Edit]:
+        """What has changed in the metadata of messages that are there before and after."""
+        old = {msg.id: msg for msg in map(self._log.message, before)}
+        for msg in map(self._log.message, after):
+            was = old.get(msg.id)
+            if was is None or was.metadata == msg.metadata:
+                continue
+            texts = [", ".join(f"{k}={v!r}" for k, v in sorted(one.metadata.items())) for one in (was, msg)]
+            shown = [show(text, self._short) for text in texts]
+            yield Edit(f"{field}.metadata", *(Shown(one.digest, one.short, ((msg.id, one.digest),)) for one in shown))
+
+    def _detail(self, verdict: Mapping[str, Any] | None, error: Mapping[str, Any] | None) -> str:
+        if not self._short:
+            return ""
+        if verdict is None:
+            return "" if error is None else show(str(error.get("message", "")), self._short).short
+        given = next((value for name, value in verdict.items() if name != "verdict"), None)
+        if isinstance(given, Mapping):
+            told = cast("Mapping[str, Any]", given)
+            if "message" in told:
+                given = self._log.message(told["message"])
+            elif "tool_result" in told:
+                given = self._log.tool_result(told["tool_result"])
+            elif "messages" in told:
+                given = [self._log.message(ref) for ref in told["messages"]]
+        return "" if given is None or given == "" or given == [] else show(given, self._short).short
 
 
-def _shown(data: Mapping[str, Any]) -> Shown:
-    return Shown(data["digest"], data["short"], _pairs(data["parts"]))
+def _spec(tool: Mapping[str, Any]) -> ToolSpec:
+    return ToolSpec(tool["name"], tool.get("description", ""), tool.get("parameters"))
 
 
-def _pairs(data: Iterable[Sequence[str]]) -> tuple[tuple[str, str], ...]:
-    return tuple((one, two) for one, two in data)
+_ONE_MESSAGE = ("reasoning_result", "final_message", "message", "reply")
+"""The fields that hold a message."""
 
 
 # ---- values in short
@@ -280,7 +419,12 @@ def _show_many(values: Sequence[Any], short: int, digest: Callable[[Msg], str] |
         return Shown(digest_of(whole), _cut(names, short))
     if not values:
         return Shown(digest_of(""), _cut("(none)", short))
-    shown = [show(value, short, digest) for value in values]
+    return _joined([show(value, short, digest) for value in values], short)
+
+
+def _joined(shown: Sequence[Shown], short: int) -> Shown:
+    if not shown:
+        return Shown(digest_of(""), _cut("(none)", short))
     parts = tuple(part for one in shown for part in one.parts)
     texts = " | ".join(one.short for one in shown) if short else ""
     return Shown(digest_of(" ".join(one.digest for one in shown)), _cut(texts, short), parts)

@@ -1,76 +1,110 @@
-"""The queue between a run and its records: what was seen goes in, and records come out, in order.
+"""The queue between a run and its log: what was seen goes in, and entries come out, in order.
 
 Rules:
 
-1. The run only puts something in: it waits for no lock, makes no record and writes no file.
-2. With a file, a thread makes the records and writes them, every `interval` seconds while something comes; `flush` does it
-   at once. So a process that is killed loses what it saw since the last interval, and nothing else.
-3. Without a file, records are made when somebody reads them.
-4. The queue is bounded. With a file, whoever finds it full makes room by writing; without one, the oldest goes, as memory
-   forgets the oldest records too.
-5. A file that cannot be written is reported once, and left alone from then on; memory goes on.
+1. The run only puts something in: it waits for no lock, makes no entry and writes no file.
+2. Where the log is kept, a thread makes the entries and writes them, every `interval` seconds while something comes; `flush`
+   does it at once. So a process that is killed loses what it saw since the last interval, and nothing else.
+3. Without such a place, entries are made when somebody reads them.
+4. The queue is bounded. With a thread, whoever finds it full makes room by writing; without one, the oldest goes, as memory
+   forgets the oldest too.
+5. A log that cannot be written is reported once, and left alone from then on; memory goes on.
 """
 
 from __future__ import annotations
 
-import os
+import json
+import secrets
 import threading
+import time
 from collections import deque
-from collections.abc import Callable, Iterable
-from pathlib import Path
-from typing import IO, TypeAlias
+from collections.abc import Callable, Sequence
+from importlib import metadata
 
+from agentflow.errors import AgentFlowError
 from agentflow.ground.logs import logger
-from agentflow.plugins.recorder_records import Record, record_to_json
+from agentflow.plugins.recorder_files import Sink
+from agentflow.plugins.recorder_making import Making
+from agentflow.plugins.recorder_seen import Happened, Seen
+from agentflow.runlog.encoding import Clean, Line
+from agentflow.runlog.entries import FORM, VERSION
+from agentflow.runlog.log import RunLog
+from agentflow.runlog.reading import read_lines
 
-__all__ = ["Make", "Writer"]
-
-Make: TypeAlias = Callable[[], Iterable[Record]]
-"""Makes the records of one thing that was seen."""
+__all__ = ["Target", "Writer", "log_of"]
 
 _LEAST_ROOM = 1_000
+Target = Callable[[str], Sink]
+"""Gives the place of a run's log, by the run at the top."""
+
+
+class _Open:
+    """A log that is being written."""
+
+    def __init__(self, sink: Sink, making: Making) -> None:
+        self.sink = sink
+        self.making = making
+        self.lines: list[Line] = []
+        self.waiting: list[Seen] = []
 
 
 class Writer:
-    """Keeps what was seen, and makes and writes its records.
+    """Keeps what was seen, and makes and writes its entries.
 
     Args:
-        path: The file; None: memory only.
-        most: How many records memory holds.
+        target: Where logs are written; None: memory only.
+        apart: Whether each run has a log of its own.
+        most: How many things memory holds.
         interval: Seconds between two writes.
+        content: Keep texts.
+        clean: Takes secrets out of values.
+        closed: Called when a log was closed.
     """
 
-    def __init__(self, path: Path | None, most: int, interval: float) -> None:
-        self._path = path
+    def __init__(
+        self,
+        target: Target | None,
+        apart: bool,
+        most: int,
+        interval: float,
+        content: bool,
+        clean: Clean | None,
+        closed: Callable[[], None] | None = None,
+    ) -> None:
+        self._target = target
+        self._apart = apart
         self._interval = interval
+        self._content = content
+        self._clean = clean
+        self._closed = closed
         self._room = max(2 * most, _LEAST_ROOM)
-        self._seen: deque[Make] = deque()
-        self._records: deque[Record] = deque(maxlen=most)
+        self.seen: deque[Seen] = deque()
+        self.kept: deque[Seen] = deque(maxlen=most)
+        self._logs: dict[str, _Open] = {}
         self._lock = threading.RLock()
-        self._file: IO[str] | None = None
         self._broken = False
         self._thread: threading.Thread | None = None
-        self._threads = threading.Lock()  # held for the start of a thread, never while records are made
+        self._threads = threading.Lock()  # held for the start of a thread, never while entries are made
         self._woken = threading.Event()
 
-    def put(self, make: Make) -> None:
+    def put(self, one: Seen) -> None:
         """Keep what was seen."""
-        self._seen.append(make)
-        if self._path is None:
-            if len(self._seen) > self._room:
-                self._seen.popleft()
+        seen = self.seen
+        seen.append(one)
+        if self._target is None:
+            if len(seen) > self._room:
+                seen.popleft()
             return
-        if len(self._seen) > self._room:
+        if len(seen) > self._room:
             self._work_off()
         if self._thread is None:
             self._begin()
 
-    @property
-    def records(self) -> tuple[Record, ...]:
+    def in_memory(self) -> list[Seen]:
         """What memory holds, oldest first."""
         with self._lock:
             self._work_off()
-            return tuple(self._records)
+            return list(self.kept)
 
     def flush(self) -> None:
         """Write what was seen so far, and let the thread go if nothing else has come."""
@@ -81,12 +115,11 @@ class Writer:
             thread.join(timeout=1.0)
 
     def close(self) -> None:
-        """Write what was seen so far, and close the file; the next record opens it again."""
+        """Write what was seen so far, and close what is open; the next thing that is seen opens it again."""
         self.flush()
         with self._lock:
-            if self._file is not None:
-                self._file.close()
-                self._file = None
+            for root in list(self._logs):
+                self._shut(root)
 
     # ---- the thread
 
@@ -101,12 +134,12 @@ class Writer:
         """Write now and then, as long as something comes."""
         while True:
             self._woken.wait(self._interval)
-            idle = not self._seen
+            idle = not self.seen
             self._work_off()
             if idle or self._woken.is_set():
                 self._thread = None
                 # Whoever has put something in before that line may have taken this thread for one that goes on.
-                if not self._seen or not self._goes_on():
+                if not self.seen or not self._goes_on():
                     return
 
     def _goes_on(self) -> bool:
@@ -117,40 +150,97 @@ class Writer:
             self._thread = threading.current_thread()
             return True
 
-    # ---- records
+    # ---- entries
 
     def _work_off(self) -> None:
         with self._lock:
-            lines: list[str] = []
-            while self._seen:
-                for record in self._seen.popleft()():
-                    self._records.append(record)
-                    if self._path is not None and not self._broken:
-                        lines.append(record_to_json(record) + "\n")
-            if lines:
-                self._write("".join(lines))
+            seen = self.seen
+            ended: dict[str, None] = {}
+            touched: dict[str, None] = {}
+            while seen:
+                one = seen.popleft()
+                self.kept.append(one)
+                if self._target is None or self._broken:
+                    continue
+                root = one.place.root if self._apart else ""
+                log = self._logs.get(root)
+                if log is None and (log := self._open(root)) is None:
+                    continue
+                touched[root] = None
+                log.waiting.append(one)
+                if self._apart and _ends(one):
+                    ended[root] = None
+            for root in touched:
+                self._write(root)
+            for root in ended:
+                self._shut(root)
 
-    def _write(self, lines: str) -> None:
-        assert self._path is not None
+    def _open(self, root: str) -> _Open | None:
+        assert self._target is not None
         try:
-            if self._file is None:
-                self._path.parent.mkdir(parents=True, exist_ok=True)
-                torn = _is_torn(self._path)
-                self._file = self._path.open("a", encoding="utf-8")
-                lines = f"\n{lines}" if torn else lines
-            self._file.write(lines)
-            self._file.flush()
-        except (OSError, ValueError) as error:
+            sink = self._target(root)
+            mark = sink.open()
+        except Exception as error:
+            self._give_up(error)
+            return None
+        log = self._logs[root] = _Open(sink, Making(self._content, self._clean, mark))
+        log.lines.append(header(mark, self._content))
+        return log
+
+    def _write(self, root: str, last: bool = False) -> None:
+        log = self._logs.get(root)
+        if log is None:
+            return
+        waiting, log.waiting = log.waiting, []
+        try:
+            lines = [*log.lines, *log.making.lines(waiting), *(log.making.finish() if last else ())]
+            log.lines = []
+            if lines:
+                log.sink.write([_as_text(line) for line in lines])
+        except Exception as error:
+            self._give_up(error)
+
+    def _shut(self, root: str) -> None:
+        self._write(root, last=True)
+        log = self._logs.pop(root, None)
+        if log is not None:
+            try:
+                log.sink.close()
+            except OSError as error:
+                self._give_up(error)
+        if self._closed is not None:
+            self._closed()
+
+    def _give_up(self, error: Exception) -> None:
+        """Say once that nothing is written any more."""
+        if not isinstance(error, OSError | ValueError | AgentFlowError):
+            logger.opt(exception=error).debug("the recorder failed")
+        if not self._broken:
             self._broken = True
-            logger.error(
-                "the recorder stops writing to {}: {}; runs go on, memory goes on recording", self._path, error
-            )
+            logger.error("the recorder stops writing: {}; runs go on, memory goes on recording", error)
 
 
-def _is_torn(path: Path) -> bool:
-    """Whether a process was killed while it wrote the last line."""
-    if not path.exists() or path.stat().st_size == 0:
-        return False
-    with path.open("rb") as file:
-        file.seek(-1, os.SEEK_END)
-        return file.read(1) != b"\n"
+def _ends(one: Seen) -> bool:
+    """Whether a run at the top is over with it, or waits."""
+    return isinstance(one, Happened) and one.kind.__name__ == "CallEnded" and one.place.run == one.place.root
+
+
+def _as_text(line: Line) -> str:
+    return json.dumps(line, ensure_ascii=False, separators=(",", ":"), default=str)
+
+
+def header(mark: str, content: bool, origin: str = "recorder") -> Line:
+    """The first line of a log."""
+    try:
+        version = metadata.version("agentflow-hooks")
+    except metadata.PackageNotFoundError:
+        version = ""
+    line: Line = {"kind": "log", "form": FORM, "version": VERSION, "writer": mark[1:] or secrets.token_hex(3)}
+    return {**line, "time": time.time(), "library": version, "content": content, "origin": origin}
+
+
+def log_of(seen: Sequence[Seen], content: bool, clean: Clean | None) -> RunLog:
+    """The log of what memory holds."""
+    making = Making(content, clean)
+    lines = [header("", content), *making.lines(seen), *making.finish()]
+    return read_lines([_as_text(line) for line in lines], "memory")

@@ -1,0 +1,349 @@
+"""Values as a run log writes them: each message, call, result and tool once, by its ref from then on.
+
+Rules:
+
+1. Writing never raises: what JSON does not know is written as its text.
+2. A ref is the id of what it stands for; another thing of the same id gets `id#2`, `id#3` ... Messages that say something else
+   under the same id are another thing.
+3. What is known is bounded: what was forgotten is written again, under another ref.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from hashlib import sha256
+from typing import Any, TypeAlias, cast
+
+from agentflow.chunks import ModelChunk
+from agentflow.facts import Fact
+from agentflow.messages import Msg, ToolResultBlock, ToolUseBlock
+from agentflow.saving.codec import fact_kind, msg_to_dict
+from agentflow.saving.plain import plain, text_of
+from agentflow.specs import ModelOptions, ToolSpec, Usage
+from agentflow.transcript import MessageView
+from agentflow.verdicts import AnyVerdict, carried
+
+__all__ = ["Clean", "Encoder", "Line", "error_words"]
+
+Line: TypeAlias = dict[str, Any]
+"""An entry as data."""
+Clean: TypeAlias = Callable[[Any, str], Any]
+"""Takes a value and the run that it is of; gives the value without its secrets."""
+
+_REMEMBERED = 20_000
+_SIMPLE = (str, int, float, bool, type(None))
+
+
+def error_words(error: BaseException) -> Line:
+    """What a log says of an exception: its class, its text, and its attributes that are data."""
+    kind = type(error)
+    said: Line = {"type": kind.__qualname__, "module": kind.__module__, "message": text_of(error)}
+    try:
+        known = {name: value for name, value in vars(error).items() if type(value) in _SIMPLE}
+    except TypeError:  # it has no attributes
+        known = {}
+    slots = {
+        name: value
+        for name in ("retryable", "retry_after", "status")
+        if type(value := getattr(error, name, None)) in _SIMPLE and value is not None
+    }
+    if known or slots:
+        said["attributes"] = plain({**slots, **known})
+    return said
+
+
+def _digest(text: str) -> str:
+    return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def _compact(data: object) -> str:
+    return json.dumps(data, sort_keys=True, separators=(",", ":"), default=str)
+
+
+class _Known:
+    """What has a ref: by identity, which is fast, and by what it says."""
+
+    def __init__(self, mark: str) -> None:
+        self._mark = mark
+        self._by_identity: OrderedDict[int, tuple[object, str]] = OrderedDict()
+        self._by_content: OrderedDict[tuple[str, str], str] = OrderedDict()
+        self._taken: dict[str, int] = {}
+
+    def ref_of(self, value: object) -> str | None:
+        found = self._by_identity.get(id(value))
+        return found[1] if found is not None and found[0] is value else None
+
+    def by_content(self, key: tuple[str, str]) -> str | None:
+        return self._by_content.get(key)
+
+    def note(self, value: object, ref: str) -> None:
+        self._by_identity[id(value)] = value, ref  # holding it keeps its identity from being given to another one
+        if len(self._by_identity) > _REMEMBERED:
+            self._by_identity.popitem(last=False)
+
+    def new_ref(self, base: str, key: tuple[str, str]) -> str:
+        ref = base = f"{base}{self._mark}"
+        while ref in self._taken:
+            self._taken[base] += 1
+            ref = f"{base}#{self._taken[base]}"
+        self._taken[ref] = 1
+        self._by_content[key] = ref
+        if len(self._by_content) > _REMEMBERED:
+            self._by_content.popitem(last=False)
+        return ref
+
+
+class Encoder:
+    """Turns values into what a log says of them; the entries that this takes are added to `out`.
+
+    Args:
+        content: Keep texts; False: digests in their place.
+        clean: Takes secrets out of values.
+        mark: Ends each ref, where somebody else writes into the same log.
+
+    Attributes:
+        out: The entries so far, to be taken by whoever writes them.
+        run: The run whose values come next.
+    """
+
+    def __init__(self, content: bool = True, clean: Clean | None = None, mark: str = "") -> None:
+        self.out: list[Line] = []
+        self.run = ""
+        self.content = content
+        self._clean = clean
+        self._messages, self._uses, self._results, self._tools = (_Known(mark) for _ in range(4))
+        self._lists: dict[str, tuple[Sequence[Msg], list[str]]] = {}
+
+    # ---- what has a ref
+
+    def message(self, msg: Msg) -> str:
+        """The ref of a message."""
+        ref = self._messages.ref_of(msg)
+        if ref is None:
+            ref = self._write_message(msg)
+            self._messages.note(msg, ref)
+        return ref
+
+    def _write_message(self, msg: Msg) -> str:
+        shown = self.cleaned(msg)
+        blocks: list[Any] = []
+        for block in shown.content:
+            if isinstance(block, ToolUseBlock):
+                blocks.append({"type": "tool_use", "ref": self.tool_use(block)})
+            elif isinstance(block, ToolResultBlock):
+                blocks.append({"type": "tool_result", "ref": self.tool_result(block)})
+            else:
+                blocks.append(plain(block))
+        bare = msg_to_dict(Msg(shown.role, (), shown.name, shown.id, shown.metadata, shown.usage, shown.finish_reason))
+        data: Line = {name: value for name, value in {**bare, "content": blocks}.items() if value not in (None, {})}
+        digest = _digest(_compact(data))
+        key = (msg.id, digest)
+        ref = self._messages.by_content(key)
+        if ref is None:
+            ref = self._messages.new_ref(msg.id or "m", key)
+            line: Line = {"kind": "message", "ref": ref}
+            if self.content:
+                line["message"] = data
+            else:
+                line["digest"] = digest
+                line["message"] = {"role": msg.role, "id": msg.id, "content": [b for b in blocks if "ref" in b]}
+            self.out.append(line)
+        return ref
+
+    def tool_use(self, use: ToolUseBlock) -> str:
+        """The ref of a tool call."""
+        ref = self._uses.ref_of(use)
+        if ref is None:
+            shown = self.cleaned(use)
+            value: Line = {"id": shown.id, "name": shown.name}
+            if shown.input_error is None:
+                value["input"] = plain(shown.input)
+            else:
+                value["raw"] = plain(shown.raw)
+            ref = self._written("tool_use", self._uses, use.id or "t", value, ("input", "raw"))
+            self._uses.note(use, ref)
+        return ref
+
+    def tool_result(self, result: ToolResultBlock) -> str:
+        """The ref of a tool's result."""
+        ref = self._results.ref_of(result)
+        if ref is None:
+            shown = self.cleaned(result)
+            value: Line = {
+                "tool_use_id": shown.tool_use_id,
+                "name": shown.name,
+                "content": plain(shown.content),
+                "state": shown.state,
+            }
+            ref = self._written("tool_result", self._results, result.tool_use_id or "t", value, ("content",))
+            self._results.note(result, ref)
+        return ref
+
+    def tool(self, spec: ToolSpec) -> str:
+        """The ref of what a model is told of a tool."""
+        ref = self._tools.ref_of(spec)
+        if ref is None:
+            value: Line = {"name": spec.name, "description": spec.description, "parameters": plain(spec.parameters)}
+            value["type"] = spec.type
+            if spec.requires_approval:
+                value["requires_approval"] = True
+            ref = self._written("tool", self._tools, spec.name, value, ("description", "parameters"))
+            self._tools.note(spec, ref)
+        return ref
+
+    def _written(self, kind: str, known: _Known, base: str, value: Line, content: Sequence[str]) -> str:
+        digest = _digest(_compact(value))
+        key = (base, digest)
+        ref = known.by_content(key)
+        if ref is None:
+            ref = known.new_ref(base, key)
+            if not self.content:
+                value = {name: one for name, one in value.items() if name not in content}
+                value["digest"] = digest
+            self.out.append({"kind": kind, "ref": ref, "value": value})
+        return ref
+
+    def messages(self, call: str, messages: Sequence[Msg]) -> Line:
+        """A list of messages, by what it shares with the last one of the call."""
+        return self.message_list(call, messages)[0]
+
+    def message_list(self, call: str, messages: Sequence[Msg]) -> tuple[Line, list[str]]:
+        """The same, with all refs."""
+        last, refs = self._lists.get(call, ((), []))
+        keep = messages.shared(last) if isinstance(messages, MessageView) else 0
+        behind = [self.message(messages[place]) for place in range(keep, len(messages))]
+        most = min(len(refs) - keep, len(behind))
+        same = next((n for n in range(most) if refs[keep + n] != behind[n]), most)
+        keep, behind = keep + same, behind[same:]
+        whole = [*refs[:keep], *behind]
+        self._lists[call] = messages, whole
+        made: Line = {}
+        if keep:
+            made["keep"] = keep
+        if behind:
+            made["add"] = behind
+        return made, whole
+
+    def forget(self, call: str) -> None:
+        """A call is over."""
+        self._lists.pop(call, None)
+
+    # ---- other values
+
+    def cleaned(self, value: Any) -> Any:
+        """A value without its secrets."""
+        return value if self._clean is None else self._clean(value, self.run)
+
+    def text(self, text: str) -> str:
+        """A text; nothing of it where digests are kept."""
+        return str(self.cleaned(text)) if self.content else ""
+
+    def value(self, call: str, value: Any) -> Any:
+        """What a field of an event, a verdict or a fact holds."""
+        if value is None or value is True or value is False or isinstance(value, int | float):
+            return plain(value)
+        if isinstance(value, str):
+            return plain(self.cleaned(value)) if self.content else _digest(value)
+        if isinstance(value, Msg):
+            return self.message(value)
+        if isinstance(value, ToolUseBlock):
+            return self.tool_use(value)
+        if isinstance(value, ToolResultBlock):
+            return self.tool_result(value)
+        if isinstance(value, ToolSpec):
+            return self.tool(value)
+        if isinstance(value, ModelOptions | Usage):
+            return set_fields(value)
+        if isinstance(value, AnyVerdict):
+            return self.verdict(call, value)
+        if isinstance(value, BaseException):
+            return self.error(error_words(value))
+        return self._several(call, value)
+
+    def _several(self, call: str, value: Any) -> Any:
+        if isinstance(value, Mapping):
+            items = cast("Mapping[object, object]", value).items()
+            return {text_of(name): self.value(call, one) for name, one in items}
+        if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):
+            return [self.value(call, one) for one in cast("Sequence[Any]", value)]
+        if is_dataclass(value) and not isinstance(value, type):
+            return {one.name: self.value(call, getattr(value, one.name)) for one in fields(value)}
+        return plain(self.cleaned(value)) if self.content else None
+
+    def verdict(self, call: str, verdict: AnyVerdict) -> Line:
+        """A verdict: its name, and what it carries under its own word."""
+        field, value = verdict.__match_args__[0], carried(verdict)
+        said: Line = {"verdict": type(verdict).__name__}
+        if isinstance(value, Msg):
+            value = {"message": self.message(value)}
+        elif isinstance(value, ToolResultBlock):
+            value = {"tool_result": self.tool_result(value)}
+        elif isinstance(value, list | tuple) and value and _are_messages(cast("Sequence[Any]", value)):
+            value = {"messages": [self.message(msg) for msg in cast("Sequence[Msg]", value)]}
+        elif not self.content:
+            return said
+        else:
+            value = plain(self.cleaned(value))
+        said[field] = value
+        return said
+
+    def error(self, words: Line) -> Line:
+        """What was taken down of an exception."""
+        if not self.content:
+            return {"type": words["type"], "module": words["module"]}
+        return plain({**words, "message": self.cleaned(words["message"])})
+
+    def piece(self, chunk: ModelChunk) -> str | Line:
+        """A piece of a reply: its text alone, if it has nothing else."""
+        if not self.content:
+            return ""
+        said: Line = {}
+        for one in _CHUNK:
+            value = getattr(chunk, one)
+            if value is None or value is False or value == "" or value == ():
+                continue
+            if one == "usage":
+                value = set_fields(value)
+            elif one == "tool_uses":
+                value = [set_fields(delta, keep=("index",)) for delta in value]
+            said[one] = plain(value)
+        if len(said) == 1 and "text" in said:
+            return said["text"]
+        return said or ""
+
+    def fact(self, fact: Fact) -> Line:
+        """A fact's kind and fields."""
+        call = str(getattr(fact, "call_id", ""))
+        made: Line = {}
+        for name, value in fact._asdict().items():  # NamedTuple's public method
+            if name in fact._field_defaults and value == fact._field_defaults[name]:
+                continue
+            if isinstance(value, tuple) and value and _are_messages(cast("tuple[Any, ...]", value)):
+                made[name] = [self.message(msg) for msg in cast("tuple[Msg, ...]", value)]
+            elif isinstance(value, str):
+                made[name] = value if name != "stop" else self.text(value)
+            else:
+                made[name] = self.value(call, value)
+        return {"kind": "fact", "fact": fact_kind(fact), "call": call, "fields": made}
+
+
+_CHUNK = tuple(one.name for one in fields(ModelChunk))
+
+
+def _are_messages(values: Sequence[Any]) -> bool:
+    return all(isinstance(one, Msg) for one in values)
+
+
+def set_fields(value: Any, keep: Sequence[str] = ()) -> Line:
+    """The fields of a frozen value that are not as they are by default."""
+    made: Line = {}
+    for one in fields(value):
+        held = getattr(value, one.name)
+        if one.name in keep or not (
+            held is None or held == {} or (type(held) is type(one.default) and held == one.default)
+        ):
+            made[one.name] = plain(held)
+    return made
