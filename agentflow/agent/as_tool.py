@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypedDict, cast
 
+from agentflow.agent.agent_hooks import HookedAgent
 from agentflow.agent.arguments import agents_behind
 from agentflow.agent.calling import CallingAgent
-from agentflow.agent.hooked import HookedAgent
 from agentflow.context import RunContext, as_messages
 from agentflow.errors import ToolError
 from agentflow.ground.ids import conversation_key, inner_session_id
 from agentflow.hooks.hook import Hook
 from agentflow.loop.config import LoopConfig
+from agentflow.loop.escalation import ToolSuspended
 from agentflow.loop.run import TurnPlace, current_turn
 from agentflow.loop.session import FullSession, Session
-from agentflow.loop.signals import ToolSuspended
 from agentflow.loop.states import State
 from agentflow.loop.turns.code_names import found_by_name
 from agentflow.messages import Msg, Reply, T_co, with_metadata

@@ -17,7 +17,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
-from agentflow.agent.hooked import HookedAgent
+from agentflow.agent.agent_hooks import HookedAgent
 from agentflow.ground.logs import logger
 from agentflow.ground.shown import one_line
 from agentflow.hooks.hook import Hook

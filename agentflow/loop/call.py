@@ -20,12 +20,12 @@ from agentflow.facts import CallOpened, CallResumed
 from agentflow.hooks.answers import check_final
 from agentflow.loop.conversation import Carried
 from agentflow.loop.endings import cut_short, end, halted, respond, wind_up
+from agentflow.loop.escalation import Halted
 from agentflow.loop.journal import written
 from agentflow.loop.machine import Machine
 from agentflow.loop.reasoning import as_reply, reason
 from agentflow.loop.round import act
 from agentflow.loop.run import RunBase
-from agentflow.loop.signals import Halted
 from agentflow.loop.sources import Stage, wrap
 from agentflow.loop.states import State
 from agentflow.loop.stream import Port

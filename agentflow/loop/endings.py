@@ -19,10 +19,10 @@ from agentflow.errors import ShutdownError
 from agentflow.events import CallEnded, ErrorPhase, Event, PostCall
 from agentflow.facts import CallClosed, Fact, RoundClosed
 from agentflow.ground.logs import log_failure
+from agentflow.loop.escalation import Halted, attach
 from agentflow.loop.journal import written
 from agentflow.loop.reasoning import as_reply
 from agentflow.loop.run import RunBase
-from agentflow.loop.signals import Halted, attach
 from agentflow.loop.states import State
 from agentflow.messages import Msg, Outcome, Reply, tool_result
 from agentflow.specs import Usage

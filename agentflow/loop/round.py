@@ -18,9 +18,9 @@ from typing import Any, assert_never, cast
 from agentflow.errors import StoreError, Veto
 from agentflow.events import Event, Origin, PostToolRound, PreToolRound
 from agentflow.facts import Fact, RoundClosed, RoundSuspended
+from agentflow.loop.escalation import Halted, attach
 from agentflow.loop.journal import written
 from agentflow.loop.run import RunBase, current_turn
-from agentflow.loop.signals import Halted, attach
 from agentflow.loop.sources import Stage, wrap
 from agentflow.loop.stream import Port
 from agentflow.loop.tasks import Work, in_tasks

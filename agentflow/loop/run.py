@@ -12,25 +12,23 @@ from typing import Any, ClassVar, Protocol
 
 from agentflow.chunks import ModelChunk, fold
 from agentflow.context import RunContext
-from agentflow.errors import UsageError
 from agentflow.events import Frame, PostActing, PostReasoning, Purpose, TurnView
 from agentflow.facts import Compacted, Fact, Injected, Reasoned, ToolFinished
-from agentflow.ground.frozen import EMPTY, FrozenDict
+from agentflow.ground.frozen import EMPTY
 from agentflow.hooks.hook_set import FullHookSet
+from agentflow.loop.additions import check_compacted, injected
 from agentflow.loop.config import LoopConfig
 from agentflow.loop.emitting import Events
 from agentflow.loop.journal import Journal, StoredJournal
 from agentflow.loop.machine import Machine
 from agentflow.loop.session import FullSession
+from agentflow.loop.side_calls import ask_beside
 from agentflow.loop.stopping import Stopping
 from agentflow.loop.stream import READING, ForwardPort, Port
 from agentflow.messages import Msg, Outcome, Reply, ToolResultBlock, ToolUseBlock, message, with_metadata
 from agentflow.output.side import ask_aside
-from agentflow.ports.model import ModelRequest, resolve_model
-from agentflow.reactive import Flux
-from agentflow.specs import ModelOptions, Usage, one_call
+from agentflow.specs import ModelOptions, Usage
 from agentflow.tools.tool import FullTool
-from agentflow.transcript import legalise
 from agentflow.typed_state import StateMap
 from agentflow.verdicts import Resolution
 
@@ -53,9 +51,6 @@ class TurnPlace(Protocol):
 
 
 NOTHING = Usage()
-
-_MOST_IN_A_ROW = 100
-
 
 current_turn: ContextVar[TurnPlace | None] = ContextVar("agentflow_turn", default=None)
 
@@ -321,19 +316,7 @@ class RunBase:
 
     def inject(self, messages: tuple[Msg, ...], keep: bool, source: str) -> None:
         """See `RunContext.inject`."""
-        if self.over:
-            raise UsageError("This call is over: nothing can be injected into it any more.")
-        marked = tuple([m if "synthetic" in m.metadata else with_metadata(m, synthetic=source) for m in messages])
-        for msg in marked:
-            if msg.role not in ("user", "assistant") or msg.tool_uses:
-                raise UsageError(
-                    f"context.inject takes user messages and assistant messages without tool calls, not {msg.role!r}."
-                )
-        if self.journal.telling > _MOST_IN_A_ROW:
-            raise UsageError(
-                f"context.inject: {_MOST_IN_A_ROW} messages have been added in a row, each while hooks of MessagesAdded were "
-                "told of the one before it. A hook that injects there has to tell its own: their origin is 'injected'."
-            )
+        marked = injected(messages, source, self.over, self.journal.telling)
         if not keep:
             self.transient = (*self.transient, *marked)
             return
@@ -371,17 +354,8 @@ class RunBase:
 
     async def complete(self, messages: tuple[Msg, ...], model: Any, source: str, options: ModelOptions) -> Msg:
         """See `RunContext.complete`."""
-        asked = resolve_model(model if model is not None else self.config.model)
-        request = ModelRequest(legalise(messages, self.config.new_id), (), options, asked.name)
-        stream: Flux[ModelChunk] = Flux(lambda: asked.stream(request))
-        for hook in self.hooks.side_wrappers:
-            stream = hook.around_side(self.context, request, source, stream)
-        chunks = [chunk async for chunk in stream.open()]
-        reply = fold(chunks, new_id=self.config.new_id)
-        self.add_usage(one_call(reply.usage))
-        return Msg(
-            reply.role, reply.content, source, reply.id, FrozenDict(side=source), reply.usage, reply.finish_reason
-        )
+        asked = self.config.model if model is None else model
+        return await ask_beside(self, asked, messages, options, source, self.config.new_id)
 
     async def complete_typed(
         self, messages: tuple[Msg, ...], model: Any, source: str, options: ModelOptions, output: Any
@@ -394,12 +368,8 @@ class RunBase:
 
     def compact(self, until: int, messages: tuple[Msg, ...]) -> None:
         """See `RunContext.compact`."""
-        stored = self.machine.transcript.messages
-        if not 0 <= until <= len(stored):
-            raise UsageError(f"compact(until={until}): the history has {len(stored)} messages.")
-        open_round = until == len(stored) and bool(self.machine.transcript.open_round)
-        if open_round or (until < len(stored) and stored[until].role == "tool"):
-            raise UsageError(f"compact(until={until}) cuts between tool calls and their results.")
+        transcript = self.machine.transcript
+        check_compacted(until, transcript.messages, bool(transcript.open_round))
         self.journal.hold(Compacted(self.run_id, until, messages, self.call_id, self.next_number()))
 
     def child_port(self, port: Port | None) -> Port | None:

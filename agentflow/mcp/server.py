@@ -23,7 +23,7 @@ from weakref import WeakKeyDictionary
 from agentflow.errors import ToolError, UsageError
 from agentflow.ground.logs import logger
 from agentflow.ground.shown import without_password
-from agentflow.loop.signals import ToolSuspended
+from agentflow.loop.escalation import ToolSuspended
 from agentflow.mcp.active import ActiveCall, Progress, here
 from agentflow.mcp.config import Entry, read_config
 from agentflow.mcp.connection import Connection, ConnectionLost

@@ -12,9 +12,9 @@ from agentflow.agent.arguments import agents_behind
 from agentflow.agent.as_tool import full_agent
 from agentflow.context import RunContext
 from agentflow.errors import ToolError
+from agentflow.loop.escalation import ToolSuspended
 from agentflow.loop.run import RunBase, current_turn
 from agentflow.loop.session import Session
-from agentflow.loop.signals import ToolSuspended
 from agentflow.loop.turns.code_names import found_by_name
 from agentflow.messages import Msg, Reply
 from agentflow.orchestration.steps import Group, Step

@@ -42,7 +42,7 @@ from agentflow.facts import RoundSuspended
 from agentflow.ground.logs import log_failure
 from agentflow.hooks.recording import VerdictListener
 from agentflow.hooks.wrapping import ModelSource, ToolSource
-from agentflow.loop.signals import Halted, ToolSuspended
+from agentflow.loop.escalation import Halted, ToolSuspended
 from agentflow.loop.tool_call.limit import drive
 from agentflow.messages import Msg, ToolResultBlock, ToolUseBlock
 from agentflow.plugins import opentelemetry_words as words

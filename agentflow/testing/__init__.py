@@ -9,12 +9,12 @@ from agentflow.ground.lazy import lazily
 from agentflow.testing.check_hook import FindingKind, HookReport, check_hook, check_hook_async
 from agentflow.testing.check_model import ModelFlaw, ModelReport, check_model, check_model_async
 from agentflow.testing.check_store import StoreFlaw, StoreReport, check_store, check_store_async
-from agentflow.testing.clock import VirtualClockLoop, run_virtual
 from agentflow.testing.findings import Finding, FindingsError
 from agentflow.testing.fire import Fired, fire, run_context
 from agentflow.testing.model_scenes import ModelScene, Staged
 from agentflow.testing.scripted import Line, ScriptedModel
 from agentflow.testing.verify import Probe, Verifier, verify
+from agentflow.testing.virtual_time import VirtualClockLoop, run_virtual
 
 if TYPE_CHECKING:
     from agentflow.testing.evaluation import Case, Check, Evaluation, Judge, Trial, evaluate

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from agentflow.errors import UsageError
 from agentflow.reactive import Flux
-from agentflow.testing.clock import run_virtual
+from agentflow.testing.virtual_time import run_virtual
 
 if TYPE_CHECKING:
     from reactivex import Observable

@@ -28,7 +28,6 @@ from agentflow.ground.locks import FairLock
 from agentflow.specs import ToolSpec
 from agentflow.tools.blueprint import Blueprint, SchemaBlueprint
 from agentflow.tools.contracts import Contract, contract_of
-from agentflow.tools.hooked import HookedTool
 from agentflow.tools.schema import may_hold_floats
 from agentflow.tools.schema_arguments import Outside, WithSchema
 from agentflow.tools.signature import Plan, local_names, plain_function
@@ -41,6 +40,7 @@ from agentflow.tools.tool_checks import (
     checked_name,
     checked_type,
 )
+from agentflow.tools.tool_hooks import HookedTool
 
 if TYPE_CHECKING:
     from agentflow.messages import ToolUseBlock

@@ -12,7 +12,7 @@ from toolbox import add
 from agentflow import Agent, Dep, Hook, ModelOptions, Msg, PreReasoning, Reply, RunContext, ToolUseBlock, on, tool
 from agentflow.errors import CallTimeoutError, UsageError
 from agentflow.testing import ScriptedModel
-from agentflow.testing.clock import run_virtual
+from agentflow.testing.virtual_time import run_virtual
 
 
 @dataclass

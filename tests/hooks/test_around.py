@@ -30,7 +30,7 @@ from agentflow.errors import HookContractError, UsageError
 from agentflow.events import PreActing, PreCall, PreReasoning, PreToolRound, ReasoningChunk
 from agentflow.hooks import ModelSource, ToolSource
 from agentflow.testing import ScriptedModel
-from agentflow.testing.clock import run_virtual
+from agentflow.testing.virtual_time import run_virtual
 
 
 class Around(Hook):

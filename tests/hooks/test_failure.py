@@ -25,7 +25,7 @@ from agentflow.events import (
 )
 from agentflow.loop.history import fold_events
 from agentflow.testing import ScriptedModel
-from agentflow.testing.clock import run_virtual
+from agentflow.testing.virtual_time import run_virtual
 
 DECISIONS = [PreCall, PreReasoning, PostReasoning, PreToolRound, PreActing, PostActing, PostToolRound, PostCall]
 NOTIFICATIONS = [ReasoningChunk, ActingChunk, CallEnded]

@@ -17,7 +17,7 @@ from agentflow.loop.history import fold_facts
 from agentflow.messages import ToolResultBlock
 from agentflow.saving.codec import msg_to_dict
 from agentflow.testing import ScriptedModel
-from agentflow.testing.clock import run_virtual
+from agentflow.testing.virtual_time import run_virtual
 from agentflow.verdicts import Answer
 
 STAGES = (PreCall, PreReasoning, PreToolRound, PreActing)

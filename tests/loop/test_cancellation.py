@@ -42,7 +42,7 @@ from agentflow.events import (
 )
 from agentflow.loop.history import fold_events
 from agentflow.testing import ScriptedModel
-from agentflow.testing.clock import VirtualClockLoop, run_virtual
+from agentflow.testing.virtual_time import VirtualClockLoop, run_virtual
 from agentflow.transcript import Transcript
 
 VISITOR: ContextVar[str] = ContextVar("visitor", default="nobody")

@@ -10,7 +10,7 @@ from agentflow import Agent, Approve, Hook, PostActing, PreActing, Stop, ToolSch
 from agentflow.errors import UsageError
 from agentflow.events import Event
 from agentflow.testing import ScriptedModel
-from agentflow.testing.clock import VirtualClockLoop
+from agentflow.testing.virtual_time import VirtualClockLoop
 from agentflow.tools import Tool
 
 

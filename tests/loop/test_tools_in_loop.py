@@ -9,7 +9,7 @@ from eventlog import Recorder, history, streamed, use
 
 from agentflow import Agent, Error, Hook, PostActing, ToolContext, ToolEmitter, ToolUseBlock, after_each_tool, on, tool
 from agentflow.testing import ScriptedModel
-from agentflow.testing.clock import run_virtual
+from agentflow.testing.virtual_time import run_virtual
 
 COLOUR: ContextVar[str] = ContextVar("colour", default="none")
 

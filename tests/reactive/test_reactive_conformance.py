@@ -11,7 +11,7 @@ import pytest
 from reactivex import operators as ops
 
 from agentflow.reactive import Flux, Mono
-from agentflow.testing.clock import run_virtual
+from agentflow.testing.virtual_time import run_virtual
 from agentflow.testing.verify import Probe, verify
 
 Operator = Callable[[Flux[Any]], Flux[Any]]

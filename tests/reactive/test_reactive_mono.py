@@ -15,7 +15,7 @@ import reactivex as rx
 
 from agentflow.errors import UsageError
 from agentflow.reactive import EMPTY, CallMono, Flux, Just, Mono, SourceTimeoutError, first_value, threads
-from agentflow.testing.clock import run_virtual
+from agentflow.testing.virtual_time import run_virtual
 from agentflow.testing.verify import Probe, verify
 
 if TYPE_CHECKING:

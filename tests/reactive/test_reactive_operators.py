@@ -12,7 +12,7 @@ from reactivex import operators as ops
 
 from agentflow.errors import UsageError
 from agentflow.reactive import EMPTY, Flux, Mono, SourceTimeoutError
-from agentflow.testing.clock import run_virtual
+from agentflow.testing.virtual_time import run_virtual
 from agentflow.testing.verify import Probe, verify
 
 if TYPE_CHECKING:

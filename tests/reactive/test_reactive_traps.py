@@ -13,7 +13,7 @@ from agentflow import Agent
 from agentflow.errors import NotIterableError, UsageError
 from agentflow.reactive import Flux, Mono, StreamIterator
 from agentflow.testing import ScriptedModel
-from agentflow.testing.clock import run_virtual
+from agentflow.testing.virtual_time import run_virtual
 from agentflow.testing.verify import Probe, verify
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import pytest
 
 from agentflow.errors import UsageError
 from agentflow.reactive import Flux, Mono
-from agentflow.testing.clock import VirtualClockLoop, run_virtual
+from agentflow.testing.virtual_time import VirtualClockLoop, run_virtual
 from agentflow.testing.verify import Probe, verify
 
 

@@ -15,7 +15,7 @@ from agentflow import Agent, CallEnded, MemoryStore, on, tool
 from agentflow.agent.shutdown import GracefulShutdown, ShutdownReport, shutdown
 from agentflow.errors import ShutdownError, UsageError
 from agentflow.testing import ScriptedModel
-from agentflow.testing.clock import run_virtual
+from agentflow.testing.virtual_time import run_virtual
 
 
 class Gate:

@@ -29,9 +29,9 @@ from agentflow.events import ErrorPhase, Event, PostActing, PreActing
 from agentflow.facts import ToolFinished, ToolStarted
 from agentflow.ground.time_limit import TimeLimit
 from agentflow.hooks.wrapping import Transform
+from agentflow.loop.escalation import Halted, ToolSuspended, attach
 from agentflow.loop.journal import written
 from agentflow.loop.run import current_turn
-from agentflow.loop.signals import Halted, ToolSuspended, attach
 from agentflow.loop.sources import Stage, tool_source, wrap
 from agentflow.loop.tool_call.attempts import carefully, held_locks
 from agentflow.loop.tool_call.limit import LimitPassed, drive

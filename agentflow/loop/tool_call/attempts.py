@@ -18,8 +18,8 @@ from agentflow.errors import SafeExecutionError, ToolArgumentError
 from agentflow.ground.locks import FairLock
 from agentflow.ground.logs import ids_of, logger
 from agentflow.hooks.wrapping import Transform
+from agentflow.loop.escalation import ToolSuspended
 from agentflow.loop.run import RunBase
-from agentflow.loop.signals import ToolSuspended
 from agentflow.ports.retry import RetryPolicy
 from agentflow.tools.tool import FullTool
 

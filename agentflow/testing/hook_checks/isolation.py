@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from types import AsyncGeneratorType, CodeType, FrameType
 from typing import Any, Generic, TypeVar, cast
 
-from agentflow.testing.clock import VirtualClockLoop
 from agentflow.testing.hook_checks.watchdog import Watchdog
+from agentflow.testing.virtual_time import VirtualClockLoop
 
 __all__ = ["CheckClock", "CheckLoop", "Ran", "run_watched"]
 

@@ -15,7 +15,7 @@ __all__ = ["comes_of_cancellation", "event_of", "hook_of", "kind_of", "shown"]
 
 _RAISED = re.compile(r"raised by hook (?P<hook>.*) \(priority [^)]*\) on (?P<event>\w+)")
 _EVENTS = ("agentflow/events/base.py", "agentflow/events/checks.py")
-_HISTORY = ("inject", "compact", "as_messages")
+_HISTORY = ("inject", "injected", "compact", "check_compacted", "as_messages")
 
 
 def _notes(error: BaseException) -> Iterator[re.Match[str]]:
