@@ -42,6 +42,7 @@ __all__ = [
     "TranscriptError",
     "TurnDeniedError",
     "TurnTimeoutError",
+    "UnsupportedContentError",
     "UsageError",
     "Veto",
     "WrongRunMethodError",
@@ -49,7 +50,9 @@ __all__ = [
 ]
 
 
-ModelFault: TypeAlias = Literal["context_overflow", "quota", "authentication", "content_policy", "rate_limit"]
+ModelFault: TypeAlias = Literal[
+    "context_overflow", "quota", "authentication", "content_policy", "rate_limit", "unsupported_content"
+]
 """Failures of a model that hooks can do something about."""
 
 
@@ -218,7 +221,7 @@ class ModelError(AgentFlowError):
         status: The HTTP status, if there was one.
         model: The model's name.
         kind: What it was, where hooks can do something about it: `"context_overflow"`, `"quota"`, `"authentication"`,
-            `"content_policy"`, `"rate_limit"`.
+            `"content_policy"`, `"rate_limit"`, `"unsupported_content"`.
     """
 
     def __init__(
@@ -237,6 +240,26 @@ class ModelError(AgentFlowError):
         self.retry_after = retry_after
         self.status = status
         self.model = model
+
+
+class UnsupportedContentError(ModelError):
+    """A model was to be shown what its provider does not take; nothing was sent.
+
+    Args:
+        model: The model's name.
+        shown: What was to be sent, as it is shown.
+        why: What the model takes in its place.
+        media_type: The type of what was to be sent.
+    """
+
+    def __init__(self, model: str, shown: str, why: str, media_type: str) -> None:
+        super().__init__(
+            f"The model {model!r} cannot be sent {shown}: it {why}. Nothing was sent. Give it in another form, or ask "
+            "another model.",
+            model=model,
+            kind="unsupported_content",
+        )
+        self.media_type = media_type
 
 
 class OutputError(ModelError):

@@ -211,6 +211,8 @@ class ModelOptions:
         tool_choice: `"auto"`, `"none"`, `"required"` or a tool's name.
         thinking: `True`, `False`, an effort (`"low"`, `"medium"`, `"high"`) or a budget in tokens.
         answer_schema: The JSON schema of an object that the answer's text must fit, for models that have such a mode.
+        cache: Whether the provider's prompt cache is to keep what requests have in common, where it has to be asked for that;
+            `"1h"` for longer than the usual five minutes.
         extra: What the provider's adapter passes on as it is.
 
     Raises:
@@ -229,6 +231,7 @@ class ModelOptions:
     tool_choice: ToolChoice | None = None
     thinking: bool | int | Literal["low", "medium", "high"] | None = None
     answer_schema: Mapping[str, Any] | None = None
+    cache: bool | Literal["5m", "1h"] | None = None
     extra: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
 
     def __post_init__(self) -> None:

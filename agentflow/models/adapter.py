@@ -19,6 +19,8 @@ from agentflow.chunks import ModelChunk
 from agentflow.errors import ModelError, UsageError
 from agentflow.ground.frozen import EMPTY, FrozenDict, freeze
 from agentflow.messages import Msg
+from agentflow.models.cache_out import cache_arguments, mark_prefixes
+from agentflow.models.content_out import check_content
 from agentflow.models.conversion import Conversation, Json, WireMessage
 from agentflow.models.options_out import BARRED, Thinking, ToolMemory, thinking_out
 from agentflow.models.profiles import PROFILES, Family
@@ -39,12 +41,14 @@ class Prepared(NamedTuple):
         tools: `tools` and `tool_choice`, if there are any.
         thinking: What becomes of thinking.
         form: The argument that asks for an answer by a schema.
+        cache: The arguments that a prompt cache wants.
     """
 
     messages: list[WireMessage]
     tools: dict[str, Json]
     thinking: Thinking
     form: Json
+    cache: dict[str, Json]
 
 
 class Adapter(ABC):
@@ -153,6 +157,7 @@ class Adapter(ABC):
 
     def _prepare(self, request: ModelRequest, conversation: Conversation, supported: Container[str]) -> Prepared:
         profile = conversation.profile
+        check_content(request.messages, self._name, profile.family, listens=conversation.listens)
         tools = self._tools.arguments(request, profile)
         # Behind stand-ins for its tools what was thought over the real ones may be refused.
         stood_in = bool(tools) and not request.tools
@@ -162,7 +167,13 @@ class Adapter(ABC):
         if schema is not None and form is None:
             messages = laid_behind(messages, Msg.user(in_words(schema)))
         converted = conversation.convert(messages, thoughts=not thinking.barred)
-        return Prepared(converted, tools, thinking, form)
+        cache: dict[str, Json] = {}
+        if request.options.cache:
+            if profile.family == "anthropic":
+                mark_prefixes(converted, tools, request.options)
+            else:
+                cache = cache_arguments(converted, tools, profile, supported)
+        return Prepared(converted, tools, thinking, form, cache)
 
     def _check(self, where: str, given: Mapping[str, object]) -> None:
         if taken := sorted(self._reserved & given.keys()):

@@ -10,23 +10,20 @@ Rules (what every provider accepts; the order of messages is legal by constructi
 6. What is handed out are fresh dicts: LiteLLM writes into the messages that it is given.
 """
 
-import base64
-import binascii
 import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias, cast
 
 from agentflow.messages import ContentBlock, DataBlock, Msg, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
+from agentflow.models.content_out import EMPTY, Json, part, refusal, text_part
 from agentflow.models.profiles import WireProfile
 from agentflow.transcript import NOTE, note
 
 __all__ = ["Conversation", "Json", "WireMessage", "thawed", "wire_id", "wire_name"]
 
-Json: TypeAlias = "str | int | float | bool | list[Json] | dict[str, Json] | None"
 WireMessage: TypeAlias = dict[str, Json]
 
-EMPTY = "(empty)"
 NO_OUTPUT = "(no output)"
 BRIDGE = "(noted)"
 IMAGES_FOLLOW = "(see the attached content below)"
@@ -85,6 +82,7 @@ class Conversation:
         model: The model's name: thoughts of other models are left out.
         profile: What its provider wants.
         memory: About how many converted messages are remembered (at most twice as many are held).
+        listens: Whether it takes sounds, where not all models of its family do.
 
     Example:
         >>> from agentflow.models.profiles import OPENAI
@@ -92,12 +90,13 @@ class Conversation:
         [{'role': 'user', 'content': 'hi'}]
     """
 
-    __slots__ = ("_dropped", "_memory", "_model", "_old", "_profile", "_young")
+    __slots__ = ("_dropped", "_listens", "_memory", "_model", "_old", "_profile", "_young")
 
-    def __init__(self, model: str, profile: WireProfile, memory: int = 16_384) -> None:
+    def __init__(self, model: str, profile: WireProfile, memory: int = 16_384, *, listens: bool = True) -> None:
         self._model = model
         self._profile = profile
         self._memory = memory
+        self._listens = listens
         self._dropped: set[str] = set()
         # Two generations: what is asked for again moves to the young one, the rest goes when the old one is dropped.
         self._young: dict[str, tuple[Msg, tuple[WireMessage, ...]]] = {}
@@ -107,6 +106,11 @@ class Conversation:
     def profile(self) -> WireProfile:
         """What the provider wants."""
         return self._profile
+
+    @property
+    def listens(self) -> bool:
+        """Whether the model takes sounds."""
+        return self._listens
 
     def convert(self, messages: Sequence[Msg], *, thoughts: bool = True) -> list[WireMessage]:
         """Return the messages as new dicts, for LiteLLM to do with as it likes.
@@ -191,10 +195,25 @@ class Conversation:
                 return self._results(msg)
 
     def _user(self, msg: Msg) -> WireMessage:
-        message: WireMessage = {"role": "user", "content": _user_content(msg.content)}
+        message: WireMessage = {"role": "user", "content": self._user_content(msg.content)}
         if msg.name and self._profile.family == "openai":
             message["name"] = wire_name(msg.name)
         return message
+
+    def _user_content(self, content: Sequence[ContentBlock]) -> Json:
+        if not any(isinstance(block, DataBlock) for block in content):
+            return _text_of(content) or EMPTY
+        parts: list[Json] = []
+        for block in content:
+            if isinstance(block, DataBlock):
+                why = self._refusal(block)
+                parts.append(part(block) if why is None else text_part(_left_out(block, why)))
+            elif isinstance(block, TextBlock) and block.text.strip():
+                parts.append(text_part(block.text))
+        return parts
+
+    def _refusal(self, block: DataBlock) -> str | None:
+        return refusal(block, self._profile.family, listens=self._listens)
 
     def _assistant(self, msg: Msg) -> WireMessage:
         calls = self._calls(msg.content)
@@ -277,15 +296,15 @@ class Conversation:
         for result in msg.content:
             if not isinstance(result, ToolResultBlock):
                 continue
-            inside, outside = self._split(result)
-            content: Json = _result_text(result)
+            inside, outside, refused = self._split(result)
+            content: Json = _result_text(result, refused)
             if outside:
-                later.append(_text_part(f"[content of the result of {result.name}]"))
-                later.extend(_part(block) for block in outside)
+                later.append(text_part(f"[content of the result of {result.name}]"))
+                later.extend(part(block) for block in outside)
                 content = IMAGES_FOLLOW if content == NO_OUTPUT else f"{content}\n{IMAGES_FOLLOW}"
             if inside:
-                words: list[Json] = [] if content == NO_OUTPUT else [_text_part(content)]
-                content = words + [_part(block) for block in inside]
+                words: list[Json] = [] if content == NO_OUTPUT else [text_part(content)]
+                content = words + [part(block) for block in inside]
             answers.append(
                 {"role": "tool", "tool_call_id": wire_id(result.tool_use_id, self._profile), "content": content}
             )
@@ -293,13 +312,23 @@ class Conversation:
             answers.append({"role": "user", "content": later})
         return answers
 
-    def _split(self, result: ToolResultBlock) -> tuple[list[DataBlock], list[DataBlock]]:
-        """The media that this family takes inside a result, and the rest."""
-        if isinstance(result.content, str):
-            return [], []
-        media = [block for block in result.content if isinstance(block, DataBlock)]
-        inside = [b for b in media if self._profile.result_images and b.media_type.startswith("image/")]
-        return inside, [b for b in media if b not in inside]
+    def _split(self, result: ToolResultBlock) -> tuple[list[DataBlock], list[DataBlock], list[str]]:
+        """The media that this family takes inside a result, those that it takes elsewhere, and words for the rest."""
+        inside: list[DataBlock] = []
+        outside: list[DataBlock] = []
+        refused: list[str] = []
+        for block in () if isinstance(result.content, str) else result.content:
+            if not isinstance(block, DataBlock):
+                continue
+            if (why := self._refusal(block)) is not None:
+                refused.append(_left_out(block, why))
+            else:
+                (inside if self._profile.result_images and block.kind == "image" else outside).append(block)
+        return inside, outside, refused
+
+
+def _left_out(block: DataBlock, why: str) -> str:
+    return f"{block} (left out: this model {why})"
 
 
 def _thinks(message: WireMessage) -> bool:
@@ -329,7 +358,7 @@ def _joined(first: Json, second: Json) -> Json:
 def _as_parts(content: Json) -> list[Json]:
     if isinstance(content, list):
         return content
-    return [] if not content or content == EMPTY else [_text_part(content)]
+    return [] if not content or content == EMPTY else [text_part(content)]
 
 
 def _text_of(content: Iterable[ContentBlock]) -> str:
@@ -340,21 +369,9 @@ def _text_of(content: Iterable[ContentBlock]) -> str:
     return "\n\n".join(block.text for block in words if block.text.strip())
 
 
-def _user_content(content: Sequence[ContentBlock]) -> Json:
-    if not any(isinstance(block, DataBlock) for block in content):
-        return _text_of(content) or EMPTY
-    parts: list[Json] = []
-    for block in content:
-        if isinstance(block, DataBlock):
-            parts.append(_part(block))
-        elif isinstance(block, TextBlock) and block.text.strip():
-            parts.append(_text_part(block.text))
-    return parts
-
-
-def _result_text(result: ToolResultBlock) -> str:
+def _result_text(result: ToolResultBlock, more: Sequence[str] = ()) -> str:
     content = (TextBlock(result.content),) if isinstance(result.content, str) else result.content
-    text = _text_of(content)
+    text = "\n\n".join([words for words in (_text_of(content), *more) if words])
     if text:
         return text
     return NO_OUTPUT if result.state == "success" else f"({result.state})"
@@ -397,29 +414,6 @@ def _drop_thoughts(messages: Iterable[WireMessage]) -> None:
             message["content"] = EMPTY
 
 
-def _text_part(text: Json) -> Json:
-    return {"type": "text", "text": text}
-
-
-def _part(block: DataBlock) -> Json:
-    """A piece of media as LiteLLM takes it."""
-    kind, _, subtype = block.media_type.partition("/")
-    url = block.url if block.url is not None else f"data:{block.media_type};base64,{block.data}"
-    if kind == "image":
-        return {"type": "image_url", "image_url": {"url": url}}
-    if kind == "audio" and block.data is not None:
-        sound = {"mpeg": "mp3", "x-wav": "wav", "wave": "wav"}.get(subtype, subtype)
-        return {"type": "input_audio", "input_audio": {"data": block.data, "format": sound}}
-    if kind == "text" and block.data is not None and (words := _decoded(block.data)) is not None:
-        return _text_part(
-            f"[{block.name or 'file'}]\n{words}" if words.strip() else f"[{block.name or 'file'}: {EMPTY}]"
-        )
-    if block.url is not None:
-        return {"type": "file", "file": {"file_id": url, "format": block.media_type}}
-    name = block.name or f"file.{subtype or 'bin'}"
-    return {"type": "file", "file": {"file_data": url, "filename": name}}
-
-
 def thawed(value: object) -> object:
     """A copy of plain dicts and lists: LiteLLM edits what it is given in place."""
     if isinstance(value, Mapping):
@@ -427,10 +421,3 @@ def thawed(value: object) -> object:
     if isinstance(value, (list, tuple)):
         return [thawed(inner) for inner in cast("Sequence[object]", value)]
     return value
-
-
-def _decoded(data: str) -> str | None:
-    try:
-        return base64.b64decode(data, validate=True).decode()
-    except (binascii.Error, ValueError):
-        return None

@@ -18,6 +18,7 @@ from agentflow.ground.frozen import EMPTY
 from agentflow.models.adapter import Adapter, modes_of
 from agentflow.models.chunks_in import ChunkReader, usage_of
 from agentflow.models.clients import close_clients
+from agentflow.models.content_out import listens
 from agentflow.models.conversion import Conversation
 from agentflow.models.litellm_library import (
     LiteLLM,
@@ -152,7 +153,8 @@ class LiteLLMModel(Adapter):
             own = PROFILES[self._family] if self._family is not None else None
             self._served = known
             profile = own or profile_for(known.provider, self._name, self._api_base)
-            self._conversation = Conversation(self._name, profile)
+            hears = listens(profile.family, listed(litellm, self._name))
+            self._conversation = Conversation(self._name, profile, listens=hears)
         return self._conversation
 
     def _arguments(self, request: ModelRequest, conversation: Conversation) -> dict[str, Any]:
@@ -169,6 +171,7 @@ class LiteLLMModel(Adapter):
             **self._params,
             **options_out(request.options, conversation.profile, asked.thinking),
             **asked.tools,
+            **asked.cache,
             **({} if asked.form is None else {"response_format": asked.form}),
             **request.options.extra,
         }

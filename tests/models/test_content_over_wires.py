@@ -10,8 +10,10 @@ from wired import EVERY, Wired
 
 from agentflow import Agent, DataBlock, Msg, tool
 from agentflow.chunks import ModelChunk, fold
+from agentflow.errors import UnsupportedContentError
 from agentflow.messages import Citation, TextBlock
 from agentflow.models.chunks_in import ChunkReader
+from agentflow.models.content_out import content_rules, refusal
 from agentflow.stores import MemoryStore
 from agentflow.testing.wire import Call, Cite, Reply, WireRequest
 
@@ -144,3 +146,58 @@ def test_nonsense_in_place_of_content_is_left_out(delta: dict[str, Any]) -> None
     reader = ChunkReader("openai/gpt-5", sealed=False)
     chunks = [*reader.read({"choices": [{"delta": {"content": "Hi", **delta}, "finish_reason": "stop"}]})]
     assert fold(chunks).content == (TextBlock("Hi"),)
+
+
+@pytest.mark.parametrize("wire", WIRES)
+async def test_what_a_model_does_not_take_is_refused_before_it_is_sent(wire: str) -> None:
+    """The error names model, content and what is taken; afterwards the conversation goes on, and says what was left out."""
+    wired = Wired(wire)
+    async with wired.serve(["I hear nothing."]) as server:
+        agent = Agent("ear", wired.model(server), store=MemoryStore())
+        sound = DataBlock.from_bytes(b"ID3 and so on", name="talk.mp3")
+        said = r"cannot be sent \[talk.mp3, audio/mpeg, 13 bytes\]: it takes no aud"
+        with pytest.raises(UnsupportedContentError, match=said) as caught:
+            await agent.call(Msg.user("Listen:", sound), session="s")
+        assert (caught.value.kind, caught.value.retryable, server.requests) == ("unsupported_content", False, [])
+        await agent.call("Well?", session="s")
+    told = str(server.requests[0].messages[0]["content"])
+    assert (
+        "[talk.mp3, audio/mpeg, 13 bytes] (left out: this model takes no audio; it takes images, PDF files, text)"
+        in told
+    )
+
+
+@pytest.mark.parametrize("wire", WIRES)
+async def test_what_a_tool_gives_and_no_model_takes_is_told_in_words(wire: str) -> None:
+    """A tool's recording ends no call: the model reads what it was."""
+
+    @tool
+    async def record() -> Any:
+        """Record."""
+        return DataBlock.from_bytes(b"\x1aE\xdf\xa3 video", name="a.webm")
+
+    wired = Wired(wire)
+    async with wired.serve([Call("record"), "I cannot see it."]) as server:
+        reply = await Agent("eye", wired.model(server), tools=[record]).call("Record.")
+    assert reply.text == "I cannot see it."
+    told = str(server.requests[1].messages[2]["content"])
+    assert "[a.webm, video/webm, 10 bytes] (left out: this model takes no video" in told
+
+
+@pytest.mark.parametrize(
+    ("family", "media_type", "why"),
+    [
+        ("openai", "image/png", None),
+        ("openai", "image/jpg", None),
+        ("openai", "image/heic", "takes no image/heic; of images it takes png, jpeg, gif, webp"),
+        ("gemini", "image/heic", None),
+        ("gemini", "video/mp4", None),
+        ("deepseek", "image/png", "takes no images; it takes text"),
+        ("compatible", "video/mp4", None),
+        ("anthropic", "application/zip", "takes no other files; it takes images, PDF files, text"),
+    ],
+)
+def test_each_family_has_its_rows(family: Any, media_type: str, why: str | None) -> None:
+    """Rows say what is taken; a family without rows is sent everything."""
+    assert refusal(DataBlock(media_type, data="AAAA"), family) == why
+    assert all(rule.source and rule.mark in "DIB" for rules in content_rules().values() for rule in rules.values())

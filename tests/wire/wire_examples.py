@@ -723,6 +723,11 @@ ANTHROPIC: Sequence[Broken] = (
         ),
     ),
     Broken(
+        "anthropic.marks-form",
+        "messages.0.content.0.cache_control.ttl: Input should be '5m' or '1h'",
+        message(tells(text(cache_control={"type": "ephemeral", "ttl": "2h"}))),
+    ),
+    Broken(
         "anthropic.marks-order",
         "messages.0.content.0.cache_control.ttl: a ttl='1h' cache_control block must not come after a ttl='5m' "
         "cache_control block. Note that blocks are processed in the following order: tools, system, messages.",

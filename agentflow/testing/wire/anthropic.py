@@ -131,7 +131,9 @@ def _text_blocks(said: Reply) -> Iterator[JsonObject]:
     if said.text:
         cited: list[JsonValue] = [_cited(cite) for cite in said.cites]
         block: JsonObject = {"type": "text", "text": said.text}
-        yield block | {"citations": cited} if cited else block
+        if cited:
+            block["citations"] = cited
+        yield block
 
 
 def _cited(cite: Cite) -> JsonObject:

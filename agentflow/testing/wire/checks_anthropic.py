@@ -387,6 +387,13 @@ def marks_many(s: Subject) -> Violation | None:
     return Violation(n=count) if count > MAX_MARKS else None
 
 
+def marks_form(s: Subject) -> Violation | None:
+    for path, mark in marked(s):
+        if mark is not None and as_object(mark).get("ttl", "5m") not in ("5m", "1h"):
+            return Violation(path=path)
+    return None
+
+
 def marks_order(s: Subject) -> Violation | None:
     short = False
     for path, mark in marked(s):

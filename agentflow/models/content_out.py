@@ -1,0 +1,150 @@
+"""Images, sounds and files as LiteLLM takes them, and what each family of models takes at all (`content_rules.tsv`).
+
+Rules:
+
+1. What the user says now and this model does not take is an error before anything is sent.
+2. What stands in the history, or came from a tool, is told in words instead: a conversation must not be lost for it.
+3. A family without rows is sent everything: nobody knows what stands behind a compatible server.
+
+The marks of the rows: D is the vendor's documentation, B common knowledge.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import csv
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib.resources import files
+from typing import Final, NamedTuple, TypeAlias
+
+from agentflow.errors import UnsupportedContentError
+from agentflow.messages import DataBlock, Msg
+from agentflow.models.profiles import Family
+
+__all__ = ["ContentRule", "Json", "check_content", "content_rules", "listens", "part", "refusal", "text_part"]
+
+Json: TypeAlias = "str | int | float | bool | list[Json] | dict[str, Json] | None"
+EMPTY: Final = "(empty)"
+_KINDS: Final = {
+    "image": "images",
+    "audio": "audio",
+    "video": "video",
+    "pdf": "PDF files",
+    "text": "text",
+    "file": "other files",
+}
+_SOUNDS: Final = {"mpeg": "mp3", "x-wav": "wav", "wave": "wav", "vnd.wave": "wav"}
+
+
+class ContentRule(NamedTuple):
+    """What a family takes of one kind: `types` are the endings of media types, `*` is all."""
+
+    family: str
+    kind: str
+    types: str
+    mark: str
+    source: str
+
+
+@cache
+def content_rules() -> Mapping[str, Mapping[str, ContentRule]]:
+    """The rows, by family and kind."""
+    text = files("agentflow.models").joinpath("content_rules.tsv").read_text("utf-8")
+    found: dict[str, dict[str, ContentRule]] = {}
+    for row in list(csv.reader(text.splitlines(), delimiter="\t", quoting=csv.QUOTE_NONE))[1:]:
+        rule = ContentRule(*row)
+        found.setdefault(rule.family, {})[rule.kind] = rule
+    return found
+
+
+def refusal(block: DataBlock, family: Family, *, listens: bool = True) -> str | None:
+    """Why a model of the family does not take a block, in words; None where it does.
+
+    Args:
+        block: What is to be sent.
+        family: Whose model it is.
+        listens: Whether the model takes sounds, where not all of the family do.
+
+    Example:
+        >>> refusal(DataBlock("audio/mpeg", data="AAAA"), "anthropic")
+        'takes no audio; it takes images, PDF files, text'
+        >>> refusal(DataBlock("image/tiff", data="AAAA"), "openai")
+        'takes no image/tiff; of images it takes png, jpeg, gif, webp'
+    """
+    rules = content_rules().get(family)
+    if rules is None:
+        return None
+    rule = rules.get(block.kind)
+    if rule is None or (block.kind == "audio" and not listens):
+        known = [_KINDS[kind] for kind in rules if kind != "audio" or listens]
+        return f"takes no {_KINDS[block.kind]}; it takes {', '.join(known)}"
+    ending = block.media_type.partition("/")[2].partition(";")[0].lower()
+    if rule.types == "*" or ending in (*rule.types.split(), "*") or ending == "jpg":
+        return None
+    return f"takes no {block.media_type}; of {_KINDS[block.kind]} it takes {', '.join(rule.types.split())}"
+
+
+def check_content(messages: Sequence[Msg], model: str, family: Family, *, listens: bool) -> None:
+    """Complain about content of the user's last words that the model does not take.
+
+    Raises:
+        UnsupportedContentError: There is some.
+    """
+    for block in said_now(messages):
+        why = refusal(block, family, listens=listens)
+        if why is not None:
+            raise UnsupportedContentError(model, str(block), why, block.media_type)
+
+
+def said_now(messages: Sequence[Msg]) -> tuple[DataBlock, ...]:
+    """The content of what the user said last; an earlier call may have failed for what stands before that."""
+    for place in range(len(messages) - 1, -1, -1):
+        msg = messages[place]
+        if msg.role != "user":
+            break
+        if "synthetic" not in msg.metadata:
+            return msg.data
+    return ()
+
+
+def listens(family: Family, known: Mapping[str, object]) -> bool:
+    """Whether a model takes sounds, as LiteLLM's list of models says; one that it does not list may.
+
+    Example:
+        >>> listens("openai", {"mode": "chat"}), listens("openai", {})
+        (False, True)
+    """
+    return family != "openai" or not known or known.get("supports_audio_input") is True
+
+
+def text_part(text: Json) -> Json:
+    """Words as a part of content."""
+    return {"type": "text", "text": text}
+
+
+def part(block: DataBlock) -> Json:
+    """A piece of media as LiteLLM takes it."""
+    kind, _, subtype = block.media_type.partition("/")
+    url = block.url if block.url is not None else f"data:{block.media_type};base64,{block.data}"
+    if kind == "image":
+        return {"type": "image_url", "image_url": {"url": url}}
+    if kind == "audio" and block.data is not None:
+        sound = _SOUNDS.get(subtype, subtype)
+        return {"type": "input_audio", "input_audio": {"data": block.data, "format": sound}}
+    if kind == "text" and block.data is not None and (words := _decoded(block.data)) is not None:
+        return text_part(
+            f"[{block.name or 'file'}]\n{words}" if words.strip() else f"[{block.name or 'file'}: {EMPTY}]"
+        )
+    if block.url is not None:
+        return {"type": "file", "file": {"file_id": url, "format": block.media_type}}
+    name = block.name or f"file.{subtype or 'bin'}"
+    return {"type": "file", "file": {"file_data": url, "filename": name}}
+
+
+def _decoded(data: str) -> str | None:
+    try:
+        return base64.b64decode(data, validate=True).decode()
+    except (binascii.Error, ValueError):
+        return None
