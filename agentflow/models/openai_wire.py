@@ -27,7 +27,7 @@ from agentflow.specs import Usage
 
 __all__ = ["OpenAIWire", "over_http", "over_https"]
 
-_SUPPORTED = frozenset({"reasoning_effort"})
+_SUPPORTED = frozenset({"reasoning_effort", "prompt_cache_key"})
 _REASONING = re.compile(r"(o\d|gpt-[5-9])(?!.*chat)")
 
 
@@ -129,6 +129,7 @@ class OpenAIWire(DirectWire):
             **self._in_its_words(self._params),
             **options,
             **asked.tools,
+            **asked.cache,
             **({} if asked.form is None else {"response_format": asked.form}),
         }
 

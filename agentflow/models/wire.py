@@ -24,6 +24,7 @@ from agentflow.chunks import ModelChunk
 from agentflow.errors import UsageError
 from agentflow.ground.frozen import EMPTY
 from agentflow.models.adapter import Adapter, modes_of
+from agentflow.models.content_out import listens
 from agentflow.models.conversion import Conversation
 from agentflow.models.http import TLS, finish, post, refusal
 from agentflow.models.listing import listed, price
@@ -164,7 +165,8 @@ class DirectWire(Adapter):
             own = PROFILES[self._family] if self._family is not None else None
             profile = own or profile_for(self.vendor.provider, self._model, base)
             self._row = listed(self.vendor.provider, self._model)
-            self._conversation = Conversation(self._name, profile)
+            hears = listens(profile.family, self._row)
+            self._conversation = Conversation(self._name, profile, listens=hears)
         return self._conversation
 
     async def _attempt(self, request: ModelRequest, conversation: Conversation) -> AsyncGenerator[ModelChunk, None]:

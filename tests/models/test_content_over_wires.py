@@ -148,10 +148,10 @@ def test_nonsense_in_place_of_content_is_left_out(delta: dict[str, Any]) -> None
     assert fold(chunks).content == (TextBlock("Hi"),)
 
 
-@pytest.mark.parametrize("wire", WIRES)
-async def test_what_a_model_does_not_take_is_refused_before_it_is_sent(wire: str) -> None:
+@pytest.mark.parametrize(("wire", "adapter"), EVERY)
+async def test_what_a_model_does_not_take_is_refused_before_it_is_sent(wire: str, adapter: str) -> None:
     """The error names model, content and what is taken; afterwards the conversation goes on, and says what was left out."""
-    wired = Wired(wire)
+    wired = Wired(wire, adapter)
     async with wired.serve(["I hear nothing."]) as server:
         agent = Agent("ear", wired.model(server), store=MemoryStore())
         sound = DataBlock.from_bytes(b"ID3 and so on", name="talk.mp3")
@@ -167,8 +167,8 @@ async def test_what_a_model_does_not_take_is_refused_before_it_is_sent(wire: str
     )
 
 
-@pytest.mark.parametrize("wire", WIRES)
-async def test_what_a_tool_gives_and_no_model_takes_is_told_in_words(wire: str) -> None:
+@pytest.mark.parametrize(("wire", "adapter"), EVERY)
+async def test_what_a_tool_gives_and_no_model_takes_is_told_in_words(wire: str, adapter: str) -> None:
     """A tool's recording ends no call: the model reads what it was."""
 
     @tool
@@ -176,7 +176,7 @@ async def test_what_a_tool_gives_and_no_model_takes_is_told_in_words(wire: str) 
         """Record."""
         return DataBlock.from_bytes(b"\x1aE\xdf\xa3 video", name="a.webm")
 
-    wired = Wired(wire)
+    wired = Wired(wire, adapter)
     async with wired.serve([Call("record"), "I cannot see it."]) as server:
         reply = await Agent("eye", wired.model(server), tools=[record]).call("Record.")
     assert reply.text == "I cannot see it."

@@ -67,10 +67,10 @@ SCRIPT = [
 ]
 
 
-@pytest.mark.parametrize("cache", [True, "1h"])
-async def test_marks_stand_behind_what_stays_the_same(cache: Any) -> None:
+@pytest.mark.parametrize(("cache", "adapter"), [(True, "direct"), ("1h", "direct"), ("1h", "litellm")])
+async def test_marks_stand_behind_what_stays_the_same(cache: Any, adapter: str) -> None:
     """Each request finds what the one before wrote; never more than four marks, all as long; usage tells what was read."""
-    wired = Wired("anthropic")
+    wired = Wired("anthropic", adapter)
     async with wired.serve(SCRIPT) as server:
         options = ModelOptions(cache=cache)
         agent = Agent("a", wired.model(server), system="Be brief.", tools=[look, smell], options=options)
@@ -100,9 +100,10 @@ async def test_thoughts_are_never_marked() -> None:
     assert [len(prefixes(request)) for request in server.requests] == [2, 3]
 
 
-async def test_openai_gets_a_key_of_what_stays_the_same() -> None:
+@pytest.mark.parametrize("adapter", ["direct", "litellm"])
+async def test_openai_gets_a_key_of_what_stays_the_same(adapter: str) -> None:
     """It caches by itself: one key for one system prompt and set of tools, another for others; no marks."""
-    wired = Wired("openai")
+    wired = Wired("openai", adapter)
     async with wired.serve(["1", "2", "3", "4"]) as server:
         model = wired.model(server)
         options = ModelOptions(cache=True)
