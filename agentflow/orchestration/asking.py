@@ -142,9 +142,12 @@ async def _raced(
         await race.over()
         race.refuse()
         raise
-    except BaseException:
+    except Exception:
         race.leave(session[0] if session else None)
         race.refuse()
+        raise
+    except BaseException:  # it is cut
+        race.leave(session[0] if session else None)
         raise
     race.leave(session[0])
     race.refuse()

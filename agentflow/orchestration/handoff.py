@@ -14,19 +14,22 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias, Unpack, cast
 
 from pydantic_core import from_json, to_json
+from reactivex import Observable
 
 from agentflow.agent.agent import Agent
 from agentflow.context import RunContext
-from agentflow.errors import UsageError
+from agentflow.errors import UsageError, Veto
 from agentflow.events import PostActing, PreActing, PreReasoning
 from agentflow.hooks.hook import Hook
+from agentflow.hooks.wrapping import ToolSource
 from agentflow.messages import Msg, Reply, ToolResultBlock, with_metadata
 from agentflow.orchestration.asking import answer_of
 from agentflow.orchestration.replay import before, contributions
 from agentflow.orchestration.steps import Step, ask, input_of
 from agentflow.orchestration.workflow import WorkflowOptions, make_workflow
+from agentflow.reactive import Mono
 from agentflow.specs import ToolSpec
-from agentflow.verdicts import Answer, Deny, Stop
+from agentflow.verdicts import Stop
 
 __all__ = ["Travels", "handoffs", "holder"]
 
@@ -38,6 +41,7 @@ NOTE = "({by} has handed this conversation to you: {reason})"
 SUMMARIZE = "Summarize this conversation for whoever takes it over."
 SOURCE = "handoff"
 TOOL = "transfer_to_{name}"
+_LONGEST = 64
 
 
 def handoffs(
@@ -87,6 +91,13 @@ def handoffs(
         raise UsageError(f"handoffs(to=...) names {', '.join(unknown)}; the agents are {', '.join(by_name)}.")
     if type(max_handoffs) is not int or max_handoffs < 1:
         raise UsageError(f"handoffs(max_handoffs={max_handoffs!r}): it is a number of hand-offs, at least 1.")
+    for agent in agents:
+        tool = TOOL.format(name=agent.name)
+        if len(tool) > _LONGEST or any(tool == made.name for other in agents for made in other.tools):
+            raise UsageError(
+                f"Agent {agent.name!r} is handed to with the tool {tool!r}, which is too long (at most {_LONGEST} letters), or "
+                "the name of a tool that one of the agents has: give one of them another name."
+            )
     desk = _Desk(by_name, ways, history, max_handoffs)
     return make_workflow(
         desk.converse,
@@ -243,7 +254,8 @@ class OfferHandoffs(Hook):
         limit: How often the conversation has been handed on, where that is enough.
     """
 
-    events = (PreReasoning, PreActing, PostActing)
+    events = (PreReasoning, PostActing)
+    wraps = (PreActing,)
 
     def __init__(self, others: Mapping[str, Agent[Any]], limit: int | None = None) -> None:
         self._others = others
@@ -251,32 +263,35 @@ class OfferHandoffs(Hook):
         self._taken = False
         self._specs = tuple([_spec(tool, agent) for tool, agent in others.items()])
 
-    def on_event(  # pyright: ignore[reportIncompatibleMethodOverride] - it listens to three events
-        self, event: PreReasoning | PreActing | PostActing
-    ) -> Answer | Deny | Stop | None:
-        """Offer the tools; answer their calls; end the call behind the first one."""
+    def on_event(self, event: PreReasoning | PostActing) -> Stop | None:  # pyright: ignore[reportIncompatibleMethodOverride] - it listens to two events
+        """Offer the tools; end the call behind the first hand-off."""
         match event:
             case PreReasoning():
                 if self._limit is None and event.purpose == "reason":
                     event.tools = (*event.tools, *self._specs)
-            case PreActing():
-                other = self._others.get(event.tool_use.name)
-                if other is not None:
-                    return self._vetted(other)
             case PostActing():
                 if event.tool_use.name in self._others and event.tool_result.state == "success":
                     return Stop(f"Handed over to {self._others[event.tool_use.name].name}.")
         return None
 
-    def _vetted(self, other: Agent[Any]) -> Answer | Deny:
+    def around_tool(self, event: PreActing, source: ToolSource) -> Observable[ToolResultBlock]:
+        """Do the hand-off, where nobody has denied it.
+
+        Raises:
+            Veto: It is one too many.
+        """
+        use = event.tool_use
+        other = self._others.get(use.name)
+        if other is None:
+            return source
         if self._limit is not None:
-            return Deny(
+            raise Veto(
                 f"The conversation has been handed on {self._limit} times since the user spoke: answer it yourself."
             )
         if self._taken:
-            return Deny("The conversation is handed on already.")
+            raise Veto("The conversation is handed on already.")
         self._taken = True
-        return Answer(f"The conversation goes on with {other.name}.")
+        return Mono.just(ToolResultBlock(use.id, use.name, f"The conversation goes on with {other.name}."))
 
 
 def _spec(tool: str, agent: Agent[Any]) -> ToolSpec:

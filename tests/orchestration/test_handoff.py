@@ -1,0 +1,220 @@
+"""Hand-offs: who holds the conversation, what travels, and how often."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from compositions import said
+from eventlog import history, use
+from laws_checks import check_history, check_request
+
+from agentflow import Agent, Approve, Deny, MemoryStore, Msg, PreActing, Session, on, tool
+from agentflow.errors import UsageError
+from agentflow.orchestration import handoffs, holder
+from agentflow.testing import ScriptedModel
+
+TO_BILLING = use("t1", "transfer_to_billing", reason="an invoice")
+TO_TECH = use("t2", "transfer_to_tech", reason="a crash")
+
+
+def asked(model: ScriptedModel, number: int) -> list[str]:
+    """What a model was asked, one line for each message."""
+    return said(model.requests[number].messages)
+
+
+class Desk:
+    """Three agents, and what their models were asked."""
+
+    def __init__(self, triage: Sequence[Any], billing: Sequence[Any], tech: Sequence[Any] = (), **options: Any) -> None:
+        self.triage, self.billing, self.tech = (ScriptedModel(script) for script in (triage, billing, tech))
+        agents = [Agent(name, getattr(self, name), system=f"You are {name}.") for name in ("triage", "billing", "tech")]
+        self.agent = handoffs(*agents, **options)
+
+    async def say(self, text: str, session: str = "s") -> str:
+        reply = await self.agent.call(text, session=session)
+        check_history(self.agent.session(session).messages)
+        for model in (self.triage, self.billing, self.tech):
+            for request in model.requests:
+                check_request(request.messages)
+        return reply.text
+
+    async def holder(self) -> str | None:
+        return holder(await self.agent.history("s"))
+
+
+async def test_the_next_message_goes_to_who_holds_the_conversation() -> None:
+    """The first agent hands on, the second one answers, in this call and in the next ones; each keeps what it has heard."""
+    desk = Desk(
+        [TO_BILLING, "I am triage."], ["It is paid.", "In May.", use("b1", "transfer_to_triage", reason="no invoice")]
+    )
+    assert await desk.holder() is None
+    assert await desk.say("Is invoice 4 paid?") == "It is paid."
+    assert await desk.holder() == "billing"
+    assert await desk.say("When?") == "In May."
+    assert len(desk.triage.requests) == 1
+    assert await desk.say("Who are you?") == "I am triage."
+    assert await desk.holder() == "triage"
+    assert asked(desk.billing, 1) == [
+        "system: You are billing.",
+        "user: Is invoice 4 paid?",
+        "user: (triage has handed this conversation to you: an invoice)",
+        "assistant: It is paid.",
+        "user: When?",
+    ]
+    assert asked(desk.triage, 1) == [
+        "system: You are triage.",
+        "user: Is invoice 4 paid?",
+        "assistant: ",
+        "tool: The conversation goes on with billing.",
+        "assistant: Handed over to billing.",
+        "assistant: It is paid.",
+        "user: When?",
+        "assistant: In May.",
+        "user: Who are you?",
+        "user: (billing has handed this conversation to you: no invoice)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("travels", "told"),
+    [
+        ("all", ["user: First.", "assistant: One.", "user: Second."]),
+        ("last", ["user: Second."]),
+        (lambda words: [Msg.user(f"{len(words)} messages")], ["user: 3 messages"]),
+        (
+            Agent(
+                "scribe", ScriptedModel(lambda request: f"[{request.messages[-1].text.partition(chr(10))[2].strip()}]")
+            ),
+            ["user: What was said before: [user: First.\n\ntriage: One.]", "user: Second."],
+        ),
+    ],
+    ids=["all", "last", "function", "summary"],
+)
+async def test_what_travels(travels: Any, told: list[str]) -> None:
+    """All that was not heard, the user's last message, what a function or a summarizing agent makes of it; and the reason."""
+    desk = Desk(["One.", TO_BILLING], ["Two."], history=travels)
+    assert await desk.say("First.") == "One."
+    assert await desk.say("Second.") == "Two."
+    note = "user: (triage has handed this conversation to you: an invoice)"
+    assert asked(desk.billing, 0) == ["system: You are billing.", *told, note]
+
+
+async def test_ping_pong_has_an_end() -> None:
+    """After `max_handoffs` hand-offs whoever has the conversation is offered none, and one it asks for is denied."""
+    back = use("b1", "transfer_to_triage", reason="yours")
+    desk = Desk([TO_BILLING, TO_BILLING, "Then I answer."], [back, back], max_handoffs=2)
+    assert await desk.say("Hi") == "Then I answer."
+    offered = [[spec.name for spec in request.tools] for request in (*desk.triage.requests, *desk.billing.requests)]
+    both = ["transfer_to_billing", "transfer_to_tech"]
+    assert offered == [both, [], [], ["transfer_to_triage", "transfer_to_tech"]]
+    assert asked(desk.triage, 2)[-1] == (
+        "tool: Denied: The conversation has been handed on 2 times since the user spoke: answer it yourself."
+    )
+    assert await desk.holder() == "triage"
+
+
+async def test_who_may_hand_to_whom() -> None:
+    """`to=` says it; a tool of another name is unknown, as any other."""
+    desk = Desk([TO_TECH, TO_BILLING], ["Paid."], to={"triage": ["billing"]})
+    assert await desk.say("Hi") == "Paid."
+    assert [spec.name for spec in desk.triage.requests[0].tools] == ["transfer_to_billing"]
+    assert "transfer_to_tech" in asked(desk.triage, 1)[-1]
+    assert desk.billing.requests[0].tools == ()
+
+
+async def test_of_two_hand_offs_the_first_counts() -> None:
+    """A model that hands on to two at once has handed on to the first; the other call is denied."""
+    desk = Desk([[TO_BILLING, TO_TECH]], ["Paid."])
+    assert await desk.say("Hi") == "Paid."
+    assert history(await desk.agent.history("s"))[2].endswith('"to":"billing","reason":"an invoice"}\'')
+
+
+async def test_an_agent_s_own_guard_may_refuse_a_hand_off() -> None:
+    """Hooks of the agents apply: a guard sees the call of the tool, and its model answers."""
+
+    @on(PreActing, guard=True)
+    def stay(event: PreActing) -> Deny | None:
+        return Deny("stay") if event.tool_use.name.startswith("transfer_to") else None
+
+    triage = Agent("triage", ScriptedModel([TO_BILLING, "I stay."]), hooks=[stay])
+    desk = handoffs(triage, Agent("billing", ScriptedModel([])))
+    assert (await desk.call("Hi")).text == "I stay."
+    assert holder(await desk.history()) == "triage"
+
+
+@pytest.mark.parametrize("way", ["to_json", "restart", "fork"])
+async def test_who_holds_it_outlives_the_process(way: str) -> None:
+    """Saved, loaded by another process, or forked: the same agent goes on, and remembers its own tool calls."""
+    store = None if way == "to_json" else MemoryStore()
+
+    @tool
+    async def look_up(number: int) -> str:
+        return f"invoice {number}: paid"
+
+    def make(billing: ScriptedModel) -> Agent[str]:
+        triage = Agent("triage", ScriptedModel([TO_BILLING]))
+        return handoffs(triage, Agent("billing", billing, tools=[look_up]), store=store)
+
+    first = make(ScriptedModel([use("l1", "look_up", number=4), "It is paid."]))
+    assert (await first.call("Is it?", session="s")).text == "It is paid."
+    session: Any = "s"
+    if way == "to_json":
+        session = Session.from_json(first.session("s").to_json())
+    elif way == "fork":
+        assert store is not None
+        await store.fork("s", "t")
+        session = "t"
+    again = ScriptedModel(["Yes."])
+    assert (await make(again).call("Sure?", session=session)).text == "Yes."
+    assert asked(again, 0)[2:5] == ["assistant: ", "tool: invoice 4: paid", "assistant: It is paid."]
+
+
+async def test_an_approval_behind_a_hand_off() -> None:
+    """The holder waits for a person: so does the desk; resumed, the holder goes on, and still holds the conversation."""
+    did: list[int] = []
+
+    @tool(requires_approval=True)
+    async def refund(euros: int) -> str:
+        did.append(euros)
+        return "refunded"
+
+    triage = Agent("triage", ScriptedModel([TO_BILLING]))
+    billing = Agent("billing", ScriptedModel([use("r1", "refund", euros=5), "You get it.", "Bye."]), tools=[refund])
+    desk = handoffs(triage, billing)
+    reply = await desk.call("My money", session="s")
+    [waits] = reply.pending
+    assert (waits.source, waits.tool_use and waits.tool_use.name, did) == ("billing", "refund", [])
+    reply = await desk.resume("s", {waits.id: Approve()})
+    assert (reply.text, did, holder(await desk.history("s"))) == ("You get it.", [5], "billing")
+    assert (await desk.call("Thanks", session="s")).text == "Bye."
+
+
+async def test_an_answer_that_looks_like_a_hand_off_is_none() -> None:
+    """What an agent says is text: no words of its hand the conversation on."""
+    desk = Desk(['{"said":"","to":"tech","reason":"tricked"}', "Still me."], [])
+    assert await desk.say("Hi") == '{"said":"","to":"tech","reason":"tricked"}'
+    assert await desk.holder() == "triage"
+    assert await desk.say("And now?") == "Still me."
+
+
+def test_what_is_refused() -> None:
+    """Agents without names of their own, ways to nobody, limits that are none, tools that would be shadowed."""
+    one, two = Agent("one", ScriptedModel([])), Agent("two", ScriptedModel([]))
+
+    @tool
+    async def transfer_to_two() -> str:
+        return ""
+
+    mine = Agent("mine", ScriptedModel([]), tools=[transfer_to_two])
+    for make, told in [
+        (handoffs, "takes the agents"),
+        (lambda: handoffs(one, one), "takes the agents"),
+        (lambda: handoffs(one, two, to={"one": ["three"]}), "names three; the agents are one, two"),
+        (lambda: handoffs(one, two, max_handoffs=0), "at least 1"),
+        (lambda: handoffs(mine, two), "name of a tool that one of the agents has"),
+        (lambda: handoffs(one, Agent("n" * 60, ScriptedModel([]))), "too long"),
+    ]:
+        with pytest.raises(UsageError, match=told):
+            make()

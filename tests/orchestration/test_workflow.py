@@ -1,0 +1,547 @@
+"""Workflows: a function that says who does what, in the place of a model."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from compositions import by_round, said
+from eventlog import Recorder, history, use
+
+from agentflow import (
+    Agent,
+    Approve,
+    Deny,
+    MemoryStore,
+    ModelRequest,
+    Msg,
+    PostReasoning,
+    PreActing,
+    RunContext,
+    Session,
+    Stop,
+    on,
+    tool,
+)
+from agentflow.errors import UsageError
+from agentflow.orchestration import StepError, ask, gather, race, workflow
+from agentflow.orchestration import use as use_tool
+from agentflow.testing import ScriptedModel, run_virtual
+
+CHAIN = """
+PreCall user: Bees
+PreReasoning 1 reason -> Answer(RunWorkflow)
+ReasoningChunk [call_2:writer(message='Bees')]
+PostReasoning [call_2:writer(message='Bees')]
+PreToolRound call_2:writer(message='Bees')
+PreActing call_2:writer(message='Bees')
+PostActing call_2 success 'Bees hum.'
+PostToolRound call_2 success 'Bees hum.'
+PreReasoning 2 reason -> Answer(RunWorkflow)
+ReasoningChunk Bees hum. The end.
+PostReasoning Bees hum. The end.
+PostCall completed 'Bees hum. The end.'
+CallEnded completed
+"""
+
+
+def counted() -> Any:
+    """Ids that repeat: each kind with a number of its own."""
+    counts: dict[str, int] = {}
+
+    def new_id(kind: str) -> str:
+        counts[kind] = counts.get(kind, 0) + 1
+        return f"{kind}{counts[kind]}"
+
+    return new_id
+
+
+@tool
+async def double(n: int) -> int:
+    """Double a number."""
+    return 2 * n
+
+
+async def test_the_events_of_a_workflow() -> None:
+    """A step is a tool call like any other, asked for by the function in the model's place; then it answers."""
+    seen = Recorder()
+    writer = Agent("writer", ScriptedModel(["Bees hum."]))
+
+    @workflow(writer, hooks=[seen], new_id=counted())
+    async def article(topic: str) -> str:
+        return f"{(await ask(writer, topic)).text} The end."
+
+    await article.call("Bees")
+    assert seen.log == CHAIN.strip().splitlines()
+
+
+def test_results_stand_in_the_order_of_the_steps() -> None:
+    """Whoever ends first, values stand where their steps do; they run at the same time, no more than may."""
+    running = most = 0
+
+    def slowly(name: str, seconds: float) -> Agent[Any]:
+        async def wait() -> None:
+            nonlocal running, most
+            running += 1
+            most = max(most, running)
+            await asyncio.sleep(seconds)
+            running -= 1
+
+        return Agent(name, ScriptedModel([[wait, name]]))
+
+    async def gathered(limit: int) -> tuple[str, float]:
+        nonlocal most
+        most = 0
+        workers = [slowly(f"w{n}", 4 - n) for n in range(4)]
+
+        @workflow(*workers, max_concurrency=limit)
+        async def team(task: str) -> list[str]:
+            return [reply.text for reply in await gather(*[ask(one, task) for one in workers])]
+
+        start = asyncio.get_running_loop().time()
+        reply = await team.call("go")
+        assert reply.output == ["w0", "w1", "w2", "w3"]
+        return str(most), asyncio.get_running_loop().time() - start
+
+    async def main() -> list[tuple[str, float]]:
+        return [await gathered(4), await gathered(2)]
+
+    assert run_virtual(main()) == [("4", 4.0), ("2", 5.0)]
+
+
+async def test_a_partial_failure_is_typed() -> None:
+    """With `return_exceptions=True` a failed step's place holds its error: who, how, why, and what the others did."""
+    good = Agent("good", ScriptedModel(lambda request: "fine"))
+    bad = Agent("bad", ScriptedModel(lambda request: ValueError("broken")), default_hooks=())
+    found: list[Any] = []
+
+    @workflow(good, bad)
+    async def team(task: str) -> str:
+        found[:] = await gather(ask(bad, task), ask(good, task), return_exceptions=True)
+        return "done"
+
+    assert (await team.call("go")).text == "done"
+    error, reply = found
+    assert isinstance(error, StepError)
+    assert (error.step, error.state, error.others, reply.text) == ("bad", "error", (("good", "success"),), "fine")
+    assert "broken" in error.reason
+
+
+async def test_a_step_that_failed_can_be_made_up_for() -> None:
+    """A `StepError` is caught like any exception: another agent is asked."""
+    bad = Agent("bad", ScriptedModel(lambda request: ValueError("broken")), default_hooks=())
+    spare = Agent("spare", ScriptedModel(["here I am"]))
+
+    @workflow(bad, spare)
+    async def team(task: str) -> str:
+        try:
+            return (await ask(bad, task)).text
+        except StepError as error:
+            return (await ask(spare, f"{task} ({error.state})")).text
+
+    assert (await team.call("go")).text == "here I am"
+
+
+async def test_tools_are_steps_too() -> None:
+    """`use` gives what the tool returned, as its annotation says; hooks judge the call, a person may have to allow it."""
+    did: list[str] = []
+
+    @tool(requires_approval=True)
+    async def send(text: str) -> None:
+        did.append(text)
+
+    @workflow(double, send)
+    async def sums(given: str) -> int:
+        twice = await use_tool(double, n=int(given))
+        await use_tool(send, text=str(twice))
+        return twice + 1
+
+    reply = await sums.call("4")
+    assert (reply.outcome, did) == ("suspended", [])
+    reply = await sums.resume(None, {waits.id: Approve() for waits in reply.pending})
+    assert (reply.output, reply.text, did) == (9, '{"answer":9}', ["8"])
+
+
+@dataclass
+class Report:
+    title: str
+    lines: list[str]
+
+
+async def test_what_it_returns_is_the_typed_output() -> None:
+    """A dataclass, and the typed output of a step by its agent or by the step itself; also after a restart."""
+    store = MemoryStore()
+
+    def make() -> Agent[Report]:
+        counter = Agent("counter", by_round('{"answer": 3}'), output=int)
+        poet = Agent("poet", by_round("A line."))
+        judge = Agent("judge", by_round('{"answer": true}'))
+
+        @workflow(counter, poet, judge, store=store)
+        async def poem(title: str) -> Report:
+            lines = (await ask(counter, title)).output
+            good = (await ask(judge, "good?", output=bool)).output
+            assert good is True
+            return Report(title, [(await ask(poet, title)).text] * lines)
+
+        return poem
+
+    assert (await make().call("Bees", session="s")).output == Report("Bees", ["A line."] * 3)
+    assert said(await make().history("s"))[-1] == 'assistant: {"title":"Bees","lines":["A line.","A line.","A line."]}'
+
+
+async def test_the_function_takes_messages_and_the_context() -> None:
+    """What the user says comes as messages where the annotation says so, and deps and history through the `RunContext`."""
+
+    @workflow()
+    async def echo(messages: Sequence[Msg], context: RunContext) -> str:
+        return f"{len(messages)} {messages[-1].text} {context.deps(int)} {len(context.history)}"
+
+    assert (await echo.call(["a", "b"], deps=7)).text == "2 b 7 2"  # type: ignore[list-item]
+
+
+async def test_a_workflow_is_an_agent_like_any_other() -> None:
+    """It is a tool of a model's, a step of another workflow, and streams its words."""
+    inner_writer = Agent("writer", ScriptedModel(lambda request: "words"))
+
+    @workflow(inner_writer)
+    async def inner(task: str) -> str:
+        """Writes."""
+        return (await ask(inner_writer, task)).text
+
+    boss = Agent("boss", ScriptedModel([use("t1", "inner", message="go"), "done"]), tools=[inner])
+    assert (await boss.call("go")).text == "done"
+    assert boss.session().messages[2].text == "words"
+    assert [tool.spec.description for tool in boss.tools] == ["Writes."]
+    assert [piece async for piece in inner.stream("go").text()] == ["words"]
+
+
+async def test_hooks_judge_steps() -> None:
+    """A guard of the workflow denies a step, which fails; a Stop ends the workflow with its reason."""
+    writer = Agent("writer", ScriptedModel(lambda request: "words"))
+
+    @on(PreActing, guard=True)
+    def never(event: PreActing) -> Deny:
+        return Deny("not today")
+
+    @on(PostReasoning)
+    def enough(event: PostReasoning) -> Stop:
+        return Stop("enough")
+
+    @workflow(writer)
+    async def team(task: str) -> str:
+        return (await ask(writer, task)).text
+
+    with pytest.raises(StepError, match="'denied': Denied: not today"):
+        await team.call("go", hooks=[never])
+    reply = await team.call("go", hooks=[enough])
+    assert (reply.outcome, reply.text) == ("stopped", "enough")
+
+
+# ---- the race
+
+
+def test_the_first_answer_wins_and_the_others_have_ended() -> None:
+    """Losers are interrupted, their tools cancelled and cleaned up, before the value is given; who fails is out."""
+    cleaned: list[str] = []
+
+    async def hang() -> None:
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            cleaned.append("hanging")
+
+    async def soon() -> None:
+        await asyncio.sleep(2)
+
+    async def main() -> tuple[str, float, list[str]]:
+        slow = Agent("slow", ScriptedModel([[hang, "slow"]]))
+        quick = Agent("quick", ScriptedModel([[soon, "quick"]]))
+        broken = Agent("broken", ScriptedModel(lambda request: ValueError("no")), default_hooks=())
+
+        @workflow(slow, quick, broken)
+        async def team(task: str) -> str:
+            first = await race(ask(slow, task), ask(quick, task), ask(broken, task))
+            return f"{first.text} by {first.name}, {cleaned}"
+
+        reply = await team.call("go")
+        tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        assert tasks == []
+        return reply.text, asyncio.get_running_loop().time(), [r.state for r in team.session().messages[2].tool_results]
+
+    assert run_virtual(main()) == ("quick by quick, ['hanging']", 2.0, ["error", "success", "error"])
+
+
+async def test_a_race_that_nobody_wins_fails_with_the_first_error() -> None:
+    """All fail: the error is that of the first one, and tells of the others."""
+    agents = [Agent(name, ScriptedModel(lambda request: ValueError("no")), default_hooks=()) for name in ("a", "b")]
+
+    @workflow(*agents)
+    async def team(task: str) -> str:
+        return (await race(*[ask(one, task) for one in agents])).text
+
+    with pytest.raises(StepError) as failed:
+        await team.call("go")
+    assert (failed.value.step, failed.value.others) == ("a", (("b", "error"),))
+
+
+@pytest.mark.parametrize("saved", [False, True])
+async def test_a_race_of_those_who_all_wait_for_a_person(saved: bool) -> None:
+    """Nobody answers without a person: the whole waits for all of them; resumed, the first one wins."""
+    did: list[str] = []
+
+    def make() -> Agent[str]:
+        @tool(requires_approval=True)
+        async def pay(who: str) -> str:
+            did.append(who)
+            return "paid"
+
+        agents = [Agent(n, by_round(use(f"p{n}", "pay", who=n), f"{n} did"), tools=[pay]) for n in ("a", "b")]
+
+        @workflow(*agents)
+        async def team(task: str) -> str:
+            return (await race(*[ask(one, task) for one in agents])).text
+
+        return team
+
+    team = make()
+    reply = await team.call("go", session="s")
+    assert [waits.source for waits in reply.pending] == ["a", "b"]
+    session: Any = "s"
+    if saved:
+        session, team = Session.from_json(team.session("s").to_json()), make()
+    reply = await team.resume(session, {waits.id: Approve() for waits in reply.pending})
+    assert reply.text in ("a did", "b did")
+    assert set(did) <= {"a", "b"}
+
+
+def test_what_a_race_refuses() -> None:
+    """Tools have no call that could be interrupted, and a conversation would be broken off."""
+    one = Agent("one", ScriptedModel([]))
+    for steps in ([], [use_tool(double, n=1)], [ask(one, "go", conversation=True)]):
+        with pytest.raises(UsageError, match="steps that ask agents"):
+            race(*steps)  # type: ignore[arg-type]
+
+
+# ---- conversations
+
+
+async def test_an_agent_remembers_where_it_is_asked_in_a_conversation() -> None:
+    """With `conversation=True` it goes on where it was, in this session of the workflow; without, each step is fresh."""
+    model = ScriptedModel(lambda request: f"{len(request.messages)} messages")
+    critic = Agent("critic", model)
+
+    @workflow(critic)
+    async def team(task: str) -> str:
+        told = [(await ask(critic, task, conversation=True)).text for _ in range(2)]
+        told.append((await ask(critic, task)).text)
+        return ", ".join(told)
+
+    assert (await team.call("go", session="s")).text == "1 messages, 3 messages, 1 messages"
+    assert (await team.call("go", session="s")).text == "5 messages, 7 messages, 1 messages"
+    assert (await team.call("go", session="other")).text == "1 messages, 3 messages, 1 messages"
+
+
+@pytest.mark.parametrize("way", ["to_json", "fork", "export", "restart"])
+async def test_a_conversation_goes_where_its_session_goes(way: str) -> None:
+    """Saved, forked, exported, loaded by another process: the agent remembers."""
+    store = None if way == "to_json" else MemoryStore()
+
+    def make(store: Any) -> Agent[str]:
+        critic = Agent("critic", ScriptedModel(lambda request: f"{len(request.messages)} messages"))
+
+        @workflow(critic, store=store)
+        async def team(task: str) -> str:
+            return (await ask(critic, task, conversation=True)).text
+
+        return team
+
+    first = make(store)
+    assert (await first.call("go", session="s")).text == "1 messages"
+    session: Any = "s"
+    if way == "to_json":
+        session = Session.from_json(first.session("s").to_json())
+    elif way == "fork":
+        assert store is not None
+        await store.fork("s", "t")
+        session = "t"
+    elif way == "export":
+        assert store is not None
+        data, store = await store.export("s"), MemoryStore()
+        await store.import_(data)
+    assert (await make(store).call("go", session=session)).text == "3 messages"
+
+
+async def test_one_conversation_is_not_held_twice_at_a_time() -> None:
+    """Two steps at once in one conversation follow each other."""
+    critic = Agent("critic", ScriptedModel(lambda request: f"{len(request.messages)}"))
+
+    @workflow(critic)
+    async def team(task: str) -> str:
+        both = await gather(ask(critic, "a", conversation=True), ask(critic, "b", conversation=True))
+        return " ".join(reply.text for reply in both)
+
+    assert (await team.call("go")).text == "1 3"
+
+
+# ---- what is refused
+
+
+async def test_it_awaits_nothing_but_steps() -> None:
+    """The function runs again and again, so what takes time is a step; the error says so, also for asyncio's own gather."""
+    one = Agent("one", ScriptedModel(lambda request: "1"))
+
+    @workflow(one)
+    async def sleeps(task: str) -> str:
+        await asyncio.sleep(0.01)
+        return task
+
+    @workflow(one)
+    async def future(task: str) -> str:
+        await asyncio.get_running_loop().create_future()
+        return task
+
+    for wrong in (sleeps, future):
+        with pytest.raises(UsageError, match="awaits something else than steps"):
+            await wrong.call("go")
+    with pytest.raises(UsageError, match="A step is awaited in the function of a @workflow"):
+        await ask(one, "go")
+
+
+async def test_a_step_with_a_stranger_is_refused() -> None:
+    """Who is asked was given to the workflow: so its graph is whole."""
+    one, other = Agent("one", ScriptedModel([])), Agent("other", ScriptedModel([]))
+
+    @workflow(one)
+    async def team(task: str) -> str:
+        return (await ask(other, task)).text
+
+    with pytest.raises(UsageError, match="takes a step with 'other', which it was not given"):
+        await team.call("go")
+
+
+async def test_chance_is_found_out() -> None:
+    """A function that takes another way than its history is told so."""
+    one, other = Agent("one", ScriptedModel(lambda request: "1")), Agent("other", ScriptedModel(lambda request: "2"))
+    flips = iter([one, other, one])
+
+    @workflow(one, other)
+    async def team(task: str) -> str:
+        return (await ask(next(flips), task)).text
+
+    with pytest.raises(UsageError, match="took other steps before: then one, and now it asks for other"):
+        await team.call("go")
+
+
+def test_what_a_workflow_is_made_of() -> None:
+    """A coroutine function of one argument, with annotations that can be read."""
+
+    def plain(task: str) -> str:
+        return task
+
+    async def two(task: str, more: str) -> str:
+        return task + more
+
+    for wrong, told in ((plain, "takes a coroutine function"), (two, "takes 2 arguments")):
+        with pytest.raises(UsageError, match=told):
+            workflow()(wrong)  # type: ignore[arg-type]
+    twice = [Agent("one", ScriptedModel([])) for _ in range(2)]
+    with pytest.raises(UsageError, match="Two tools are named 'one'"):
+
+        @workflow(*twice)
+        async def team(task: str) -> str:
+            return task
+
+
+async def test_what_does_not_fit_its_annotation_is_refused() -> None:
+    """What the function returns is checked like any other output."""
+
+    @workflow()
+    async def wrong(task: str) -> Report:
+        return 3  # type: ignore[return-value]
+
+    @workflow()
+    async def words(task: str) -> str:
+        return 3  # type: ignore[return-value]
+
+    with pytest.raises(UsageError, match="which is no Report"):
+        await wrong.call("go")
+    with pytest.raises(UsageError, match="it is annotated to return str"):
+        await words.call("go")
+
+
+async def test_a_workflow_without_an_end_is_limited() -> None:
+    """After `max_rounds` rounds the outcome is `limited`, and nothing is asked any more."""
+    one = Agent("one", ScriptedModel(lambda request: "1"))
+
+    @workflow(one, max_rounds=3)
+    async def team(task: str) -> int:
+        while True:
+            await ask(one, task)
+
+    reply = await team.call("go")
+    assert (reply.outcome, reply.usage.model_calls, reply.typed) == ("limited", 3, False)
+    assert reply.text == "Workflow 'team' has not ended after 3 rounds of steps."
+
+
+async def test_its_own_errors_are_raised_as_they_are() -> None:
+    """What the function raises, the caller gets; the session goes on."""
+    fails = [True, False]
+
+    @workflow()
+    async def team(task: str) -> str:
+        if fails.pop(0):
+            raise LookupError("not there")
+        return "there"
+
+    with pytest.raises(LookupError, match="not there"):
+        await team.call("go")
+    assert (await team.call("go")).text == "there"
+
+
+async def test_nothing_at_once_is_no_round() -> None:
+    """`gather()` of no steps gives nothing, at once."""
+
+    @workflow()
+    async def team(task: str) -> str:
+        return f"{await gather()}"
+
+    assert (await team.call("go")).text == "()"
+    assert history(team.session()) == ["user: go", "assistant: ()"]
+
+
+async def test_a_slow_reader_slows_the_workers_down() -> None:
+    """The one stream has bounded buffers: models of parallel workers do not run away from who reads."""
+    said_so_far = [0, 0]
+
+    def chatty(place: int) -> Agent[Any]:
+        def brain(request: ModelRequest) -> Any:
+            def piece(n: int) -> Any:
+                def say() -> str:
+                    said_so_far[place] = n
+                    return "x"
+
+                return say
+
+            return [piece(n) for n in range(200)]
+
+        return Agent(f"w{place}", ScriptedModel(brain))
+
+    workers = [chatty(0), chatty(1)]
+
+    @workflow(*workers)
+    async def team(task: str) -> str:
+        return str(len(await gather(*[ask(one, task) for one in workers])))
+
+    read = 0
+    async with team.stream("go", children=True) as events:
+        async for event in events:
+            read += 1
+            for _ in range(5):
+                await asyncio.sleep(0)
+            assert sum(said_so_far) <= read + 30
+            del event
+    assert said_so_far == [199, 199]
