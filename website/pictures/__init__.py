@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from website.pictures import call, path, scopes, states, story
+from website.pictures import call, path, scopes, states, story, together
 from website.pictures.svg import Picture
 
 __all__ = ["PICTURES"]
@@ -16,5 +16,6 @@ PICTURES: Final[dict[str, Callable[[], Picture]]] = {
     "scopes": scopes.draw,
     "story": story.draw,
     "path": path.draw,
+    "together": together.draw,
 }
 """Each picture by the name of its file."""
