@@ -4,8 +4,8 @@ Rules:
 
 1. An agent is immutable but for its hooks: `hook`, `on`, `off` and `remove_hook` swap in a new set; a run keeps the set it
    began with. The tools of toolsets that are opened change with these.
-2. What it does stands in the classes below it, one idea a file: hooks (`hooked`), toolsets (`toolsets`), calls and sessions
-   (`calling`), being a tool (`as_tool`), turns and other agents (`peers`). Here it is made, copied and saved.
+2. What it does stands in the classes below it, one idea a file: hooks (`agent_hooks`), toolsets (`toolsets`), calls and
+   sessions (`calling`), being a tool (`as_tool`), turns and other agents (`peers`). Here it is made, copied and saved.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from agentflow.agent.given_tools import ToolLike, tools_of
 from agentflow.agent.graph import Graph, graph_of
 from agentflow.agent.peers import AgentRegistry, PeerAgent, default_agents
 from agentflow.agent.queue import copy_turns
+from agentflow.agent.wrong_arguments import refuse_unknown
 from agentflow.errors import UsageError
 from agentflow.ground.facade import objects_of
 from agentflow.ground.ids import new_id as fresh_id
@@ -357,7 +358,7 @@ class TypedBuilder(AgentBuilder[Agent[T]], Generic[T]):
         return cast("TypedBuilder[U]", self._set(output=output))
 
 
-@objects_of(Agent)
+@objects_of(Agent, refuse_unknown)
 class FullAgent(Agent[T_co], FullToolAgent[T_co]):
     """An agent as its queue and other agents see it."""
 

@@ -183,8 +183,9 @@ def _sealed_setattr(self: Event, name: str, value: object) -> None:
     cls = type(self).__name__
     if name in self.writable:
         raise AttributeError(
-            f"{cls}.{name} cannot be assigned: the event is sealed, its chain of hooks is over. Change it in a hook's "
-            "on_event, or make a changed copy with event.replace(...)."
+            f"{cls}.{name} cannot be assigned: the event is sealed, its editing hooks are done. A guard may only veto (return "
+            "Deny(...)), an observer and a reader only look. Change it in a hook with guard=False and observer=False, or make "
+            "a changed copy with event.replace(...)."
         )
     writable = ", ".join(self.writable) or "none"
     raise AttributeError(f"{cls}.{name} is read-only. Writable fields of {cls}: {writable}.")

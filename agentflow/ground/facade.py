@@ -11,7 +11,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar, cast
 
 __all__ = ["objects_of", "public_names"]
@@ -40,11 +40,14 @@ def _also(cls: type[Any], full: type[Any]) -> type[Any]:
     return found
 
 
-def objects_of(public: type[Any]) -> Callable[[type[C]], type[C]]:
+def objects_of(
+    public: type[Any], refuse: Callable[[Iterable[str], Sequence[str]], None] | None = None
+) -> Callable[[type[C]], type[C]]:
     """Let the objects of a class be of the decorated subclass, which goes by its name.
 
     Args:
         public: What users see.
+        refuse: Raises for arguments that it has not, given the names that were written, and those that there are.
 
     Example:
         >>> class Session:
@@ -57,8 +60,15 @@ def objects_of(public: type[Any]) -> Callable[[type[C]], type[C]]:
         (True, ['close'])
     """
 
+    known: tuple[str, ...] = ()
+    if refuse is not None:
+        code = cast("Any", public.__init__).__code__
+        known = code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]
+
     def behind(full: type[C]) -> type[C]:
-        def new(cls: type[Any], *_args: object, **_options: object) -> Any:
+        def new(cls: type[Any], *_args: object, **options: object) -> Any:
+            if refuse is not None and cls.__init__ is public.__init__:
+                refuse(options, known)
             return object.__new__(full if cls is public else cls if issubclass(cls, full) else _also(cls, full))
 
         def shown(self: object) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Generator
 from typing import Any, Generic, TextIO, TypeVar
 
@@ -57,9 +58,20 @@ class Console(Generic[T_co]):
         self._quiet = quiet
         self._children = children
         self._file = file
+        self._used = False
 
     def __await__(self) -> Generator[Any, Any, Reply[T_co]]:
+        self._used = True
         return self._show().__await__()
+
+    def __del__(self) -> None:
+        if not getattr(self, "_used", True):
+            warnings.warn(
+                "Console(agent.stream(...)) was never awaited, so nothing ran and nothing is shown; await it",
+                RuntimeWarning,
+                stacklevel=2,
+                source=self,
+            )
 
     async def _show(self) -> Reply[T_co]:
         screen = Screen(make_console(self._file), events=self._events, quiet=self._quiet, children=self._children)

@@ -81,6 +81,13 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "agent.invoke": (lambda: agent_of().invoke("hi"), "To ask it: agent.call('Hi').block()"),
     "Agent()": (Agent, "An agent needs a name and a model: Agent('assistant', 'openai/gpt-5')."),
     "no model": (lambda: Agent("a"), "Agent 'a' was given no model: Agent('a', 'openai/gpt-5')"),
+    "system_prompt=": (
+        lambda: Agent("a", MODEL, system_prompt="Be brief."),
+        "Agent takes no system_prompt=; here that is system=.",
+    ),
+    "llm=": (lambda: Agent("a", llm=MODEL), "Agent takes no llm=; here that is model=."),
+    "temperature=": (lambda: Agent("a", MODEL, temperature=1), "here that is options=ModelOptions(temperature=..."),
+    "a misspelt argument": (lambda: Agent("a", MODEL, sistem="x"), "Agent takes no sistem=; did you mean system="),
     "model=3": (lambda: Agent("a", 3), "model= takes a Model or a name like 'openai/gpt-5', not 3."),
     "tools=[function]": (lambda: Agent("a", MODEL, tools=[print]), "tools= takes tools and agents, not"),
     "options={...}": (

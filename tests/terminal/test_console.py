@@ -69,6 +69,14 @@ async def test_it_shows_a_call_and_gives_its_reply() -> None:
     assert file.getvalue() == "Again.\n"
 
 
+def test_a_console_that_nobody_awaits_warns() -> None:
+    """It shows nothing, since nothing has run."""
+    model = ScriptedModel(["ok"])
+    with pytest.warns(RuntimeWarning, match=r"Console\(agent.stream\(...\)\) was never awaited, so nothing ran"):
+        Console(Agent("a", model).stream("hi"))
+    assert not model.requests
+
+
 @on(PreCall)
 def closed(event: PreCall) -> Deny:
     return Deny("we are closed")

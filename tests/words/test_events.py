@@ -73,8 +73,9 @@ async def test_an_event_is_sealed_when_its_chain_is_over(event: Event) -> None:
     with pytest.raises(AttributeError) as caught:
         setattr(event, name, getattr(event, name))
     assert str(caught.value) == (
-        f"{type(event).__name__}.{name} cannot be assigned: the event is sealed, its chain of hooks is over. Change it in "
-        "a hook's on_event, or make a changed copy with event.replace(...)."
+        f"{type(event).__name__}.{name} cannot be assigned: the event is sealed, its editing hooks are done. A guard may only "
+        "veto (return Deny(...)), an observer and a reader only look. Change it in a hook with guard=False and observer=False, "
+        "or make a changed copy with event.replace(...)."
     )
 
 
