@@ -18,6 +18,7 @@ __all__ = [
     "Aside",
     "CallTimeoutError",
     "DuplicateNameError",
+    "FetchError",
     "HookContractError",
     "HookError",
     "HookTimeoutError",
@@ -260,6 +261,22 @@ class UnsupportedContentError(ModelError):
             kind="unsupported_content",
         )
         self.media_type = media_type
+
+
+class FetchError(AgentFlowError):
+    """The content of an address could not be fetched, or is not to be.
+
+    Args:
+        url: The address.
+        why: What stands in the way.
+        retryable: Whether it may succeed later.
+    """
+
+    def __init__(self, url: str, why: str, *, retryable: bool = False) -> None:
+        shown = url.partition("?")[0]  # what stands behind it may be a key
+        super().__init__(f"{shown} was not fetched: {why}.")
+        self.url = url
+        self.retryable = retryable
 
 
 class OutputError(ModelError):

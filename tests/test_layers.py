@@ -53,6 +53,7 @@ LAYERS: dict[str, int] = {
     "orchestration": 5,
     "mcp": 5,
     "testing": 5,
+    "content": 5,
     # 6 entry points
     "stores": 6,
     "logs": 6,
@@ -85,6 +86,7 @@ HEAVY = {
     "prompt_toolkit",
     "click",
     "aiohttp",
+    "yarl",
     "msgspec",
     "tenacity",
     "griffe",

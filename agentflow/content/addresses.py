@@ -1,0 +1,103 @@
+"""Which addresses may be connected to, checked where the connection is made.
+
+Rules:
+
+1. A name is resolved once, and what is connected to is what was checked: a name that answers otherwise a moment later
+   gains nothing.
+2. One address of a name that may not be connected to refuses the name.
+3. What an IPv6 address carries inside (IPv4-mapped, 6to4, Teredo, NAT64) is judged as well.
+"""
+
+from __future__ import annotations
+
+import socket
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
+from typing import Final
+
+from aiohttp import ThreadedResolver
+from aiohttp.abc import AbstractResolver, ResolveResult
+
+__all__ = ["CheckedResolver", "RefusedAddressError", "check_literal", "why_refused"]
+
+_NAT64: Final = (IPv6Network("64:ff9b::/96"), IPv6Network("64:ff9b:1::/48"))
+_COMPATIBLE: Final = IPv6Network("::/96")
+_HOSTS_OWN: Final = frozenset({IPv4Address("168.63.129.16")})
+"""What stands among public addresses, and answers to the machine alone: Azure's host."""
+
+
+class RefusedAddressError(OSError):
+    """A name leads to an address that may not be connected to."""
+
+
+def why_refused(address: str) -> str | None:
+    """Why an address is no public one; None where it is.
+
+    Example:
+        >>> why_refused("169.254.169.254"), why_refused("::ffff:10.0.0.1"), why_refused("93.184.216.34")
+        ('169.254.169.254 is link-local', '::ffff:10.0.0.1 carries 10.0.0.1, which is private', None)
+    """
+    found = ip_address(address.partition("%")[0])
+    for inner in _carried(found):
+        if (why := _kind(inner)) is not None:
+            return f"{address} carries {inner}, which is {why}"
+    why = _kind(found)
+    return None if why is None else f"{address} is {why}"
+
+
+def _carried(address: IPv4Address | IPv6Address) -> list[IPv4Address]:
+    if isinstance(address, IPv4Address):
+        return []
+    low = IPv4Address(int(address) & 0xFFFFFFFF)
+    found = [address.ipv4_mapped, address.sixtofour, *(address.teredo or ())]
+    found += [low for network in _NAT64 if address in network]
+    if address in _COMPATIBLE and int(address) > 1:  # not :: and ::1
+        found.append(low)
+    return [inner for inner in found if inner is not None]
+
+
+def _kind(address: IPv4Address | IPv6Address) -> str | None:
+    if isinstance(address, IPv6Address) and (address.ipv4_mapped is not None or address in _NAT64[0]):
+        return None  # judged by what it carries
+    for kind in ("loopback", "link_local", "multicast", "unspecified", "private", "reserved"):
+        if getattr(address, f"is_{kind}"):
+            return kind.replace("_", "-")
+    return "the machine's own" if address in _HOSTS_OWN else None if address.is_global else "not public"
+
+
+def check_literal(host: str) -> None:
+    """Judge a host that is an address itself: no resolver is asked for it.
+
+    Raises:
+        RefusedAddressError: It may not be connected to.
+    """
+    try:
+        why = why_refused(host)
+    except ValueError:
+        return  # a name
+    if why is not None:
+        raise RefusedAddressError(why)
+
+
+class CheckedResolver(AbstractResolver):
+    """Resolves names, and refuses those that lead to addresses which are not public."""
+
+    def __init__(self) -> None:
+        self._resolver = ThreadedResolver()
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+    ) -> list[ResolveResult]:
+        """The addresses of a name.
+
+        Raises:
+            RefusedAddressError: One of them is not public.
+        """
+        found = await self._resolver.resolve(host, port, family)
+        for entry in found:
+            if (why := why_refused(entry["host"])) is not None:
+                raise RefusedAddressError(f"{host}: {why}")
+        return found
+
+    async def close(self) -> None:
+        """Nothing is held."""
+        await self._resolver.close()

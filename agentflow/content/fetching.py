@@ -1,0 +1,190 @@
+"""`fetch`: the content of an address, within limits.
+
+Rules:
+
+1. Nothing here runs unless a program calls it: an address in a message goes to the provider as it is.
+2. Each hop is checked: scheme, address, size; an encrypted way never goes on unencrypted.
+3. No proxy, no cookies, no `.netrc`; headers of the caller's do not leave the host that they were meant for.
+4. Sizes are counted while reading, in what is unpacked: what a server declares is only its first chance to be refused.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import AsyncIterator, Collection, Mapping
+from fnmatch import fnmatchcase
+from typing import Final
+
+import aiohttp
+from yarl import URL
+
+from agentflow.content.addresses import CheckedResolver, RefusedAddressError, check_literal
+from agentflow.errors import FetchError, UsageError
+from agentflow.ground.media import MAX_BYTES, in_bytes, name_in, sniffed, type_of_bytes, type_of_name
+from agentflow.messages import DataBlock
+
+__all__ = ["fetch"]
+
+_REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
+_PIECE: Final = 1 << 16
+_TELLS_NOTHING: Final = frozenset({"", "application/octet-stream", "binary/octet-stream", "text/plain"})
+
+
+async def fetch(
+    url: str,
+    media_type: str | None = None,
+    *,
+    name: str | None = None,
+    types: Collection[str] | None = None,
+    max_bytes: int = MAX_BYTES,
+    timeout: float = 30.0,
+    redirects: int = 5,
+    private: bool = False,
+    headers: Mapping[str, str] | None = None,
+) -> DataBlock:
+    """Fetch the content of an address, and make a block of it.
+
+    Args:
+        url: `http://` or `https://`.
+        media_type: What it is; by default told from its first bytes, then from what the server says, then from the name.
+        name: A file name to show; the address's own by default.
+        types: Patterns of the types to take, such as `["image/*", "application/pdf"]`; None takes any.
+        max_bytes: The largest content to take, unpacked.
+        timeout: Seconds for all of it.
+        redirects: So many are followed.
+        private: Whether addresses that are not public may be connected to: loopback, private, link-local (where clouds answer
+            with credentials), and such.
+        headers: HTTP headers to send along, to the host of `url` alone.
+
+    Raises:
+        FetchError: It could not be had, or is not to be: address, size, type, status.
+        UsageError: The address is no HTTP address.
+
+    Example:
+        >>> try:
+        ...     block = await fetch("http://127.0.0.1/secret", types=["image/*"])
+        ... except FetchError as error:
+        ...     print(error.retryable)
+        False
+    """
+    place = _checked(url)
+    block: DataBlock | None = None
+    try:
+        limits = aiohttp.ClientTimeout(total=timeout)
+        resolver = None if private else CheckedResolver()
+        connector = aiohttp.TCPConnector(resolver=resolver, use_dns_cache=False, force_close=True)
+        jar = aiohttp.DummyCookieJar()
+        async with aiohttp.ClientSession(
+            connector=connector, cookie_jar=jar, timeout=limits, trust_env=False, auto_decompress=False
+        ) as session:
+            sent = {"accept-encoding": "identity", **(headers or {})}
+            for _ in range(redirects + 1):
+                if not private:
+                    check_literal(place.host or "")
+                async with session.get(place, allow_redirects=False, headers=sent) as answer:
+                    if answer.status in _REDIRECTS and "location" in answer.headers:
+                        place, sent = _next(place, answer, sent)
+                        continue
+                    block = await _block(answer, place, media_type, name, types, max_bytes)
+                    break
+    except FetchError:
+        raise
+    except TimeoutError as error:
+        raise FetchError(url, f"it took longer than {timeout:g} s", retryable=True) from error
+    except RefusedAddressError as error:
+        raise FetchError(url, f"{error}; allow such addresses with private=True") from error
+    except (aiohttp.ClientError, OSError, ValueError) as error:
+        cause = error.__cause__ if isinstance(error.__cause__, RefusedAddressError) else error
+        if isinstance(cause, RefusedAddressError):
+            raise FetchError(url, f"{cause}; allow such addresses with private=True") from error
+        raise FetchError(url, str(error) or type(error).__name__, retryable=isinstance(error, OSError)) from error
+    if block is None:
+        raise FetchError(url, f"it redirects more than {redirects} times")
+    return block
+
+
+def _checked(url: str) -> URL:
+    try:
+        place = URL(url)
+    except ValueError as error:
+        raise UsageError(f"fetch({url!r}): this is no address: {error}.") from error
+    if place.scheme not in ("http", "https") or not place.host:
+        raise UsageError(
+            f"fetch({url!r}): an address begins with https:// or http://. For a file: DataBlock.from_path."
+        )
+    if place.user or place.password:
+        raise UsageError("fetch: the address holds a user or a password; give it in headers={'authorization': ...}.")
+    return place
+
+
+def _next(place: URL, answer: aiohttp.ClientResponse, sent: Mapping[str, str]) -> tuple[URL, Mapping[str, str]]:
+    try:
+        there = place.join(URL(answer.headers["location"]))
+    except ValueError as error:
+        raise FetchError(str(place), "it redirects to what is no address") from error
+    if there.scheme not in ("http", "https") or not there.host or there.user or there.password:
+        raise FetchError(str(place), f"it redirects to {there.scheme or 'what is no address'}, which is not followed")
+    if place.scheme == "https" and there.scheme == "http":
+        raise FetchError(str(place), "it redirects from https to http, which is not followed")
+    return there, sent if there.origin() == place.origin() else {"accept-encoding": "identity"}
+
+
+async def _block(
+    answer: aiohttp.ClientResponse,
+    place: URL,
+    media_type: str | None,
+    name: str | None,
+    types: Collection[str] | None,
+    max_bytes: int,
+) -> DataBlock:
+    url = str(place)
+    if answer.status != 200:
+        raise FetchError(url, f"the server answered {answer.status} {answer.reason}", retryable=answer.status >= 500)
+    if (declared := answer.content_length) is not None and declared > max_bytes:
+        raise _too_large(url, max_bytes)
+    data = bytearray()
+    async for piece in _unpacked(answer, url, max_bytes):
+        data += piece
+        if len(data) > max_bytes:
+            raise _too_large(url, max_bytes)
+    told = media_type or _type(bytes(data), answer.content_type, name_in(url))
+    if types is not None and not any(fnmatchcase(told, pattern) for pattern in types):
+        raise FetchError(url, f"it is {told}, and types= allows {', '.join(types)}")
+    if not data:
+        raise FetchError(url, "it is empty")
+    return DataBlock.from_bytes(bytes(data), told, name=name or name_in(url), max_bytes=None)
+
+
+def _type(data: bytes, declared: str, name: str | None) -> str:
+    """What content is: by its first bytes, then as the server says, unless that tells nothing."""
+    known = sniffed(data)
+    if known is not None:
+        return known
+    if declared not in _TELLS_NOTHING:
+        return declared
+    return (type_of_name(name) if name else None) or type_of_bytes(data)
+
+
+async def _unpacked(answer: aiohttp.ClientResponse, url: str, limit: int) -> AsyncIterator[bytes]:
+    """The content in pieces; of packed content never more at once than may still come."""
+    packed = answer.headers.get("content-encoding", "identity").strip().lower()
+    if packed in ("", "identity"):
+        async for piece in answer.content.iter_chunked(_PIECE):
+            yield piece
+        return
+    if packed not in ("gzip", "deflate"):
+        raise FetchError(url, f"it is packed with {packed[:20]}, although that was not asked for")
+    unpacking = zlib.decompressobj(wbits=47 if packed == "gzip" else zlib.MAX_WBITS)
+    try:
+        async for piece in answer.content.iter_chunked(_PIECE):
+            rest = piece
+            while rest and not unpacking.eof:
+                yield unpacking.decompress(rest, min(limit + 1, 1 << 20))
+                rest = unpacking.unconsumed_tail
+        yield unpacking.flush(1 << 20)
+    except zlib.error as error:
+        raise FetchError(url, f"what it sends is no {packed}") from error
+
+
+def _too_large(url: str, limit: int) -> FetchError:
+    return FetchError(url, f"it has more than the {in_bytes(limit)} that max_bytes= allows")
