@@ -10,7 +10,7 @@ import pstats
 import sys
 from collections.abc import Awaitable, Callable
 
-from benchmarks import counters, hooks, layers, loops, partials, plugins, process, scale
+from benchmarks import counters, hooks, layers, loops, partials, plugins, process, scale, wire
 from benchmarks.measure import Effort, fit
 from benchmarks.report import Figure, as_json, line, title
 
@@ -30,6 +30,7 @@ ROWS: dict[str, Callable[[Effort], Awaitable[list[Figure]]]] = {
     "build": process.building,
     "counters": counters.counters,
     "import": process.importing,
+    "wire": wire.wire,
 }
 
 

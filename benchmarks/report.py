@@ -46,7 +46,7 @@ class Figure:
 def environment() -> dict[str, Any]:
     """Machine and versions, without which no figure means anything."""
     packages = {}
-    for name in ("reactivex", "pydantic", "litellm"):
+    for name in ("reactivex", "pydantic", "litellm", "aiohttp", "msgspec"):
         try:
             packages[name] = version(name)
         except PackageNotFoundError:

@@ -39,7 +39,7 @@ def test_every_row_gives_its_figures(report: dict[str, object]) -> None:
         "hooks", "unheard", "around", "call", "round", "streamed", "chunk", "history", "at-once", "parallel", "partials",
         "plugins",
         "build", "counters",
-    "import",
+    "import", "wire",
     ]  # fmt: skip
     assert {"python", "cpus", "packages"} <= report.keys()
 

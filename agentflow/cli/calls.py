@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Generator
 from contextlib import contextmanager
 
-from agentflow.models.litellm import close_clients
+from agentflow.models.clients import close_clients
 
 __all__ = ["call_loop"]
 

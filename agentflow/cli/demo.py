@@ -1,7 +1,7 @@
 """`agentflow demo`: the agent of `demo_agent.py` at work on real files, over real HTTP, event by event.
 
 Without `--model` the model is a wire server in this process (`demo_model.py`); everything else is as with a provider:
-LiteLLM, a socket, streamed pieces. The command judges the outcome itself: the sum was said, and the files are still there.
+a socket, HTTP, streamed pieces. The command judges the outcome itself: the sum was said, and the files are still there.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from agentflow.cli.failures import FAILED, INTERRUPTED, CommandError, code_of
 from agentflow.errors import AgentFlowError
 from agentflow.models.litellm import LiteLLMModel
 from agentflow.models.litellm_library import library
+from agentflow.ports.model import resolve_model
 from agentflow.terminal.console import follow
 from agentflow.terminal.screen import Screen, make_console
 
@@ -68,10 +69,6 @@ async def _call(screen: Screen, folder: Folder, model: str | None, wire: WireCho
     screen.say(f"folder  {folder.path}: {', '.join(INVOICES)}", "dim")
     screen.say(f"user    {PROMPT}", "bold")
     async with _agent(screen, model, wire) as agent:
-        screen.waiting("loading LiteLLM, which takes a few seconds")
-        if not sys.stdout.isatty():
-            screen.say("        (loading LiteLLM, which takes a few seconds)")
-        await library()
         interrupt = partial(agent.interrupt, None, "Ctrl-C")
         await follow(agent.stream(PROMPT, deps=folder, children=True), screen, interrupt=interrupt)
         return agent
@@ -81,7 +78,13 @@ async def _call(screen: Screen, folder: Folder, model: str | None, wire: WireCho
 async def _agent(screen: Screen, model: str | None, wire: WireChoice) -> AsyncGenerator[Agent]:
     if model is not None:
         screen.say(f"model   {model}", "dim")
-        yield make_agent(LiteLLMModel(model, retries=1, timeout=60))
+        made = resolve_model(model)
+        if isinstance(made, LiteLLMModel):
+            screen.waiting("loading LiteLLM, which takes a few seconds")
+            if not sys.stdout.isatty():
+                screen.say("        (loading LiteLLM, which takes a few seconds)")
+            await library()
+        yield make_agent(made)
         return
     embedded = WIRES[wire]
     # A proxy cannot reach this process's loopback.

@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, Literal, TypeAlias
 
-from agentflow.models.litellm import LiteLLMModel
+from agentflow.models.anthropic_wire import AnthropicWire
+from agentflow.models.openai_wire import OpenAIWire
+from agentflow.ports.model import Model
 from agentflow.specs import ModelOptions
 from agentflow.testing.wire import Fault, Reply, ToolCall, WireRequest, WireServer
 from agentflow.testing.wire.jsonish import JsonObject, as_object, as_text, objects
@@ -30,7 +32,7 @@ class EmbeddedWire:
 
     Attributes:
         name: The wire.
-        model: The model that the server plays; a real name, so that LiteLLM knows its price.
+        model: The model that the server plays; a real name, so that its price is known.
         options: What the agent asks of it.
     """
 
@@ -50,9 +52,10 @@ class EmbeddedWire:
 
         return WireServer.openai(brain) if self.name == "openai" else WireServer.anthropic(brain)
 
-    def model_at(self, base_url: str) -> LiteLLMModel:
-        """The model as an agent uses it: through LiteLLM, over HTTP."""
-        return LiteLLMModel(self.model, api_base=base_url, api_key="sk-none-is-needed", retries=0)
+    def model_at(self, base_url: str) -> Model:
+        """The model as an agent uses it, over HTTP."""
+        wire = OpenAIWire if self.name == "openai" else AnthropicWire
+        return wire(self.model, api_base=base_url, api_key="sk-none-is-needed", retries=0)
 
 
 WIRES: Final[Mapping[WireChoice, EmbeddedWire]] = MappingProxyType(

@@ -139,6 +139,7 @@ cli.add_command(
 )
 cli.add_command(Later("new", "agentflow.cli.new", "Begin a project: an agent, its tools, a hook, a test."))
 cli.add_command(completion)
+cli.add_command(Later("models", "agentflow.cli.models_command", "Which adapter and key a model's name gets."))
 cli.add_command(Later("worker", "agentflow.cli.worker_command", "Run the calls that other processes submit.", "dbos"))
 cli.add_command(Later("mcp", "agentflow.cli.mcp_command", "Offer an agent as an MCP server.", "mcp"))
 cli.add_command(Later("runs", "agentflow.cli.runs", "List, show, cancel, resume and prune what was submitted.", "dbos"))

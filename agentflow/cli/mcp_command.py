@@ -16,7 +16,7 @@ from agentflow.cli.failures import CommandError
 from agentflow.cli.loading import load_agent
 from agentflow.cli.say import say
 from agentflow.mcp.offering import agent_server
-from agentflow.models.litellm import close_clients
+from agentflow.models.clients import close_clients
 
 __all__ = ["mcp"]
 

@@ -18,7 +18,7 @@ from agentflow.cli.say import say
 from agentflow.durable.agent import DurableAgent
 from agentflow.durable.worker import Limits
 from agentflow.errors import AgentFlowError
-from agentflow.models.litellm import close_clients
+from agentflow.models.clients import close_clients
 from agentflow.state.sql import SqlStore
 
 __all__ = ["DATABASE_HELP", "run_worker", "worker"]

@@ -65,12 +65,17 @@ class _Kept(msgspec.Struct, gc=False):
     ephemeral_1h_input_tokens: int | None = None
 
 
+class _Thought(msgspec.Struct, gc=False):
+    thinking_tokens: int | None = None
+
+
 class _Usage(msgspec.Struct, gc=False):
     input_tokens: int | None = None
     output_tokens: int | None = None
     cache_creation_input_tokens: int | None = None
     cache_read_input_tokens: int | None = None
     cache_creation: _Kept | None = None
+    output_tokens_details: _Thought | None = None
 
 
 class _Message(msgspec.Struct, gc=False):
@@ -260,12 +265,13 @@ class _Reply:
             self._count(usage)
             used = self._used
             read, written = used.cache_read_input_tokens or 0, used.cache_creation_input_tokens or 0
-            kept = used.cache_creation
+            kept, thought = used.cache_creation, used.output_tokens_details
             told = Usage(
                 input_tokens=(used.input_tokens or 0) + read + written,
                 output_tokens=used.output_tokens or 0,
                 cache_read_tokens=read,
                 cache_write_tokens=written,
+                reasoning_tokens=(thought.thinking_tokens or 0) if thought is not None else 0,
                 model_calls=1,
             )
             found.append(self._priced(told, kept.ephemeral_1h_input_tokens or 0 if kept is not None else 0))

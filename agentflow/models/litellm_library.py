@@ -31,6 +31,7 @@ __all__ = [
     "count_tokens",
     "library",
     "listed",
+    "missing_keys",
     "received_finish_reason",
     "served",
 ]
@@ -84,6 +85,8 @@ class LiteLLM(Protocol):
     def get_model_info(self, model: str) -> Mapping[str, object]: ...
 
     def cost_per_token(self, **arguments: Any) -> tuple[float, float]: ...
+
+    def validate_environment(self, model: str) -> Mapping[str, object]: ...
 
     def token_counter(self, model: str, *, text: str) -> int: ...
 
@@ -164,6 +167,17 @@ def listed(litellm: LiteLLM, model: str) -> Mapping[str, object]:
         return {**litellm.get_model_info(model), **(litellm.model_cost.get(model.partition("/")[2]) or {})}
     except Exception:  # any: an unknown name is a bare Exception subclass there
         return {}
+
+
+def missing_keys(litellm: LiteLLM, model: str) -> tuple[str, ...]:
+    """The environment variables that a model's provider wants and that are not set, as far as LiteLLM knows.
+
+    Raises:
+        Exception: LiteLLM's own, where it knows no provider.
+    """
+    served(litellm, model, None)
+    found = litellm.validate_environment(model).get("missing_keys")
+    return tuple(str(name) for name in cast("list[object]", found)) if isinstance(found, list) else ()
 
 
 def received_finish_reason(stream: WireStream) -> bool:

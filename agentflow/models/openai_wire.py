@@ -8,6 +8,7 @@ Rules:
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Sequence
 from typing import Any, cast
@@ -28,6 +29,10 @@ from agentflow.specs import Usage
 __all__ = ["OpenAIWire", "over_http", "over_https"]
 
 _SUPPORTED = frozenset({"reasoning_effort", "prompt_cache_key"})
+_ACCOUNT = {
+    "openai-organization": ("OPENAI_ORG_ID", "OPENAI_ORGANIZATION"),
+    "openai-project": ("OPENAI_PROJECT_ID",),
+}
 _REASONING = re.compile(r"(o\d|gpt-[5-9])(?!.*chat)")
 
 
@@ -112,7 +117,12 @@ class OpenAIWire(DirectWire):
         return f"{self._base()}/chat/completions"
 
     def _signed(self) -> dict[str, str]:
-        return {"authorization": f"Bearer {self._key() or 'none'}"}
+        headers = {"authorization": f"Bearer {self._key() or 'none'}"}
+        if self._base() == self.vendor.base:
+            for header, names in _ACCOUNT.items():
+                if told := next((value for name in names if (value := os.environ.get(name))), None):
+                    headers[header] = told
+        return headers
 
     def _body(self, request: ModelRequest, conversation: Conversation) -> dict[str, object]:
         profile = conversation.profile

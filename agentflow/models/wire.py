@@ -229,19 +229,33 @@ class DirectWire(Adapter):
     def _reader(self, conversation: Conversation) -> Reader:
         """Reads one reply."""
 
+    @property
+    def key_variables(self) -> tuple[str, ...]:
+        """The variables in which the key is looked for, if none is given."""
+        foreign = self._api_base is not None and _host(self._api_base) != _host(self.vendor.base)
+        return self.vendor.other_keys if foreign else self.vendor.keys
+
+    @classmethod
+    def is_at_home(cls) -> bool:
+        """Whether the vendor itself is asked where no address is given, as far as the environment goes."""
+        return _host(cls._base_of_environment() or cls.vendor.base) == _host(cls.vendor.base)
+
+    @classmethod
+    def _base_of_environment(cls) -> str | None:
+        return next((base for name in cls.vendor.bases if (base := os.environ.get(name))), None)
+
     def _elsewhere(self) -> str | None:
         """Where the server is, if it is not the vendor's own address."""
-        return self._api_base or next((base for name in self.vendor.bases if (base := os.environ.get(name))), None)
+        return self._api_base or self._base_of_environment()
 
     def _base(self) -> str:
         return (self._elsewhere() or self.vendor.base).rstrip("/")
 
     def _key(self) -> str | None:
         """The key; None: the server is another's, and nobody named one."""
-        foreign = self._api_base is not None and _host(self._api_base) != _host(self.vendor.base)
-        variables = self.vendor.other_keys if foreign else self.vendor.keys
+        variables = self.key_variables
         key = self._api_key or next((key for name in variables if (key := os.environ.get(name))), None)
-        if key is None and not foreign:
+        if key is None and variables is self.vendor.keys:
             raise no_key(self._name, variables[0])
         return key
 

@@ -7,7 +7,7 @@ Rules:
 1. Waiting is done on the run's clock, and cancelling the call ends it at once.
 2. Nothing is kept on the hook: one instance serves any number of agents and calls.
 
-Two layers can try again, and their attempts multiply. `LiteLLMModel` asks `retries + 1` times by itself (three times by
+Two layers can try again, and their attempts multiply. A model adapter asks `retries + 1` times by itself (three times by
 default) before its error comes here, so `ModelRetry(attempts=3)` around it makes up to nine requests. Where this hook is
 to decide, build the model with `LiteLLMModel(name, retries=0)`. Likewise `@tool(retries=...)` and `ToolRetry`.
 """

@@ -1,10 +1,10 @@
 """The model port: a request in, a stream of chunks out.
 
-A model name is `scheme://rest` for a registered scheme; anything else is a LiteLLM name (`"openai/gpt-5"`,
-`"anthropic/claude-sonnet-4-5"`), which `litellm/` may stand before. Adapters live in other modules and are imported when the
-first model of their scheme is built: the table below is the one licensed dynamic import. Other packages add schemes with an
-entry point in the group `agentflow.models` (`myscheme = "my.module:MyModel"`), reached by `myscheme://` only: no package that
-is installed can take over a provider's name.
+A model name is `scheme://rest` for a registered scheme, or `vendor/rest` for a vendor with a direct wire (`"openai/gpt-5"`,
+`"anthropic/claude-sonnet-4-5"`); anything else is a LiteLLM name, which `litellm/` may stand before. Adapters live in other
+modules and are imported when the first model of their scheme is built: the table below is the one licensed dynamic import.
+Other packages add schemes with an entry point in the group `agentflow.models` (`myscheme = "my.module:MyModel"`), reached by
+`myscheme://` only: no package that is installed can take over a name of ours or of a provider.
 """
 
 from __future__ import annotations
@@ -106,6 +106,10 @@ async def answer_modes(model: str | Model) -> AnswerModes:
 
 SCHEMES: dict[str, str] = {
     "litellm": "agentflow.models.litellm:LiteLLMModel",
+    "openai": "agentflow.models.choice:openai",
+    "openai+http": "agentflow.models.openai_wire:over_http",
+    "openai+https": "agentflow.models.openai_wire:over_https",
+    "anthropic": "agentflow.models.choice:anthropic",
 }
 """Scheme → "module:callable"; the callable takes the rest of the name and returns a `Model`."""
 

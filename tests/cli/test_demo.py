@@ -67,7 +67,7 @@ def no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_provider_does_the_same_job(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """With `--model` the name, key and address are LiteLLM's business: here a server that stands for the provider."""
+    """With `--model` name, key and address are those of a provider: here a server that stands for it."""
     with WireServer.openai(bookkeeper).in_thread() as server:
         monkeypatch.setenv("OPENAI_API_KEY", "sk-mine")
         monkeypatch.setenv("OPENAI_API_BASE", server.base_url)

@@ -603,24 +603,18 @@ async def test_a_call_without_arguments_is_an_empty_object(asker: Callable) -> N
 def test_an_installed_package_is_reached_by_its_scheme_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, new_schemes: None
 ) -> None:
-    """An entry point named like a provider gets `openai://` and nothing of `openai/`; `litellm` is not to be had."""
+    """An entry point named like a provider gets `gemini://` and nothing of `gemini/`; schemes of ours are not to be had."""
     (tmp_path / "acme-1.0.dist-info").mkdir()
     (tmp_path / "acme-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: acme\nVersion: 1.0\n")
     (tmp_path / "acme-1.0.dist-info" / "entry_points.txt").write_text(
-        "[agentflow.models]\nopenai = acme_models:Taken\nlitellm = acme_models:Taken\n"
+        "[agentflow.models]\ngemini = acme_models:Taken\nopenai = acme_models:Taken\nlitellm = acme_models:Taken\n"
     )
     (tmp_path / "acme_models.py").write_text(
         "class Taken:\n    def __init__(self, rest):\n        self.name = f'taken {rest}'\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
-    names = ["openai/gpt-5", "openai://gpt-5", "litellm/openai/gpt-5", "litellm://openai/gpt-5", "gpt-5"]
-    assert [resolve_model(name).name for name in names] == [
-        "openai/gpt-5",
-        "taken gpt-5",
-        "openai/gpt-5",
-        "openai/gpt-5",
-        "gpt-5",
-    ]
+    names = ["gemini/x", "gemini://x", "openai/gpt-5", "openai://gpt-5", "litellm/openai/gpt-5", "litellm://openai/gpt-5"]
+    assert [resolve_model(name).name for name in names] == ["gemini/x", "taken x", *["openai/gpt-5"] * 4]
 
 
 @pytest.fixture

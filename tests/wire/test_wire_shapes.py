@@ -27,7 +27,10 @@ ANTHROPIC_USAGE = {
     "cache_creation_input_tokens": 2,
     "cache_read_input_tokens": 4,
     "output_tokens": 5,
+    "output_tokens_details": {"thinking_tokens": 3},
 }
+ANTHROPIC_BEGINNING = {**ANTHROPIC_USAGE, "output_tokens": 1}
+del ANTHROPIC_BEGINNING["output_tokens_details"]
 SIGNATURE = Signer().sign("I think", 0, 1)
 
 
@@ -194,7 +197,7 @@ async def test_anthropic_streams_blocks_in_order() -> None:
                     "content": [],
                     "stop_reason": None,
                     "stop_sequence": None,
-                    "usage": ANTHROPIC_USAGE | {"output_tokens": 1},
+                    "usage": ANTHROPIC_BEGINNING,
                 },
             },
             {"type": start, "index": 0, "content_block": {"type": "thinking", "thinking": "", "signature": ""}},

@@ -40,12 +40,13 @@ def call_id(request: WireRequest, place: int, call: ToolCall) -> str:
 
 def usage_body(usage: WireUsage) -> JsonObject:
     """Token counts in Anthropic's words, where the input leaves out what touched the cache."""
-    return {
+    body: JsonObject = {
         "input_tokens": usage.input,
         "cache_creation_input_tokens": usage.cache_write,
         "cache_read_input_tokens": usage.cache_read,
         "output_tokens": usage.output,
     }
+    return body | {"output_tokens_details": {"thinking_tokens": usage.reasoning}} if usage.reasoning else body
 
 
 def body(plan: Plan, request: WireRequest, signer: Signer) -> JsonObject:
@@ -63,7 +64,7 @@ def frames(plan: Plan, request: WireRequest, signer: Signer) -> list[Frame]:
     said = _said(plan, request)
     usage = said.usage_for(request.body)
     counted = plan.usage != "none"
-    first = usage_body(replace(usage, output=1))
+    first = usage_body(replace(usage, output=1, reasoning=0))
     head = merged(_message(request), {"usage": first} if counted else {})
     events = [_event("head", "message_start", {"message": head})]
     for place, block in enumerate(_blocks(plan, said, request, signer)):
