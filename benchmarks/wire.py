@@ -102,15 +102,18 @@ def _server() -> Iterator[str]:
             process.terminate()
 
 
-def _models(base: str, how: str, count: int, *, litellm: bool) -> dict[str, Model]:
+def _models(base: str, how: str, count: int, *, litellm: bool) -> dict[str, tuple[Model, int]]:
+    """Each adapter on that server, and how many chunks it is to read; LiteLLM has fewer, for it takes its time."""
     name = f"{how}-{count}"
-    found: dict[str, Model] = {
-        "OpenAIWire": OpenAIWire(name, api_base=f"{base}/v1", api_key="k", retries=0),
-        "AnthropicWire": AnthropicWire(name, api_base=base, api_key="k", retries=0),
+    found: dict[str, tuple[Model, int]] = {
+        "OpenAIWire": (OpenAIWire(name, api_base=f"{base}/v1", api_key="k", retries=0), count),
+        "AnthropicWire": (AnthropicWire(name, api_base=base, api_key="k", retries=0), count),
     }
     if litellm:
-        found["LiteLLM, OpenAI"] = LiteLLMModel(f"openai/{name}", api_base=f"{base}/v1", api_key="k", retries=0)
-        found["LiteLLM, Anthropic"] = LiteLLMModel(f"anthropic/{name}", api_base=base, api_key="k", retries=0)
+        few = count // 4
+        openai, anthropic = f"openai/{how}-{few}", f"anthropic/{how}-{few}"
+        found["LiteLLM, OpenAI"] = (LiteLLMModel(openai, api_base=f"{base}/v1", api_key="k", retries=0), few)
+        found["LiteLLM, Anthropic"] = (LiteLLMModel(anthropic, api_base=base, api_key="k", retries=0), few)
     return found
 
 
@@ -137,15 +140,15 @@ def _importing(module: str, cache: str) -> float:
 
 async def wire(effort: Effort) -> list[Figure]:
     """A streamed chunk from the server to the consumer of the model; importing a wire above `import agentflow`."""
-    count, turns = (64, 1) if effort.quick else (2048, 5)
+    count, turns = (64, 1) if effort.quick else (1024, 5)
     figures: list[Figure] = []
     with _server() as base:
         for how, budget in (("burst", 10.0), ("single", 70.0)):
             models = _models(base, how, count, litellm=not effort.quick)
             times: dict[str, list[float]] = {name: [] for name in models}
             for turn in range(turns + 1):  # the first one opens connections, and loads what is loaded once
-                for name, model in models.items():
-                    took = await _read(model, count)
+                for name, (model, chunks) in models.items():
+                    took = await _read(model, chunks)
                     if turn or effort.quick:
                         times[name].append(took)
             for name, taken in times.items():

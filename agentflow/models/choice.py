@@ -13,8 +13,8 @@ import os
 import re
 
 from agentflow.models.anthropic_wire import AnthropicWire
-from agentflow.models.litellm import LiteLLMModel
 from agentflow.models.listing import listed
+from agentflow.models.litellm import LiteLLMModel
 from agentflow.models.openai_wire import OpenAIWire
 from agentflow.ports.model import Model
 

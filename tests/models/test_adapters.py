@@ -613,7 +613,14 @@ def test_an_installed_package_is_reached_by_its_scheme_alone(
         "class Taken:\n    def __init__(self, rest):\n        self.name = f'taken {rest}'\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
-    names = ["gemini/x", "gemini://x", "openai/gpt-5", "openai://gpt-5", "litellm/openai/gpt-5", "litellm://openai/gpt-5"]
+    names = [
+        "gemini/x",
+        "gemini://x",
+        "openai/gpt-5",
+        "openai://gpt-5",
+        "litellm/openai/gpt-5",
+        "litellm://openai/gpt-5",
+    ]
     assert [resolve_model(name).name for name in names] == ["gemini/x", "taken x", *["openai/gpt-5"] * 4]
 
 

@@ -13,7 +13,7 @@ import pytest
 from aiohttp import web
 
 from agentflow.chunks import ModelChunk, fold
-from agentflow.errors import ModelError, UsageError
+from agentflow.errors import ModelError, UnsupportedContentError, UsageError
 from agentflow.messages import DataBlock, Msg, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
 from agentflow.models.anthropic_wire import AnthropicWire
 from agentflow.models.clients import close_clients
@@ -403,7 +403,7 @@ async def test_a_sound_is_refused_before_anything_is_sent() -> None:
     async with Catcher() as server:
         model = AnthropicWire("m", api_base=server.url, api_key="k")
         request = ModelRequest([Msg.user([DataBlock("audio/wav", data="AAAA")])], (), ModelOptions(), model.name)
-        with pytest.raises(UsageError, match="was sent a sound"):
+        with pytest.raises(UnsupportedContentError, match="takes no audio"):
             await anext(model.stream(request))
     assert server.bodies == []
 
