@@ -66,6 +66,7 @@ from agentflow.context import AgentView
 from agentflow.events import ActingEvent, Event, Paused, PostPut, PostTurn, PrePut, PreTurn, Resumed, TurnValue
 from agentflow.hooks import FunctionHook, HookOptions, HooksByName, installed_hooks
 from agentflow.messages import Outcome, Pending
+from agentflow.orchestration import Hub, StepError, ask, gather, handoffs, race, use, workflow
 from agentflow.reactive import Subscription
 from agentflow.specs import ToolSpec
 from agentflow.stores import Store
@@ -432,3 +433,29 @@ async def registering_keeps_function_types() -> None:
     made = external_tool("look", "Look.", {"type": "object"})
     toolset = Toolset(object(), prefix="my_", include="*", type="read", lock=True)
     Agent("a", "openai/gpt-5", tools=[*toolset, *registry, made])
+
+
+async def agents_together() -> None:
+    clerk, poet = Agent("clerk", "openai/gpt-5", output=Counter), Agent("poet", "openai/gpt-5", output=str)
+
+    @workflow(clerk, poet, add, max_concurrency=2)
+    async def team(task: str) -> list[int]:
+        assert_type(await ask(clerk, task), Reply[Counter])
+        assert_type(await ask(poet, task, output=int), Reply[int])
+        assert_type(await use(add, a=1, b=2), int)
+        assert_type(await gather(ask(clerk, task), use(add, a=1, b=2)), tuple[Reply[Counter], int])
+        assert_type(
+            await gather(ask(clerk, task), ask(poet, task), return_exceptions=True),
+            tuple[Reply[Counter] | StepError, Reply[str] | StepError],
+        )
+        assert_type(await gather(*[ask(clerk, one) for one in task]), tuple[Reply[Counter], ...])
+        assert_type(await race(ask(clerk, task), ask(poet, task)), Reply[Counter] | Reply[str])
+        hub = Hub([clerk, poet])
+        assert_type(await hub.ask(clerk), Reply[Counter])
+        assert_type((await hub.ask(poet, output=bool)).output, bool)
+        return [1]
+
+    assert_type(team, Agent[list[int]])
+    assert_type((await team.call("go")).output, list[int])
+    assert_type(handoffs(clerk, poet, history="last", max_handoffs=2), Agent[str])
+    assert_type(team.graph().mermaid(), str)

@@ -33,6 +33,7 @@ from agentflow import (
     on,
     tool,
 )
+from agentflow.orchestration import ask, gather, race, workflow
 from agentflow.tools import ToolRegistry
 
 
@@ -187,3 +188,15 @@ async def what_the_package_needs(agent: Agent, session: Session, turn: Turn[int]
     print(agent.config)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownArgumentType]
     print(add.start)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownArgumentType]
     Session("ada")  # pyright: ignore[reportCallIssue]
+
+
+async def agents_together(agent: Agent[int]) -> None:
+    both = await gather(ask(agent, "hi"), ask(agent, "hi"), return_exceptions=True)
+    print(both[0].output)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownArgumentType]
+    await race(ask(agent, "hi"), "hi")  # pyright: ignore[reportArgumentType, reportCallIssue]
+
+    @workflow(agent)  # pyright: ignore[reportArgumentType]
+    def plain(task: str) -> str:
+        return task
+
+    print(plain)  # pyright: ignore[reportUnknownArgumentType]

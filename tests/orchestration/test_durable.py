@@ -1,0 +1,36 @@
+"""Compositions as durable calls: a worker runs them, steps, hand-offs and all."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from compositions import Compose, by_round
+from dbos import _dbos
+from laws_checks import check_history
+
+from agentflow import Agent
+from agentflow.durable.agent import DurableAgent
+from agentflow.state.sql import SqlStore
+
+
+@pytest.fixture(autouse=True)
+def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that is closed waits until DBOS has looked whether its calls have ended; here it does not take a second."""
+    often = SimpleNamespace(time=time.time, sleep=lambda seconds: time.sleep(seconds / 50))
+    monkeypatch.setattr(_dbos, "time", often)
+
+
+async def test_a_worker_runs_it(compose: Compose, tmp_path: Path) -> None:
+    """Two durable calls of one session come to the answers that the same calls come to without a worker."""
+    plain = compose(Agent("ann", by_round("ann says so.")), Agent("bob", by_round("bob says so.")))
+    expected = [(await plain.call(text, session="s")).text for text in ("one", "two")]
+    url = f"sqlite:///{tmp_path / 'runs.db'}"
+    async with SqlStore(url) as store:
+        whole = compose(Agent("ann", by_round("ann says so.")), Agent("bob", by_round("bob says so.")), store=store)
+        async with DurableAgent(whole, url, poll=0.02) as durable, durable.worker(poll=0.02):
+            given = [(await durable.call(text, session="s")).text for text in ("one", "two")]
+        assert given == expected
+        check_history(await whole.history("s"))
