@@ -20,10 +20,7 @@ settings.load_profile("soak" if _SOAK else "laws")
 
 @pytest.fixture(autouse=True, scope="module")
 def _few_to_collect() -> Iterator[None]:
-    """The soak collects garbage after each example: not what was there before, which is most."""
-    if _SOAK:
-        gc.collect()
-        gc.freeze()
+    """The soak collects garbage after each run, and freezes what was there before; here it is let go of."""
     yield
     gc.unfreeze()
 

@@ -78,9 +78,14 @@ class SlowStore(MemoryStore):
 
 # ---- running
 
+SOAK = os.environ.get("AGENTFLOW_LAWS") == "soak"
+"""Whether garbage is collected behind each run."""
+
 
 def run(main: Callable[[], Coroutine[Any, Any, T]], seconds: int = 30) -> T:
     """Run to the end in virtual time; what hangs or leaks fails."""
+    if SOAK:
+        gc.freeze()  # collected behind the run is what it made, not all that the generator of programs keeps
     loop = VirtualClockLoop()
     loose: list[str] = []
     loop.set_exception_handler(lambda _, context: loose.append(f"{context['message']}: {context.get('exception')!r}"))
@@ -102,7 +107,7 @@ def run(main: Callable[[], Coroutine[Any, Any, T]], seconds: int = 30) -> T:
         if any(True for _ in asyncio.all_tasks(loop)):
             loop.run_until_complete(_turns(20))
         loop.close()
-        if os.environ.get("AGENTFLOW_LAWS") == "soak":
+        if SOAK:
             gc.collect()
         sys.unraisablehook = hook
     assert not loose, f"reported to the loop or lost: {loose}"
