@@ -5,6 +5,8 @@ Rules:
 1. A connection is used again only when its reply was read to the end; whoever stops before closes it at once.
 2. Proxies are those of the environment (`HTTPS_PROXY`, `NO_PROXY`, …). No redirect is followed: it would take the key along.
 3. No cookies, no `.netrc`, no body that is read without a limit.
+4. A kept connection that turns out to be closed costs no attempt: the request goes out again on another one. Servers close
+   when they like, also right behind a reply for which they promised to keep it (llama.cpp).
 """
 
 from __future__ import annotations
@@ -47,15 +49,43 @@ async def post(
     session = await client_of_loop("aiohttp", _session, aiohttp.ClientSession.close)
     limits = aiohttp.ClientTimeout(total=None, sock_connect=connect_timeout, sock_read=timeout)
     sent = {"content-type": "application/json", "accept-encoding": "identity", **headers}
-    return await session.post(
-        url, data=body, headers=sent, timeout=limits, ssl=tls, proxy=_proxy(url), allow_redirects=False
-    )
+    while True:
+        asked = _Asked()
+        try:
+            return await session.post(
+                url,
+                data=body,
+                headers=sent,
+                timeout=limits,
+                ssl=tls,
+                proxy=_proxy(url),
+                allow_redirects=False,
+                trace_request_ctx=asked,
+            )
+        except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
+            if not asked.on_kept_connection:
+                raise
+
+
+class _Asked:
+    """One sending of a request."""
+
+    on_kept_connection = False
 
 
 def _session() -> aiohttp.ClientSession:
+    tracing = aiohttp.TraceConfig()
+    tracing.on_connection_reuseconn.append(_note_kept_connection)
     return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0, ttl_dns_cache=60), cookie_jar=aiohttp.DummyCookieJar()
+        connector=aiohttp.TCPConnector(limit=0, ttl_dns_cache=60),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        trace_configs=[tracing],
     )
+
+
+async def _note_kept_connection(session: aiohttp.ClientSession, context: Any, told: object) -> None:
+    del session, told
+    context.trace_request_ctx.on_kept_connection = True
 
 
 def _proxy(url: str) -> str | None:

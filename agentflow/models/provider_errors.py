@@ -77,6 +77,7 @@ _OVERFLOW = (
     "context window",
     "prompt is too long",
     "exceed context limit",
+    "exceeds the available context size",  # llama.cpp
 )
 _POLICY = ("content_policy_violation", "content management policy", "responsibleaipolicyviolation")
 # What LiteLLM's catch-all class hides when the fault is in a program and not on the line.
