@@ -46,6 +46,7 @@ MODULES: Final = (
     "agentflow.testing",
     "agentflow.testing.wire",
     "agentflow.testing.faults",
+    "agentflow.testing.real",
     "agentflow.specs",
     "agentflow.facts",
     "agentflow.durable.agent",

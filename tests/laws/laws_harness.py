@@ -10,7 +10,7 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from clocks import LoopClock
 from laws_programs import AroundPlan, HookPlan, Path, Piece, Program
@@ -203,7 +203,13 @@ class First(Hook):
 
 
 class World:
-    """An agent with a program's model, tools and hooks, and the program's way of calling it."""
+    """An agent with a program's model, tools and hooks, and the program's way of calling it.
+
+    Attributes:
+        given: Further arguments of the agent.
+    """
+
+    given: ClassVar[dict[str, Any]] = {}
 
     def __init__(self, program: Program, store: MemoryStore | None = None, record: bool = True) -> None:
         self.program = program
@@ -213,7 +219,7 @@ class World:
         self.ran: Counter[str] = Counter()
         self.said = 0
         self.ids: Counter[str] = Counter()
-        self.model = ScriptedModel(self._say)
+        self.model = self.make_model()
         self.store = store or (SlowStore() if program.store == "slow" else MemoryStore())
         self.fresh: Session | None = None
         self.task: asyncio.Task[Any] | None = None
@@ -229,7 +235,8 @@ class World:
             "agent",
             self.model,
             system="Be brief." if program.system else None,
-            tools=make_tools(self),
+            tools=self.make_tools(),
+            **self.given,
             hooks=hooks,
             max_iterations=program.max_iterations,
             schedule=getattr(ToolSchedule, program.schedule).limit(3),
@@ -237,6 +244,14 @@ class World:
             clock=LoopClock(),
             new_id=self.new_id,
         )
+
+    def make_model(self) -> Any:
+        """The model of the agent: says what the program says."""
+        return ScriptedModel(self._say)
+
+    def make_tools(self) -> list[Any]:
+        """The tools of the agent."""
+        return make_tools(self)
 
     def new_id(self, prefix: str) -> str:
         self.ids[prefix] += 1

@@ -1,0 +1,74 @@
+"""The model behind `agentflow demo --real`: Gemma 3 270M, which has to be led.
+
+So small a model does not choose among tools. A hook puts one tool before it in each round, and the server's grammar holds it
+to that tool's schema; which names and numbers it puts in is its own affair.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+from agentflow.agent.agent import Agent
+from agentflow.cli.demo_agent import NoDeletes, add_up, delete_file, list_files, read_file
+from agentflow.cli.demo_model import WireChoice
+from agentflow.events import PreReasoning
+from agentflow.hooks.hook import Hook
+from agentflow.models.anthropic_wire import AnthropicWire
+from agentflow.models.openai_wire import OpenAIWire
+from agentflow.ports.model import Model
+from agentflow.specs import ModelOptions
+from agentflow.testing.real import LlamaServer
+
+__all__ = ["OneToolAtATime", "small_model"]
+
+_ORDER = (list_files, read_file, add_up, delete_file)
+_LINE = ModelOptions(tool_choice="none", stop=("\n",))
+
+
+class OneToolAtATime(Hook):
+    """Shows the model the tool of this round, and none behind the last."""
+
+    events = (PreReasoning,)
+
+    def on_event(self, event: PreReasoning) -> None:  # pyright: ignore[reportIncompatibleMethodOverride] - it listens to one event
+        """Narrow one request."""
+        if event.iteration <= len(_ORDER):
+            event.tools = (_ORDER[event.iteration - 1].spec,)
+            event.options = ModelOptions(tool_choice="required")
+        else:
+            event.options = _LINE
+
+
+def _model(server: LlamaServer, wire: WireChoice) -> Model:
+    if wire == "openai":
+        return OpenAIWire("gemma", api_base=server.base_url, api_key="none", retries=0)
+    return AnthropicWire("gemma", api_base=server.url, api_key="none", retries=0, family="compatible")
+
+
+@asynccontextmanager
+async def small_model(wire: WireChoice) -> AsyncGenerator[tuple[LlamaServer, Agent]]:
+    """The server and an agent on it, while the block runs.
+
+    Args:
+        wire: What they speak with each other.
+    """
+    server = LlamaServer(slots=1, context=2048)
+    try:
+        await asyncio.to_thread(server.start)
+        yield (
+            server,
+            Agent(
+                "bookkeeper",
+                _model(server, wire),
+                system="You are a bookkeeper.",
+                tools=list(_ORDER),
+                hooks=[NoDeletes(), OneToolAtATime()],
+                options=ModelOptions(max_tokens=64, temperature=0.0),
+                default_hooks=(),  # its answers are often cut off, and asking again makes them no better
+                max_iterations=len(_ORDER) + 1,
+            ),
+        )
+    finally:
+        server.stop()

@@ -1,0 +1,5 @@
+"""A real model for tests: llama.cpp's server with a model of 270 million parameters, in a process of its own."""
+
+from agentflow.testing.real.server import LlamaServer
+
+__all__ = ["LlamaServer"]

