@@ -90,11 +90,11 @@ def test_the_tables_name_who_is_missing_and_where_agentflow_is_not_first(
 ) -> None:
     """A side that could not be installed stands below the tables with the reason; a faster framework is listed."""
     found = Race([named("bare"), named("agentflow"), named("strands"), named("pygents")])
-    found.add("bare", bare)
-    found.add("agentflow", ours)
-    found.add("agentflow", ours)
-    faster = {row: value / 2 if row == "call" else value * 2 for row, value in ours["figures"].items()}
-    found.add("strands", ours | {"figures": faster, "failed": {"wire": "no port"}})
+    figures = dict.fromkeys(ROWS, 2.0)
+    found.add("bare", bare | {"figures": dict.fromkeys(ROWS, 0.5)})
+    found.add("agentflow", ours | {"figures": figures})
+    found.add("agentflow", ours | {"figures": figures})
+    found.add("strands", ours | {"figures": dict.fromkeys(ROWS, 3.0) | {"call": 1.0}, "failed": {"wire": "no port"}})
     found.unavailable("pygents", "no wheel")
     report = found.as_json(2)
     text = markdown(report)

@@ -54,6 +54,9 @@ SIDES = (
         ("agent-framework-core", "agent-framework-openai"),
         ("agent-framework-core==1.23.0", "agent-framework-openai==1.17.0"),
     ),
+    Entry(
+        "google-adk", "Google ADK", "google_adk", ("google-adk", "litellm"), ("google-adk==2.13.0", "litellm==1.106.2")
+    ),
     Entry("connectonion", "ConnectOnion", "connectonion_", ("connectonion",), ("connectonion==1.9.2",)),
     Entry("pygents", "pygents", "pygents_", ("pygents",), ("pygents==0.7.0",)),
 )

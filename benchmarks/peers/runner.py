@@ -58,7 +58,7 @@ class Effort:
     @classmethod
     def smoke(cls) -> Effort:
         """Enough to see that all of it runs; the figures mean nothing."""
-        return cls(1, 0.0, 20, (20, 50), (10, 20), 3, 30)
+        return cls(1, 0.0, 20, (20, 50), (2, 10, 20), 3, 30)
 
 
 @dataclass
@@ -171,8 +171,8 @@ class Race:
     async def chunks(self) -> None:
         """A streamed chunk, of short answers and of long ones."""
         base = await self.seconds(Cell(Plan(), streamed=True))
-        for size in self.effort.chunks:
-            await self.row(f"chunk of {size}", Cell(Plan(chunks=size), streamed=True), base, size - 1)
+        for name, size in zip(("chunk of 2000", "chunk of 20000"), self.effort.chunks, strict=True):
+            await self.row(name, Cell(Plan(chunks=size), streamed=True), base, size - 1)
 
     async def parallel(self) -> None:
         """A call with a round of eight tools that wait a millisecond."""
@@ -180,8 +180,8 @@ class Race:
 
     async def histories(self) -> None:
         """A call with a round behind a conversation."""
-        for size in self.effort.histories:
-            await self.row(f"behind {size}", Cell(Plan(1), history=size))
+        for name, size in zip(("behind 10", "behind 100", "behind 1000"), self.effort.histories, strict=True):
+            await self.row(name, Cell(Plan(1), history=size))
 
     # ---- building
 
