@@ -4,15 +4,17 @@ Rules:
 
 1. Work is queued where it is asked for, also where no event loop runs, or from within a garbage collection.
 2. Who stops waiting (a cancelled call) does not stop the work: what was asked for is written.
-3. The thread ends with `close`, after what was asked for before, or with the process.
+3. The thread ends with `close`, or with the process; what was asked for before is done first, a lease given back for one.
 """
 
 from __future__ import annotations
 
 import asyncio
+import atexit
 import concurrent.futures
 import threading
 import time
+import weakref
 from collections.abc import Awaitable, Callable, Generator
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar
@@ -20,6 +22,9 @@ from typing import Any, Generic, TypeVar
 __all__ = ["Queued", "Worker"]
 
 T = TypeVar("T")
+
+_PATIENCE = 10.0
+"""Seconds that the end of the process waits for what was asked for: a database may be gone."""
 
 
 class Queued(Awaitable[T], Generic[T]):
@@ -66,6 +71,7 @@ class Worker:
         self._every = every
         self._thread = threading.Thread(target=self._loop, name=name, daemon=True)
         self._thread.start()
+        _working.add(self)
 
     def ask(self, work: Callable[[], T]) -> Queued[T]:
         """Queue a function."""
@@ -101,5 +107,21 @@ class Worker:
 
     async def close(self) -> None:
         """Do what was asked for, and end."""
+        _working.discard(self)
         self._queue.put(None)
         await asyncio.to_thread(self._thread.join)
+
+    def end(self, until: float) -> None:
+        """The process ends: do what was asked for, as far as there is time."""
+        self._queue.put(None)
+        self._thread.join(max(0.0, until - time.monotonic()))
+
+
+_working: weakref.WeakSet[Worker] = weakref.WeakSet()
+
+
+@atexit.register
+def _finish_work() -> None:
+    until = time.monotonic() + _PATIENCE
+    for worker in list(_working):
+        worker.end(until)

@@ -659,3 +659,29 @@ async def test_a_server_that_only_reads(postgres: Postgres) -> None:
         assert "The database can only be read" in await failing(url, lambda store: store.append("s", facts(2)))
         async with SqlStore(url) as store:
             assert await count_of(store) == 1
+
+
+GIVES_BACK = """
+import asyncio, sys, threading
+from agentflow.state.sql import SqlStore
+
+async def main():
+    store = SqlStore(sys.argv[1])
+    claim = await store.claim("s", lease=3600)
+    store._ask(threading.main_thread().join)  # the store is busy until the program has ended
+    claim.release()
+    print("held", flush=True)
+
+asyncio.run(main())
+"""
+
+
+async def test_a_process_that_ends_gives_back_what_it_was_asked_to(tmp_path: Path) -> None:
+    """A lease that was let go just before the end does not keep others waiting, though nobody closed the store."""
+    url = f"sqlite:///{tmp_path / 'agentflow.db'}"
+    ended = await asyncio.to_thread(
+        subprocess.run, [sys.executable, "-c", GIVES_BACK, url], capture_output=True, text=True, check=True, timeout=120
+    )
+    assert ended.stdout == "held\n"
+    async with SqlStore(url) as store:
+        assert await store.lease("s", "another", 60)
