@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
-from typing import Any, Final, NamedTuple, Protocol, TypeVar, cast, overload
+from typing import Any, Final, Literal, NamedTuple, Protocol, TypeVar, cast, overload
 
 from agentflow.errors import UsageError
 from agentflow.facts import Fact, ModelRecord, TurnRecord, model_calls_of, turns_of
@@ -19,6 +19,7 @@ from agentflow.typed_state import StateMap
 __all__ = [
     "AgentView",
     "CallPort",
+    "ContextWindow",
     "RunContext",
     "Shadow",
     "Trace",
@@ -104,6 +105,14 @@ class CallPort(Protocol):
         """Replace the start of later requests."""
         ...
 
+    def window(self) -> ContextWindow:
+        """How much of the model's window the conversation takes."""
+        ...
+
+    async def measure(self, messages: Sequence[Msg] | None) -> ContextWindow:
+        """The same, counted."""
+        ...
+
     def interrupt(self, reason: str) -> None:
         """End the call."""
         ...
@@ -111,6 +120,31 @@ class CallPort(Protocol):
     def legal_reply(self, msg: Msg) -> Msg:
         """The reply with tool-use ids that are unique in the conversation: what hooks assign to a reply passes here."""
         ...
+
+
+class ContextWindow(NamedTuple):
+    """How much of a model's context window a request takes.
+
+    Attributes:
+        used: Tokens.
+        limit: The most that fit, answer included where the vendor counts it so; None where nobody knows.
+        how: Where `used` comes from: `"provider"` (its own counter), `"reported"` (the usage of the last reply),
+            `"tokenizer"` (the model's own), or `"estimate"`.
+    """
+
+    used: int
+    limit: int | None
+    how: Literal["provider", "reported", "tokenizer", "estimate"]
+
+    @property
+    def share(self) -> float | None:
+        """`used` of `limit`; None where the limit is not known.
+
+        Example:
+            >>> ContextWindow(50_000, 200_000, "reported").share
+            0.25
+        """
+        return None if not self.limit else self.used / self.limit
 
 
 class Shadow(NamedTuple):
@@ -267,6 +301,25 @@ class RunContext:
     def history(self) -> Sequence[Msg]:
         """The stored conversation as of now; read-only, and taking it costs the same however long it is."""
         return self._port.history
+
+    @property
+    def window(self) -> ContextWindow:
+        """How much of the model's context window the next request takes, as of now: `used`, `limit`, `share`, and `how` known.
+
+        Nobody is asked: it is what the last reply's usage told, and an estimate of what came behind it.
+        """
+        return self._port.window()
+
+    async def measure(self, messages: Sequence[Msg] | None = None) -> ContextWindow:
+        """The same, counted before it is sent: by the provider's counter (a request of its own), or by a tokenizer.
+
+        Args:
+            messages: What is to be sent, such as `event.input_messages`; by default the conversation as it is.
+
+        Raises:
+            ModelError: The provider's counter failed.
+        """
+        return await self._port.measure(messages)
 
     @overload
     async def complete(

@@ -11,7 +11,7 @@ from contextvars import ContextVar
 from typing import Any, ClassVar, Protocol
 
 from agentflow.chunks import ModelChunk, fold
-from agentflow.context import RunContext
+from agentflow.context import ContextWindow, RunContext
 from agentflow.events import Frame, PostActing, PostReasoning, Purpose, TurnView
 from agentflow.facts import Compacted, Fact, Injected, Reasoned, ToolFinished
 from agentflow.ground.frozen import EMPTY
@@ -25,10 +25,13 @@ from agentflow.loop.session import FullSession
 from agentflow.loop.side_calls import ask_beside
 from agentflow.loop.stopping import Stopping
 from agentflow.loop.stream import READING, ForwardPort, Port
+from agentflow.loop.window import measured, window_of
 from agentflow.messages import Msg, Outcome, Reply, ToolResultBlock, ToolUseBlock, message, with_metadata
 from agentflow.output.side import ask_aside
+from agentflow.ports.model import ModelRequest
 from agentflow.specs import ModelOptions, Usage
 from agentflow.tools.tool import FullTool
+from agentflow.transcript import legalise
 from agentflow.typed_state import StateMap
 from agentflow.verdicts import Resolution
 
@@ -346,6 +349,21 @@ class RunBase:
     def interrupt(self, reason: str = "interrupted") -> None:
         """See `RunContext.interrupt`."""
         self.stopping.interrupt(reason)
+
+    def window(self) -> ContextWindow:
+        """See `RunContext.window`."""
+        return window_of(self._next_request(), self.config.specs, self.config.model)
+
+    async def measure(self, messages: Sequence[Msg] | None) -> ContextWindow:
+        """See `RunContext.measure`."""
+        config = self.config
+        name = config.model if isinstance(config.model, str) else config.model.name
+        asked = legalise(self._next_request() if messages is None else messages, config.new_id)
+        return await measured(ModelRequest(asked, config.specs, self.options, name), config.model)
+
+    def _next_request(self) -> Sequence[Msg]:
+        machine = self.machine
+        return machine.transcript.view(self.head) if machine.compacted is None else machine.request_view(self.head)
 
     @property
     def history(self) -> Sequence[Msg]:

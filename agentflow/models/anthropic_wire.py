@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from agentflow.chunks import ModelChunk, ToolUseDelta
+from agentflow.errors import ModelError
 from agentflow.messages import Citation, ThinkingBlock
 from agentflow.models.anthropic_out import messages_out, thinking_fields, tool_fields
 from agentflow.models.conversion import Conversation
@@ -21,12 +22,13 @@ from agentflow.models.options_out import options_out
 from agentflow.models.profiles import claude
 from agentflow.models.provider_errors import ProviderError
 from agentflow.models.wire import DirectWire, Reader, Vendor
-from agentflow.ports.model import ModelRequest
+from agentflow.ports.model import ModelRequest, TokenCount
 from agentflow.specs import Usage
 
 __all__ = ["AnthropicWire"]
 
 _SUPPORTED = frozenset({"reasoning_effort", "thinking"})
+_COUNTED = ("model", "messages", "system", "tools", "tool_choice", "thinking")
 _FINISH = {
     "end_turn": "stop",
     "stop_sequence": "stop",
@@ -156,6 +158,21 @@ class AnthropicWire(DirectWire):
             wanted = {"type": "json_schema", "schema": form["json_schema"]["schema"]}
             body["output_config"] = {**thinking.get("output_config", {}), "format": wanted}
         return body
+
+    async def count_tokens(self, request: ModelRequest) -> TokenCount:
+        """How many tokens a request has, as the vendor's counter says: a request of its own, which costs nothing.
+
+        Raises:
+            ModelError: It could not be asked.
+        """
+        body = self._body(request, await self._ready(request))
+        answer = await self._asked(
+            f"{self._url()}/count_tokens", {name: body[name] for name in _COUNTED if name in body}
+        )
+        tokens = answer.get("input_tokens")
+        if not isinstance(tokens, int):
+            raise ModelError(f"{self._name} was asked to count, and answered without input_tokens.", model=self._name)
+        return TokenCount(tokens, "provider")
 
     def _in_its_words(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         words = super()._in_its_words(fields)

@@ -20,6 +20,8 @@ from agentflow.models.chunks_in import ChunkReader, usage_of
 from agentflow.models.clients import close_clients
 from agentflow.models.content_out import listens
 from agentflow.models.conversion import Conversation
+from agentflow.models.counting import count_here, limit_of
+from agentflow.models.listing import listed as row_of
 from agentflow.models.litellm_library import (
     LiteLLM,
     Served,
@@ -33,7 +35,7 @@ from agentflow.models.litellm_library import (
 from agentflow.models.options_out import options_out
 from agentflow.models.profiles import PROFILES, Family, profile_for
 from agentflow.models.provider_errors import broken_stream, model_error
-from agentflow.ports.model import AnswerModes, ModelRequest
+from agentflow.ports.model import AnswerModes, ModelRequest, TokenCount
 
 __all__ = ["LiteLLMModel", "close_clients"]
 
@@ -132,6 +134,16 @@ class LiteLLMModel(Adapter):
             yield ModelChunk(finish_reason=reader.finish_reason)
         if (usage := usage_of(raw)) is not None:
             yield ModelChunk(usage=replace(usage, cost=cost_of(litellm, raw, self._name)))
+
+    @property
+    def context_limit(self) -> int | None:
+        """The size of its window in tokens, as LiteLLM's list says; LiteLLM is not loaded for it."""
+        provider, _, model = self._name.partition("/")
+        return limit_of(row_of(provider, model))
+
+    async def count_tokens(self, request: ModelRequest) -> TokenCount:
+        """How many tokens a request has, before it is sent."""
+        return await count_here(request, self._name, self._prepared(await library()).profile.family)
 
     async def answer_modes(self) -> AnswerModes:
         """How this model can be made to answer in a form.

@@ -26,16 +26,18 @@ from agentflow.ground.frozen import EMPTY
 from agentflow.models.adapter import Adapter, modes_of
 from agentflow.models.content_out import listens
 from agentflow.models.conversion import Conversation
+from agentflow.models.counting import count_here, limit_of
 from agentflow.models.http import TLS, finish, post, refusal
 from agentflow.models.listing import listed, price
 from agentflow.models.profiles import PROFILES, Family, profile_for
 from agentflow.models.provider_errors import ProviderError, broken_stream, model_error, no_key
 from agentflow.models.sse import EventReader, EventTooLargeError
-from agentflow.ports.model import AnswerModes, ModelRequest
+from agentflow.ports.model import AnswerModes, ModelRequest, TokenCount
 from agentflow.specs import Usage
 
 __all__ = ["DirectWire", "Named", "Reader", "Vendor"]
 
+_LONGEST_ANSWER = 1 << 20
 _encode = msgspec.json.Encoder().encode
 
 
@@ -155,6 +157,16 @@ class DirectWire(Adapter):
         family = self._converter().profile.family
         return modes_of(family, self._name, self._row)
 
+    @property
+    def context_limit(self) -> int | None:
+        """The size of its window in tokens, as LiteLLM's list says."""
+        self._converter()
+        return limit_of(self._row)
+
+    async def count_tokens(self, request: ModelRequest) -> TokenCount:
+        """How many tokens a request has, before it is sent."""
+        return await count_here(request, self._name, self._converter().profile.family)
+
     async def _ready(self, request: ModelRequest) -> Conversation:
         return self._converter()
 
@@ -204,6 +216,32 @@ class DirectWire(Adapter):
         finally:
             if response is not None:
                 response.close()
+
+    async def _asked(self, url: str, body: Mapping[str, object]) -> Mapping[str, object]:
+        """What another address of the vendor's answers: an object.
+
+        Raises:
+            ModelError: It refused, could not be reached, or answered something else.
+        """
+        try:
+            response = await post(
+                url,
+                _encode(body),
+                {**self._signed(), **(self._headers or {})},
+                timeout=self._timeout,
+                connect_timeout=self._connect_timeout,
+                tls=self._tls,
+            )
+            async with response:
+                if response.status != 200:
+                    raise await refusal(response)
+                said = bytearray()
+                while len(said) < _LONGEST_ANSWER and (part := await response.content.readany()):
+                    said += part
+                return msgspec.json.decode(said, type=dict[str, object])
+        except (aiohttp.ClientError, OSError, ProviderError, msgspec.DecodeError) as error:
+            cause = _malformed(error) if isinstance(error, msgspec.DecodeError) else error
+            raise model_error(cause, self._name, secrets=self._secrets()) from error
 
     @abstractmethod
     def _url(self) -> str:

@@ -12,14 +12,23 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import cache
 from importlib import import_module
-from typing import NamedTuple, Protocol, cast, runtime_checkable
+from typing import Literal, NamedTuple, Protocol, cast, runtime_checkable
 
 from agentflow.chunks import ModelChunk
 from agentflow.errors import UsageError
 from agentflow.messages import Msg
 from agentflow.specs import ModelOptions, ToolSpec
 
-__all__ = ["AnswerModes", "Model", "ModelRequest", "answer_modes", "resolve_model"]
+__all__ = [
+    "AnswerModes",
+    "Model",
+    "ModelRequest",
+    "TokenCount",
+    "answer_modes",
+    "context_limit",
+    "resolve_model",
+    "token_count",
+]
 
 
 class ModelRequest:
@@ -102,6 +111,41 @@ async def answer_modes(model: str | Model) -> AnswerModes:
     """
     known = getattr(resolve_model(model), "answer_modes", None)
     return AnswerModes() if known is None else await cast("Callable[[], Awaitable[AnswerModes]]", known)()
+
+
+class TokenCount(NamedTuple):
+    """How many tokens a request has.
+
+    Attributes:
+        tokens: So many.
+        how: Who counted: the provider's own counter, the model's tokenizer, or another's, which makes it an estimate.
+    """
+
+    tokens: int
+    how: Literal["provider", "tokenizer", "estimate"]
+
+
+async def token_count(model: str | Model, request: ModelRequest) -> TokenCount | None:
+    """How many tokens a request has, as its model counts them with a coroutine method `count_tokens`; None where it has none.
+
+    Example:
+        >>> request = ModelRequest([Msg.user("Hi")], (), ModelOptions(), "scripted")
+        >>> print(await token_count(ScriptedModel(["Hi"]), request))
+        None
+    """
+    count = getattr(resolve_model(model), "count_tokens", None)
+    return None if count is None else await cast("Callable[[ModelRequest], Awaitable[TokenCount]]", count)(request)
+
+
+def context_limit(model: str | Model) -> int | None:
+    """The size of a model's context window in tokens, as its attribute `context_limit` says; None where nobody knows.
+
+    Example:
+        >>> print(context_limit(ScriptedModel(["Hi"])))
+        None
+    """
+    limit = getattr(resolve_model(model), "context_limit", None)
+    return limit if isinstance(limit, int) else None
 
 
 SCHEMES: dict[str, str] = {

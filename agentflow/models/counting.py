@@ -1,0 +1,64 @@
+"""Counting the tokens of a request before it is sent, and the sizes of windows, as far as LiteLLM's tables and tokenizers tell.
+
+Rules:
+
+1. No request leaves the machine for it, and no table is downloaded: the tokenizers are those that LiteLLM brings.
+2. A count is a tokenizer's for OpenAI's models and requests of text alone; for others it is an estimate, and says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from agentflow.messages import DataBlock, Msg, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
+from agentflow.models import litellm_library
+from agentflow.models.profiles import Family
+from agentflow.ports.model import ModelRequest, TokenCount
+
+__all__ = ["count_here", "limit_of"]
+
+_DATA_TOKENS: Final = 1_500
+_OF_A_MESSAGE: Final = 4
+
+
+def limit_of(row: Mapping[str, object]) -> int | None:
+    """The size of a model's window, as LiteLLM's list of models says.
+
+    Example:
+        >>> limit_of({"max_input_tokens": 200_000, "max_output_tokens": 64_000})
+        200000
+    """
+    limit = row.get("max_input_tokens") or row.get("max_tokens")
+    return limit if isinstance(limit, int) else None
+
+
+async def count_here(request: ModelRequest, name: str, family: Family) -> TokenCount:
+    """How many tokens a request has, by the tokenizer that LiteLLM has for the model."""
+    texts = [*_texts(request.messages)]
+    tools = [[spec.name, spec.description, spec.parameters] for spec in request.tools]
+    if tools:
+        texts.append(json.dumps(tools, default=dict))
+    pictures = sum(_pictures(msg) for msg in request.messages)
+    tokens = await asyncio.to_thread(litellm_library.count_tokens, name, "\n".join(texts))
+    whole = tokens + pictures * _DATA_TOKENS + len(request.messages) * _OF_A_MESSAGE
+    return TokenCount(whole, "tokenizer" if family == "openai" and not pictures else "estimate")
+
+
+def _texts(messages: Sequence[Msg]) -> Iterator[str]:
+    for msg in messages:
+        for block in msg.content:
+            match block:
+                case TextBlock() | ThinkingBlock() | ToolResultBlock():
+                    yield block.text
+                case ToolUseBlock():
+                    yield f"{block.name} {block.raw}"
+                case DataBlock():
+                    pass
+
+
+def _pictures(msg: Msg) -> int:
+    inside = [part for result in msg.tool_results for part in result.content if isinstance(part, DataBlock)]
+    return len(msg.data) + len(inside)
