@@ -116,6 +116,7 @@ class AnthropicWire(DirectWire):
     __slots__ = ()
 
     _reserved = frozenset({"model", "messages", "system", "tools", "stream"})
+    _tells_errors = True
 
     vendor = Vendor(
         "anthropic",

@@ -83,6 +83,7 @@ class Conversation:
         profile: What its provider wants.
         memory: About how many converted messages are remembered (at most twice as many are held).
         listens: Whether it takes sounds, where not all models of its family do.
+        tells_errors: Whether a tool's message says `is_error`, where the wire has a place for it.
 
     Example:
         >>> from agentflow.models.profiles import OPENAI
@@ -90,13 +91,22 @@ class Conversation:
         [{'role': 'user', 'content': 'hi'}]
     """
 
-    __slots__ = ("_dropped", "_listens", "_memory", "_model", "_old", "_profile", "_young")
+    __slots__ = ("_dropped", "_listens", "_memory", "_model", "_old", "_profile", "_tells_errors", "_young")
 
-    def __init__(self, model: str, profile: WireProfile, memory: int = 16_384, *, listens: bool = True) -> None:
+    def __init__(
+        self,
+        model: str,
+        profile: WireProfile,
+        memory: int = 16_384,
+        *,
+        listens: bool = True,
+        tells_errors: bool = False,
+    ) -> None:
         self._model = model
         self._profile = profile
         self._memory = memory
         self._listens = listens
+        self._tells_errors = tells_errors
         self._dropped: set[str] = set()
         # Two generations: what is asked for again moves to the young one, the rest goes when the old one is dropped.
         self._young: dict[str, tuple[Msg, tuple[WireMessage, ...]]] = {}
@@ -305,9 +315,11 @@ class Conversation:
             if inside:
                 words: list[Json] = [] if content == NO_OUTPUT else [text_part(content)]
                 content = words + [part(block) for block in inside]
-            answers.append(
-                {"role": "tool", "tool_call_id": wire_id(result.tool_use_id, self._profile), "content": content}
-            )
+            answer: WireMessage = {"role": "tool", "tool_call_id": wire_id(result.tool_use_id, self._profile)}
+            answer["content"] = content
+            if self._tells_errors and result.state != "success":
+                answer["is_error"] = True
+            answers.append(answer)
         if later:
             answers.append({"role": "user", "content": later})
         return answers

@@ -106,6 +106,8 @@ class DirectWire(Adapter):
     __slots__ = ("_connect_timeout", "_conversation", "_max_event", "_model", "_row", "_tls")
 
     vendor: ClassVar[Vendor]
+    _tells_errors: ClassVar[bool] = False
+    """Whether the wire has a place for it that a tool has failed."""
 
     def __init__(
         self,
@@ -178,7 +180,7 @@ class DirectWire(Adapter):
             profile = own or profile_for(self.vendor.provider, self._model, base)
             self._row = listed(self.vendor.provider, self._model)
             hears = listens(profile.family, self._row)
-            self._conversation = Conversation(self._name, profile, listens=hears)
+            self._conversation = Conversation(self._name, profile, listens=hears, tells_errors=self._tells_errors)
         return self._conversation
 
     async def _attempt(self, request: ModelRequest, conversation: Conversation) -> AsyncGenerator[ModelChunk, None]:

@@ -256,7 +256,7 @@ USES = st.builds(ToolUseBlock, ids("x"), st.sampled_from(["walk", "look", "gone"
 RESULTS = st.builds(ToolResultBlock, ids("x"), st.just("walk"), TEXTS)
 THOUGHTS = st.builds(ThinkingBlock, TEXTS, st.sampled_from([None, "", "sig"]))
 WORDS = st.builds(TextBlock, TEXTS)
-IMAGE = st.just(DataBlock("image/png", b"\x89PNG\r\n\x1a\n"))
+IMAGE = st.just(DataBlock.from_bytes(b"\x89PNG\r\n\x1a\n"))
 INSERTED = st.one_of(
     st.builds(Msg.user, TEXTS),
     st.builds(Msg.assistant, TEXTS),

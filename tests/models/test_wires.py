@@ -5,8 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import shutil
+import ssl
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -240,6 +245,53 @@ async def test_a_server_by_its_address() -> None:
     assert server.requests[0].model == "org/small"
 
 
+def certificate(folder: Path) -> Path:
+    """A key and a certificate for 127.0.0.1, signed by itself, in one file."""
+    file = folder / "own.pem"
+    made = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:prime256v1",
+        "-nodes",
+        "-days",
+        "2",
+    ]
+    names = ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
+    subprocess.run([*made, *names, "-keyout", file, "-out", folder / "cert.pem"], check=True, capture_output=True)
+    file.write_bytes(file.read_bytes() + (folder / "cert.pem").read_bytes())
+    return file
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl to make a certificate")
+async def test_certificates_are_checked(tmp_path: Path) -> None:
+    """A server whose certificate nobody vouches for is refused, unless `tls=` holds it or checks none."""
+    file = await asyncio.to_thread(certificate, tmp_path)
+    served = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    served.load_cert_chain(file)
+
+    async def answer(request: web.BaseRequest) -> web.Response:
+        await request.read()
+        return web.json_response({"error": {"message": "so far, so good"}}, status=400)
+
+    runner = web.ServerRunner(web.Server(answer))
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=served).start()
+    base = f"https://127.0.0.1:{runner.addresses[0][1]}"
+    trusted = ssl.create_default_context(cafile=str(tmp_path / "cert.pem"))
+    said = [
+        str(await refused(OpenAIWire("m", api_base=base, api_key="k", retries=0, tls=tls)))
+        for tls in (True, trusted, False)
+    ]
+    await close_clients()
+    await runner.cleanup()
+    assert re.search("certificate verify failed", said[0])
+    assert ["so far, so good" in words for words in said] == [False, True, True]
+
+
 # ---- streams
 
 
@@ -398,6 +450,24 @@ async def test_a_refusal_is_the_models_text() -> None:
     assert reply.text == "I cannot."
 
 
+async def test_a_failed_tool_is_marked() -> None:
+    """Anthropic is told which results are errors, on whatever way they failed; OpenAI has no place for it."""
+    calls = [ToolUseBlock(f"t{n}", "add", {}) for n in range(3)]
+    states: list[Any] = ["success", "error", "denied"]
+    results = [ToolResultBlock(f"t{n}", "add", "words", state) for n, state in enumerate(states)]
+    messages = [Msg.user("add"), Msg.assistant(calls), Msg.tool(results)]
+    async with WireServer.anthropic(["ok"]) as server, WireServer.openai(["ok"]) as other:
+        for model in (
+            AnthropicWire("m", api_base=server.base_url, api_key="k"),
+            OpenAIWire("m", api_base=other.base_url, api_key="k"),
+        ):
+            request = ModelRequest(messages, (ADD,), ModelOptions(), model.name)
+            assert fold([chunk async for chunk in model.stream(request)]).text == "ok"
+    content: Any = server.requests[0].messages[-1]["content"]
+    assert [block.get("is_error") for block in content] == [None, True, True]
+    assert "is_error" not in str(other.requests[0].body)
+
+
 async def test_a_sound_is_refused_before_anything_is_sent() -> None:
     """Anthropic takes no sounds: that is the caller's to know."""
     async with Catcher() as server:
@@ -406,6 +476,34 @@ async def test_a_sound_is_refused_before_anything_is_sent() -> None:
         with pytest.raises(UnsupportedContentError, match="takes no audio"):
             await anext(model.stream(request))
     assert server.bodies == []
+
+
+BLOCK = """
+import sys
+from agentflow import Agent
+from agentflow.testing.wire import Fault, Say, WireServer
+
+script = ["one", Say("two", faults=Fault.cut("text")), "three", Fault.status(400)]
+with WireServer.{wire}(script).in_thread() as server:
+    import os
+    os.environ["{name}_BASE_URL"], os.environ["{name}_API_KEY"] = server.base_url, "k"
+    agent = Agent("a", "{model}")
+    print(agent.call("hi").block().text, agent.call("hi").block().text)
+    try:
+        agent.call("hi").block()
+    except Exception as error:
+        print(type(error).__name__)
+print([name for name in ("litellm", "httpx", "openai", "anthropic") if name in sys.modules])
+"""
+
+
+@pytest.mark.parametrize(("wire", "model"), [("openai", "openai/gpt-4o"), ("anthropic", "anthropic/claude-sonnet-4-5")])
+def test_a_program_loads_no_litellm_and_leaves_nothing_open(wire: str, model: str) -> None:
+    """Names alone, from synchronous code, with every warning an error: no session, socket or task is left to complain."""
+    code = BLOCK.format(wire=wire, name=wire.upper(), model=model)
+    command = [sys.executable, "-W", "error", "-c", code]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (ended.stderr, ended.stdout) == ("", "one three\nModelError\n[]\n")
 
 
 # ---- prices
