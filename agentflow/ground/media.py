@@ -73,6 +73,9 @@ _BRANDS: Final = (
     (b"M4B ", "audio/mp4"),
     (b"qt  ", "video/quicktime"),
 )
+_NO_PATH: Final = str.maketrans("/\\\0", "___")
+"""An address may hide in its last part what would be a path, for whoever saves a file under that name."""
+
 _HEAD: Final = 4096
 _UNITS: Final = ("bytes", "kB", "MB", "GB")
 _UNKNOWN: Final = "application/octet-stream"
@@ -210,7 +213,8 @@ def name_in(place: str) -> str | None:
     if not address:
         return os.path.basename(place) or None
     path = rest.partition("#")[0].partition("?")[0].partition("/")[2]
-    return _unquoted(path.rpartition("/")[2]).decode(errors="replace") or None
+    name = _unquoted(path.rpartition("/")[2]).decode(errors="replace")
+    return name.translate(_NO_PATH) or None
 
 
 def from_data_url(rest: str) -> tuple[bytes, str | None]:

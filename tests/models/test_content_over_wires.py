@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import base64
+from pathlib import Path
 from typing import Any
 
 import pytest
 from wired import EVERY, Wired
 
-from agentflow import Agent, DataBlock, Msg, tool
+from agentflow import Agent, Approve, DataBlock, Msg, tool
 from agentflow.chunks import ModelChunk, fold
 from agentflow.errors import UnsupportedContentError
 from agentflow.messages import Citation, TextBlock
 from agentflow.models.chunks_in import ChunkReader
 from agentflow.models.content_out import content_rules, refusal
+from agentflow.state.sql import SqlStore
 from agentflow.stores import MemoryStore
 from agentflow.testing.wire import Call, Cite, Reply, WireRequest
 
@@ -201,3 +203,31 @@ def test_each_family_has_its_rows(family: Any, media_type: str, why: str | None)
     """Rows say what is taken; a family without rows is sent everything."""
     assert refusal(DataBlock(media_type, data="AAAA"), family) == why
     assert all(rule.source and rule.mark in "DIB" for rules in content_rules().values() for rule in rules.values())
+
+
+@pytest.mark.parametrize("wire", ["openai", "anthropic"])
+async def test_content_outlives_a_suspension_and_a_restart(wire: str, tmp_path: Path) -> None:
+    """A picture of the user and one of a tool that waits for a person: both arrive from the database, in another agent."""
+
+    @tool(requires_approval=True)
+    async def secret_shot() -> Any:
+        """Take a screenshot of what is secret."""
+        return DataBlock.from_bytes(PNG, name="secret.png")
+
+    wired = Wired(wire)
+    url = f"sqlite:///{tmp_path}/sessions.db"
+    cited = Reply("A dot.", cites=(Cite("https://e.com/dot", "Dot"),))
+    async with wired.serve([Call("secret_shot"), cited, "Yes."]) as server:
+        first = Agent("eye", wired.model(server), tools=[secret_shot], store=SqlStore(url))
+        asked = await first.call(Msg.user("Like this?", DataBlock.from_bytes(PNG)), session="s")
+        assert asked.outcome == "suspended"
+        second = Agent("eye", wired.model(server), tools=[secret_shot], store=SqlStore(url))
+        reply = await second.resume("s", {asked.pending[0].id: Approve()})
+        third = Agent("eye", wired.model(server), tools=[secret_shot], store=SqlStore(url))
+        await third.call("Sure?", session="s")
+        history = await third.history("s")
+    assert [block.to_bytes() for msg in history for block in msg.data] == [PNG]
+    assert history[2].tool_results[0].shown == "[secret.png, image/png, 70 bytes]"
+    assert history[3].citations == reply.citations != ()
+    for request in server.requests[1:]:
+        assert str(request.body["messages"]).count(DATA) == 2

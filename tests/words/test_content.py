@@ -15,7 +15,7 @@ from agentflow import Agent, DataBlock, Msg, TextBlock, ToolUseBlock, tool
 from agentflow.context import as_messages
 from agentflow.errors import UsageError
 from agentflow.facts import Fact
-from agentflow.ground.media import in_bytes, sniffed, type_of_bytes
+from agentflow.ground.media import in_bytes, name_in, sniffed, type_of_bytes
 from agentflow.loop.history import fold_events
 from agentflow.plugins import EventLog
 from agentflow.saving.codec import fact_from_json, fact_to_json
@@ -107,6 +107,12 @@ def test_an_address_is_passed_on_and_not_fetched() -> None:
     held = DataBlock.from_url("data:image/png;base64," + base64.b64encode(PNG).decode())
     assert (held.media_type, held.to_bytes(), held.url) == ("image/png", PNG, None)
     assert DataBlock.from_url("data:text/plain,caf%C3%A9").to_bytes() == "café".encode()
+
+
+def test_a_name_from_an_address_is_no_path() -> None:
+    """What is escaped in the last part stays in one part."""
+    assert name_in("https://e.com/a/%2e%2e%2f%2e%2e%2fetc%2fpasswd%00") == ".._.._etc_passwd_"
+    assert name_in("https://e.com/..%5c..%5cwin.ini") == ".._.._win.ini"
 
 
 @pytest.mark.parametrize(
