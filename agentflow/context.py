@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
-from typing import Any, Final, Literal, NamedTuple, Protocol, TypeVar, cast, overload
+from typing import Any, Final, Literal, Protocol, TypeVar, cast, overload
 
 from agentflow.errors import UsageError
 from agentflow.facts import Fact, ModelRecord, TurnRecord, model_calls_of, turns_of
 from agentflow.ground.ids import new_id as fresh_id
+from agentflow.ground.values import NamedTuple
 from agentflow.messages import DataBlock, Msg, Reply
 from agentflow.specs import Clock, ModelOptions, ToolSpec, Usage, checked_options
 from agentflow.typed_state import StateMap

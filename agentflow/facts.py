@@ -9,9 +9,10 @@ Rules:
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar, cast
+from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
 from agentflow.ground.frozen import EMPTY
+from agentflow.ground.values import NamedTuple
 from agentflow.messages import Msg, Outcome, Pending, ToolResultBlock, ToolState, ToolUseBlock
 from agentflow.specs import Usage
 

@@ -7,10 +7,11 @@ name (`agent.ask`) is known when it does so, and not before.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal, NamedTuple, Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 from agentflow.agent.arguments import Behind, agents_behind
 from agentflow.ground.shown import one_line
+from agentflow.ground.values import NamedTuple
 
 __all__ = ["Edge", "Graph", "HandsOver", "Kind", "graph_of"]
 

@@ -20,10 +20,11 @@ import asyncio
 import operator
 from collections.abc import Callable, Coroutine, Iterator
 from types import CoroutineType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from agentflow.errors import Aside, HookError
 from agentflow.events import Decision, Error, Event, PostActing, PostReasoning
+from agentflow.ground.values import NamedTuple
 from agentflow.hooks.answers import (
     cancellations,
     failure_of,

@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 from weakref import WeakSet
 
 from agentflow.errors import UsageError, close_to
 from agentflow.events import Event
+from agentflow.ground.values import NamedTuple
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.options import WRAPPED, handler_of
 from agentflow.hooks.recording import ChangeListener, SideWrapper

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from _thread import allocate_lock
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from agentflow.facts import CallOpened, Fact
 from agentflow.ground.locks import FairLine
+from agentflow.ground.values import NamedTuple
 from agentflow.loop.machine import Machine
 from agentflow.loop.states import State
 from agentflow.messages import Msg

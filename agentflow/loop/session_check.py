@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import NamedTuple
 
 from agentflow.ground.ids import new_id as fresh_id
+from agentflow.ground.values import NamedTuple
 from agentflow.loop.keeping import fold_fitting
 from agentflow.loop.states import State
 from agentflow.messages import Msg, Pending

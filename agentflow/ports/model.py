@@ -12,10 +12,11 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import cache
 from importlib import import_module
-from typing import Literal, NamedTuple, Protocol, cast, runtime_checkable
+from typing import Literal, Protocol, cast, runtime_checkable
 
 from agentflow.chunks import ModelChunk
 from agentflow.errors import UsageError
+from agentflow.ground.values import NamedTuple
 from agentflow.messages import Msg
 from agentflow.specs import ModelOptions, ToolSpec
 

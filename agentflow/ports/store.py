@@ -14,7 +14,7 @@ import time
 from collections.abc import Awaitable, Collection, Iterable, Mapping, Sequence
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, Literal, NamedTuple, Protocol, Self, TypeAlias, assert_never, cast, get_args, runtime_checkable
+from typing import Any, Literal, Protocol, Self, TypeAlias, assert_never, cast, get_args, runtime_checkable
 
 from agentflow.errors import SessionConflictError, StoreError, TranscriptError, UsageError
 from agentflow.facts import (
@@ -34,6 +34,7 @@ from agentflow.facts import (
     ToolStarted,
 )
 from agentflow.ground.ids import conversation_key, inner_session_id, inside
+from agentflow.ground.values import NamedTuple
 from agentflow.saving.codec import SavedSession, fact_key, session_from_dict, session_to_dict
 from agentflow.transcript import Transcript
 

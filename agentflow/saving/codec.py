@@ -15,7 +15,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, assert_never, cast, get_args
+from typing import Any, assert_never, cast, get_args
 
 from pydantic_core import from_json
 from typing_extensions import TypedDict
@@ -39,6 +39,7 @@ from agentflow.facts import (
 )
 from agentflow.ground.frozen import EMPTY
 from agentflow.ground.validation import adapter_of, first_problem
+from agentflow.ground.values import NamedTuple
 from agentflow.messages import DataBlock, Msg, Outcome, Pending, Reply, TextBlock, ToolResultBlock
 from agentflow.saving.forms import CODEC_VERSION, check_form, check_version
 from agentflow.saving.plain import as_data, dumps, plain, text_of

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import pickle
 import re
+import typing
 from dataclasses import FrozenInstanceError, fields, is_dataclass, replace
 from typing import Any
 
 import pytest
+from pydantic import TypeAdapter
 
 from agentflow.chunks import ModelChunk, ToolUseDelta
 from agentflow.events import EVENT_TYPES
-from agentflow.ground.values import field, frozen
+from agentflow.facts import CallClosed
+from agentflow.ground.values import NamedTuple, field, frozen
 from agentflow.messages import Msg, TextBlock, message, text_block, tool_result
 from agentflow.specs import Usage
 
@@ -106,3 +109,36 @@ def test_events_of_the_loop_have_every_field_of_those_made_by_hand() -> None:
 def test_a_message_is_a_message() -> None:
     """What is built the fast way equals what a user builds."""
     assert message("user", (TextBlock("hi"),), "m1") == Msg.user("hi", id="m1")
+
+
+def test_our_named_tuples_are_those_of_typing() -> None:
+    """Fields, defaults, methods, texts, annotations, pickles: what `typing.NamedTuple` gives."""
+
+    def define(base: Any) -> Any:
+        class Place(base):
+            """Somewhere."""
+
+            row: int
+            name: str = "here"
+
+            @property
+            def shown(self) -> str:
+                return f"{self.name} {self.row}"
+
+            def moved(self) -> Any:
+                return self._replace(row=self.row + 1)
+
+        return Place
+
+    ours, theirs = define(NamedTuple), define(typing.NamedTuple)
+    for one in (ours, theirs):
+        assert one(1) == (1, "here")
+        assert (one(1).moved().shown, repr(one(row=2))) == ("here 2", "Place(row=2, name='here')")
+        assert (one._fields, one._field_defaults, one.__doc__) == (("row", "name"), {"name": "here"}, "Somewhere.")
+        assert typing.get_type_hints(one) == {"row": int, "name": str}
+        assert (one.__module__, one.__name__, one.__qualname__) == (__name__, "Place", theirs.__qualname__)
+        assert TypeAdapter(one).validate_json('[3, "x"]') == (3, "x")
+        with pytest.raises(TypeError, match="missing 1 required positional argument: 'row'"):
+            one()
+    fact = CallClosed("r", "c", "completed")
+    assert pickle.loads(pickle.dumps(fact)) == fact

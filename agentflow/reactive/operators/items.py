@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from enum import Enum
-from typing import Final, Literal, NamedTuple, cast
+from typing import Final, Literal, cast
 
+from agentflow.ground.values import NamedTuple
 from agentflow.reactive.iterators import close
 
 __all__ = ["DROP", "Drop", "End", "Step", "distinct", "distinct_until_changed", "fused", "pairwise", "scan", "skip"]
