@@ -54,6 +54,7 @@ LAYERS: dict[str, int] = {
     "mcp": 5,
     "testing": 5,
     "content": 5,
+    "replay": 5,
     # 6 entry points
     "stores": 6,
     "logs": 6,
@@ -70,6 +71,12 @@ ADAPTERS = {part for part, layer in LAYERS.items() if layer == 5}
 
 SUPPORT = {
     "state.explain": "what databases say when they cannot: one text for stores and for durable runs",
+    "plugins.recorder": "a replay records itself, to be compared with what was recorded",
+    "plugins.recorder_making": "the same",
+    "plugins.recorder_seen": "the same",
+    "replay.replay": "a test of a recorded run replays it",
+    "replay.comparing": "the same",
+    "replay.player": "the same",
     "models.litellm_library": "the one place that loads LiteLLM; plugins count tokens with it",
 }
 """Modules of adapters that other adapters may use."""

@@ -255,6 +255,32 @@ class Agent(PeerAgent[T_co]):
         toolsets = self._toolsets
         return [*self._config.tools.values()] if toolsets is None else [*toolsets.own.values(), *toolsets.live]
 
+    def _made_anew(self, hooks: Iterable[Hook], **changes: Any) -> Agent[Any]:
+        """Another agent of the same making, with these hooks, and with some of its arguments changed."""
+        config = self._config
+        given: dict[str, Any] = {
+            "name": config.view.name,
+            "model": config.model,
+            "system": config.system,
+            "description": config.view.description,
+            "tools": self._given_tools(),
+            "options": config.options,
+            "max_iterations": config.max_iterations,
+            "schedule": config.schedule,
+            "store": self._store,
+            "on_unknown_outcome": config.on_unknown_outcome,
+            "tags": config.tags,
+            "process_hooks": config.process,
+            "agents": self._agents,
+            "queue_limit": self._queue_limit,
+            "clock": config.clock,
+            "new_id": config.new_id,
+            "output": NO_OUTPUT if self._output is None else self._output.output,
+        }
+        made: Agent[Any] = Agent(**{**given, **changes}, hooks=(), default_hooks=())
+        vars(made)["_given_hooks"] = tuple(hooks)
+        return made
+
     def branch(self, name: str) -> Agent[T_co]:
         """Another agent of the same making, with copies of its waiting turns and of its implicit conversation.
 
@@ -267,29 +293,7 @@ class Agent(PeerAgent[T_co]):
         Raises:
             UsageError: A call runs on the implicit session.
         """
-        config = self._config
-        made: Agent[Any] = Agent(
-            name,
-            config.model,
-            system=config.system,
-            description=config.view.description,
-            tools=self._given_tools(),
-            hooks=(),
-            default_hooks=(),
-            options=config.options,
-            max_iterations=config.max_iterations,
-            schedule=config.schedule,
-            store=self._store,
-            on_unknown_outcome=config.on_unknown_outcome,
-            tags=config.tags,
-            process_hooks=config.process,
-            agents=self._agents,
-            queue_limit=self._queue_limit,
-            clock=config.clock,
-            new_id=config.new_id,
-            output=NO_OUTPUT if self._output is None else self._output.output,
-        )
-        made._hooks = self._hook_set()
+        made = self._made_anew(self._hook_set().own, name=name)
         own = self._sessions.implicit
         if own is not None and self._store is None:
             made._sessions.implicit = full_session(own.copy(name))
@@ -362,6 +366,21 @@ class TypedBuilder(AgentBuilder[Agent[T]], Generic[T]):
 class FullAgent(Agent[T_co], FullToolAgent[T_co]):
     """An agent as its queue and other agents see it."""
 
+    def variant(self, hooks: Iterable[Hook], **changes: Any) -> Agent[Any]:
+        """Another agent of the same making with other hooks; its sessions are its own.
+
+        Args:
+            hooks: Its own, in their order; those of the process are beside them, as before.
+            changes: Arguments of `Agent` that are to be others.
+        """
+        return self._made_anew(hooks, **changes)
+
 
 # So that `Agent()` gets a text that names the way out; a checker asks for both.
 Agent.__init__.__defaults__ = (None, None)
+
+
+def full_variant(agent: Agent[Any], hooks: Iterable[Hook], **changes: Any) -> Agent[Any]:
+    """See `FullAgent.variant`."""
+    assert isinstance(agent, FullAgent)  # each is made as one
+    return agent.variant(hooks, **changes)

@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from agentflow.chunks import ModelChunk
+from agentflow.context import RunContext
 from agentflow.errors import Aside, HookContractError
 from agentflow.events import Event
 from agentflow.messages import Msg, ToolResultBlock
@@ -25,7 +26,7 @@ from agentflow.specs import ModelOptions
 if TYPE_CHECKING:
     from reactivex import Observable
 
-__all__ = ["ModelSource", "PrivateFlux", "ToolSource", "Transform", "layered", "standing_for"]
+__all__ = ["ModelSource", "PrivateFlux", "ToolSource", "Transform", "Work", "layered", "standing_for"]
 
 Transform: TypeAlias = Callable[[Flux[Any]], Any]
 """Makes other pieces of a tool's: gets them as a Flux, returns another."""
@@ -34,6 +35,34 @@ Asked: TypeAlias = Callable[..., "ModelSource"]
 """Takes what `ModelSource.using` takes."""
 Changed: TypeAlias = Callable[[Transform], "ToolSource"]
 """Other pieces of the same work."""
+
+
+class Emits(Protocol):
+    """What hands out pieces of a tool's work."""
+
+    def emit(self, value: object) -> Awaitable[None]:
+        """Hand out one; await it."""
+        ...
+
+
+class ToolCall(Protocol):
+    """The call that something is done for, as a `ToolContext` has it."""
+
+    @property
+    def run(self) -> RunContext:
+        """The run that it belongs to."""
+        ...
+
+    @property
+    def emitter(self) -> Emits:
+        """Hands out pieces of the work."""
+        ...
+
+
+Work: TypeAlias = Callable[[ToolCall], Awaitable[object]]
+"""What is done in a tool's place: gets what the tool may ask of its call, returns what the tool would."""
+Replaced: TypeAlias = Callable[[Work], "ToolSource"]
+"""Other work in the same place."""
 
 
 class Wrapping(Protocol):
@@ -123,12 +152,16 @@ class ToolSource(Mono[ToolResultBlock]):
     Args:
         inner: What runs.
         change: Gives the same work with other pieces.
+        replace: Gives other work in its place.
         layer: What is put around that.
     """
 
-    def __init__(self, inner: Mono[ToolResultBlock], change: Changed, layer: Layer | None = None) -> None:
+    def __init__(
+        self, inner: Mono[ToolResultBlock], change: Changed, replace: Replaced, layer: Layer | None = None
+    ) -> None:
         self.inner = inner
         self._change = change
+        self._replace = replace
         self._layer = layer
 
     def resolve(self) -> Awaitable[ToolResultBlock | Empty]:
@@ -148,9 +181,24 @@ class ToolSource(Mono[ToolResultBlock]):
         source = self._change(transform)
         return source if self._layer is None else layered(*self._layer, source)
 
+    def instead(self, work: Work) -> ToolSource:
+        """Other work in the tool's place: the tool does not run, and what comes of this is taken for what came of it.
+
+        Its lock, retries and time limit are the tool's own, and do not count here; nor are the arguments checked.
+
+        Args:
+            work: Gets the call's `ToolContext`; what it emits become `ActingChunk` events.
+
+        Example:
+            >>> def around_tool(self, event: PreActing, source: ToolSource) -> Mono[ToolResultBlock]:
+            ...     return source.instead(self.recorded)
+        """
+        source = self._replace(work)
+        return source if self._layer is None else layered(*self._layer, source)
+
     def over(self, inner: Observable[Any]) -> ToolSource:
         """The same source with other work; `chunks` changes the pieces of the source as it was."""
-        return ToolSource(_mono_of(inner), self._change, self._layer)
+        return ToolSource(_mono_of(inner), self._change, self._replace, self._layer)
 
 
 def layered(around: Around, hook: Wrapping, event: Event, source: Any) -> Any:
@@ -178,7 +226,7 @@ def layered(around: Around, hook: Wrapping, event: Event, source: Any) -> Any:
         private = source.private or isinstance(made, PrivateFlux)
         return ModelSource(made, source.request, source.using, (around, hook, event), private)  # pyright: ignore[reportUnknownArgumentType]
     if below is ToolSource and isinstance(made, Mono):
-        return ToolSource(made, source.chunks, (around, hook, event))  # pyright: ignore[reportUnknownArgumentType]
+        return ToolSource(made, source.chunks, source.instead, (around, hook, event))  # pyright: ignore[reportUnknownArgumentType]
     if not hasattr(made, "subscribe"):
         raise HookContractError(
             f"{hook.name}.around",
@@ -193,7 +241,7 @@ def layered(around: Around, hook: Wrapping, event: Event, source: Any) -> Any:
             Flux.from_observable(made), source.request, source.using, (around, hook, event), source.private
         )
     if below is ToolSource:
-        return ToolSource(Mono.from_observable(made), source.chunks, (around, hook, event))
+        return ToolSource(Mono.from_observable(made), source.chunks, source.instead, (around, hook, event))
     return made
 
 

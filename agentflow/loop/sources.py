@@ -22,7 +22,7 @@ from agentflow.events import Event, PreActing, PreCall, PreToolRound
 from agentflow.hooks.answers import cancellations, raise_swallowed
 from agentflow.hooks.hook_set import FullHookSet
 from agentflow.hooks.options import concerns_tool
-from agentflow.hooks.wrapping import ModelSource, ToolSource, Transform, layered
+from agentflow.hooks.wrapping import ModelSource, ToolSource, Transform, Work, layered
 from agentflow.loop.run import RunBase
 from agentflow.messages import Msg, ToolResultBlock
 from agentflow.ports.model import Model, ModelRequest, resolve_model
@@ -34,7 +34,7 @@ __all__ = ["Attempts", "Stage", "close_stream", "model_source", "tool_source", "
 
 T = TypeVar("T")
 
-ToolWork: TypeAlias = Callable[["Transform | None"], Awaitable[ToolResultBlock]]
+ToolWork: TypeAlias = Callable[["Transform | None", "Work | None"], Awaitable[ToolResultBlock]]
 
 
 class Stage:
@@ -235,22 +235,31 @@ async def _attempt(attempts: Attempts, model: str | Model, request: ModelRequest
         await close_stream(stream)
 
 
-def tool_source(stage: Stage, work: ToolWork, transform: Transform | None = None) -> ToolSource:
+def tool_source(
+    stage: Stage, work: ToolWork, transform: Transform | None = None, instead: Work | None = None
+) -> ToolSource:
     """The work behind `PreActing` as the outermost hook gets it if no other wraps it.
 
     Args:
         stage: What its runs belong to.
-        work: One attempt at the tool; gets what changes its pieces.
+        work: One attempt at the tool; gets what changes its pieces, and what is done in its place.
         transform: What changes them.
+        instead: What is done in the tool's place.
     """
-    return ToolSource(Mono(partial(stage.do, partial(work, transform))), partial(_changed, stage, work, transform))
+    return ToolSource(
+        Mono(partial(stage.do, partial(work, transform, instead))),
+        partial(_changed, stage, work, transform, instead),
+        lambda other: tool_source(stage, work, transform, other),
+    )
 
 
-def _changed(stage: Stage, work: ToolWork, before: Transform | None, transform: Transform) -> ToolSource:
+def _changed(
+    stage: Stage, work: ToolWork, before: Transform | None, instead: Work | None, transform: Transform
+) -> ToolSource:
     """The same work with its pieces changed, behind what has changed them before."""
     if before is None:
-        return tool_source(stage, work, transform)
-    return tool_source(stage, work, lambda pieces: transform(before(pieces)))
+        return tool_source(stage, work, transform, instead)
+    return tool_source(stage, work, lambda pieces: transform(before(pieces)), instead)
 
 
 class Attempts:

@@ -159,9 +159,10 @@ class Stopping:
         if self._timer is not None:
             self._timer.cancel()
         if self.timeout is not None:
-            self._timer = asyncio.get_running_loop().call_later(self.timeout, self._expire)
+            self._timer = asyncio.get_running_loop().call_later(self.timeout, self.expire)
 
-    def _expire(self) -> None:
+    def expire(self) -> None:
+        """The call's `timeout` has passed."""
         if self._ending:
             self._cut_off(f"the call's timeout of {self.timeout:g} s passed once more")
             self.watch_the_clock()

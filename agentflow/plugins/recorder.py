@@ -65,12 +65,12 @@ from agentflow.ports.model import ModelRequest
 from agentflow.reactive import Empty, Flux, Mono
 from agentflow.reactive.iterators import close
 from agentflow.runlog import RunLog, load
-from agentflow.runlog.encoding import Clean, Line, error_words
+from agentflow.runlog.encoding import Clean, Line, error_words, set_fields
 from agentflow.runlog.entries import End
 from agentflow.runlog.keeping import LogStore
 from agentflow.verdicts import Deny
 
-__all__ = ["Recorder"]
+__all__ = ["Recorder", "Redacts", "run_of"]
 
 _LAYERS: dict[type[Event], str] = {
     PreCall: "message",
@@ -219,7 +219,7 @@ class Recorder(ChangeListener, SideWrapper):
             seen = (place, event.seq, event.iteration, event.time)
             self._put(Piece(*seen, event.tool_use, piece_of(event.chunk)))
             return None
-        self._look(place, _run_of(frame.context), event.time)
+        self._look(place, run_of(frame.context), event.time)
         kind, decision = type(event), event.decision
         failure = None if decision is None or decision.error is None else error_words(decision.error)
         values = fields_of(kind, event)
@@ -269,11 +269,13 @@ class Recorder(ChangeListener, SideWrapper):
     def _begin(self, event: Event, frame: Frame) -> Place:
         """Take down a call, as its entries share it."""
         place = Place(frame.call_id, frame.run_id, frame.session_id, frame.source, event.time)
-        view, run = frame.agent, _run_of(frame.context)
+        view, run = frame.agent, run_of(frame.context)
         place.agent, place.model, place.description = view.name, view.model_name, view.description
         place.hooks = tuple([hook.name for hook in run.hooks.hooks if hook is not self])
         place.resumes = run.given is not None
         place.timeout = run.stopping.timeout
+        if run.options is not run.config.options:
+            place.options = set_fields(run.options)
         turn = current_turn.get()
         if run.parent is not None and turn is not None:
             above = self._places.get(turn.run.call_id)
@@ -322,7 +324,7 @@ class Recorder(ChangeListener, SideWrapper):
         place = self._places.get(context.call_id)
         if place is None:  # before the first event, or behind the last one
             return chunks
-        return self._taken(place, context, _run_of(context).events.iteration, request, side, chunks)
+        return self._taken(place, context, run_of(context).events.iteration, request, side, chunks)
 
     def _taken(
         self,
@@ -345,7 +347,7 @@ class Recorder(ChangeListener, SideWrapper):
         inner: Flux[ModelChunk],
     ) -> AsyncIterator[ModelChunk]:
         n, put, now = self._number(), self._put, context.clock.now
-        run = _run_of(context)
+        run = run_of(context)
         asked = (request.model, request.messages, request.tools, request.options)
         put(Asked(place, n, iteration, now(), side, *asked))
         end: End = "done"
@@ -371,7 +373,7 @@ class Recorder(ChangeListener, SideWrapper):
         place = self._places.get(frame.call_id) or self._begin(event, frame)
         context = frame.context
         n, put, now = self._number(), self._put, context.clock.now
-        run = _run_of(context)
+        run = run_of(context)
         before, transient = len(run.journal.facts), run.transient
         put(Started(place, n, event.iteration, now(), event.tool_use))
         try:
@@ -399,7 +401,8 @@ class Recorder(ChangeListener, SideWrapper):
         return "failed", error_words(error)
 
 
-def _run_of(context: RunContext) -> RunBase:
+def run_of(context: RunContext) -> RunBase:
+    """The run behind a context."""
     return cast("RunBase", port_of(context))
 
 

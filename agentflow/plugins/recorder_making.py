@@ -139,6 +139,8 @@ class Making:
             line["resumes"] = True
         if place.timeout is not None:
             line["timeout"] = place.timeout
+        if place.options is not None:
+            line["options"] = place.options
         self._add(line)
 
     def _event(self, one: Happened) -> None:

@@ -58,6 +58,7 @@ class Place:
         "hooks",
         "interrupted",
         "model",
+        "options",
         "over",
         "parent",
         "resumes",
@@ -80,6 +81,7 @@ class Place:
         self.parent: tuple[str, str] | None = None
         self.resumes = False
         self.timeout: float | None = None
+        self.options: Line | None = None
         self.interrupted = False
         self.over = False
         self.facts = 0

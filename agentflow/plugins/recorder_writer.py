@@ -14,20 +14,16 @@ Rules:
 from __future__ import annotations
 
 import json
-import secrets
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from importlib import metadata
 
 from agentflow.errors import AgentFlowError
 from agentflow.ground.logs import logger
 from agentflow.plugins.recorder_files import Sink
 from agentflow.plugins.recorder_making import Making
 from agentflow.plugins.recorder_seen import Happened, Seen
-from agentflow.runlog.encoding import Clean, Line
-from agentflow.runlog.entries import FORM, VERSION
+from agentflow.runlog.encoding import Clean, Line, header_line
 from agentflow.runlog.log import RunLog
 from agentflow.runlog.reading import read_lines
 
@@ -184,7 +180,7 @@ class Writer:
             self._give_up(error)
             return None
         log = self._logs[root] = _Open(sink, Making(self._content, self._clean, mark))
-        log.lines.append(header(mark, self._content))
+        log.lines.append(header_line(mark, self._content))
         return log
 
     def _write(self, root: str, last: bool = False) -> None:
@@ -229,18 +225,8 @@ def _as_text(line: Line) -> str:
     return json.dumps(line, ensure_ascii=False, separators=(",", ":"), default=str)
 
 
-def header(mark: str, content: bool, origin: str = "recorder") -> Line:
-    """The first line of a log."""
-    try:
-        version = metadata.version("agentflow-hooks")
-    except metadata.PackageNotFoundError:
-        version = ""
-    line: Line = {"kind": "log", "form": FORM, "version": VERSION, "writer": mark[1:] or secrets.token_hex(3)}
-    return {**line, "time": time.time(), "library": version, "content": content, "origin": origin}
-
-
 def log_of(seen: Sequence[Seen], content: bool, clean: Clean | None) -> RunLog:
     """The log of what memory holds."""
     making = Making(content, clean)
-    lines = [header("", content), *making.lines(seen), *making.finish()]
+    lines = [header_line(content=content), *making.lines(seen), *making.finish()]
     return read_lines([_as_text(line) for line in lines], "memory")

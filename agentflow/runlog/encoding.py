@@ -11,22 +11,26 @@ Rules:
 from __future__ import annotations
 
 import json
+import secrets
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from hashlib import sha256
+from importlib import metadata
 from typing import Any, TypeAlias, cast
 
 from agentflow.chunks import ModelChunk
 from agentflow.facts import Fact
 from agentflow.messages import Msg, ToolResultBlock, ToolUseBlock
+from agentflow.runlog.entries import FORM, VERSION
 from agentflow.saving.codec import fact_kind, msg_to_dict
 from agentflow.saving.plain import plain, text_of
 from agentflow.specs import ModelOptions, ToolSpec, Usage
 from agentflow.transcript import MessageView
 from agentflow.verdicts import AnyVerdict, carried
 
-__all__ = ["Clean", "Encoder", "Line", "error_words"]
+__all__ = ["Clean", "Encoder", "Line", "error_words", "header_line", "set_fields"]
 
 Line: TypeAlias = dict[str, Any]
 """An entry as data."""
@@ -35,6 +39,22 @@ Clean: TypeAlias = Callable[[Any, str], Any]
 
 _REMEMBERED = 20_000
 _SIMPLE = (str, int, float, bool, type(None))
+
+
+def header_line(mark: str = "", content: bool = True, origin: str = "recorder") -> Line:
+    """The first line of a log.
+
+    Args:
+        mark: What ends the refs of this writer.
+        content: Whether texts are kept.
+        origin: What it is made of.
+    """
+    try:
+        version = metadata.version("agentflow-hooks")
+    except metadata.PackageNotFoundError:
+        version = ""
+    line: Line = {"kind": "log", "form": FORM, "version": VERSION, "writer": mark[1:] or secrets.token_hex(3)}
+    return {**line, "time": time.time(), "library": version, "content": content, "origin": origin}
 
 
 def error_words(error: BaseException) -> Line:

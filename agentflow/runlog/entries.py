@@ -110,6 +110,7 @@ class CallEntry:
         parent: Of a sub-agent, where it was called from.
         resumes: Whether it goes on with a run that was suspended or cut.
         timeout: Seconds for the whole call, if it was given any.
+        options: The options of its model calls, if the call was given any.
     """
 
     kind: Literal["call"] = "call"
@@ -125,6 +126,7 @@ class CallEntry:
     parent: ParentCall | None = None
     resumes: bool = False
     timeout: float | None = None
+    options: dict[str, Json] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

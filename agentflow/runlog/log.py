@@ -37,7 +37,6 @@ class RunLog:
         name: Where it is from.
 
     Attributes:
-        entries: All of them.
         calls: Each call's first entry, by its id.
 
     Example:
@@ -47,7 +46,7 @@ class RunLog:
     """
 
     def __init__(self, entries: Sequence[Entry], name: str = "") -> None:
-        self.entries = tuple(entries)
+        self._entries: list[Entry] = []
         self.name = name
         self.calls: dict[str, CallEntry] = {}
         self._messages: dict[str, MessageEntry] = {}
@@ -55,21 +54,51 @@ class RunLog:
         self._results: dict[str, ToolResultEntry] = {}
         self._tools: dict[str, ToolEntry] = {}
         self._made: dict[str, Msg] = {}
-        self._lists: dict[tuple[int, str], _List] | None = None
-        for entry in self.entries:
-            match entry:
-                case MessageEntry():
-                    self._messages[entry.ref] = entry
-                case ToolUseEntry():
-                    self._uses[entry.ref] = entry
-                case ToolResultEntry():
-                    self._results[entry.ref] = entry
-                case ToolEntry():
-                    self._tools[entry.ref] = entry
-                case CallEntry():
-                    self.calls.setdefault(entry.call, entry)
-                case _:
-                    pass
+        self._lists: dict[tuple[int, str], _List] = {}
+        self._last: dict[str, _List] = {}
+        for entry in entries:
+            self.add(entry)
+
+    @property
+    def entries(self) -> Sequence[Entry]:
+        """All entries, in the order in which things happened."""
+        return self._entries
+
+    def add(self, entry: Entry) -> None:
+        """Take in an entry that was written behind the others."""
+        self._entries.append(entry)
+        match entry:
+            case MessageEntry():
+                self._messages[entry.ref] = entry
+            case ToolUseEntry():
+                self._uses[entry.ref] = entry
+            case ToolResultEntry():
+                self._results[entry.ref] = entry
+            case ToolEntry():
+                self._tools[entry.ref] = entry
+            case CallEntry():
+                self.calls.setdefault(entry.call, entry)
+            case EventEntry():
+                for name in LISTS:
+                    if name in entry.fields:
+                        self._link(entry, entry.call, name, entry.fields[name])
+            case HookEntry():
+                for change in entry.changes:
+                    if change.field in LISTS:
+                        self._link(entry, entry.call, "before", change.before)
+                        self._link(entry, entry.call, "after", change.after)
+            case RequestEntry() if entry.messages is not None:
+                listed = {"keep": entry.messages.keep, "add": entry.messages.add}
+                self._link(entry, entry.call, "messages", listed, apart=bool(entry.side))
+            case _:
+                pass
+
+    def _link(self, entry: Entry, call: str, name: str, data: Mapping[str, Any], apart: bool = False) -> None:
+        """Note a list of messages, behind the one before it in its call."""
+        one = _List(self._last.get(call), data.get("keep", 0), tuple(data.get("add", ())))
+        self._lists[id(entry), name] = one
+        if not apart:  # what is asked on the side has nothing in common with it
+            self._last[call] = one
 
     def __repr__(self) -> str:
         return f"RunLog({self.name!r}, {len(self.calls)} calls, {len(self.entries)} entries)"
@@ -134,6 +163,18 @@ class RunLog:
             return {"type": "tool_use", **_found(self._uses, ref, "tool call").value}
         return {"type": "tool_result", **_found(self._results, ref, "tool result").value}
 
+    def blocks(self, ref: str) -> list[dict[str, Any]]:
+        """A message's blocks as data; calls and results by their `ref`."""
+        return _found(self._messages, ref, "message").message.get("content", [])
+
+    def use_data(self, ref: str) -> dict[str, Any]:
+        """A tool call as data."""
+        return _found(self._uses, ref, "tool call").value
+
+    def result_data(self, ref: str) -> dict[str, Any]:
+        """A tool's result as data."""
+        return _found(self._results, ref, "tool result").value
+
     def tool_use(self, ref: str) -> ToolUseBlock:
         """A tool call, by its ref."""
         value = _found(self._uses, ref, "tool call").value
@@ -173,8 +214,6 @@ class RunLog:
         Raises:
             StoreError: The entry has no such list.
         """
-        if self._lists is None:
-            self._lists = _link(self.entries)
         if isinstance(entry, RequestEntry):
             field = "messages"
         found = self._lists.get((id(entry), field))
@@ -203,34 +242,6 @@ class _List:
             refs = (*refs[: one.keep], *one.add)
         self.known = refs
         return refs
-
-
-def _link(entries: Sequence[Entry]) -> dict[tuple[int, str], _List]:
-    """All lists of messages, each behind the one before it in its call."""
-    last: dict[str, _List] = {}
-    made: dict[tuple[int, str], _List] = {}
-
-    def add(entry: Entry, call: str, name: str, data: Mapping[str, Any]) -> None:
-        keep, behind = data.get("keep", 0), tuple(data.get("add", ()))
-        made[id(entry), name] = one = _List(last.get(call), keep, behind)
-        if not (
-            isinstance(entry, RequestEntry) and entry.side
-        ):  # what is asked on the side has nothing in common with it
-            last[call] = one
-
-    for entry in entries:
-        if isinstance(entry, EventEntry):
-            for name in LISTS:
-                if name in entry.fields:
-                    add(entry, entry.call, name, entry.fields[name])
-        elif isinstance(entry, HookEntry):
-            for change in entry.changes:
-                if change.field in LISTS:
-                    add(entry, entry.call, "before", change.before)
-                    add(entry, entry.call, "after", change.after)
-        elif isinstance(entry, RequestEntry) and entry.messages is not None:
-            add(entry, entry.call, "messages", {"keep": entry.messages.keep, "add": entry.messages.add})
-    return made
 
 
 def _found(table: Mapping[str, Any], ref: str, what: str) -> Any:

@@ -18,6 +18,7 @@ from agentflow.testing.virtual_time import VirtualClockLoop, run_virtual
 
 if TYPE_CHECKING:
     from agentflow.testing.evaluation import Case, Check, Evaluation, Judge, Trial, evaluate
+    from agentflow.testing.replaying import RunChangedError, assert_replays
 
 __all__ = [
     "Case",
@@ -34,6 +35,7 @@ __all__ = [
     "ModelReport",
     "ModelScene",
     "Probe",
+    "RunChangedError",
     "ScriptedModel",
     "Staged",
     "StoreFlaw",
@@ -41,6 +43,7 @@ __all__ = [
     "Trial",
     "Verifier",
     "VirtualClockLoop",
+    "assert_replays",
     "check_hook",
     "check_hook_async",
     "check_model",
@@ -56,5 +59,8 @@ __all__ = [
 
 __getattr__, __dir__ = lazily(
     __name__,
-    dict.fromkeys(("Case", "Check", "Evaluation", "Judge", "Trial", "evaluate"), "agentflow.testing.evaluation"),
+    {
+        **dict.fromkeys(("Case", "Check", "Evaluation", "Judge", "Trial", "evaluate"), "agentflow.testing.evaluation"),
+        **dict.fromkeys(("RunChangedError", "assert_replays"), "agentflow.testing.replaying"),
+    },
 )

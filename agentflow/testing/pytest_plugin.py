@@ -9,6 +9,7 @@ test_the_clerk = evaluation(agent, [Case("1 + 2?", "3")])
 from __future__ import annotations
 
 import asyncio
+import os
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
@@ -23,7 +24,21 @@ if TYPE_CHECKING:
     from agentflow.agent.agent import Agent
     from agentflow.hooks.hook import Hook
 
-__all__ = ["HookCheck", "check_hook", "evaluation"]
+__all__ = ["HookCheck", "check_hook", "evaluation", "pytest_addoption", "pytest_configure"]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add `--update-runs`."""
+    group = parser.getgroup("agentflow")
+    group.addoption(
+        "--update-runs", action="store_true", help="write what agents do now into the runs that assert_replays compares"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Take note of it."""
+    if config.getoption("--update-runs"):
+        os.environ["AGENTFLOW_UPDATE_RUNS"] = "1"
 
 
 class HookCheck(Protocol):

@@ -28,7 +28,7 @@ from agentflow.errors import (
 from agentflow.events import ErrorPhase, Event, PostActing, PreActing
 from agentflow.facts import ToolFinished, ToolStarted
 from agentflow.ground.time_limit import TimeLimit
-from agentflow.hooks.wrapping import Transform
+from agentflow.hooks.wrapping import Transform, Work
 from agentflow.loop.escalation import Halted, ToolSuspended, attach
 from agentflow.loop.journal import written
 from agentflow.loop.run import current_turn
@@ -37,7 +37,7 @@ from agentflow.loop.tool_call.attempts import carefully, held_locks
 from agentflow.loop.tool_call.limit import LimitPassed, drive
 from agentflow.loop.tool_call.pieces import Pieces
 from agentflow.loop.tool_call.vetting import Vetted
-from agentflow.messages import Pending, ToolResultBlock, ToolState, tool_result
+from agentflow.messages import Pending, ToolResultBlock, ToolState, ToolUseBlock, tool_result
 from agentflow.reactive import EMPTY
 from agentflow.specs import ToolType
 from agentflow.tools.results import failure_text, render
@@ -52,6 +52,30 @@ UNKNOWN_OUTCOME = (
 )
 
 HALTED = "Suspended: the process ends; a later one goes on with this."
+
+
+class StandIn:
+    """What a hook does in a tool's place, as an attempt sees it.
+
+    Args:
+        name: The tool's name.
+        work: What is done.
+    """
+
+    __slots__ = ("_work", "name")
+
+    timeout: ClassVar[float | None] = None
+    wants_context: ClassVar[bool] = True
+    streaming: ClassVar[bool] = False
+
+    def __init__(self, name: str, work: Work) -> None:
+        self.name = name
+        self._work = work
+
+    async def start(self, _use: ToolUseBlock, context: ToolContext | None) -> object:
+        """Do it."""
+        assert context is not None
+        return await self._work(context)
 
 
 class Acting(Vetted):
@@ -198,11 +222,14 @@ class Acting(Vetted):
             return self._result("(no output)")
         return self._block(value)
 
-    async def work(self, transform: Transform | None) -> ToolResultBlock:
-        """Run the tool; its failures are raised, so that a wrapping hook can retry.
+    async def work(self, transform: Transform | None, instead: Work | None = None) -> ToolResultBlock:
+        """Run the tool, or what a hook does in its place; its failures are raised, so that a wrapping hook can retry.
 
         The tool's own lock and retries are in here: to a wrapping hook they are one piece of work.
         """
+        if instead is not None:
+            self.value = value = await self.once(StandIn(self.use.name, instead), transform)
+            return tool_result(self.original.id, self.use.name, render(value))
         tool = self.tool
         if tool is None:
             raise ToolNotFoundError(self.use.name, tuple(self.run.config.tools))
@@ -223,11 +250,11 @@ class Acting(Vetted):
         """What stays the same over retries and recoveries of this call."""
         return f"{self.run.run_id}:{self.use.id}"
 
-    async def once(self, tool: FullTool[..., Any], transform: Transform | None) -> object:
+    async def once(self, tool: FullTool[..., Any] | StandIn, transform: Transform | None) -> object:
         """One attempt."""
         run, use = self.run, self.use
         self.attempt += 1
-        limit = tool.timeout if self.by_tool else self.limit_of(tool)
+        limit = tool.timeout if self.by_tool or isinstance(tool, StandIn) else self.limit_of(tool)
         pieces: Pieces | None = None
         context: ToolContext | None = None
         if tool.wants_context or tool.streaming:

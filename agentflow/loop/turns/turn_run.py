@@ -24,7 +24,7 @@ from agentflow.events import Event, Origin, PostTurn, PreTurn, TurnValue, TurnVi
 from agentflow.facts import Fact, new_fact
 from agentflow.ground.ids import new_id as fresh_id
 from agentflow.hooks.hook_set import FullHookSet
-from agentflow.hooks.wrapping import Transform
+from agentflow.hooks.wrapping import Transform, Work
 from agentflow.loop.config import LoopConfig
 from agentflow.loop.journal import Journal
 from agentflow.loop.run import RunBase, TurnPlace
@@ -154,8 +154,8 @@ class _TurnActing(Acting):
     def key(self) -> str:
         return self.turn.id  # each run of a turn has another id
 
-    async def work(self, transform: Transform | None) -> ToolResultBlock:
-        self.made = made = await super().work(transform)
+    async def work(self, transform: Transform | None, instead: Work | None = None) -> ToolResultBlock:
+        self.made = made = await super().work(transform, instead)
         return made
 
     async def close(self) -> None:

@@ -1,0 +1,259 @@
+"""What two logs have in common: an entry as data that says the same for runs that did the same.
+
+Rules:
+
+1. Ids of runs, calls and messages, times and durations do not count; ids of tool calls count by the order in which they come.
+2. Of exceptions the class and the text count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from agentflow.ground.shown import one_line
+from agentflow.runlog.entries import ChunksEntry, EventEntry, PiecesEntry, RequestEntry
+from agentflow.runlog.log import LISTS, RunLog
+
+__all__ = ["Departure", "Facing", "Step", "first_difference"]
+
+_SKIPPED = ("duration_ms", "turn")
+_MESSAGE = ("reasoning_result", "final_message")
+_USE = ("tool_use", "original_tool_use")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """An event as it is compared.
+
+    Attributes:
+        type: Its class.
+        fields: What it says.
+        seq: Its number in its call.
+        iteration: Its round.
+    """
+
+    type: str
+    fields: Mapping[str, Any]
+    seq: int = 0
+    iteration: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Departure:
+    """Where a run first departs from its recording.
+
+    Attributes:
+        source: Whose event it is: the path of sub-agent names, empty at the top.
+        event: The event's class; `"request"`: what a model is asked.
+        seq: Its number in the recording (of what is not in it: of the new run).
+        iteration: Its round.
+        field: The field that differs; empty where the events themselves do.
+        recorded: What the recording says; None: nothing.
+        now: What the new run says; None: nothing.
+        hooks: The hooks that have changed the event, or decided on it, in the new run.
+        lost: Whether the recording has nothing that the new run could go on with.
+    """
+
+    event: str
+    seq: int = 0
+    iteration: int = 0
+    source: str = ""
+    field: str = ""
+    recorded: Any = None
+    now: Any = None
+    hooks: tuple[str, ...] = ()
+    lost: bool = False
+
+    def __str__(self) -> str:
+        where = f"{self.event} (event {self.seq}, round {self.iteration}{f', in {self.source}' if self.source else ''})"
+        what = f"{where}: {self.field}" if self.field else where
+        lines = [f"departs at {what}", f"  recorded: {_told(self.recorded)}", f"  now:      {_told(self.now)}"]
+        if self.hooks:
+            lines.append(f"  by:       {', '.join(self.hooks)}")
+        return "\n".join(lines)
+
+
+def _told(value: Any) -> str:
+    return "(nothing)" if value is None else one_line(value if isinstance(value, str) else repr(value))
+
+
+class Facing:
+    """Reads one log as it is compared with another.
+
+    Args:
+        log: The log.
+    """
+
+    def __init__(self, log: RunLog) -> None:
+        self.log = log
+        self._known: dict[str, Any] = {}
+        self._calls: dict[str, int] = {}
+        self._asked: dict[str, EventEntry] = {}
+
+    def steps(self, entry: EventEntry | ChunksEntry | PiecesEntry) -> list[Step]:
+        """The events that an entry stands for."""
+        if isinstance(entry, ChunksEntry):
+            return [
+                Step(
+                    type="ReasoningChunk",
+                    fields={"chunk": piece, "attempt": entry.attempt, "restart": entry.restart and not n},
+                    seq=entry.seq + n,
+                    iteration=entry.iteration,
+                )
+                for n, piece in enumerate(entry.pieces)
+            ]
+        if isinstance(entry, PiecesEntry):
+            use = self._use(entry.tool_use)
+            return [
+                Step(
+                    type="ActingChunk",
+                    fields={"tool_use": use, "chunk": piece},
+                    seq=entry.seq + n,
+                    iteration=entry.iteration,
+                )
+                for n, piece in enumerate(entry.pieces)
+            ]
+        if entry.type == "PreReasoning":
+            self._asked[entry.call] = entry
+        said: dict[str, Any] = {}
+        for name, value in entry.fields.items():
+            if name in LISTS:
+                said[name] = [self._message(ref) for ref in self.log.messages(entry, name)]
+            elif name not in _SKIPPED:
+                said[name] = self._field(name, value)
+        if entry.decision is not None:
+            said["decision"] = self._decision(entry.decision)
+        return [Step(type=entry.type, fields=said, seq=entry.seq, iteration=entry.iteration)]
+
+    def request(self, entry: RequestEntry) -> Step:
+        """What a model is asked, as it is compared."""
+        before = self._asked.get(entry.call)
+        fields = {} if before is None else before.fields
+        refs = () if before is None else self.log.messages(before)
+        if entry.messages is not None:
+            refs = self.log.messages(entry)
+        tools = fields.get("tools", []) if entry.tools is None else entry.tools
+        options = fields.get("options", {}) if entry.options is None else entry.options
+        said = {
+            "messages": [self._message(ref) for ref in refs],
+            "tools": [self.log.tool(ref) for ref in tools],
+            "options": options,
+            "model": entry.model,
+        }
+        kind = f"request ({entry.side})" if entry.side else "request"
+        return Step(type=kind, fields=said, seq=0 if before is None else before.seq, iteration=entry.iteration)
+
+    # ---- values
+
+    def _field(self, name: str, value: Any) -> Any:
+        if name in _MESSAGE:
+            return self._message(value)
+        if name in _USE:
+            return self._use(value)
+        if name == "tool_result":
+            return self._result(value)
+        if name == "tool_uses":
+            return [self._use(ref) for ref in value]
+        if name == "tool_results":
+            return [self._result(ref) for ref in value]
+        if name == "messages":
+            return [self._message(ref) for ref in value]
+        if name == "tools":
+            return [self.log.tool(ref) for ref in value]
+        if name == "error":
+            return {"type": value.get("type"), "message": value.get("message")}
+        if name == "approval":
+            return self._verdict(value)
+        return value
+
+    def _decision(self, decision: Mapping[str, Any]) -> Any:
+        said: dict[str, Any] = {"hook": decision["hook"]}
+        if "verdict" in decision:
+            said["verdict"] = self._verdict(decision["verdict"])
+        if "error" in decision:
+            said["error"] = self._field("error", decision["error"])
+        return said
+
+    def _verdict(self, verdict: Mapping[str, Any]) -> Any:
+        return {name: self._carried(value) if isinstance(value, Mapping) else value for name, value in verdict.items()}
+
+    def _carried(self, value: Any) -> Any:
+        match value:
+            case {"message": str(ref)}:
+                return self._message(ref)
+            case {"tool_result": str(ref)}:
+                return self._result(ref)
+            case {"messages": [*refs]}:
+                return [self._message(ref) for ref in refs]
+            case _:
+                return value
+
+    def _message(self, ref: str) -> Any:
+        return self._once(f"m {ref}", lambda: self._message_made(ref))
+
+    def _message_made(self, ref: str) -> Any:
+        msg = self.log.message(ref)
+        said: dict[str, Any] = {"role": msg.role, "content": []}
+        for block in self.log.blocks(ref):
+            kind, inner = block.get("type"), block.get("ref")
+            if inner is not None:
+                said["content"].append(self._use(inner) if kind == "tool_use" else self._result(inner))
+            else:
+                said["content"].append(block)
+        for name in ("name", "finish_reason"):
+            if getattr(msg, name):
+                said[name] = getattr(msg, name)
+        if msg.metadata:
+            said["metadata"] = dict(msg.metadata)
+        if digest := self.log.digest(ref):
+            said["digest"] = digest
+        return said
+
+    def _use(self, ref: str) -> Any:
+        return self._once(f"u {ref}", lambda: self._named(self.log.use_data(ref), "id"))
+
+    def _result(self, ref: str) -> Any:
+        return self._once(f"r {ref}", lambda: self._named(self.log.result_data(ref), "tool_use_id"))
+
+    def _named(self, data: Mapping[str, Any], name: str) -> Any:
+        place = self._calls.setdefault(data[name], len(self._calls) + 1)
+        return {**data, name: f"#{place}"}
+
+    def _once(self, key: str, make: Callable[[], Any]) -> Any:
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = make()
+        return found
+
+
+def first_difference(recorded: Step, now: Step) -> tuple[str, Any, Any] | None:
+    """The first field in which two events differ, with both values; None: they say the same."""
+    if recorded.type != now.type:
+        return "", recorded.type, now.type
+    for name in dict.fromkeys((*recorded.fields, *now.fields)):
+        one, other = recorded.fields.get(name), now.fields.get(name)
+        if one != other:
+            return _deeper(name, one, other)
+    return None
+
+
+def _deeper(name: str, one: Any, other: Any) -> tuple[str, Any, Any]:
+    """The place within a field."""
+    parts = _parts(one), _parts(other)
+    if parts[0] is not None and parts[1] is not None and type(one) is type(other):
+        for key in dict.fromkeys((*parts[0], *parts[1])):
+            mine, theirs = parts[0].get(key), parts[1].get(key)
+            if mine != theirs:
+                return _deeper(f"{name}[{key}]" if isinstance(key, int) else f"{name}.{key}", mine, theirs)
+    return name, one, other
+
+
+def _parts(value: Any) -> dict[Any, Any] | None:
+    """What data is made of, by name or place."""
+    if isinstance(value, dict):
+        return cast("dict[Any, Any]", value)
+    if isinstance(value, list | tuple):
+        return dict(enumerate(cast("Sequence[Any]", value)))
+    return None

@@ -1,0 +1,51 @@
+"""Exceptions as they were recorded, raised again: of the same class where that is loaded, with the same text.
+
+Rules:
+
+1. A log never makes anything be imported: a class is looked up among the modules that are loaded.
+2. No constructor runs: attributes that the log tells of are set, the text is the recorded one.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any, cast
+
+__all__ = ["again"]
+
+
+def again(words: Mapping[str, Any]) -> BaseException:
+    """The exception that a log tells of.
+
+    Args:
+        words: What it says: `type`, `module`, `message`, `attributes`.
+    """
+    name, module, message = (
+        str(words.get("type", "Exception")),
+        str(words.get("module", "")),
+        str(words.get("message", "")),
+    )
+    known = _class_of(module, name)
+
+    def told(_self: object) -> str:
+        return message
+
+    body: dict[str, Any] = {"__str__": told, "__module__": module, "__qualname__": name}
+    made = type(name.rpartition(".")[2], (known,), body)
+    error = cast("BaseException", made.__new__(made, message))
+    for attribute, value in dict(words.get("attributes", {})).items():
+        try:
+            setattr(error, attribute, value)
+        except (AttributeError, TypeError):
+            continue  # it is read-only
+    return error
+
+
+def _class_of(module: str, name: str) -> type[BaseException]:
+    found: object = sys.modules.get(module)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    if isinstance(found, type) and issubclass(found, BaseException):
+        return found
+    return Exception

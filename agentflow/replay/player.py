@@ -1,0 +1,389 @@
+"""Plays a script to a run: its models and tools give what the recording says, and what it does is compared.
+
+Rules:
+
+1. It is the innermost hook around models and tools: all other hooks of the agent run for real.
+2. No request is sent and no tool runs. A sub-agent runs, with its own part of the script.
+3. The first departure is kept, whatever comes behind it. From there the run is stopped, or goes on with a live model.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
+from typing import Any, Literal, TypeAlias
+
+from agentflow.agent.arguments import agents_behind
+from agentflow.chunks import ModelChunk
+from agentflow.context import RunContext
+from agentflow.errors import ToolError
+from agentflow.events import Event, Frame, PreActing, PreReasoning
+from agentflow.ground.validation import adapter_of
+from agentflow.hooks.wrapping import ModelSource, ToolCall, ToolSource
+from agentflow.loop.run import RunBase
+from agentflow.messages import ToolResultBlock, ToolUseBlock
+from agentflow.plugins.recorder import Recorder, run_of
+from agentflow.plugins.recorder_making import Making
+from agentflow.plugins.recorder_seen import Place, Seen
+from agentflow.ports.model import Model, ModelRequest
+from agentflow.reactive import Flux, Mono
+from agentflow.replay.clock import ReplayClock
+from agentflow.replay.comparing import Departure, Facing, Step, first_difference
+from agentflow.replay.errors_again import again
+from agentflow.replay.script import Cut, Due, Reply, Script
+from agentflow.runlog.encoding import Line, header_line
+from agentflow.runlog.entries import (
+    CallEntry,
+    ChunksEntry,
+    EventEntry,
+    HookEntry,
+    PiecesEntry,
+    RequestEntry,
+    WrittenEntry,
+)
+from agentflow.runlog.log import RunLog, chunk_of
+
+__all__ = ["Goes", "Player"]
+
+Goes: TypeAlias = Literal["stop", "on", "live"]
+"""What becomes of a run that has departed: it stops, goes on with what is left of the recording, or with a live model."""
+
+_PATIENCE = 1.0
+"""Seconds, by the recording's clock, for which something waits for the events that stand before it."""
+
+
+class Player(Recorder):
+    """The hook that plays a script; it records what it sees, to compare it.
+
+    Args:
+        script: The recorded run.
+        clock: The replay's time.
+        paced: Whether the time between things is waited for.
+        since: Departures in events of the top before this number do not count.
+        departed: Told of the first departure; says what becomes of the run.
+        live: Who is asked from then on; None: the agent's own model.
+        tools: Names of the tools that may run from then on.
+    """
+
+    priority = 1_000_000_000
+
+    def __init__(
+        self,
+        script: Script,
+        clock: ReplayClock,
+        paced: bool,
+        since: int,
+        departed: Callable[[Departure], Goes],
+        live: str | Model | None,
+        tools: frozenset[str],
+    ) -> None:
+        super().__init__(every_call=False)
+        self.script = script
+        self.departure: Departure | None = None
+        self.new = RunLog([], "the replay")
+        self._runs: dict[str, RunBase] = {}
+        self.lines: list[Line] = [header_line()]
+        self._clock = clock
+        self._paced = paced
+        self._since = since
+        self._departed = departed
+        self._live = live
+        self._tools = tools
+        self._facing = Facing(self.new)
+        self._made = Making()
+        self._reads = adapter_of(WrittenEntry)
+        self._put = self._take_in
+        self._pairs: dict[str, str] = {}
+        self._done: dict[str, int] = {}
+        self._events = 0
+        self._moved = asyncio.Event()
+        self._root: RunBase | None = None
+        self._next_root = 0
+        self._cut_works: dict[str, set[int]] = {}
+        self.goes: Goes | None = None
+        self.new.add(self._reads.validate_python(self.lines[0]))
+
+    # ---- what the run does
+
+    def _begin(self, event: Event, frame: Frame) -> Place:
+        place = super()._begin(event, frame)
+        self._runs[frame.call_id] = run_of(frame.context)
+        if place.parent is None:
+            self._root = run_of(frame.context)
+        return place
+
+    def _take_in(self, one: Seen) -> None:
+        """Write down what was seen, and compare it."""
+        made = self._made.lines((one,))
+        self.lines += made
+        for line in made:
+            entry = self._reads.validate_python(line)
+            self.new.add(entry)
+            if isinstance(entry, CallEntry):
+                self._pair(entry)
+            elif isinstance(entry, EventEntry | ChunksEntry | PiecesEntry):
+                self._compare(entry)
+
+    def _pair(self, call: CallEntry) -> None:
+        """Find the call of the recording that this one is."""
+        mine: str | None = None
+        if call.parent is None or call.parent.call not in self.new.calls:
+            if self._next_root < len(self.script.roots):
+                mine = self.script.roots[self._next_root].call
+                self._next_root += 1
+        elif (above := self._pairs.get(call.parent.call)) is not None:
+            mine = self.script.child(above, call.parent.tool_use)
+        if mine is not None:
+            self._pairs[call.call] = mine
+            self._done[call.call] = 0
+            self._cut_at(call.call)
+        else:
+            self._depart(Departure(event="call", source=call.source, now=f"a call of {call.agent}", lost=True))
+
+    def _compare(self, entry: EventEntry | ChunksEntry | PiecesEntry) -> None:
+        mine = self._pairs.get(entry.call)
+        if mine is None:
+            return
+        recorded = self.script.steps[mine]
+        for step in self._facing.steps(entry):
+            place = self._done[entry.call]
+            self._done[entry.call] += 1
+            self._events += 1
+            if place >= len(recorded):
+                self._differ(entry.call, None, step)
+            else:
+                self._differ(entry.call, recorded[place], step)
+        if isinstance(entry, EventEntry) and entry.type == "CallEnded":
+            self._missing(entry.call)
+        self._moved.set()
+        self._moved = asyncio.Event()
+        self._cut_at(entry.call)
+
+    def _missing(self, call: str) -> None:
+        """The call is over: what the recording still tells of it has not happened."""
+        recorded, done = self.script.steps[self._pairs[call]], self._done[call]
+        if done < len(recorded):
+            self._differ(call, recorded[done], None)
+
+    def _differ(self, call: str, recorded: Step | None, now: Step | None) -> None:
+        if self.departure is not None or self._before(call, recorded):
+            return
+        here = recorded or now
+        assert here is not None
+        found = ("", None, now and now.type) if recorded is None else ("", recorded.type, None)
+        if recorded is not None and now is not None:
+            difference = first_difference(recorded, now)
+            if difference is None:
+                return
+            found = difference
+        field, was, new = found
+        self._depart(
+            Departure(
+                event=here.type,
+                seq=here.seq,
+                iteration=here.iteration,
+                source=self.new.calls[call].source,
+                field=field,
+                recorded=was,
+                now=new,
+                hooks=self._hooks_of(call, now),
+            )
+        )
+
+    def _before(self, call: str, step: Step | None) -> bool:
+        """Whether an event stands before the one from which on departures count."""
+        return step is not None and not self.new.calls[call].source and step.seq < self._since
+
+    def _hooks_of(self, call: str, step: Step | None) -> tuple[str, ...]:
+        """The hooks that have changed an event of the replay, or decided on it."""
+        if step is None:
+            return ()
+        found: dict[str, None] = {}
+        for entry in self.new.entries[-50:]:
+            if isinstance(entry, HookEntry) and entry.call == call and entry.seq == step.seq and entry.via != "shadow":
+                found[entry.hook] = None
+        return tuple(found)
+
+    def _depart(self, departure: Departure) -> None:
+        if self.departure is None or (self.goes == "on" and departure.lost):
+            self.goes = self._departed(departure) if self.departure is None else "stop"
+            self.departure = self.departure or departure
+            if departure.lost and self.goes == "on":
+                self.goes = "stop"
+            if self.goes == "stop" and self._root is not None:
+                self._root.stopping.interrupt("the replay has departed from its recording")
+            self._moved.set()
+
+    # ---- what ends it from outside
+
+    def _cut_at(self, call: str) -> None:
+        """End a call where somebody has ended it in the recording."""
+        cut = self.script.cuts.get(self._pairs.get(call, ""))
+        if cut is None or self.departure is not None or self._events < cut.events or cut.works:
+            return
+        loop = asyncio.get_running_loop()
+        if cut.wait > 0:
+            loop.call_later(cut.wait, self._cut, call, cut)
+        else:
+            self._cut(call, cut)
+
+    def _cut(self, call: str, cut: Cut) -> None:
+        place = self._places.get(call)
+        if place is None or self._root is None or cut.entry.call not in self.script.cuts:
+            return
+        run = self._runs.get(call, self._root)
+        del self.script.cuts[cut.entry.call]
+        stopping = run.stopping
+        if cut.entry.how == "timeout":
+            stopping.expire()
+        elif cut.entry.how == "interrupt":
+            stopping.interrupt(cut.entry.reason)
+        elif stopping.task is not None:
+            stopping.task.cancel()
+
+    async def _hang(self, call: str, n: int) -> None:
+        """Wait to be ended, as in the recording."""
+        cut = self.script.cuts.get(self._pairs.get(call, ""))
+        if cut is not None:
+            cut.works.discard(n)
+            loop = asyncio.get_running_loop()
+            if not cut.works and self._events >= cut.events:
+                loop.call_soon(self._cut, call, cut)
+        await asyncio.get_running_loop().create_future()
+
+    # ---- when
+
+    async def _until(self, due: Due) -> None:
+        """Wait until something is due."""
+        if self._paced or due.apart:
+            await self._clock.reach(due.time)
+        else:
+            self._clock.jump(due.time)
+        if not due.apart:
+            return
+        limit = self._clock.now() + _PATIENCE
+        while self._events < due.events and self.departure is None and self._clock.now() < limit:
+            waiting = asyncio.ensure_future(self._moved.wait())
+            await asyncio.wait([waiting], timeout=_PATIENCE)
+            waiting.cancel()
+
+    # ---- models
+
+    def around_model(self, event: PreReasoning, source: ModelSource) -> Flux[ModelChunk]:
+        """The recorded reply in the model's place."""
+        frame = event.frame
+        place = self._places.get(frame.call_id) or self._begin(event, frame)
+        context, request = frame.context, source.request
+        return Flux(lambda: self._asked(place, context, event.iteration, request, source))
+
+    async def _asked(
+        self, place: Place, context: RunContext, iteration: int, request: ModelRequest, source: ModelSource
+    ) -> AsyncIterator[ModelChunk]:
+        if self.goes == "live":
+            inner = source if self._live is None else source.using(model=self._live)
+        else:
+            model = _RecordedModel(request.model, partial(self._replies, place, iteration, ""))
+            inner = source.using(model=model)
+        async for chunk in self._taken(place, context, iteration, request, "", inner):
+            yield chunk
+
+    def around_side(
+        self, context: RunContext, request: ModelRequest, side: str, chunks: Flux[ModelChunk]
+    ) -> Flux[ModelChunk]:
+        """The recorded reply in the place of what is asked on the side."""
+        place = self._places.get(context.call_id)
+        if place is None or self.goes == "live":
+            return chunks
+        iteration = run_of(context).events.iteration
+        inner = Flux(lambda: self._replies(place, iteration, side))
+        return self._taken(place, context, iteration, request, side, inner)
+
+    async def _replies(self, place: Place, iteration: int, side: str) -> AsyncIterator[ModelChunk]:
+        """What the recording says that the model gave."""
+        call = place.call
+        mine = self._pairs.get(call)
+        reply = None if mine is None else self.script.reply(mine, iteration, side)
+        if reply is None:
+            kind = f"request ({side})" if side else "request"
+            now = "a model is asked once more than in the recording"
+            self._depart(Departure(event=kind, iteration=iteration, source=place.source, now=now, lost=True))
+            await self._hang(call, -1)
+            return
+        entry = next(entry for entry in reversed(self.new.entries) if isinstance(entry, RequestEntry))
+        assert reply.step is not None
+        self._differ(call, reply.step, self._facing.request(entry))
+        if self.goes == "stop":
+            await self._hang(call, -1)
+        for due in reply.pieces:
+            await self._until(due)
+            yield chunk_of(due.piece)
+        await self._end(call, reply)
+
+    async def _end(self, call: str, reply: Reply) -> None:
+        if reply.end == "cut" or reply.over is None:
+            await self._hang(call, reply.n)
+            return
+        await self._until(reply.over)
+        if reply.end == "failed":
+            raise again(reply.error or {})
+
+    # ---- tools
+
+    def around_tool(self, event: PreActing, source: ToolSource) -> Mono[ToolResultBlock]:
+        """The recorded result in the tool's place."""
+        return Mono(partial(self._play, event, source))
+
+    def _play(self, event: PreActing, source: ToolSource) -> Awaitable[Any]:
+        frame = event.frame
+        place = self._places.get(frame.call_id) or self._begin(event, frame)
+        use, call = event.tool_use, place.call
+        run = run_of(frame.context)
+        mine = self._pairs.get(call)
+        tool = run.config.tools.get(use.name)
+        if self.goes == "live":
+            return self._work(event, source if use.name in self._tools else source.instead(partial(_refused, use)))
+        work = None if mine is None else self.script.work(mine, use.id)
+        if work is None:
+            now = f"{use.name} {use.raw}"
+            self._depart(Departure(event="tool", iteration=event.iteration, source=place.source, now=now, lost=True))
+            return self._work(event, source.instead(lambda _: self._hang(call, -1)))
+        inside = tool is not None and agents_behind.get(tool.function) is not None
+        if (inside and work.children) or (tool is None and (work.error or {}).get("type") == "ToolNotFoundError"):
+            return self._work(event, source)
+        for child in work.children:  # its tool does not run: what its sub-agents did is taken as done
+            self._events += len(self.script.steps[child])
+        return self._work(event, source.instead(partial(self._worked, call, work)))
+
+    async def _worked(self, call: str, work: Reply, context: ToolCall) -> object:
+        for due in work.pieces:
+            await self._until(due)
+            await context.emitter.emit(due.piece)
+        for injected in work.injected:
+            messages = [self.script.log.message(ref) for ref in injected.messages]
+            context.run.inject(*messages, keep=injected.keep)
+        await self._end(call, work)
+        if work.result is None:
+            return None
+        return self.script.log.tool_result(work.result)
+
+
+class _RecordedModel:
+    """A model that gives what was recorded.
+
+    Args:
+        name: What it is called.
+        replies: Gives the pieces of a reply.
+    """
+
+    def __init__(self, name: str, replies: Callable[[], AsyncIterator[ModelChunk]]) -> None:
+        self.name = name
+        self._replies = replies
+
+    def stream(self, request: ModelRequest) -> AsyncIterator[ModelChunk]:
+        """Answer as recorded."""
+        return self._replies()
+
+
+async def _refused(use: ToolUseBlock, _context: ToolCall) -> object:
+    raise ToolError(f"Tool {use.name!r} is not run in this replay: it is not among the tools that may run.")

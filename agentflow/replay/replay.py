@@ -1,0 +1,256 @@
+"""`Replay`: a recorded run is run again by the real driver, without a network and without effects."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Coroutine, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from agentflow.agent.agent import Agent, full_variant
+from agentflow.errors import CallTimeoutError, UsageError, close_to
+from agentflow.ground.virtual_time import VirtualClockLoop
+from agentflow.hooks import HookSource
+from agentflow.hooks.hook import Hook
+from agentflow.hooks.named import hooks_of
+from agentflow.loop.session import Session
+from agentflow.messages import Msg, Reply
+from agentflow.plugins.recorder import Recorder
+from agentflow.ports.model import Model
+from agentflow.replay.clock import ReplayClock
+from agentflow.replay.comparing import Departure
+from agentflow.replay.player import Goes, Player
+from agentflow.replay.script import Script
+from agentflow.runlog import RunLog, load
+from agentflow.runlog.entries import CallEntry
+from agentflow.saving.codec import decisions_from_dict
+from agentflow.specs import ModelOptions
+
+__all__ = ["Replay", "Replayed"]
+
+T = TypeVar("T")
+_UNCHANGED: Any = object()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replayed:
+    """What came of a replay.
+
+    Attributes:
+        departure: Where it first departed from the recording; None: nowhere.
+        log: What the new run did, as a run log.
+        lines: The same as it is written.
+        stopped: Whether the new run was stopped where it departed, or where the recording had nothing more to give.
+        reply: The reply of its last call, if that gave one.
+        error: What its last call raised, if it did.
+    """
+
+    departure: Departure | None
+    log: RunLog
+    lines: tuple[Mapping[str, Any], ...] = ()
+    stopped: bool = False
+    reply: Reply[Any] | None = None
+    error: BaseException | None = None
+
+    def __str__(self) -> str:
+        return "the same as recorded" if self.departure is None else str(self.departure)
+
+
+class Replay:
+    """A recorded run, to be run again.
+
+    The agent's hooks run for real, and its driver; models and tools give what the recording says. Recorders of the agent are
+    left out, and nothing is stored.
+
+    Args:
+        run: A run log, or its file.
+        run_id: Which run, where the log tells of several.
+
+    Raises:
+        StoreError: It cannot be read, or holds no such run.
+        UsageError: It tells of several runs.
+
+    Example:
+        >>> recorder = Recorder()
+        >>> agent = Agent("a", ScriptedModel(["Hello!"]), hooks=[recorder])
+        >>> reply = await agent.call("Hi")
+        >>> print(await Replay(recorder.log).arun(agent))
+        the same as recorded
+    """
+
+    def __init__(self, run: RunLog | str | Path, run_id: str | None = None) -> None:
+        log = run if isinstance(run, RunLog) else load(run)
+        runs = log.run_ids
+        if run_id is None and len(runs) > 1:
+            raise UsageError(
+                f"{log.name} tells of {len(runs)} runs; name one: run_id={runs[0]!r}. Its runs: {', '.join(runs)}."
+            )
+        self.log = log if run_id is None else log.run(run_id)
+        Script(self.log)  # what cannot be replayed is refused here
+
+    def run(self, agent: Agent[Any], **options: Any) -> Replayed:
+        """Run it again, in virtual time (with `pace` in real time); see `arun`.
+
+        Raises:
+            UsageError: An event loop is running here: await `arun`.
+        """
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            pass
+        else:
+            raise UsageError("Replay.run(...) was called in an event loop: await Replay.arun(...) there.")
+        return _run(
+            self.arun(agent, **options), real=options.get("pace") is not None or options.get("model") is not None
+        )
+
+    async def arun(
+        self,
+        agent: Agent[Any],
+        *,
+        hooks: HookSource = (),
+        without: Collection[str] = (),
+        system: Any = _UNCHANGED,
+        deps: object = None,
+        since: int = 0,
+        pace: float | None = None,
+        departed: Callable[[Departure], Goes] | None = None,
+        model: str | Model | None = None,
+        tools: Collection[str] = (),
+    ) -> Replayed:
+        """Run it again.
+
+        Args:
+            agent: The agent; it stays as it is.
+            hooks: Hooks that it is given in addition.
+            without: Names of its hooks that are left out.
+            system: Another system prompt.
+            deps: What tools and hooks may ask for by type.
+            since: Departures in events of the top before this `seq` do not count.
+            pace: How many times faster than the recording; None: as fast as may be.
+            departed: Told of the first departure; returns `"stop"`, `"on"` (go on with what is left of the recording) or
+                `"live"` (go on with a live model). By default it stops; with `model=` it goes on with that.
+            model: Who is asked from there on.
+            tools: Names of the tools that may run from there on; others give an error.
+
+        Raises:
+            UsageError: A hook that is to be left out is not there; `pace` is no such number.
+        """
+        if pace is not None and not pace > 0:
+            raise UsageError(f"Replay: pace={pace}; it is a number above 0, or None.")
+        script = Script(self.log)
+        first = script.roots[0]
+        clock = ReplayClock(first.time, pace)
+        chosen = _hooks_for(agent, without)
+        goes: Goes = "stop" if model is None else "live"
+
+        def otherwise(_: Departure) -> Goes:
+            return goes
+
+        tell = departed or otherwise
+        player = Player(script, clock, pace is not None, since, tell, model, frozenset(tools))
+        changes: dict[str, Any] = {} if system is _UNCHANGED else {"system": system}
+        variant = full_variant(agent, [*chosen, *hooks_of(hooks)], clock=clock, store=None, **changes)
+        history = [script.log.message(ref) for ref in _history(script, first)]
+        session = Session.fresh(history)
+        reply: Reply[Any] | None = None
+        error: BaseException | None = None
+        for call in script.roots:
+            reply, error = await _one(_making(variant, script, call, session, player, deps, reply))
+            if player.departure is not None or (reply is None and error is None):
+                break
+        return Replayed(
+            departure=player.departure,
+            log=player.new,
+            lines=tuple(player.lines),
+            stopped=player.goes == "stop",
+            reply=reply,
+            error=error,
+        )
+
+
+def _making(
+    agent: Agent[Any],
+    script: Script,
+    call: CallEntry,
+    session: Session,
+    player: Player,
+    deps: object,
+    before: Reply[Any] | None,
+) -> Coroutine[Any, Any, Reply[Any]]:
+    """One call of the run, as it was made."""
+    options = None if call.options is None else ModelOptions(**call.options)
+    rest: dict[str, Any] = {
+        "session": session,
+        "timeout": call.timeout,
+        "deps": deps,
+        "hooks": [player],
+        "options": options,
+    }
+    if not call.resumes:
+        messages: list[Msg] = [script.log.message(ref) for ref in script.inputs.get(call.call, ())]
+        return agent.call(messages, **rest).resolve()  # pyright: ignore[reportReturnType]
+    given = script.decisions.get(call.call, {})
+    waiting = [] if before is None else [waits.id for waits in before.pending]
+    decisions = decisions_from_dict({key: _plain(script, said) for key, said in given.items()})
+    if set(decisions) - set(waiting) and len(decisions) == len(waiting):  # ids of calls are others now
+        decisions = dict(zip(waiting, decisions.values(), strict=True))
+    return agent.resume(decisions=decisions, **rest).resolve()  # pyright: ignore[reportReturnType]
+
+
+def _plain(script: Script, said: Mapping[str, Any]) -> dict[str, Any]:
+    """A decision as the codec reads it."""
+    data: dict[str, Any] = {**said, "verdict": str(said["verdict"]).lower()}
+    for name, value in said.items():
+        match value:
+            case {"message": str(ref)}:
+                data.update({name: script.log.message(ref), "form": "message"})
+            case {"tool_result": str(ref)}:
+                data.update({name: script.log.tool_result(ref), "form": "result"})
+            case _:
+                pass
+    return data
+
+
+async def _one(call: Coroutine[Any, Any, Reply[Any]]) -> tuple[Reply[Any] | None, BaseException | None]:
+    """What comes of a call, whatever it raises; in a task of its own, which may be cancelled as the recorded one was."""
+    task: asyncio.Task[Reply[Any]] = asyncio.get_running_loop().create_task(call)
+    try:
+        await asyncio.wait([task])
+    except asyncio.CancelledError:
+        task.cancel()
+        await asyncio.wait([task])
+        raise
+    if task.cancelled():
+        return None, asyncio.CancelledError()
+    error = task.exception()
+    if isinstance(error, CallTimeoutError) or error is not None:
+        return None, error
+    return task.result(), None
+
+
+def _history(script: Script, first: CallEntry) -> tuple[str, ...]:
+    for entry in script.log.events(first.call):
+        if entry.type == "PreCall":
+            return script.log.messages(entry, "history")
+    return ()
+
+
+def _hooks_for(agent: Agent[Any], without: Collection[str]) -> list[Hook]:
+    """The agent's own hooks, but for its recorders and those that are to be left out."""
+    own: list[Hook] = [hook for hook in agent.hooks if not isinstance(hook, Recorder)]
+    names = [hook.name for hook in own]
+    for name in without:
+        if name not in names:
+            close = close_to(name, names)
+            meant = f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
+            raise UsageError(
+                f"Agent {agent.name!r} has no hook {name!r} that could be left out.{meant} Its hooks: {', '.join(names)}."
+            )
+    return [hook for hook in own if hook.name not in without]
+
+
+def _run(main: Coroutine[Any, Any, T], real: bool) -> T:
+    with asyncio.Runner(loop_factory=None if real else VirtualClockLoop) as runner:
+        return runner.run(main)

@@ -1,0 +1,253 @@
+"""A recorded run as a script: what each call's models and tools gave, in which order, and when.
+
+Rules:
+
+1. What a model or a tool gives is due when the recording says so, and when all events that stand before it have happened.
+2. Where nothing else happened between two things, nothing may happen between them in the replay either.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from dataclasses import dataclass, field
+from typing import Any
+
+from agentflow.errors import StoreError
+from agentflow.replay.comparing import Facing, Step
+from agentflow.runlog.entries import (
+    AnsweredEntry,
+    CallEntry,
+    ChunksEntry,
+    End,
+    Entry,
+    EventEntry,
+    FactEntry,
+    FinishedEntry,
+    HookEntry,
+    Injection,
+    InterruptEntry,
+    PiecesEntry,
+    ReplyEntry,
+    RequestEntry,
+    StartedEntry,
+)
+from agentflow.runlog.log import RunLog
+
+__all__ = ["Cut", "Due", "Reply", "Script", "Work"]
+
+
+@dataclass(slots=True)
+class Due:
+    """Something that is given at a time.
+
+    Attributes:
+        time: When, by the recording's clock.
+        events: How many events stand before it.
+        apart: Whether anything else happened since the thing before it.
+        piece: What is given.
+    """
+
+    time: float
+    events: int
+    apart: bool
+    piece: Any = None
+
+
+@dataclass(slots=True)
+class Reply:
+    """A model's reply, or a tool's work: pieces, then its end.
+
+    Attributes:
+        n: Its number in the recording.
+        step: What was asked, as it is compared; of a tool's work None.
+        over: Its end; None: the recording breaks off.
+        end: How it ended.
+        error: What it failed with.
+        use: The id of the tool call.
+        result: The ref of what a tool's work came to.
+        children: The calls of sub-agents inside it.
+    """
+
+    n: int
+    time: float
+    step: Step | None = None
+    pieces: list[Due] = field(default_factory=list[Due])
+    over: Due | None = None
+    end: End = "cut"
+    error: dict[str, Any] | None = None
+    use: str = ""
+    result: str | None = None
+    injected: tuple[Injection, ...] = ()
+    children: list[str] = field(default_factory=list[str])
+
+
+Work = Reply
+
+
+@dataclass(slots=True)
+class Cut:
+    """Somebody has ended the call.
+
+    Attributes:
+        works: The numbers of the replies and works that it has cut.
+    """
+
+    entry: InterruptEntry
+    events: int
+    time: float
+    wait: float
+    works: set[int] = field(default_factory=set[int])
+
+
+class Script:
+    """A run as a script.
+
+    Args:
+        log: The log of one run.
+
+    Attributes:
+        roots: The calls of the run itself: the first one, and those that went on with it.
+        steps: The events of each call, as they are compared.
+        cuts: Who has ended which call.
+        total: How many events there are.
+
+    Raises:
+        StoreError: The log holds no such run, or keeps no texts.
+    """
+
+    def __init__(self, log: RunLog) -> None:
+        self.log = log
+        if not log.header.content:
+            raise StoreError(f"{log.name} cannot be replayed: it keeps digests, and not what was said.")
+        if log.header.origin != "recorder":
+            raise StoreError(
+                f"{log.name} cannot be replayed: it was made of stored facts, which do not say what models gave piece by "
+                "piece. Replay what a Recorder has written."
+            )
+        self.roots = [call for call in log.calls.values() if call.parent is None or call.parent.call not in log.calls]
+        if not self.roots:
+            raise StoreError(f"{log.name} holds no call.")
+        self.facing = Facing(log)
+        self.steps: dict[str, list[Step]] = defaultdict(list)
+        self.cuts: dict[str, Cut] = {}
+        self.total = 0
+        self.inputs: dict[str, tuple[str, ...]] = {}
+        self.decisions: dict[str, dict[str, Any]] = {}
+        self._replies: dict[tuple[str, int, str], deque[Reply]] = defaultdict(deque)
+        self._works: dict[tuple[str, str], deque[Work]] = defaultdict(deque)
+        self._children: dict[tuple[str, str], deque[str]] = defaultdict(deque)
+        self._by_number: dict[int, Reply] = {}
+        self._running: dict[str, dict[int, Reply]] = defaultdict(dict)
+        self._last: dict[int, int] = {}
+        self._doings = 0
+        self._mine: dict[int, int] = {}
+        self._time = 0.0
+        for entry in log.entries:
+            self._read(entry)
+
+    # ---- reading
+
+    def _read(self, entry: Entry) -> None:
+        match entry:
+            case CallEntry():
+                if entry.parent is not None:
+                    self._children[entry.parent.call, entry.parent.tool_use].append(entry.call)
+                    for works in self._running.get(entry.parent.call, {}).values():
+                        if works.use == entry.parent.tool_use:
+                            works.children.append(entry.call)
+            case HookEntry() if entry.event == "PreCall" and entry.call not in self.inputs:
+                if any(change.field == "input_messages" for change in entry.changes):
+                    self.inputs[entry.call] = self.log.messages(entry, "before")
+            case EventEntry():
+                if entry.type == "PreCall" and entry.call not in self.inputs:
+                    self.inputs[entry.call] = self.log.messages(entry)
+                self._events(entry, entry.time)
+            case ChunksEntry():
+                if entry.reply is not None and entry.reply in self._by_number:
+                    self._pieces(self._by_number[entry.reply], entry, ahead=True)
+                self._events(entry, entry.time)
+            case PiecesEntry():
+                for work in self._running[entry.call].values():
+                    if work.step is None and work.use == self.log.use_data(entry.tool_use)["id"]:
+                        self._pieces(work, entry, ahead=False)
+                self._events(entry, entry.time)
+            case RequestEntry():
+                reply = Reply(entry.n, entry.time, self.facing.request(entry))
+                self._replies[entry.call, entry.iteration, entry.side].append(reply)
+                self._begin(reply, entry.call)
+            case ReplyEntry():
+                if entry.n in self._by_number:
+                    self._pieces(self._by_number[entry.n], entry, ahead=False)
+            case StartedEntry():
+                use = str(self.log.use_data(entry.tool_use)["id"])
+                work = Work(entry.n, entry.time, use=use)
+                self._works[entry.call, use].append(work)
+                self._begin(work, entry.call)
+            case AnsweredEntry() | FinishedEntry():
+                self._end(entry)
+            case InterruptEntry():
+                works = set(self._running[entry.call])
+                wait = max(0.0, entry.time - self._time)
+                self.cuts.setdefault(entry.call, Cut(entry, self.total, entry.time, wait, works))
+            case FactEntry() if entry.fact == "call_resumed":
+                self.decisions[entry.call] = entry.fields.get("decisions", {})
+            case _:
+                pass
+
+    def _events(self, entry: EventEntry | ChunksEntry | PiecesEntry, time: float) -> None:
+        made = self.facing.steps(entry)
+        self.steps[entry.call].extend(made)
+        self.total += len(made)
+        self._time = time + (entry.at[-1] / 1000 if not isinstance(entry, EventEntry) and entry.at else 0.0)
+        self._doings += 1
+        for n in self._running[entry.call]:
+            work = self._by_number[n]
+            own = isinstance(entry, ChunksEntry) if work.step is not None else isinstance(entry, PiecesEntry)
+            if own:  # what comes of it is nothing else
+                self._mine[n] = self._mine.get(n, 0) + 1
+
+    def _begin(self, reply: Reply, call: str) -> None:
+        self._doings += 1
+        self._by_number[reply.n] = reply
+        self._running[call][reply.n] = reply
+        self._last[reply.n] = self._doings
+
+    def _apart(self, n: int) -> bool:
+        """Whether anything else happened since what came of it last."""
+        apart = self._doings - self._last[n] - self._mine.pop(n, 0) > 0
+        self._last[n] = self._doings
+        return apart
+
+    def _pieces(self, reply: Reply, entry: ChunksEntry | ReplyEntry | PiecesEntry, ahead: bool) -> None:
+        apart = self._apart(reply.n)
+        for n, (piece, at) in enumerate(zip(entry.pieces, entry.at, strict=True)):
+            # A model's piece stands before the event that it becomes.
+            reply.pieces.append(Due(entry.time + at / 1000, self.total + (n if ahead else 0), apart and not n, piece))
+
+    def _end(self, entry: AnsweredEntry | FinishedEntry) -> None:
+        reply = self._by_number.get(entry.n)
+        if reply is None:
+            return
+        reply.over = Due(entry.time, self.total, self._apart(entry.n))
+        reply.end, reply.error = entry.end, entry.error
+        if isinstance(entry, FinishedEntry):
+            reply.result, reply.injected = entry.result, entry.injected
+        self._doings += 1
+        self._running[entry.call].pop(entry.n, None)
+
+    # ---- giving
+
+    def reply(self, call: str, iteration: int, side: str) -> Reply | None:
+        """The next reply that a call's model gave in a round; None: it gave no more."""
+        waiting = self._replies.get((call, iteration, side))
+        return waiting.popleft() if waiting else None
+
+    def work(self, call: str, tool_use: str) -> Work | None:
+        """What came of a tool call when it was run next; None: it was not."""
+        waiting = self._works.get((call, tool_use))
+        return waiting.popleft() if waiting else None
+
+    def child(self, call: str, tool_use: str) -> str | None:
+        """The next call of a sub-agent behind a tool call; None: there was none."""
+        waiting = self._children.get((call, tool_use))
+        return waiting.popleft() if waiting else None
