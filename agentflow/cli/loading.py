@@ -13,8 +13,9 @@ from typing import Any, cast
 from agentflow.agent.agent import Agent
 from agentflow.cli.failures import CommandError, place_of
 from agentflow.ground.shown import one_line
+from agentflow.hooks import Hook, HookSource
 
-__all__ = ["load_agent"]
+__all__ = ["load_agent", "load_hook"]
 
 
 def load_agent(target: str) -> Agent:
@@ -47,6 +48,30 @@ def load_agent(target: str) -> Agent:
             f"{target} is {what}, not an Agent. Name a variable that holds one: assistant = Agent('assistant', model)."
         )
     return cast("Agent[Any]", found)
+
+
+def load_hook(target: str) -> HookSource:
+    """Import the hook that a `module:name` names: a hook, a marked function, or a class of hooks, of which one is made.
+
+    Raises:
+        CommandError: The text has another form, the module cannot be imported, or the name is missing.
+    """
+    module_name, colon, name = target.partition(":")
+    if not colon or not module_name or not name:
+        raise CommandError(f"{target!r} does not name a hook. Write module:name, such as shop.guards:NewGuard.")
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+    module = _module(module_name, target)
+    try:
+        found: Any = attrgetter(name)(module)
+    except AttributeError:
+        raise CommandError(f"The module {module_name!r} has no {name!r}.") from None
+    try:
+        return cast("type[Hook]", found)() if isinstance(found, type) and issubclass(found, Hook) else found
+    except TypeError as error:
+        raise CommandError(
+            f"{target} cannot be made without arguments ({error}): name a hook, not its class."
+        ) from error
 
 
 def _module(name: str, target: str) -> object:

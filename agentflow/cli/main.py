@@ -142,6 +142,11 @@ cli.add_command(completion)
 cli.add_command(Later("models", "agentflow.cli.models_command", "Which adapter and key a model's name gets."))
 cli.add_command(Later("worker", "agentflow.cli.worker_command", "Run the calls that other processes submit.", "dbos"))
 cli.add_command(Later("mcp", "agentflow.cli.mcp_command", "Offer an agent as an MCP server.", "mcp"))
+cli.add_command(
+    Later("replay", "agentflow.cli.run_logs", "Run a recorded run again, with the recorded replies and results.")
+)
+cli.add_command(Later("diff", "agentflow.cli.run_logs", "Compare two recorded runs."))
+cli.add_command(Later("explain", "agentflow.cli.run_logs", "Say which hooks shaped a message of a recorded run."))
 cli.add_command(Later("runs", "agentflow.cli.runs", "List, show, cancel, resume and prune what was submitted.", "dbos"))
 
 

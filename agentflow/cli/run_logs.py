@@ -1,0 +1,240 @@
+"""`agentflow replay`, `agentflow diff`, `agentflow explain`: what to do with recorded runs."""
+
+from __future__ import annotations
+
+import html
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+
+from agentflow.cli.completion import agents_like
+from agentflow.cli.failures import CommandError
+from agentflow.cli.loading import load_agent, load_hook
+from agentflow.cli.say import say
+from agentflow.errors import AgentFlowError
+from agentflow.event_json import json_line
+from agentflow.ground.shown import one_line
+from agentflow.plugins.recorder_records import Explanation, Recording, records_of
+from agentflow.replay import Departure, Replay
+from agentflow.replay.player import Goes
+from agentflow.runlog import RunLog, load
+from agentflow.runlog.diffing import RunDiff, diff_runs
+from agentflow.specs import Usage
+
+__all__ = ["diff", "explain", "replay"]
+
+_PARTED = 1
+_RUN_ID = click.option("--run", "run_id", metavar="ID", help="Which run, where the file tells of several.")
+_JSON = click.option("--json", "as_json", is_flag=True, help="JSON, for machines.")
+_SHOWN = 200
+
+
+def _load(path: str, run_id: str | None = None) -> RunLog:
+    log = load(path)
+    return log if run_id is None else log.run(run_id)
+
+
+# ---- replay
+
+
+@click.command()
+@click.argument("run", metavar="RUN", type=click.Path())
+@click.argument("agent", metavar="MODULE:AGENT", shell_complete=agents_like)
+@_RUN_ID
+@click.option("--hook", "hooks", multiple=True, metavar="MODULE:HOOK", help="A hook to add; may be repeated.")
+@click.option("--without", multiple=True, metavar="NAME", help="A hook of the agent to leave out; may be repeated.")
+@click.option("--system", metavar="TEXT", help="Another system prompt.")
+@click.option(
+    "--from", "since", type=click.IntRange(min=0), default=0, metavar="SEQ", help="Departures before it pass."
+)
+@click.option("--pace", type=click.FloatRange(min=0, min_open=True), help="How many times faster than it was.")
+@click.option("--model", metavar="NAME", help="Go on with this model where it departs.")
+@click.option("--tool", "tools", multiple=True, metavar="NAME", help="A tool that may run from there; may be repeated.")
+@click.option("--ask", is_flag=True, help="Ask what to do where it departs.")
+@_JSON
+def replay(
+    run: str,
+    agent: str,
+    run_id: str | None,
+    hooks: Sequence[str],
+    without: Sequence[str],
+    system: str | None,
+    since: int,
+    pace: float | None,
+    model: str | None,
+    tools: Sequence[str],
+    ask: bool,
+    as_json: bool,
+) -> int:
+    """Run a recorded run again: the agent's hooks for real, models and tools as recorded.
+
+    Nothing is sent and no tool runs. Where it departs from the recording, that is shown, and it stops; with --model it goes on.
+    Exit code 0: the same as recorded; 1: it departs.
+    """
+    loaded = load_agent(agent)
+    added = [load_hook(name) for name in hooks]
+
+    def departed(found: Departure) -> Goes:
+        say(str(found), err=as_json)
+        if click.confirm("Go on with a live model?", default=False, err=True):
+            return "live"
+        return "on" if click.confirm("Go on with what is left of the recording?", default=False, err=True) else "stop"
+
+    options: dict[str, Any] = {} if system is None else {"system": system}
+    if ask:
+        options["departed"] = departed
+    try:
+        done = Replay(_load(run, run_id)).run(
+            loaded, hooks=added, without=without, since=since, pace=pace, model=model, tools=tools, **options
+        )
+    except AgentFlowError as error:
+        raise CommandError(str(error)) from error
+    found = done.departure
+    if as_json:
+        said = None if found is None else asdict(found)
+        text = None if done.reply is None else done.reply.text
+        outcome = None if done.reply is None else done.reply.outcome
+        say(json_line({"departure": said, "reply": text, "outcome": outcome}))
+    else:
+        if not (ask and found is not None):
+            say(str(done))
+        if found is not None and not done.stopped and done.reply is not None:
+            say(f"it went on to: {one_line(done.reply.text)} ({done.reply.outcome})")
+    return 0 if found is None else _PARTED
+
+
+# ---- diff
+
+
+@click.command()
+@click.argument("one", metavar="A", type=click.Path())
+@click.argument("other", metavar="B", type=click.Path())
+@click.option("--html", "as_html", type=click.Path(), metavar="FILE", help="Write a page; - for standard output.")
+@_JSON
+def diff(one: str, other: str, as_html: str | None, as_json: bool) -> int:
+    """Compare two recorded runs, by calls, rounds and tool calls. Exit code 0: they do the same; 1: they part."""
+    try:
+        found = diff_runs(_load(one), _load(other))
+    except AgentFlowError as error:
+        raise CommandError(str(error)) from error
+    if as_json:
+        say(json_line(asdict(found)))
+    elif as_html is not None:
+        rows = [(_where(each), each.one, each.other, ", ".join(each.hooks)) for each in found.differences]
+        _write(as_html, _page(f"{one} and {other}", ("where", one, other, "hooks"), rows, _totals(found)))
+    else:
+        _tell(found)
+    return 0 if found.parts is None else _PARTED
+
+
+def _where(each: Any) -> str:
+    return f"{each.where}: {each.what}"
+
+
+def _tell(found: RunDiff) -> None:
+    if found.parts is None:
+        say("the runs do the same")
+    for place, each in enumerate(found.differences):
+        say(("they part at " if place == 0 else "") + _where(each))
+        say(f"  - {_short(each.one)}")
+        say(f"  + {_short(each.other)}")
+        if each.hooks:
+            say(f"  by {', '.join(each.hooks)}")
+    for line in _totals(found):
+        say(line)
+
+
+def _short(value: object) -> str:
+    text = "(nothing)" if value is None or value == "" else one_line(value if isinstance(value, str) else repr(value))
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
+
+
+def _totals(found: RunDiff) -> list[str]:
+    one, other = found.usage
+    return [
+        f"rounds {found.rounds[0]} and {found.rounds[1]}",
+        f"tokens {one.total_tokens} and {other.total_tokens}, cost {_cost(one)} and {_cost(other)}",
+    ]
+
+
+def _cost(usage: Usage) -> str:
+    return "unknown" if usage.cost is None else f"${usage.cost:.4f}"
+
+
+# ---- explain
+
+
+@click.command()
+@click.argument("run", metavar="RUN", type=click.Path())
+@click.argument("message", metavar="MESSAGE")
+@click.option("--html", "as_html", type=click.Path(), metavar="FILE", help="Write a page; - for standard output.")
+@_JSON
+def explain(run: str, message: str, as_html: str | None, as_json: bool) -> int:
+    """Say which hooks shaped a message of a recorded run, and from what; MESSAGE is its id, or "last" for the reply."""
+    try:
+        log = load(run)
+        found = Recording(records_of(log, short=_SHOWN)).explain(_message_id(log, message))
+    except AgentFlowError as error:
+        raise CommandError(str(error)) from error
+    if not found.known:
+        known = ", ".join(list(log.message_refs())[:_MOST_NAMED])
+        raise CommandError(f"{run} does not tell of a message {message!r}. Its messages begin with: {known}.")
+    if as_json:
+        say(json_line(asdict(found)))
+    elif as_html is not None:
+        _write(as_html, _page(f"{run}: {message}", ("hook", "what it did"), _rows(found), []))
+    else:
+        for line in str(found).splitlines():
+            say(line)
+    return 0
+
+
+_MOST_NAMED = 20
+
+
+def _message_id(log: RunLog, message: str) -> str:
+    if message != "last":
+        return message
+    finals = [entry.fields["final_message"] for entry in log.events() if entry.type == "PostCall"]
+    return log.message(finals[-1]).id if finals else message
+
+
+def _rows(found: Explanation) -> list[tuple[object, ...]]:
+    return [(record.hook, str(record)) for record in (*found.shaped, *found.asked, *found.shadows)]
+
+
+# ---- pages
+
+
+def _write(path: str, page: str) -> None:
+    if path == "-":
+        sys.stdout.write(page)
+        return
+    try:
+        Path(path).write_text(page, "utf-8")
+    except OSError as error:
+        raise CommandError(f"{path} cannot be written: {error.strerror}.") from error
+    say(f"written to {path}")
+
+
+def _page(title: str, heads: Sequence[str], rows: Sequence[Sequence[object]], notes: Sequence[str]) -> str:
+    """One page without anything from outside; what models and tools said is text."""
+
+    def cell(value: object, tag: str = "td") -> str:
+        text = "" if value is None else value if isinstance(value, str) else repr(value)
+        return f"<{tag}><bdi>{html.escape(text)}</bdi></{tag}>"
+
+    body = "".join(f"<tr>{''.join(cell(value) for value in row)}</tr>" for row in rows)
+    told = "".join(f"<p>{html.escape(note)}</p>" for note in notes)
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" '
+        f"content=\"default-src 'none'; style-src 'unsafe-inline'\"><title>{html.escape(title)}</title><style>"
+        ":root{color-scheme:light dark}body{font:14px/1.5 system-ui;margin:2rem}table{border-collapse:collapse}"
+        "td,th{border:1px solid #8888;padding:.3rem .6rem;text-align:left;vertical-align:top;white-space:pre-wrap}"
+        f"</style></head><body><h1>{html.escape(title)}</h1>{told}<table><thead><tr>"
+        f"{''.join(cell(head, 'th') for head in heads)}</tr></thead><tbody>{body}</tbody></table></body></html>\n"
+    )

@@ -1,0 +1,133 @@
+"""`agentflow replay`, `diff` and `explain`, as processes."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from agentflow import Agent, Deny, Hook, PreActing, ToolUseBlock, tool
+from agentflow.plugins.recorder import Recorder
+from agentflow.testing import ScriptedModel
+
+EVIL = "<script>alert(1)</script>\x1b[2J"
+
+LOGS = '''
+from agentflow import Agent, Deny, Hook, PreActing, tool
+
+
+class Offline:
+    name = "scripted"
+
+    def stream(self, request):
+        raise AssertionError("a replay has asked the model")
+
+
+@tool(type="write")
+async def delete(path: str) -> str:
+    """Delete."""
+    raise AssertionError("a replay has run a tool")
+
+
+class Guard(Hook):
+    guard = True
+
+    def on_event(self, event):
+        return Deny("never") if isinstance(event, PreActing) else event
+
+
+free = Agent("shop", Offline(), tools=[delete])
+'''
+
+
+class Guard(Hook):
+    guard = True
+
+    def on_event(self, event: Any) -> Any:
+        return Deny("never") if isinstance(event, PreActing) else event
+
+
+@pytest.fixture
+async def logs(shop: Any) -> Any:
+    """Two recorded runs: one that deletes, one that may not."""
+    (shop.folder / "logs.py").write_text(LOGS, "utf-8")
+
+    @tool(type="write")
+    async def delete(path: str) -> str:
+        """Delete."""
+        return f"{path} is gone {EVIL}"
+
+    for name, last, hooks in (("free", "Done.", []), ("guarded", "I may not.", [Guard()])):
+        recorder = Recorder(shop.folder / f"{name}.jsonl")
+        model = ScriptedModel([ToolUseBlock("t1", "delete", {"path": "x"}), last])
+        await Agent("shop", model, tools=[delete], hooks=[*hooks, recorder]).call("go")
+        recorder.close()
+    return shop
+
+
+def test_replay_says_whether_anything_has_changed(logs: Any) -> None:
+    """The same: exit code 0. A hook more: where it departs, and 1; as JSON for machines. Nothing is asked, nothing runs."""
+    same = logs("replay", "free.jsonl", "logs:free")
+    assert (same.returncode, same.stdout, same.stderr) == (0, "the same as recorded\n", "")
+    parted = logs("replay", "free.jsonl", "logs:free", "--hook", "logs:Guard")
+    assert parted.returncode == 1
+    assert parted.stdout.splitlines() == [
+        "departs at PreActing (event 6, round 1): decision",
+        "  recorded: (nothing)",
+        "  now:      {'hook': 'Guard', 'verdict': {'verdict': 'Deny', 'reason': 'never'}}",
+        "  by:       Guard",
+    ]
+    told = json.loads(logs("replay", "free.jsonl", "logs:free", "--hook", "logs:Guard", "--json").stdout)
+    assert (told["departure"]["event"], told["departure"]["hooks"], told["outcome"]) == (
+        "PreActing",
+        ["Guard"],
+        "interrupted",
+    )
+    later = logs("replay", "free.jsonl", "logs:free", "--hook", "logs:Guard", "--from", "7")
+    assert "departs at PostActing" in later.stdout
+
+
+def test_diff_says_where_two_runs_part(logs: Any) -> None:
+    """Aligned by rounds and calls: where they part, by which hook, what it came to, what it cost; nothing acts on a terminal."""
+    told = logs("diff", "free.jsonl", "guarded.jsonl")
+    assert told.returncode == 1
+    lines = told.stdout.splitlines()
+    assert lines[:4] == [
+        "they part at call of shop, round 1, delete: decided",
+        "  - (nothing)",
+        "  + Guard said Deny (never)",
+        "  by Guard",
+    ]
+    assert lines[-2:] == ["rounds 2 and 2", "tokens 0 and 0, cost unknown and unknown"]
+    assert "\x1b" not in told.stdout
+    data = json.loads(logs("diff", "free.jsonl", "guarded.jsonl", "--json").stdout)
+    assert data["differences"][0]["hooks"] == ["Guard"]
+    page = logs("diff", "free.jsonl", "guarded.jsonl", "--html", "-").stdout
+    assert "<script" not in page
+    assert "default-src 'none'" in page
+    same = logs("diff", "free.jsonl", "free.jsonl")
+    assert (same.returncode, same.stdout.splitlines()[0]) == (0, "the runs do the same")
+
+
+def test_explain_says_which_hooks_shaped_a_message(logs: Any) -> None:
+    """The message by its id, or the last reply; what is not there is said with what is."""
+    assert "no hook shaped it" in logs("explain", "free.jsonl", "last").stdout
+    unknown = logs("explain", "free.jsonl", "nope")
+    assert unknown.returncode == 2
+    assert "Its messages begin with: msg_" in unknown.stderr
+
+
+def test_mistakes_are_one_line(logs: Any) -> None:
+    """No such file, no such run, no such hook."""
+    for arguments, said in (
+        (("replay", "none.jsonl", "logs:free"), "No such file"),
+        (("replay", "free.jsonl", "logs:free", "--run", "r"), "does not tell of a run 'r'"),
+        (("replay", "free.jsonl", "logs:free", "--hook", "logs:Nope"), "has no 'Nope'"),
+        (("replay", "free.jsonl", "logs:free", "--without", "Nope"), "has no hook 'Nope'"),
+        (("diff", "logs.py", "free.jsonl"), "is no run log"),
+    ):
+        ran = logs(*arguments)
+        assert ran.returncode == 2, arguments
+        assert said in ran.stderr
+        assert ran.stderr.count("\n") == 1
