@@ -60,10 +60,6 @@ def diff_runs(one: RunLog, other: RunLog) -> RunDiff:
     Args:
         one: The first run's log.
         other: The second one's.
-
-    Example:
-        >>> diff_runs(log, log).parts is None
-        True
     """
     calls = calls_of(one), calls_of(other)
     return RunDiff(

@@ -38,11 +38,6 @@ class RunLog:
 
     Attributes:
         calls: Each call's first entry, by its id.
-
-    Example:
-        >>> log = load(path)
-        >>> [entry.type for entry in log.events()][-1]
-        'CallEnded'
     """
 
     def __init__(self, entries: Sequence[Entry], name: str = "") -> None:

@@ -89,7 +89,7 @@ def test_replay_says_whether_anything_has_changed(logs: Any) -> None:
 
 
 def test_diff_says_where_two_runs_part(logs: Any) -> None:
-    """Aligned by rounds and calls: where they part, by which hook, what it came to, what it cost; nothing acts on a terminal."""
+    """Aligned by rounds and calls: where they part, by which hook, what it came to; nothing acts on the screen."""
     told = logs("diff", "free.jsonl", "guarded.jsonl")
     assert told.returncode == 1
     lines = told.stdout.splitlines()
@@ -125,7 +125,7 @@ def test_mistakes_are_one_line(logs: Any) -> None:
         (("replay", "free.jsonl", "logs:free", "--run", "r"), "does not tell of a run 'r'"),
         (("replay", "free.jsonl", "logs:free", "--hook", "logs:Nope"), "has no 'Nope'"),
         (("replay", "free.jsonl", "logs:free", "--without", "Nope"), "has no hook 'Nope'"),
-        (("diff", "logs.py", "free.jsonl"), "is no run log"),
+        (("diff", "logs.py", "free.jsonl"), "holds no run log"),
     ):
         ran = logs(*arguments)
         assert ran.returncode == 2, arguments
