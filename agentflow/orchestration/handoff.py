@@ -249,11 +249,14 @@ def _word_of(name: str, reply: Reply[Any], conversation: Sequence[Msg], others: 
 class OfferHandoffs(Hook):
     """Offers an agent, for one call, to hand the conversation on; a hand-off ends that call.
 
+    Priority 10: a hook that asks for a typed answer chooses its way by the tools that are there.
+
     Args:
         others: Whom it may hand to, by the names of the tools.
         limit: How often the conversation has been handed on, where that is enough.
     """
 
+    priority = 10
     events = (PreReasoning, PostActing)
     wraps = (PreActing,)
 

@@ -4,9 +4,11 @@ crashes."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,19 @@ from compositions import Compose, by_round
 from eventlog import use
 from laws_checks import check_history, check_request
 
-from agentflow import Agent, Approve, CallEnded, MemoryStore, Msg, PreCall, PreReasoning, Session, on, tool
+from agentflow import (
+    Agent,
+    Approve,
+    CallEnded,
+    MemoryStore,
+    ModelRequest,
+    Msg,
+    PreCall,
+    PreReasoning,
+    Session,
+    on,
+    tool,
+)
 from agentflow.errors import CallTimeoutError
 from agentflow.events import Event
 from agentflow.loop.history import fold_events, fold_facts
@@ -202,8 +216,40 @@ def test_a_whole_that_is_ended_ends_all(compose: Compose, how: str) -> None:
     run_virtual(main())
 
 
-async def _awaited(whole: Agent[Any]) -> Any:
-    return await whole.call("go", session="s")
+async def _awaited(whole: Agent[Any], timeout: float | None = None) -> Any:
+    return await whole.call("go", session="s", timeout=timeout)
+
+
+@pytest.mark.parametrize("how", ["timeout", "interrupt", "fail"])
+def test_the_session_goes_on_behind_it(compose: Compose, how: str) -> None:
+    """Whatever has ended a call, the next one on its session comes to an answer, and what models are asked is legal."""
+
+    async def main() -> None:
+        bad = [True]
+
+        async def trouble() -> None:
+            if bad.pop(0) if bad else False:
+                if how == "fail":
+                    raise LookupError("nothing there")
+                await asyncio.sleep(LONG)
+
+        def brain(request: ModelRequest) -> Any:
+            check_request(request.messages)
+            return [trouble, "well"]
+
+        ann, bob = (Agent(name, ScriptedModel(brain), default_hooks=()) for name in ("ann", "bob"))
+        whole = compose(ann, bob)
+        calling = asyncio.create_task(_awaited(whole, None if how != "timeout" else 5))
+        await asyncio.sleep(1)
+        if how == "interrupt" and not calling.done():
+            whole.interrupt("s", "enough")
+        with contextlib.suppress(StepError, CallTimeoutError):
+            await calling
+        reply = await whole.call("again", session="s")
+        assert reply.outcome == "completed"
+        check_history(whole.session("s").messages)
+
+    run_virtual(main())
 
 
 @pytest.mark.parametrize("saved", [False, True])
@@ -287,18 +333,23 @@ async def test_nothing_is_left_for_the_collector(compose: Compose) -> None:
         gc.enable()
 
 
+def _nth(name: str, request: ModelRequest) -> str:
+    """What somebody says who remembers how often it has spoken."""
+    return f"{name} says {1 + sum(msg.role == 'assistant' for msg in request.messages)}"
+
+
 async def test_a_crash_at_any_point_is_recovered_from(compose: Compose, named: str) -> None:
     """A process that dies before or after any commit or model call: the next one goes on, and comes to the same answer."""
 
     def make(crash: Crash, store: MemoryStore) -> Agent[Any]:
         def dying(name: str) -> Agent[Any]:
-            return Agent(name, crash.model(by_round(f"{name} says so.")), default_hooks=())
+            return Agent(name, crash.model(ScriptedModel(partial(_nth, name))), default_hooks=())
 
         return compose(dying("ann"), dying("bob"), store=crash.store(store))
 
     whole = Crash()
     answer = (await make(whole, MemoryStore()).call("go", session="s")).text
-    answers = {"ann says so.", "bob says so."} if named == "race" else {answer}
+    answers = {"ann says 1", "bob says 1"} if named == "race" else {answer}
     for point in range(1, len(whole.points) + 1):
         store, crash = MemoryStore(), Crash(point)
         with pytest.raises((Died, BaseExceptionGroup)):
