@@ -21,6 +21,7 @@ from agentflow.context import RunContext
 from agentflow.errors import UsageError, Veto
 from agentflow.events import PostActing, PreActing, PreReasoning
 from agentflow.hooks.hook import Hook
+from agentflow.hooks.named import HookSource
 from agentflow.hooks.wrapping import ToolSource
 from agentflow.messages import Msg, Reply, ToolResultBlock, with_metadata
 from agentflow.orchestration.asking import answer_of
@@ -51,6 +52,7 @@ def handoffs(
     to: Mapping[str, Sequence[str]] | None = None,
     history: Travels = "all",
     max_handoffs: int = 5,
+    hooks: HookSource = (),
     **options: Unpack[WorkflowOptions],
 ) -> Agent[str]:
     """Make one agent of several that hand the conversation on to each other.
@@ -65,6 +67,7 @@ def handoffs(
         to: Who may hand to whom, by names; an agent that is not in it hands to nobody. By default each to each.
         history: What travels with a hand-off; the user's last message and the reason always do. An agent makes a summary.
         max_handoffs: Most hand-offs for one message of the user's; who gets it then has to answer.
+        hooks: Hooks of the whole.
         options: See `WorkflowOptions`.
 
     Returns:
@@ -107,6 +110,7 @@ def handoffs(
         max_rounds=2 * max_handoffs + 2,
         max_concurrency=1,
         passes=tuple((one, other) for one, others in ways.items() for other in others),
+        hooks=hooks,
         options=options,
     )
 

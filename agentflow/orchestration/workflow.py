@@ -24,7 +24,8 @@ from agentflow.errors import UsageError
 from agentflow.events import PreReasoning
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.named import HookSource, hooks_of
-from agentflow.hooks.scope import ProcessHooks, process_hooks
+from agentflow.hooks.scope import ProcessHooks
+from agentflow.loop.config import OnUnknownOutcome
 from agentflow.loop.schedule import ToolSchedule
 from agentflow.messages import Msg, ToolUseBlock
 from agentflow.orchestration.asking import Live, asking_tool
@@ -45,12 +46,12 @@ R = TypeVar("R")
 class WorkflowOptions(TypedDict, total=False):
     """What `workflow` takes by name besides its own; `Agent` says what each means."""
 
-    hooks: HookSource
     store: Store | str | None
     tags: Sequence[str]
     process_hooks: ProcessHooks
     clock: Clock
     new_id: Callable[[str], str]
+    on_unknown_outcome: OnUnknownOutcome
 
 
 class _Decorator(Protocol):
@@ -63,6 +64,7 @@ def workflow(
     description: str | None = None,
     max_rounds: int = 100,
     max_concurrency: int = 16,
+    hooks: HookSource = (),
     **options: Unpack[WorkflowOptions],
 ) -> _Decorator:
     """Make an agent of a function that says who does what; each step is a tool call of that agent.
@@ -77,6 +79,7 @@ def workflow(
         description: What it is for; the function's docstring by default.
         max_rounds: Most times that it awaits steps in one run; then the reply's outcome is `limited`.
         max_concurrency: Most steps at a time.
+        hooks: The agent's hooks.
         options: See `WorkflowOptions`.
 
     Returns:
@@ -95,9 +98,15 @@ def workflow(
         >>> (await article.call("Bees")).output
         'Bees buzz.'
     """
+    wrong = next((one for one in participants if not isinstance(one, Agent | Tool)), None)  # pyright: ignore[reportUnnecessaryIsInstance]
+    if wrong is not None:
+        raise UsageError(
+            f"@workflow(...) takes the agents that it asks and the tools that it uses, not {wrong!r:.60}: write "
+            "@workflow(writer, my_tool), with parentheses also where it takes none."
+        )
 
     def made(function: Callable[..., Coroutine[Any, Any, R]]) -> Agent[R]:
-        return make_workflow(function, participants, name, description, max_rounds, max_concurrency, (), options)
+        return make_workflow(function, participants, name, description, max_rounds, max_concurrency, (), hooks, options)
 
     return made
 
@@ -110,6 +119,7 @@ def make_workflow(
     max_rounds: int,
     max_concurrency: int,
     passes: tuple[tuple[str, str], ...],
+    hooks: HookSource,
     options: WorkflowOptions,
 ) -> Agent[R]:
     """What `workflow` does; `passes` says which participants hand to which."""
@@ -122,30 +132,13 @@ def make_workflow(
         _NoModel(),
         description=code.description if description is None else description,
         tools=tools,
-        hooks=[flow, *hooks_of(options.get("hooks", ()))],
+        hooks=[flow, *hooks_of(hooks)],
         default_hooks=(),
         max_iterations=max_rounds,
         schedule=ToolSchedule.PARALLEL.limit(max_concurrency),
-        store=options.get("store"),
-        tags=options.get("tags", ()),
-        process_hooks=options.get("process_hooks", process_hooks),
         output=code.output,
-        **_clocks(options),
+        **options,
     )
-
-
-class _Clocks(TypedDict, total=False):
-    clock: Clock
-    new_id: Callable[[str], str]
-
-
-def _clocks(options: WorkflowOptions) -> _Clocks:
-    found: _Clocks = {}
-    if "clock" in options:
-        found["clock"] = options["clock"]
-    if "new_id" in options:
-        found["new_id"] = options["new_id"]
-    return found
 
 
 class _Code(Generic[R]):

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from mcp.server import MCPServer as Server
+
 from agentflow import Agent, tool
 from agentflow.agent import Edge
+from agentflow.mcp import MCPServer
 from agentflow.orchestration import handoffs, workflow
 from agentflow.testing import ScriptedModel
 
@@ -88,3 +91,19 @@ def test_names_are_text() -> None:
     graph = Agent('a"]; click x\n<b>', ScriptedModel([])).graph()
     assert graph.mermaid().splitlines()[1] == '  n0["a#34;#93;#59; click x #60;b#62;"]'
     assert str(graph).count("\n") == 0
+
+
+async def test_a_server_and_its_tools() -> None:
+    """A toolset that is opened is in it from the start; its tools when it is open."""
+    shop = Server("shop")
+
+    @shop.tool()
+    async def price(article: str) -> float:
+        """Look up a price."""
+        return 0.4
+
+    clerk = Agent("clerk", ScriptedModel([]), tools=[MCPServer.in_memory(shop), look])
+    assert str(clerk.graph()).splitlines() == ["clerk (agent)", "├─ look (tool)", "└─ shop (toolset)"]
+    async with clerk:
+        assert str(clerk.graph()).splitlines()[2:] == ["└─ shop (toolset)", "   └─ price (tool)"]
+        assert clerk.graph().mermaid().splitlines()[3] == '  n2[("shop")]'

@@ -448,6 +448,8 @@ def test_what_a_workflow_is_made_of() -> None:
     for wrong, told in ((plain, "takes a coroutine function"), (two, "takes 2 arguments")):
         with pytest.raises(UsageError, match=told):
             workflow()(wrong)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="with parentheses also where it takes none"):
+        workflow(two)  # type: ignore[arg-type]
     twice = [Agent("one", ScriptedModel([])) for _ in range(2)]
     with pytest.raises(UsageError, match="Two tools are named 'one'"):
 
