@@ -54,7 +54,7 @@ async def photo(of: str) -> list[str | DataBlock]:
     return [f"This is {of}:", square(0, 128, 0)]
 
 
-async def main() -> None:
+async def look() -> None:
     agent = Agent("eye", ScriptedModel(eye), tools=[photo])
     print((await agent.call(Msg.user("What is this?", square(255, 0, 0)))).text)
     print((await agent.call("And the wall?")).text)
@@ -66,5 +66,9 @@ async def main() -> None:
         print(error)
 
 
+def main() -> None:
+    asyncio.run(look())
+
+
 if __name__ == "__main__":
-    asyncio.run(main())
+    main()
