@@ -6,7 +6,7 @@ Rules:
    against the whole form anyway.
 2. A schema becomes narrower or wider, never another: an answer that fits both is legal for the whole form.
 3. An object with open keys (`dict[str, int]`) cannot be closed: the schema then goes without `strict`.
-4. Where a schema cannot be said at all (it contains itself), nothing is sent but words.
+4. Where a schema cannot be said at all (it contains itself, or Anthropic is to take open keys), nothing is sent but words.
 
 The marks of the rows: D is the vendor's documentation, I an issue that quotes the refusal, B common knowledge.
 """
@@ -47,18 +47,20 @@ class Answers(NamedTuple):
         beside_tools: A pattern of the models in which it goes with tools; `""` is all of them, None is none.
         rules: Whose rows of `schema_rules.tsv` hold.
         source: Where that stands.
+        loose: Whether it also takes a schema whose objects are not all closed.
     """
 
     flag: Flag | None
     beside_tools: str | None
     rules: str
     source: str
+    loose: bool = True
 
 
 FAMILIES: Final[Mapping[Family, Answers]] = {
     "openai": Answers("supports_response_schema", "", "openai", "platform.openai.com structured-outputs"),
     "anthropic": Answers(
-        "supports_native_structured_output", "", "anthropic", "platform.claude.com structured-outputs"
+        "supports_native_structured_output", "", "anthropic", "platform.claude.com structured-outputs", loose=False
     ),
     "gemini": Answers(
         "supports_response_schema",
@@ -212,7 +214,7 @@ def response_format(schema: Mapping[str, Any], family: Family) -> Json:
         'Bill'
     """
     made = fitted(schema, family)
-    if made.schema is None:
+    if made.schema is None or not (made.strict or FAMILIES[family].loose):
         return None
     name = re.sub(r"[^a-zA-Z0-9_-]", "_", str(schema.get("title", "")))[:64] or "answer"
     return {"type": "json_schema", "json_schema": {"name": name, "schema": made.schema, "strict": made.strict}}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 import pytest
 from pydantic import BaseModel, Field
@@ -120,3 +120,13 @@ def test_families_without_a_mode() -> None:
 def test_who_answers_by_a_schema(family: Family, model: str, flag: str, expected: tuple[bool, bool]) -> None:
     """It is told from LiteLLM's list; beside tools, from our rows."""
     assert answers_of(family, model, {flag: True}) == expected
+
+
+def test_open_keys_are_told_in_words_where_every_object_must_be_closed() -> None:
+    """Anthropic refuses a schema with open keys; OpenAI takes it, without `strict`."""
+    schema = {
+        "type": "object",
+        "properties": {"counts": {"type": "object", "additionalProperties": {"type": "integer"}}},
+    }
+    assert response_format(schema, "anthropic") is None
+    assert cast("Any", response_format(schema, "openai"))["json_schema"]["strict"] is False

@@ -1,4 +1,4 @@
-"""One suite of typed answers over both wires and every adapter: native, by tool and by prompt, streamed and not, asked again and with tools."""
+"""One suite of typed answers, both wires and every adapter: native, by tool, by prompt, streamed and not, with tools."""
 
 from __future__ import annotations
 
