@@ -19,7 +19,7 @@ from agentflow.errors import ModelError, UsageError
 from agentflow.events import ActingChunk, PostReasoning, PreActing, PreReasoning, ReasoningChunk
 from agentflow.facts import Reasoned
 from agentflow.loop.session import Session
-from agentflow.messages import Msg, ThinkingBlock
+from agentflow.messages import Citation, DataBlock, Msg, ThinkingBlock
 from agentflow.plugins.cache import ModelCache
 from agentflow.plugins.guardrails import InputGuardrail
 from agentflow.plugins.redaction import Redaction
@@ -669,3 +669,17 @@ async def test_thoughts_are_held_back_too() -> None:
     thought = model.requests[1].messages[1].content[0]
     assert isinstance(thought, ThinkingBlock)
     assert (thought.text, thought.signature) == (f"The key {KEY}", "seal")
+
+
+async def test_what_a_citation_quotes_is_masked_like_the_words() -> None:
+    """Streamed and stored, in its own form too; a picture passes as it is."""
+    quoted = Citation.of({"type": "char_location", "cited_text": "write to ada@example.com", "document_title": "Desk"})
+    said = [ModelChunk("See ada@exa"), ModelChunk("mple.com"), ModelChunk(citations=(quoted,)), ModelChunk(" there.")]
+    agent = Agent("clerk", ScriptedModel([said]), hooks=[Redaction()])
+    picture = DataBlock.from_bytes(b"\x89PNG\r\n\x1a\n.")
+    reply = await agent.call(Msg.user("Where?", picture))
+    [masked] = reply.citations
+    assert reply.text == "See <email-1> there."
+    assert (masked.text, masked.raw["cited_text"]) == ("write to <email-1>", "write to <email-1>")
+    asked, answered = agent.session().messages
+    assert (asked.data, answered.citations) == ((picture,), (masked,))
