@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from packaging.requirements import Requirement
 
 from benchmarks.peers.pinned import SIDES, named
 from benchmarks.peers.race import Race, serving
-from benchmarks.peers.table import GROUPS, behind, markdown
+from benchmarks.peers.table import GROUPS, behind, markdown, read
 
 ROOT = Path(__file__).parent.parent
 ROWS = {row.key for rows in GROUPS.values() for row in rows}
@@ -105,3 +106,21 @@ def test_the_tables_name_who_is_missing_and_where_agentflow_is_not_first(
     )
     assert [(row.key, first) for row, first in behind(report)] == [("call", "strands")]
     assert set(ours["figures"]) >= ROWS
+
+
+def test_the_page_shows_the_figures_that_are_kept() -> None:
+    """The tables are what `--show` prints, and each line on which another framework is first has a paragraph that says why."""
+    page = (ROOT / "docs" / "beside-others.md").read_text("utf-8")
+    report = read()
+    assert markdown(report) in page
+    reasons = page.partition("## Where agentflow is not first")[2]
+    assert {row.title.rpartition(",")[0] for row, _ in behind(report)} == set(re.findall(r"\*\*(.+?)\*\*", reasons))
+
+
+def test_the_kept_figures_are_of_what_is_pinned() -> None:
+    """A side or version that is pinned anew is raced anew."""
+    sides = read()["sides"]
+    assert {name: side["requirements"] for name, side in sides.items()} == {
+        entry.name: list(entry.requirements) for entry in SIDES
+    }
+    assert all(0 < len(figures) <= read()["rounds"] for side in sides.values() for figures in side["figures"].values())

@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 from benchmarks.peers.environments import default_place
 from benchmarks.peers.pinned import SIDES, named
@@ -28,15 +29,17 @@ def main() -> None:
     )
     parser.add_argument("--show", action="store_true", help="race nobody: print the figures that are kept")
     options = parser.parse_args()
+
+    def keep(report: dict[str, Any]) -> None:
+        if options.save:
+            options.save.write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n", "utf-8")
+
     if options.show:
         report = read(options.save or RESULTS)
     else:
         entries = [named(name) for name in options.only] if options.only else SIDES
-        report = race(
-            entries, options.environments, 1 if options.quick else options.rounds, quick=options.quick, say=_say
-        )
-    if options.save and not options.show:
-        options.save.write_text(json.dumps(report, indent=1) + "\n", "utf-8")
+        rounds = 1 if options.quick else options.rounds
+        report = race(entries, options.environments, rounds, quick=options.quick, say=_say, keep=keep)
     print(markdown(report))
     for row, first in behind(report):
         _say(f"not first: {row.title}: {report['sides'][first]['label']}")

@@ -3,7 +3,7 @@
 Rules:
 
 1. Nothing is built from source: a side whose wheels cannot be had is named with pip's reason, and the race goes on.
-2. agentflow's is an editable install of this repository, so it never has to be made anew for a change of code.
+2. agentflow's is an editable install of this repository: a change of its code needs no new one, other dependencies do.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ def python_of(entry: Entry, place: Path) -> Path:
     """
     home = place / f"{entry.name}-{sys.version_info.major}.{sys.version_info.minor}"
     python, mark = home / _PYTHON, home / "peers.json"
-    wanted = json.dumps([*entry.requirements, sys.version])
+    project = (ROOT / "pyproject.toml").read_text("utf-8") if "." in entry.requirements else ""
+    wanted = json.dumps([*entry.requirements, sys.version, project])
     if not (python.exists() and mark.exists() and mark.read_text("utf-8") == wanted):
         _make(entry, home, python)
         mark.write_text(wanted, "utf-8")

@@ -57,6 +57,14 @@ SIDES = (
     Entry(
         "google-adk", "Google ADK", "google_adk", ("google-adk", "litellm"), ("google-adk==2.13.0", "litellm==1.106.2")
     ),
+    Entry(
+        "agentscope",
+        "AgentScope",
+        "agentscope_",
+        ("agentscope", "openai"),
+        ("agentscope==2.0.10",),
+        "2.0.11 needs a certifi that the package index did not have on the day of the race",
+    ),
     Entry("connectonion", "ConnectOnion", "connectonion_", ("connectonion",), ("connectonion==1.9.2",)),
     Entry("pygents", "pygents", "pygents_", ("pygents",), ("pygents==0.7.0",)),
 )

@@ -115,9 +115,15 @@ def _measure(entry: Entry, python: Path, url: str, core: int | None, quick: bool
 
 
 def race(
-    entries: Sequence[Entry], place: Path, rounds: int, *, quick: bool = False, say: Callable[[str], None] = print
+    entries: Sequence[Entry],
+    place: Path,
+    rounds: int,
+    *,
+    quick: bool = False,
+    say: Callable[[str], None] = print,
+    keep: Callable[[dict[str, Any]], object] = lambda _: None,
 ) -> dict[str, Any]:
-    """Make the environments, run the sides in turns, and return the report."""
+    """Make the environments, run the sides in turns, keep the report after each turn of all, and return it."""
     found = Race(entries)
     pythons: dict[str, Path] = {}
     for entry in entries:
@@ -139,5 +145,6 @@ def race(
                     found.unavailable(entry.name, str(error))
                     del pythons[entry.name]
                     say(f"  {entry.label}: {error}")
+            keep(found.as_json(number + 1))
             say(f"round {number + 1} of {rounds}: {', '.join(pythons)}")
     return found.as_json(rounds)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-__all__ = ["GROUPS", "RESULTS", "Row", "behind", "markdown", "median", "read"]
+__all__ = ["BARE", "GROUPS", "OURS", "RESULTS", "Row", "behind", "markdown", "median", "number", "read"]
 
 RESULTS = Path(__file__).with_name("results.json")
 OURS = "agentflow"
@@ -50,16 +50,16 @@ GROUPS: Mapping[str, tuple[Row, ...]] = {
     ),
     "Many, and long": (
         Row("crowd", "one of 1,000 calls at once, µs", US, "crowd"),
-        Row("crowd memory", "its memory, KiB", KIB, "crowd"),
+        Row("crowd memory", "memory of one of them, KiB", KIB, "crowd"),
         Row("behind 10", "behind 10 messages, µs", US, "histories"),
         Row("behind 100", "behind 100, µs", US, "histories"),
         Row("behind 1000", "behind 1,000, µs", US, "histories"),
     ),
     "Before the first answer": (
         Row("import", "import, ms", MS, "import"),
-        Row("import memory", "its memory, MiB", MIB, "import"),
+        Row("import memory", "memory of the import, MiB", MIB, "import"),
         Row("build", "an agent with a tool, µs", US, "building"),
-        Row("first call", "its first call, ms", MS, "first"),
+        Row("first call", "first call of the process, ms", MS, "first"),
     ),
 }
 

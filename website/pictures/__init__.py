@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from website.pictures import call, path, scopes, states, story, together
+from website.pictures import call, path, race, scopes, states, story, together
 from website.pictures.svg import Picture
 
 __all__ = ["PICTURES"]
@@ -17,5 +17,9 @@ PICTURES: Final[dict[str, Callable[[], Picture]]] = {
     "story": story.draw,
     "path": path.draw,
     "together": together.draw,
+    "race_round": race.round_,
+    "race_chunk": race.chunk,
+    "race_http": race.http,
+    "race_crowd": race.crowd,
 }
 """Each picture by the name of its file."""

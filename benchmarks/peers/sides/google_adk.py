@@ -125,6 +125,7 @@ def wire(url: str) -> InMemoryRunner:
     import os
 
     os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
+    os.environ["REPEATED_STREAMING_CHUNK_LIMIT"] = "1000000000"  # else the same word again and again is a fault
     from google.adk.models.lite_llm import LiteLlm
 
     return _runner(LlmAgent(name=_NAME, model=LiteLlm("openai/test", api_base=url, api_key="sk-test")))

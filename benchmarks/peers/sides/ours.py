@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from agentflow import Agent, Hook, HookEvent, Msg, PreActing, PreReasoning, ReasoningChunk, Session, tool
 from agentflow.chunks import ModelChunk, ToolUseDelta
-from agentflow.models.litellm import LiteLLMModel
 from benchmarks.peers import kit
 from benchmarks.peers.kit import Plan
 
 HOOKS = "a `Hook` with `on_event` for `PreReasoning` and `PreActing`"
-NOTES = ("Default hooks are on.", "Tools of type `read` run in parallel; `add` is a plain tool.")
+NOTES = (
+    "Default hooks are on.",
+    "`add` is a plain tool; the tool that waits is of type `read`, which runs in parallel.",
+    "Over HTTP: `OpenAIWire`.",
+)
 
 _ADD = tool(kit.add)
 _WAIT = tool(kit.wait_a_millisecond, type="read")
@@ -90,5 +92,6 @@ async def stream(agent: Agent, prompt: str = kit.PROMPT) -> list[str]:
 
 def wire(url: str) -> Agent:
     """The same agent over HTTP."""
-    os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # or LiteLLM asks the network for prices
-    return Agent("race", LiteLLMModel("openai/test", api_base=url, api_key="sk-test"))
+    from agentflow.models import OpenAIWire  # here, as in the other sides: only these rows import a client
+
+    return Agent("race", OpenAIWire(f"openai+{url}#test", api_key="sk-test"))

@@ -69,6 +69,9 @@ async def _before_tool(event: BeforeToolCallEvent) -> None:
     kit.hooked()
 
 
+_SHARED: list[Any] = []
+
+
 def build(plan: Plan, hooks: bool = False) -> Agent:
     """An agent with the plan's tool."""
     listening: Any = [_before_model, _before_tool] if hooks else []
@@ -104,12 +107,9 @@ async def crowd(agent: Agent, many: int) -> list[str]:
 async def stream(agent: Agent, prompt: str = kit.PROMPT) -> list[str]:
     """The same, and the pieces of text as a reader of its events gets them."""
     if agent.messages is _SHARED:
-        agent = Agent(agent.model, callback_handler=None)
+        agent = Agent(agent.model, tools=[TOOLS["add"]], callback_handler=None)
     agent.messages = []
     return [event["data"] async for event in agent.stream_async(prompt) if "data" in event]
-
-
-_SHARED: list[Any] = []
 
 
 def wire(url: str) -> Agent:
