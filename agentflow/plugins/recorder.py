@@ -96,7 +96,7 @@ class Recorder(ChangeListener, SideWrapper):
 
     Args:
         where: A folder (`"runs/"`): a file for each run; a JSONL file that all runs are added to; a store that keeps run logs
-            (`SqlStore`); None: memory only.
+            (`agentflow.runlog.keeping.LogStore`); None: memory only.
         max_records: How many things memory holds; older ones are dropped. What is written keeps all.
         short: Most characters of the short forms in `records`; 0: digests only, and no text is written.
         every_call: Record calls of hooks that changed nothing, too (for their durations).
@@ -432,6 +432,6 @@ def _target(where: str | Path | LogStore | None) -> tuple[Callable[[str], Sink] 
     if not isinstance(where, LogStore):  # pyright: ignore[reportUnnecessaryIsInstance] - input from outside
         raise UsageError(
             f"Recorder({where!r:.60}): it takes a folder such as 'runs/', a file such as 'runs.jsonl', a store that keeps run "
-            "logs (SqlStore), or nothing for memory only."
+            "logs (a LogStore), or nothing for memory only."
         )
     return lambda run: StoreSink(where, run), None

@@ -101,6 +101,7 @@ class Player(Recorder):
         self._root: RunBase | None = None
         self._next_root = 0
         self._cut_works: dict[str, set[int]] = {}
+        self._hanging = False
         self.goes: Goes | None = None
         self.new.add(self._reads.validate_python(self.lines[0]))
 
@@ -151,7 +152,8 @@ class Player(Recorder):
             self._done[entry.call] += 1
             self._events += 1
             if place >= len(recorded):
-                self._differ(entry.call, None, step)
+                if mine not in self.script.broken_off:
+                    self._differ(entry.call, None, step)
             else:
                 self._differ(entry.call, recorded[place], step)
         if isinstance(entry, EventEntry) and entry.type == "CallEnded":
@@ -159,6 +161,7 @@ class Player(Recorder):
         self._moved.set()
         self._moved = asyncio.Event()
         self._cut_at(entry.call)
+        self._end_of_log()
 
     def _missing(self, call: str) -> None:
         """The call is over: what the recording still tells of it has not happened."""
@@ -245,12 +248,21 @@ class Player(Recorder):
     async def _hang(self, call: str, n: int) -> None:
         """Wait to be ended, as in the recording."""
         cut = self.script.cuts.get(self._pairs.get(call, ""))
+        if cut is None and self.goes is None:
+            self._hanging = True
+            self._end_of_log()
+            asyncio.get_running_loop().call_later(_PATIENCE, self._end_of_log, True)
         if cut is not None:
             cut.works.discard(n)
             loop = asyncio.get_running_loop()
             if not cut.works and self._events >= cut.events:
                 loop.call_soon(self._cut, call, cut)
         await asyncio.get_running_loop().create_future()
+
+    def _end_of_log(self, at_last: bool = False) -> None:
+        """Stop where the recording breaks off: all that it tells has happened, and something waits for more."""
+        if self._hanging and self._root is not None and (at_last or self._events >= self.script.total):
+            self._root.stopping.interrupt("the recording ends here")
 
     # ---- when
 
@@ -304,6 +316,8 @@ class Player(Recorder):
         call = place.call
         mine = self._pairs.get(call)
         reply = None if mine is None else self.script.reply(mine, iteration, side)
+        if reply is None and mine in self.script.broken_off:
+            await self._hang(call, -1)
         if reply is None:
             kind = f"request ({side})" if side else "request"
             now = "a model is asked once more than in the recording"
@@ -344,6 +358,8 @@ class Player(Recorder):
         if self.goes == "live":
             return self._work(event, source if use.name in self._tools else source.instead(partial(_refused, use)))
         work = None if mine is None else self.script.work(mine, use.id)
+        if work is None and mine in self.script.broken_off:
+            return self._work(event, source.instead(lambda _: self._hang(call, -1)))
         if work is None:
             now = f"{use.name} {use.raw}"
             self._depart(Departure(event="tool", iteration=event.iteration, source=place.source, now=now, lost=True))

@@ -110,6 +110,7 @@ class Script:
         steps: The events of each call, as they are compared.
         cuts: Who has ended which call.
         total: How many events there are.
+        broken_off: The calls whose end the log does not tell of: the process was killed.
 
     Raises:
         StoreError: The log holds no such run, or keeps no texts.
@@ -144,6 +145,7 @@ class Script:
         self._time = 0.0
         for entry in log.entries:
             self._read(entry)
+        self.broken_off = {call for call in log.calls if not any(step.type == "CallEnded" for step in self.steps[call])}
 
     # ---- reading
 

@@ -27,7 +27,7 @@ class KeptLog(NamedTuple):
 
 @runtime_checkable
 class LogStore(Protocol):
-    """A store that keeps run logs, as `SqlStore` does."""
+    """A store that keeps run logs."""
 
     def keep_log(self, run_id: str, writer: str, number: int, lines: str) -> Future[None]:
         """Add lines to a run's log; from any thread.

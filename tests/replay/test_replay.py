@@ -249,6 +249,17 @@ def test_a_run_that_was_cut_is_cut_at_the_same_place(tmp_path: Path, how: str) -
         assert isinstance(done.error, CallTimeoutError if how == "timeout" else asyncio.CancelledError)
 
 
+@pytest.mark.parametrize("keep", [0.2, 0.4, 0.6, 0.8, 0.95])
+def test_a_log_that_breaks_off_is_replayed_to_its_end(tmp_path: Path, keep: float) -> None:
+    """What a killed process has left is run again as far as it goes: no departure, and no waiting for what never comes."""
+    path = record(tmp_path / "run.jsonl")
+    data = path.read_bytes()
+    path.write_bytes(data[: int(len(data) * keep)])
+    done = Replay(path).run(make())
+    assert done.departure is None, str(done)
+    assert not RAN
+
+
 def test_a_recorded_run_is_a_test(tmp_path: Path) -> None:
     """`assert_replays` passes while nothing has changed, says what has, and renews the file where that is meant."""
     path = record(tmp_path / "run.jsonl")
