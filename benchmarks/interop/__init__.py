@@ -1,0 +1,1 @@
+"""Others' clients and agents on our wire servers."""
