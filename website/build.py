@@ -40,6 +40,7 @@ MODULES: Final = (
     "agentflow.orchestration",
     "agentflow.mcp",
     "agentflow.debugger",
+    "agentflow.inspector",
     "agentflow.terminal",
     "agentflow.reactive",
     "agentflow.errors",

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import click
 
+import agentflow.inspector as pages
 from agentflow.agent.agent import Agent
 from agentflow.cli.calls import call_loop
 from agentflow.cli.demo_agent import INVOICES, PROMPT, TOTAL, Folder, make_agent
@@ -25,8 +26,10 @@ from agentflow.cli.demo_model import WIRES, WireChoice
 from agentflow.cli.demo_real import small_model
 from agentflow.cli.failures import FAILED, INTERRUPTED, CommandError, code_of
 from agentflow.errors import AgentFlowError
+from agentflow.hooks.named import HookSource
 from agentflow.models.litellm import LiteLLMModel
 from agentflow.models.litellm_library import library
+from agentflow.plugins.recorder import Recorder
 from agentflow.ports.model import resolve_model
 from agentflow.terminal.console import follow
 from agentflow.terminal.screen import Screen, make_console
@@ -48,7 +51,8 @@ _PAUSE = 0.02
     help="What the model server speaks (without --model).",
 )
 @click.option("--real", is_flag=True, help="A real model, small, on this machine; needs the extra `real`.")
-def demo(model: str | None, wire: WireChoice, real: bool) -> int:
+@click.option("--inspect", "inspected", is_flag=True, help="Show it in the inspector too, until Ctrl-C.")
+def demo(model: str | None, wire: WireChoice, real: bool, inspected: bool) -> int:
     """Watch an agent at work: real files, real HTTP, a hook that vetoes.
 
     Without --model it needs no key and no network: the model is a scripted server inside this process. With --real it is
@@ -63,7 +67,14 @@ def demo(model: str | None, wire: WireChoice, real: bool) -> int:
         for file, text in INVOICES.items():
             (folder.path / file).write_text(text, "utf-8")
         try:
-            agent = runner.run(_call(screen, folder, _agent(screen, model, wire, real)))
+            made = _agent(screen, model, wire, real)
+            if inspected:
+                return runner.run(_inspected(screen, folder, made, real))
+            agent = runner.run(_call(screen, folder, made))
+        except KeyboardInterrupt:
+            if not inspected:
+                raise
+            return 0  # somebody has looked long enough
         except AgentFlowError as error:
             raise CommandError(str(error), code_of(error)) from error
         finally:
@@ -71,12 +82,39 @@ def demo(model: str | None, wire: WireChoice, real: bool) -> int:
         return _judge(screen, agent, folder, real)
 
 
-async def _call(screen: Screen, folder: Folder, made: AbstractAsyncContextManager[Agent]) -> Agent:
+async def _inspected(screen: Screen, folder: Folder, made: AbstractAsyncContextManager[Agent], real: bool) -> int:
+    """The same, recorded, with a page that shows it while it runs and afterwards."""
+    with tempfile.TemporaryDirectory(prefix="agentflow-demo-runs-") as runs:
+        recorder = Recorder(runs)
+        async with _inspector(runs) as link:
+            screen.say(f"inspect {link}", "bold")
+            code = _judge(screen, await _call(screen, folder, made, [recorder]), folder, real)
+            screen.say(f"The run is at {link} until you press Ctrl-C.")
+            recorder.close()
+            await asyncio.Event().wait()
+        return code
+
+
+@asynccontextmanager
+async def _inspector(runs: str) -> AsyncGenerator[str]:
+    try:
+        made = pages.Inspector(runs)
+    except ModuleNotFoundError as error:
+        raise CommandError(
+            f"--inspect needs {error.name}, which is not installed: pip install 'agentflow-hooks[web]'."
+        ) from error
+    async with made.serving() as link:
+        yield link
+
+
+async def _call(
+    screen: Screen, folder: Folder, made: AbstractAsyncContextManager[Agent], hooks: HookSource = ()
+) -> Agent:
     screen.say(f"folder  {folder.path}: {', '.join(INVOICES)}", "dim")
     screen.say(f"user    {PROMPT}", "bold")
     async with made as agent:
         interrupt = partial(agent.interrupt, None, "Ctrl-C")
-        await follow(agent.stream(PROMPT, deps=folder, children=True), screen, interrupt=interrupt)
+        await follow(agent.stream(PROMPT, deps=folder, hooks=hooks, children=True), screen, interrupt=interrupt)
         return agent
 
 

@@ -141,6 +141,7 @@ cli.add_command(Later("new", "agentflow.cli.new", "Begin a project: an agent, it
 cli.add_command(completion)
 cli.add_command(Later("models", "agentflow.cli.models_command", "Which adapter and key a model's name gets."))
 cli.add_command(Later("worker", "agentflow.cli.worker_command", "Run the calls that other processes submit.", "dbos"))
+cli.add_command(Later("inspect", "agentflow.cli.inspect_command", "Show recorded runs in a browser.", "web"))
 cli.add_command(Later("mcp", "agentflow.cli.mcp_command", "Offer an agent as an MCP server.", "mcp"))
 cli.add_command(
     Later("replay", "agentflow.cli.run_logs", "Run a recorded run again, with the recorded replies and results.")

@@ -1,0 +1,66 @@
+"""`agentflow inspect`: recorded runs as a page, for a browser on this machine, or as one file."""
+
+from __future__ import annotations
+
+import asyncio
+import webbrowser
+from pathlib import Path
+
+import click
+
+from agentflow.cli.calls import call_loop
+from agentflow.cli.failures import CommandError
+from agentflow.cli.say import say
+from agentflow.errors import UsageError
+from agentflow.inspector.guard import LOOPBACK
+from agentflow.inspector.inspector import Inspector
+from agentflow.inspector.one_file import export as export_runs
+
+__all__ = ["inspect", "serve"]
+
+
+@click.command()
+@click.argument("runs", nargs=-1, required=True, metavar="RUN...", type=click.Path())
+@click.option("--export", "file", metavar="FILE", type=click.Path(dir_okay=False), help="Write one HTML file, and end.")
+@click.option("--live", is_flag=True, help="Wait for runs: a folder that is not there yet will come.")
+@click.option("--open", "opens", is_flag=True, help="Open the page in a browser.")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="Which port; a free one by default.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen.")
+@click.option(
+    "--name", "names", multiple=True, metavar="HOST", help="A name that it is reached under; may be repeated."
+)
+def inspect(
+    runs: tuple[str, ...], file: str | None, live: bool, opens: bool, port: int, host: str, names: tuple[str, ...]
+) -> int:
+    """Show recorded runs in a browser: timeline, events, what hooks changed, conversation, cost.
+
+    RUN is a run log, or a folder that a Recorder writes to; what is still running grows as it is looked at. Only this machine
+    can reach the page, and only with the link that is printed.
+    """
+    try:
+        if file is not None:
+            say(f"{export_runs(file, *runs)} holds all of it: no server is needed to read it")
+            return 0
+        for run in runs:
+            if not live and not Path(run).exists():
+                raise UsageError(f"There is no run log or folder {run!r}; with --live it may come later.")
+        if host not in LOOPBACK and not names:
+            raise UsageError(f"--host {host} lets other machines in: say with --name under which name they reach it.")
+        inspector = Inspector(*runs, hosts=(*LOOPBACK, *names))
+        with call_loop() as runner:
+            runner.run(serve(inspector, host=host, port=port, opens=opens))
+    except UsageError as error:
+        raise CommandError(str(error)) from error
+    except KeyboardInterrupt:
+        pass
+    return 0
+
+
+async def serve(inspector: Inspector, *, host: str = "127.0.0.1", port: int = 0, opens: bool = False) -> None:
+    """Serve the page, until Ctrl-C."""
+    async with inspector.serving(host=host, port=port) as link:
+        say(f"inspector  {link}")
+        say("           Ctrl-C ends it")
+        if opens:
+            await asyncio.to_thread(webbrowser.open, link)
+        await asyncio.Event().wait()

@@ -1,0 +1,125 @@
+"""Who gets in: a token, our own host and origin, and headers that let nothing run but our files.
+
+Rules:
+
+1. Without the token nothing is served, not the page's files either.
+2. A request whose Host or Origin is another's is refused before anything else: a page elsewhere can neither read nor steer.
+3. The token comes in the link once, then as a cookie that scripts cannot read; programs send it as a bearer token.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Sequence
+from http.cookies import CookieError, SimpleCookie
+from urllib.parse import parse_qs, urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+__all__ = ["LOOPBACK", "Guard", "policy"]
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_COOKIE = "agentflow_inspector"
+
+
+def policy(script: str = "'self'", style: str = "'self'", connect: str = "'self'") -> str:
+    """A content-security policy that lets nothing run but what is named."""
+    return (
+        f"default-src 'none'; script-src {script}; style-src {style}; img-src 'self' data:; connect-src {connect}; "
+        "base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+    )
+
+
+class Guard:
+    """Lets in who has the token, from where the page itself is.
+
+    Args:
+        app: What it guards.
+        token: The token.
+        hosts: The names under which it may be reached, without ports.
+    """
+
+    def __init__(self, app: ASGIApp, token: str, hosts: Sequence[str]) -> None:
+        self._app = app
+        self._token = token
+        self._hosts = frozenset(hosts)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a request in, or refuse it."""
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        why = self._refused(scope, headers)
+        given = self._in_link(scope)
+
+        async def send_safely(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                self._secure(MutableHeaders(scope=message), scope, given and not why)
+            await send(message)
+
+        answer: ASGIApp = self._app if not why else PlainTextResponse(why, 403)
+        await answer(scope, receive, send_safely)
+
+    def _refused(self, scope: Scope, headers: Headers) -> str:
+        if scope["type"] != "http":
+            return "This is HTTP only."
+        host = headers.get("host", "")
+        if _name(host) not in self._hosts:
+            return "This host is not ours."
+        origin = headers.get("origin")
+        if origin is not None and urlsplit(origin).netloc != host:
+            return "This origin is not ours."
+        if headers.get("sec-fetch-site") in ("cross-site", "same-site") and headers.get("sec-fetch-mode") != "navigate":
+            return "This origin is not ours."
+        if not (self._in_link(scope) or self._in_headers(scope, headers)):
+            return "The link with the token is needed: `agentflow inspect` prints it."
+        return ""
+
+    def _in_link(self, scope: Scope) -> bool:
+        if scope.get("method") != "GET":
+            return False
+        return any(self._fits(one) for one in parse_qs(scope["query_string"].decode("latin-1")).get("token", ()))
+
+    def _in_headers(self, scope: Scope, headers: Headers) -> bool:
+        kind, _, bearer = headers.get("authorization", "").partition(" ")
+        if kind.lower() == "bearer" and self._fits(bearer):
+            return True
+        try:
+            cookie = SimpleCookie(headers.get("cookie", "")).get(_cookie(scope))
+        except CookieError:
+            return False
+        return cookie is not None and self._fits(cookie.value)
+
+    def _fits(self, given: str) -> bool:
+        return hmac.compare_digest(given.encode("utf-8", "replace"), self._token.encode())
+
+    def _secure(self, headers: MutableHeaders, scope: Scope, give_cookie: bool) -> None:
+        headers["content-security-policy"] = f"{policy()}; frame-ancestors 'none'"
+        headers["x-content-type-options"] = "nosniff"
+        headers["x-frame-options"] = "DENY"
+        headers["referrer-policy"] = "no-referrer"
+        headers["cross-origin-resource-policy"] = "same-origin"
+        headers["cross-origin-opener-policy"] = "same-origin"
+        headers["cache-control"] = "no-store"
+        if give_cookie:
+            path = scope.get("root_path") or "/"
+            secure = "; Secure" if scope.get("scheme") == "https" else ""
+            made = f"{_cookie(scope)}={self._token}; HttpOnly; SameSite=Strict; Path={path}{secure}"
+            headers.append("set-cookie", made)
+
+
+def _cookie(scope: Scope) -> str:
+    """Its name: cookies are shared between the ports of a host."""
+    server = scope.get("server")
+    return f"{_COOKIE}_{server[1]}" if server else _COOKIE
+
+
+def _name(host: str) -> str:
+    """A Host header without its port."""
+    try:
+        return urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return ""

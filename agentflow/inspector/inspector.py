@@ -1,0 +1,263 @@
+"""`Inspector`: an ASGI application that shows recorded runs, also while they run, and attends to breakpoints.
+
+Rules:
+
+1. It reads what recorders write: a slow browser slows no run.
+2. It is reached with its token only, under its own names (`guard.py`).
+3. A browser has one connection that tells it of news: of the run it shows, the list, what is paused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, cast
+from urllib.parse import quote
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from agentflow.debugger.pause import Pause
+from agentflow.errors import UsageError
+from agentflow.inspector.guard import LOOPBACK, Guard
+from agentflow.inspector.logs import Logs, Source
+from agentflow.inspector.one_file import PAGE, page_with
+from agentflow.inspector.pauses import Pauses
+
+__all__ = ["Inspector"]
+
+_LOOK = 0.25
+"""Seconds between two looks at the files."""
+_HEARTBEAT = 15.0
+_LARGEST = 16_000_000  # bytes of a request
+_AT_ONCE = 1_000_000  # bytes of lines in one piece of news
+
+
+class Inspector:
+    """Shows recorded runs as a page; an ASGI application.
+
+    Args:
+        runs: Run logs, and folders that a `Recorder` writes to.
+        token: What a browser needs to be let in; a random one by default.
+        hosts: The names under which it may be reached, without ports; those of this machine's loopback by default.
+
+    Attributes:
+        token: The token, for links.
+
+    Raises:
+        UsageError: A file is not there, or the token is too short.
+
+    Example:
+        >>> inspector = Inspector("runs")
+        >>> async with inspector.serving() as link:
+        ...     print(link.partition("=")[0])
+        http://127.0.0.1:.../?token
+    """
+
+    def __init__(self, *runs: str | Path, token: str | None = None, hosts: Sequence[str] = LOOPBACK) -> None:
+        if token is not None and len(token) < 16:
+            raise UsageError("Inspector(token=...): a token that others cannot guess has at least 16 characters.")
+        if isinstance(hosts, str):
+            raise UsageError(f"Inspector(hosts={hosts!r}): names stand in a list, hosts=[{hosts!r}].")
+        self.token = token or secrets.token_urlsafe(32)
+        self._logs = Logs(runs)
+        self._pauses = Pauses()
+        routes = [
+            Route("/", self._index),
+            Route("/page/{name}", self._file),
+            Route("/api/runs", self._runs),
+            Route("/api/runs/{id}", self._run),
+            Route("/api/runs/{id}/export", self._export),
+            Route("/api/news", self._news),
+            Route("/api/pauses/{id}", self._decide, methods=["POST"]),
+        ]
+        self._app = Guard(Starlette(routes=routes), self.token, hosts)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        await self._app(scope, receive, send)
+
+    def link(self, base: str) -> str:
+        """The link that lets a browser in.
+
+        Args:
+            base: Where it is reached, such as `"http://127.0.0.1:8000/inspect"`.
+        """
+        return f"{base.rstrip('/')}/?token={quote(self.token)}"
+
+    async def attend(self, pause: Pause) -> None:
+        """Attend to a paused run, from the page: `Breakpoint(PreActing, ask=inspector.attend)`."""
+        await self._pauses.attend(pause)
+
+    @asynccontextmanager
+    async def serving(self, *, host: str = "127.0.0.1", port: int = 0) -> AsyncGenerator[str]:
+        """Serve it in this event loop, for as long as the block lasts.
+
+        Args:
+            host: Where to listen.
+            port: Which port; 0 takes a free one.
+
+        Raises:
+            UsageError: The port is taken, or the host is not this machine's.
+        """
+        server = _Server(
+            uvicorn.Config(self, host, port, log_config=None, lifespan="off", server_header=False, proxy_headers=False)
+        )
+        running = asyncio.ensure_future(server.run_to_end())
+        listens = asyncio.ensure_future(server.listens.wait())
+        await asyncio.wait({running, listens}, return_when=asyncio.FIRST_COMPLETED)
+        listens.cancel()
+        if running.done():
+            raise UsageError(
+                f"The inspector cannot listen on {host}:{port}; is something else there? Name another port."
+            )
+        try:
+            yield self.link(server.url(host))
+        finally:
+            server.should_exit = server.force_exit = True
+            await running
+
+    # ---- what is served
+
+    async def _index(self, request: Request) -> Response:
+        return FileResponse(PAGE / "index.html")
+
+    async def _file(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        if name not in _FILES:
+            raise HTTPException(404)
+        return FileResponse(PAGE / name, media_type=_TYPES[Path(name).suffix])
+
+    async def _runs(self, request: Request) -> Response:
+        found = await asyncio.to_thread(self._logs.runs)
+        return JSONResponse([run.as_dict() for run in found])
+
+    async def _source(self, run_id: str) -> Source:
+        source = await asyncio.to_thread(self._logs.source, run_id)
+        if source is None:
+            raise HTTPException(404, "There is no such run.")
+        return source
+
+    async def _run(self, request: Request) -> Response:
+        source = await self._source(request.path_params["id"])
+        lines, behind = await asyncio.to_thread(source.lines)
+        return PlainTextResponse(lines, headers={"x-behind": str(behind)})
+
+    async def _export(self, request: Request) -> Response:
+        source = await self._source(request.path_params["id"])
+        lines, _ = await asyncio.to_thread(source.lines)
+        page = await asyncio.to_thread(page_with, [(source.run, lines.decode("utf-8", "replace"))])
+        name = "".join(c if c.isalnum() or c in "-_" else "_" for c in source.run)[:80]
+        headers = {"content-disposition": f'attachment; filename="{name or "run"}.html"'}
+        return Response(page, media_type="text/html; charset=utf-8", headers=headers)
+
+    async def _decide(self, request: Request) -> Response:
+        data = await _body(request)
+        try:
+            return JSONResponse(self._pauses.act(request.path_params["id"], data))
+        except UsageError as error:
+            return PlainTextResponse(str(error), 409)
+
+    # ---- news
+
+    async def _news(self, request: Request) -> Response:
+        run, begin = request.query_params.get("run"), request.headers.get("last-event-id")
+        begin = begin or request.query_params.get("from", "0")
+        if not begin.isdecimal():
+            raise HTTPException(400, "from= is a number of bytes.")
+        source = None if run is None else await self._source(run)
+        headers = {"x-accel-buffering": "no"}
+        return StreamingResponse(self._told(source, int(begin)), media_type="text/event-stream", headers=headers)
+
+    async def _told(self, source: Source | None, behind: int) -> AsyncIterator[str]:
+        """What has happened, as server-sent events; whoever reads slowly gets more at a time."""
+        stamp, version, silent = await asyncio.to_thread(self._logs.stamp), -1, 0.0
+        yield ":\n\n"
+        while True:
+            news: list[str] = []
+            if source is not None:
+                lines, behind = await asyncio.to_thread(source.lines, behind)
+                news += [_event({"lines": piece}, behind) for piece in _pieces(lines)]
+            elif (now := await asyncio.to_thread(self._logs.stamp)) != stamp:
+                stamp = now
+                news.append(_event({"runs": True}, behind))
+            if version != self._pauses.version:
+                version = self._pauses.version
+                news.append(_event({"pauses": self._pauses.shown()}, behind))
+            silent = 0.0 if news else silent + _LOOK
+            for one in news:
+                yield one
+            if silent >= _HEARTBEAT:
+                silent = 0.0
+                yield ":\n\n"
+            await self._pauses.changed(version, _LOOK)
+
+
+def _event(data: object, behind: int) -> str:
+    return f"id: {behind}\ndata: {json.dumps(data)}\n\n"
+
+
+def _pieces(lines: bytes) -> list[str]:
+    """Lines in portions that a browser takes at once."""
+    found: list[str] = []
+    while lines:
+        end = lines.find(b"\n", _AT_ONCE) + 1 or len(lines)
+        found.append(lines[:end].decode("utf-8", "replace"))
+        lines = lines[end:]
+    return found
+
+
+async def _body(request: Request) -> dict[str, Any]:
+    if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
+        raise HTTPException(415, "The body is application/json.")
+    raw = b""
+    async for piece in request.stream():
+        raw += piece
+        if len(raw) > _LARGEST:
+            raise HTTPException(413, f"A body has at most {_LARGEST} bytes.")
+    try:
+        data: object = json.loads(raw)
+    except (ValueError, RecursionError):
+        data = None
+    if not isinstance(data, dict):
+        raise HTTPException(400, "The body is a JSON object.")
+    return cast("dict[str, Any]", data)
+
+
+_TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
+_FILES = frozenset(path.name for path in PAGE.iterdir() if path.suffix in _TYPES)
+
+
+class _Server(uvicorn.Server):
+    """It tells when it listens, and leaves signals to the program."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.listens = asyncio.Event()
+
+    async def startup(self, sockets: Any = None) -> None:
+        """Begin to listen."""
+        await super().startup(sockets)
+        if self.started:
+            self.listens.set()
+
+    async def run_to_end(self) -> None:
+        """Serve until it is told to end."""
+        try:
+            await self._serve()
+        except SystemExit:  # it cannot listen
+            return
+
+    def url(self, host: str) -> str:
+        """Where it is reached."""
+        port = self.servers[0].sockets[0].getsockname()[1]
+        return f"http://{f'[{host}]' if ':' in host else host}:{port}"

@@ -1,0 +1,102 @@
+"""One HTML file with a run in it, or two beside each other: it needs no server, and loads nothing.
+
+The page's modules are put into one script, each in a function of its own; a hash in the page's policy lets this script run, and
+no other.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from agentflow.errors import UsageError
+from agentflow.inspector.logs import Logs
+
+__all__ = ["PAGE", "bundle", "export", "page_with"]
+
+PAGE: Final = Path(__file__).parent / "page"
+_IMPORT = re.compile(r'^import \{ (.+) \} from "\./(\w+)\.js";$', re.MULTILINE)
+_EXPORT = re.compile(r"^export ((?:async )?function|class|const) (\w+)", re.MULTILINE)
+
+
+def bundle(entry: str = "app") -> str:
+    """The page's modules as one script."""
+    parts: dict[str, str] = {}
+
+    def add(name: str) -> None:
+        if name in parts:
+            return
+        source = (PAGE / f"{name}.js").read_text("utf-8")
+        for found in _IMPORT.finditer(source):
+            add(found[2])
+        names = ", ".join(found[2] for found in _EXPORT.finditer(source))
+        source = _IMPORT.sub(r"const { \1 } = _\2;", source)
+        source = _EXPORT.sub(r"\1 \2", source)
+        parts[name] = f"const _{name} = (() => {{\n{source}\nreturn {{ {names} }};\n}})();\n"
+
+    add(entry)
+    return '"use strict";\n' + "".join(parts.values())
+
+
+def page_with(runs: Sequence[tuple[str, str]]) -> str:
+    """The page with runs in it.
+
+    Args:
+        runs: The name and the lines of each; two are shown beside each other.
+    """
+    script, style = bundle(), (PAGE / "page.css").read_text("utf-8")
+    data = json.dumps([{"name": name, "lines": lines} for name, lines in runs]).replace("<", "\\u003c")
+    rules = (
+        f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; img-src data:; base-uri 'none'; "
+        "form-action 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+    )
+    page = (PAGE / "index.html").read_text("utf-8")
+    head, body = page.split("</head>")
+    head = head.partition('    <link rel="icon"')[0].replace(
+        '<meta charset="utf-8">',
+        f'<meta charset="utf-8">\n    <meta http-equiv="Content-Security-Policy" content="{rules}">',
+    )
+    body = body.replace(
+        "</body>",
+        f'<script type="application/json" id="data">{data}</script>\n<script type="module">{script}</script>\n</body>',
+    )
+    return f"{head}    <style>{style}</style>\n  </head>{body}"
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def export(path: str | Path, *runs: str | Path) -> Path:
+    """Write a run, or two beside each other, as one HTML file.
+
+    Args:
+        path: The file to write; one that is there is replaced.
+        runs: The run log; a second one to compare it with.
+
+    Raises:
+        UsageError: There is none, or more than two runs.
+
+    Example:
+        >>> export("report.html", "runs/no-such-run.jsonl")
+        Traceback (most recent call last):
+        agentflow.errors.UsageError: There is no run log 'runs/no-such-run.jsonl'. ...
+    """
+    logs = Logs(runs)
+    found = [run for run in reversed(logs.runs()) if not run.problem]
+    if not 1 <= len(found) <= 2:
+        raise UsageError(
+            f"An export holds one run, or two to compare; {', '.join(map(str, runs)) or 'nothing'} holds {len(found)}."
+        )
+    if len(runs) == 2:
+        found.sort(key=lambda run: [Path(one).name for one in runs].index(run.file))
+    sources = [(run.run, logs.source(run.id)) for run in found]
+    told = [(name, source.lines()[0].decode("utf-8", "replace")) for name, source in sources if source is not None]
+    place = Path(path)
+    place.write_text(page_with(told), "utf-8")
+    return place

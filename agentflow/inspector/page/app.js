@@ -1,0 +1,124 @@
+// @ts-check
+/** The page: which view is shown, the keys, and where the data come from. */
+
+import { showComparison } from "./compare.js";
+import { el, fill } from "./dom.js";
+import { follow, get, post, text, textBehind } from "./http.js";
+import { Log } from "./log.js";
+import { showPauses } from "./pauses.js";
+import { printable } from "./print.js";
+import { RunView } from "./run.js";
+import { showRuns } from "./runs.js";
+
+const main = /** @type {HTMLElement} */ (document.querySelector("main"));
+const actions = /** @type {HTMLElement} */ (document.querySelector("#actions"));
+const help = /** @type {HTMLDialogElement} */ (document.querySelector("#help"));
+const paper = /** @type {HTMLElement} */ (document.querySelector("#paper"));
+const pauses = /** @type {HTMLElement} */ (document.querySelector("#pauses"));
+const given = document.querySelector("#data");
+
+/** @type {RunView | null} */
+let run = null;
+/** @type {{move: (step: number) => void, next: () => void} | null} */
+let comparison = null;
+/** @type {{renew: () => Promise<void>, search: () => void} | null} */
+let runs = null;
+/** @type {(() => void) | null} */
+let stop = null;
+
+/** What an exported page brings with it. @type {{name: string, lines: string}[]} */
+const brought = given ? JSON.parse(given.textContent ?? "[]") : [];
+
+async function show() {
+  stop?.();
+  run = comparison = runs = stop = null;
+  actions.replaceChildren();
+  main.removeAttribute("data-ready");
+  const [, view, ...ids] = location.hash.split("/");
+  try {
+    if (brought.length > 1 && view !== "run") compareLogs(brought.map(({ name, lines }) => ({ log: logOf(lines), name })));
+    else if (brought.length) run = new RunView(main, logOf(brought[Number(ids[0]) || 0].lines), brought[Number(ids[0]) || 0].name);
+    else if (view === "run") await showRun(ids[0]);
+    else if (view === "compare") compareLogs(await Promise.all(ids.map(async (id) => ({ log: logOf(await text(`api/runs/${id}`)), name: id }))));
+    else runs = await showRuns(main, () => get("api/runs"));
+  } catch (error) {
+    fill(main, el("p.banner.error", { role: "alert" }, String(error instanceof Error ? error.message : error)));
+  }
+  if (!given && !stop) listen("", null);
+  document.title = run?.log.top?.agent ? `${run.log.top.agent} · agentflow` : "agentflow inspector";
+  main.dataset.ready = view || "runs";
+}
+
+/** @param {string} lines */
+function logOf(lines) {
+  const log = new Log();
+  log.feed(lines);
+  return log;
+}
+
+/** @param {{log: Log, name: string}[]} logs */
+function compareLogs(logs) {
+  const [a, b] = logs.map(({ log, name }) => ({ log, name: log.top?.run || name }));
+  comparison = showComparison(main, a, b);
+}
+
+/** @param {string} id */
+async function showRun(id) {
+  const { body, behind } = await textBehind(`api/runs/${id}`);
+  const log = logOf(body);
+  const view = (run = new RunView(main, log, id));
+  fill(actions, el("a.button", { href: `api/runs/${id}/export`, download: "" }, "Export"), el("button", { type: "button", click: () => print() }, "Print"));
+  let waits = 0;
+  const grown = (/** @type {string} */ lines) => {
+    log.feed(lines);
+    waits ||= requestAnimationFrame(() => {
+      waits = 0;
+      if (run === view) view.renew();
+    });
+  };
+  listen(`?run=${id}&from=${behind}`, grown);
+}
+
+/**
+ * Be told of news, over one connection.
+ * @param {string} about
+ * @param {((lines: string) => void) | null} grown
+ */
+function listen(about, grown) {
+  stop = follow(`api/news${about}`, (news) => {
+    if (news.lines) grown?.(news.lines);
+    if (news.runs) runs?.renew();
+    if (news.pauses) showPauses(pauses, news.pauses, post);
+  });
+}
+
+addEventListener("hashchange", show);
+addEventListener("beforeprint", () => printable(paper, run));
+document.addEventListener("keydown", (event) => {
+  const typing = event.target instanceof HTMLInputElement || event.target instanceof HTMLTextAreaElement || event.target instanceof HTMLSelectElement;
+  if (event.key === "Escape" && typing) /** @type {HTMLElement} */ (event.target).blur();
+  if (typing && event.key === "Enter" && run && event.target === run.search) {
+    run.listed.focus();
+    event.preventDefault();
+  }
+  if (typing || event.ctrlKey || event.metaKey || event.altKey || help.open) return;
+  if (event.target instanceof HTMLElement && event.target.closest(".detail, .paused") && event.key.length > 1) return; // it scrolls
+  const ours = run?.key(event.key) || keyed(event.key);
+  if (ours) event.preventDefault();
+});
+
+/** @param {string} key */
+function keyed(key) {
+  if (key === "?") help.showModal();
+  else if (key === "/" && runs) runs.search();
+  else if ((key === "j" || key === "ArrowDown") && comparison) comparison.move(1);
+  else if ((key === "k" || key === "ArrowUp") && comparison) comparison.move(-1);
+  else if (key === "e" && comparison) comparison.next();
+  else if (key === "u" && location.hash) location.hash = "";
+  else return false;
+  return true;
+}
+
+document.querySelector("#keys")?.addEventListener("click", () => help.showModal());
+if (location.search) history.replaceState(null, "", location.pathname + location.hash); // the token is a cookie now
+show();

@@ -1,0 +1,45 @@
+// @ts-check
+/** Requests to the server that the page came from. */
+
+/** @param {Response} response */
+async function checked(response) {
+  if (!response.ok) throw new Error(`${response.status}: ${(await response.text()).slice(0, 300)}`);
+  return response;
+}
+
+/** @param {string} path @returns {Promise<any>} */
+export async function get(path) {
+  return (await checked(await fetch(path))).json();
+}
+
+/** @param {string} path */
+export async function text(path) {
+  return (await checked(await fetch(path))).text();
+}
+
+/**
+ * A text that grows, and where it ends for now.
+ * @param {string} path
+ */
+export async function textBehind(path) {
+  const response = await checked(await fetch(path));
+  return { body: await response.text(), behind: response.headers.get("x-behind") ?? "0" };
+}
+
+/** @param {string} path @param {any} body @returns {Promise<any>} */
+export async function post(path, body) {
+  const response = await fetch(path, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) });
+  return (await checked(response)).json();
+}
+
+/**
+ * Be told of what comes, for as long as the page is open; a connection that broke is made again by the browser.
+ * @param {string} path
+ * @param {(data: string) => void} told
+ * @returns {() => void} ends it
+ */
+export function follow(path, told) {
+  const source = new EventSource(path);
+  source.addEventListener("message", (event) => told(JSON.parse(event.data)));
+  return () => source.close();
+}

@@ -1,0 +1,369 @@
+// @ts-check
+/** A run log: its entries as they come, what they refer to, rows for the list, spans for the timeline. */
+
+/** @typedef {Record<string, any>} Entry */
+/** @typedef {{before: MessageList | null, keep: number, add: string[]}} MessageList */
+/**
+ * @typedef {object} Row one line of the list: an event, or pieces in a row
+ * @property {number} index
+ * @property {Entry} entry
+ * @property {string} type
+ * @property {string} call
+ * @property {number} seq
+ * @property {number} iteration
+ * @property {number} time
+ * @property {string} tool the id of the tool call that it is about
+ * @property {string} level "", "veto", "error"
+ * @property {number} count how many events it stands for
+ * @property {Record<string, MessageList>} lists
+ */
+/**
+ * @typedef {object} Span something that takes time
+ * @property {"call" | "model" | "tool" | "side"} kind
+ * @property {string} name
+ * @property {string} call
+ * @property {string} source
+ * @property {number} start
+ * @property {number} end NaN while it runs
+ * @property {number} work when the work itself begins, behind the hooks
+ * @property {number} done when it ends
+ * @property {string} state
+ * @property {Row | null} row
+ * @property {Row | null} last
+ * @property {Entry[]} chunks
+ */
+
+const LISTS = ["input_messages", "history"];
+
+export class Log {
+  constructor() {
+    /** @type {Row[]} */
+    this.rows = [];
+    /** @type {Span[]} */
+    this.spans = [];
+    /** @type {Entry[]} */
+    this.hooks = [];
+    /** @type {Map<string, Entry>} */
+    this.calls = new Map();
+    /** @type {Map<string, any>} */
+    this.messages = new Map();
+    /** @type {Map<string, any>} */
+    this.uses = new Map();
+    /** @type {Map<string, any>} */
+    this.results = new Map();
+    /** @type {Map<string, any>} */
+    this.tools = new Map();
+    /** @type {Entry} */
+    this.header = {};
+    this.events = 0;
+    this.begins = Infinity;
+    this.ends = -Infinity;
+    /** @type {Map<string, Entry[]>} */
+    this._hooksAt = new Map();
+    /** @type {Map<string, MessageList>} */
+    this._last = new Map();
+    /** @type {Map<string, Span>} */
+    this._open = new Map();
+    /** @type {Map<string, MessageList>} what hooks changed lists to, by entry */
+    this._changed = new Map();
+    /** @type {string[]} lines that cannot be read */
+    this.torn = [];
+  }
+
+  /**
+   * Take in lines of JSON.
+   * @param {string} text whole lines
+   */
+  feed(text) {
+    for (const line of text.split("\n")) {
+      if (!line.trim()) continue;
+      let entry;
+      try {
+        entry = JSON.parse(line);
+      } catch {
+        this.torn.push(line); // a killed process has left it half written
+        continue;
+      }
+      if (entry !== null && typeof entry === "object") this.add(entry);
+    }
+  }
+
+  /** @param {Entry} entry */
+  add(entry) {
+    switch (entry.kind) {
+      case "log":
+        this.header = this.header.kind ? this.header : entry;
+        break;
+      case "message":
+        this.messages.set(entry.ref, entry.message ?? { role: "?", content: [], digest: entry.digest });
+        break;
+      case "tool_use":
+        this.uses.set(entry.ref, entry.value);
+        break;
+      case "tool_result":
+        this.results.set(entry.ref, entry.value);
+        break;
+      case "tool":
+        this.tools.set(entry.ref, entry.value);
+        break;
+      case "call":
+        this.calls.set(entry.call, entry);
+        this._seen(entry.time);
+        this._begin(`call ${entry.call}`, "call", entry.agent || "call", entry, null);
+        break;
+      case "hook":
+        this._hook(entry);
+        break;
+      case "event":
+        this._event(entry);
+        break;
+      case "chunks":
+      case "pieces":
+        this._pieces(entry);
+        break;
+      case "request":
+        this._request(entry);
+        break;
+      case "answered":
+        this._end(`side ${entry.call} ${entry.n}`, entry.time, entry.end === "done" ? "success" : entry.end, null);
+        break;
+      case "started":
+        this._work(entry);
+        break;
+      case "finished":
+        this._done(entry);
+        break;
+      case "interrupt":
+        this._row(entry, "Interrupt", 1).level = "error";
+        break;
+    }
+  }
+
+  /** @param {number} time */
+  _seen(time) {
+    if (!time) return;
+    if (time < this.begins) this.begins = time;
+    if (time > this.ends) this.ends = time;
+  }
+
+  /**
+   * @param {Entry} entry
+   * @param {string} type
+   * @param {number} count
+   * @returns {Row}
+   */
+  _row(entry, type, count) {
+    const row = {
+      index: this.rows.length,
+      entry,
+      type,
+      call: entry.call,
+      seq: entry.seq ?? -1,
+      iteration: entry.iteration ?? 0,
+      time: entry.time ?? 0,
+      tool: "",
+      level: "",
+      count,
+      lists: {},
+    };
+    this.rows.push(row);
+    this.events += count;
+    this._seen(row.time);
+    return row;
+  }
+
+  /** @param {Entry} entry */
+  _event(entry) {
+    const row = this._row(entry, entry.type, 1);
+    const fields = entry.fields ?? {};
+    for (const name of LISTS) if (fields[name]) row.lists[name] = this._list(entry.call, fields[name]);
+    const use = fields.tool_use && this.uses.get(fields.tool_use);
+    if (use) row.tool = use.id;
+    if (entry.type === "Error" || entry.decision?.error) row.level = "error";
+    else if (entry.decision?.verdict) row.level = "veto";
+    const state = fields.tool_result && this.results.get(fields.tool_result)?.state;
+    if (state && state !== "success") row.level = state === "denied" || state === "suspended" ? "veto" : "error";
+    this._spans(row, fields, use, state);
+  }
+
+  /**
+   * @param {Row} row
+   * @param {Record<string, any>} fields
+   * @param {any} use
+   * @param {string} state
+   */
+  _spans(row, fields, use, state) {
+    const { entry, type } = row;
+    const model = `model ${entry.call}`;
+    const tool = use ? `tool ${entry.call} ${use.id}` : "";
+    if (type === "PreReasoning") this._begin(model, "model", fields.model || "model", entry, row);
+    else if (type === "PostReasoning") this._end(model, entry.time, entry.decision ? "veto" : "success", row);
+    else if (type === "PreActing") this._begin(tool, "tool", use?.name ?? "tool", entry, row);
+    else if (type === "PostActing") this._end(tool, entry.time, state ?? "success", row);
+    else if (type === "Error" && fields.phase === "reasoning" && fields.fatal) this._end(model, entry.time, "error", row);
+    else if (type === "CallEnded") {
+      for (const [key, span] of this._open)
+        if (span.call === entry.call && span.kind !== "call") this._end(key, entry.time, "interrupted", row);
+      this._end(`call ${entry.call}`, entry.time, fields.outcome ?? "completed", row);
+    }
+  }
+
+  /** @param {Entry} entry */
+  _hook(entry) {
+    this.hooks.push(entry);
+    const key = `${entry.call} ${entry.seq}`;
+    const others = this._hooksAt.get(key);
+    if (others) others.push(entry);
+    else this._hooksAt.set(key, [entry]);
+    for (const change of entry.changes ?? []) {
+      if (!LISTS.includes(change.field)) continue;
+      change.lists = { before: this._list(entry.call, change.before), after: this._list(entry.call, change.after) };
+    }
+    this._seen(entry.time);
+  }
+
+  /** @param {Entry} entry */
+  _pieces(entry) {
+    const model = entry.kind === "chunks";
+    const row = this._row(entry, model ? "ReasoningChunk" : "ActingChunk", entry.pieces?.length ?? 0);
+    const id = model ? "" : (this.uses.get(entry.tool_use)?.id ?? entry.tool_use);
+    row.tool = id;
+    this._open.get(model ? `model ${entry.call}` : `tool ${entry.call} ${id}`)?.chunks.push(entry);
+    const last = entry.at?.[entry.at.length - 1];
+    if (last !== undefined) this._seen(entry.time + last / 1000);
+  }
+
+  /** @param {Entry} entry */
+  _request(entry) {
+    if (entry.messages) entry.list = this._list(entry.call, entry.messages);
+    if (entry.side) {
+      this._begin(`side ${entry.call} ${entry.n}`, "side", entry.side, entry, null);
+      return;
+    }
+    const span = this._open.get(`model ${entry.call}`);
+    if (span && Number.isNaN(span.work)) span.work = entry.time;
+    if (span?.row) (span.row.entry.requests ??= []).push(entry);
+  }
+
+  /** @param {Entry} entry */
+  _work(entry) {
+    const id = this.uses.get(entry.tool_use)?.id ?? entry.tool_use;
+    const span = this._open.get(`tool ${entry.call} ${id}`);
+    if (!span) return;
+    span.work = entry.time;
+    this._open.set(`work ${entry.call} ${entry.n}`, span);
+  }
+
+  /** @param {Entry} entry */
+  _done(entry) {
+    const key = `work ${entry.call} ${entry.n}`;
+    const span = this._open.get(key);
+    this._open.delete(key);
+    if (span) span.done = entry.time;
+  }
+
+  /**
+   * @param {string} key
+   * @param {Span["kind"]} kind
+   * @param {string} name
+   * @param {Entry} entry
+   * @param {Row | null} row
+   */
+  _begin(key, kind, name, entry, row) {
+    const span = {
+      kind,
+      name,
+      call: entry.call,
+      source: this.calls.get(entry.call)?.source ?? "",
+      start: entry.time,
+      end: NaN,
+      work: NaN,
+      done: NaN,
+      state: "running",
+      row,
+      last: null,
+      chunks: [],
+    };
+    this._open.set(key, span);
+    this.spans.push(span);
+  }
+
+  /**
+   * @param {string} key
+   * @param {number} time
+   * @param {string} state
+   * @param {Row | null} row
+   */
+  _end(key, time, state, row) {
+    const span = this._open.get(key);
+    if (!span) return;
+    this._open.delete(key);
+    span.end = time;
+    span.state = state;
+    span.last = row;
+    if (span.kind === "call" && !span.row) span.row = row;
+    this._seen(time);
+  }
+
+  // ---- what entries refer to
+
+  /**
+   * @param {string} call
+   * @param {any} data
+   * @returns {MessageList}
+   */
+  _list(call, data) {
+    const keep = data?.keep ?? 0;
+    const list = { before: keep ? (this._last.get(call) ?? null) : null, keep, add: data?.add ?? [] };
+    this._last.set(call, list);
+    return list;
+  }
+
+  /**
+   * The refs of a list of messages: what was kept of those before it, then its own.
+   * @param {MessageList} list
+   * @returns {string[]}
+   */
+  refs(list) {
+    const parts = [];
+    let most = Infinity;
+    for (let at = /** @type {MessageList | null} */ (list); at && most > 0; at = at.before) {
+      if (most > at.keep) parts.push(most - at.keep < at.add.length ? at.add.slice(0, most - at.keep) : at.add);
+      most = Math.min(most, at.keep);
+    }
+    return parts.reverse().flat();
+  }
+
+  /**
+   * How many messages a list has.
+   * @param {MessageList | undefined} list
+   */
+  count(list) {
+    return list ? list.keep + list.add.length : 0;
+  }
+
+  /**
+   * What hooks did at an event.
+   * @param {Row} row
+   */
+  hooksOf(row) {
+    return (row.seq >= 0 && this._hooksAt.get(`${row.call} ${row.seq}`)) || [];
+  }
+
+  /** @param {Row} row */
+  source(row) {
+    return this.calls.get(row.call)?.source ?? "";
+  }
+
+  /** @param {string} call */
+  agent(call) {
+    return this.calls.get(call)?.agent ?? "";
+  }
+
+  /** The call at the top that came last. */
+  get top() {
+    let found;
+    for (const call of this.calls.values()) if (!call.parent && (found === undefined || call.time >= found.time)) found = call;
+    return found;
+  }
+}

@@ -1,0 +1,134 @@
+"""Paused runs as the page shows them, and what is done to them there."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, Final
+
+from agentflow.debugger.fields import read_value
+from agentflow.debugger.pause import Pause
+from agentflow.errors import UsageError
+from agentflow.messages import Msg
+from agentflow.verdicts import Again, Answer, Deny, Recover, Stop, Suspend, Verdict
+
+__all__ = ["Pauses"]
+
+_LAST = 20
+_WORDS: Final = ("Deny", "Stop", "Again")
+_KINDS: Final[Mapping[str, Any]] = {kind.__name__: kind for kind in (Again, Answer, Deny, Recover, Stop, Suspend)}
+
+
+class Pauses:
+    """The runs that wait for somebody at the page.
+
+    Attributes:
+        version: Changes with them.
+    """
+
+    def __init__(self) -> None:
+        self.version = 0
+        self._waiting: dict[str, Pause] = {}
+        self._changed: set[asyncio.Future[None]] = set()
+
+    async def attend(self, pause: Pause) -> None:
+        """Show a pause until it is over."""
+        self._waiting[pause.id] = pause
+        self._note()
+        try:
+            await pause.over
+        finally:
+            self._waiting.pop(pause.id, None)
+            self._note()
+
+    def _note(self) -> None:
+        self.version += 1
+        changed, self._changed = self._changed, set()
+        for future in changed:
+            loop = future.get_loop()
+            loop.call_soon_threadsafe(_settle, future)
+
+    async def changed(self, version: int, seconds: float) -> None:
+        """Wait until they are others, for some seconds at most."""
+        if version != self.version:
+            return
+        future = asyncio.get_running_loop().create_future()
+        self._changed.add(future)
+        try:
+            await asyncio.wait([future], timeout=seconds)
+        finally:
+            self._changed.discard(future)
+            future.cancel()
+
+    def shown(self) -> list[dict[str, Any]]:
+        """What the page shows of each."""
+        return [_shown(pause) for pause in tuple(self._waiting.values())]
+
+    def act(self, pause_id: str, data: Mapping[str, Any]) -> dict[str, Any]:
+        """Do what was asked for at the page.
+
+        Raises:
+            UsageError: The pause is over, or that cannot be done there.
+        """
+        pause = self._waiting.get(pause_id)
+        if pause is None:
+            raise UsageError("This pause is over: the run has gone on, or has ended.")
+        match data:
+            case {"do": "continue" | "step" as how}:
+                pause.go_on(step=how == "step")
+            case {"do": "edit", "field": str(field), "value": str(value)}:
+                as_text = field in pause.writable and isinstance(pause.value(field), str)
+                pause.edit(field, value if as_text else _read(value))
+                return {"value": pause.value(field)}
+            case {"do": "decide", "verdict": str(name), "value": str(value)} if name in _KINDS:
+                pause.decide(_verdict(name, value))
+            case _:
+                raise UsageError("This is nothing that can be done to a paused run.")
+        return {}
+
+
+def _settle(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+def _read(text: str) -> Any:
+    try:
+        return read_value(text)
+    except ValueError as error:
+        raise UsageError(f"This begins as JSON and is none: {error}.") from error
+
+
+def _verdict(name: str, value: str) -> Verdict:
+    kind = _KINDS[name]
+    if not value.strip():
+        if name in ("Deny", "Stop", "Suspend"):
+            return kind()
+        raise UsageError(f"{name} needs what it is to say.")
+    return kind(value if name in _WORDS else _read(value))
+
+
+def _shown(pause: Pause) -> dict[str, Any]:
+    event = pause.event
+    done = "denied" if pause.otherwise == "deny" and Deny in pause.verdicts else "continued"
+    return {
+        "id": pause.id,
+        "type": type(event).__name__,
+        "agent": f"{event.source}/{event.agent.name}" if event.source else event.agent.name,
+        "round": event.iteration,
+        "writable": pause.writable,
+        "verdicts": [kind.__name__ for kind in pause.verdicts],
+        "chain": [
+            {"hook": place.hook, "kind": place.kind, "priority": place.priority, "here": place.here}
+            for place in pause.chain
+        ],
+        "fields": pause.fields,
+        "history": [_message(msg) for msg in pause.history[-_LAST:]],
+        "ends": "" if pause.limit is None else f"{done} after {pause.limit:g} s",
+    }
+
+
+def _message(msg: Msg) -> dict[str, str]:
+    calls = [f"[calls {use.name} {use.raw}]" for use in msg.tool_uses]
+    results = [f"[{result.name}: {result.text}]" for result in msg.tool_results]
+    return {"role": msg.role, "text": "\n".join([msg.text, *calls, *results]).strip()}

@@ -1,0 +1,162 @@
+"""Who is let in: nobody without the token, nobody from elsewhere; and what each answer forbids."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from inspected import client, serving
+from starlette.applications import Starlette
+from starlette.routing import Mount
+from web_client import served
+
+from agentflow.errors import UsageError
+from agentflow.inspector import Inspector
+
+PATHS = ["", "page/app.js", "page/page.css", "api/runs", "api/runs/x", "api/runs/x/export", "api/news", "nothing"]
+
+
+def bearer(inspector: Inspector) -> dict[str, str]:
+    return {"authorization": f"Bearer {inspector.token}"}
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_without_the_token_nothing_is_served(runs: Path, path: str) -> None:
+    """Not the page's own files either; a wrong token is none, and one in the address of a POST is none."""
+    async with serving(runs) as (_, link), client(link) as (http, base):
+        for headers in ({}, {"authorization": "Bearer wrong"}, {"cookie": "agentflow_inspector=wrong; a=b"}):
+            async with http.get(base + path, headers=headers) as response:
+                assert response.status == 403
+                assert await response.text() == "The link with the token is needed: `agentflow inspect` prints it."
+                assert "set-cookie" not in response.headers
+        async with http.post(f"{base}api/pauses/p1?token={link.partition('=')[2]}", json={}) as response:
+            assert response.status == 403
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"host": "evil.example"},
+        {"host": "127.0.0.1.evil.example:80"},
+        {"host": "[nonsense"},
+        {"host": ""},
+        {"origin": "https://evil.example"},
+        {"origin": "null"},
+        {"origin": "http://127.0.0.1:1"},
+        {"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors"},
+        {"sec-fetch-site": "same-site", "sec-fetch-mode": "cors"},
+    ],
+    ids=str,
+)
+async def test_from_elsewhere_nothing_is_served(runs: Path, headers: dict[str, str]) -> None:
+    """Neither with another Host (DNS rebinding), nor with another Origin, nor from another site; the token does not help."""
+    async with serving(runs) as (inspector, link), client(link) as (http, base):
+        for path in PATHS:
+            async with http.get(base + path, headers={**bearer(inspector), **headers}) as response:
+                assert response.status in (400, 403), path
+                assert "clerk" not in await response.text()
+
+
+async def test_every_answer_forbids_what_it_can(runs: Path) -> None:
+    """No script but ours, no frame, no guessing of types, no cache, no referrer."""
+    async with serving(runs) as (inspector, link), client(link) as (http, base):
+        for path in ("", "page/app.js", "api/runs", "nothing"):
+            async with http.get(base + path, headers=bearer(inspector)) as response:
+                rules = response.headers["content-security-policy"]
+                assert "default-src 'none'; script-src 'self';" in rules
+                assert "unsafe" not in rules
+                assert "frame-ancestors 'none'" in rules
+                assert response.headers["x-content-type-options"] == "nosniff"
+                assert response.headers["cache-control"] == "no-store"
+                assert response.headers["referrer-policy"] == "no-referrer"
+                assert "server" not in response.headers
+        async with http.get(link) as response:
+            cookie = response.headers["set-cookie"]
+            assert "HttpOnly; SameSite=Strict; Path=/" in cookie
+        async with http.get(f"{base}api/runs", headers={"cookie": cookie.partition(";")[0]}) as response:
+            assert response.status == 200
+
+
+@pytest.mark.parametrize(
+    "path", ["page/..%2f..%2flogs.py", "page/nothing.js", "page/index.html", "api/runs/..%2f..%2fetc", "api/runs/a/b"]
+)
+async def test_paths_lead_nowhere_else(runs: Path, path: str) -> None:
+    """A file is asked for by its name, a run by an id that was given out."""
+    async with (
+        serving(runs) as (inspector, link),
+        client(link) as (http, base),
+        http.get(base + path, headers=bearer(inspector)) as response,
+    ):
+        assert response.status == 404
+
+
+async def test_a_body_is_an_object_of_json(runs: Path) -> None:
+    """No form of another page can send it; nor is one too large, or nested without end."""
+
+    async def status(http: aiohttp.ClientSession, base: str, **how: Any) -> int:
+        async with http.post(f"{base}api/pauses/p1", **how) as response:
+            return response.status
+
+    async with serving(runs) as (inspector, link), client(link) as (http, base):
+        http.headers.update(bearer(inspector))
+        assert await status(http, base, data={"do": "continue"}) == 415
+        assert await status(http, base, json=[1]) == 400
+        json_type = {"content-type": "application/json"}
+        assert await status(http, base, data=b"[" * 100_000, headers=json_type) == 400
+        assert await status(http, base, data=io.BytesIO(b" " * 17_000_000), headers=json_type) == 413
+        assert await status(http, base, json={"do": "continue"}) == 409
+
+
+async def test_it_can_be_mounted(runs: Path) -> None:
+    """In an application of one's own, under a path: the cookie counts there only."""
+    inspector = Inspector(runs, token="a-token-of-our-own")
+    async with served(Starlette(routes=[Mount("/inspect", inspector)])) as url, client(url) as (http, _):
+        async with http.get(inspector.link(f"{url}/inspect")) as response:
+            assert response.status == 200
+            assert "Path=/inspect" in response.headers["set-cookie"]
+            assert 'src="page/app.js"' in await response.text()
+        async with http.get(f"{url}/inspect/api/runs", headers=bearer(inspector)) as response:
+            assert [run["agent"] for run in await response.json()] == ["clerk", "clerk"]
+
+
+async def test_a_slow_reader_gets_the_news_later(runs: Path) -> None:
+    """News are read from the file when there is room for them; who goes away leaves nothing behind."""
+    before = asyncio.all_tasks()
+    async with serving(runs) as (inspector, link), client(link) as (http, base):
+        http.headers.update(bearer(inspector))
+        async with http.get(f"{base}api/runs") as response:
+            run = (await response.json())[0]["id"]
+        async with http.get(f"{base}api/news?run={run}&from=0") as response:
+            assert response.headers["content-type"].startswith("text/event-stream")
+            async for line in response.content:
+                if line.startswith(b"id: "):
+                    assert int(line[4:]) > 0
+                    break
+        for wrong in ("run=nothing", "from=-1", "from=x"):
+            async with http.get(f"{base}api/news?{wrong}") as response:
+                assert response.status in (400, 404)
+    await asyncio.sleep(0)
+    assert asyncio.all_tasks() == before
+
+
+async def test_a_port_that_is_taken(runs: Path) -> None:
+    """It is said, and the program goes on."""
+    async with serving(runs) as (_, link):
+        port = int(link.split(":")[2].partition("/")[0])
+        with pytest.raises(UsageError, match=rf"cannot listen on 127.0.0.1:{port}"):
+            async with Inspector(runs).serving(port=port):
+                pass
+
+
+def test_wrong_arguments(tmp_path: Path) -> None:
+    """Each is refused with what would be right."""
+    with pytest.raises(UsageError, match="at least 16 characters"):
+        Inspector(tmp_path, token="short")
+    with pytest.raises(UsageError, match=r"hosts=\['me'\]"):
+        Inspector(tmp_path, hosts="me")
+    with pytest.raises(UsageError, match="There is no run log"):
+        Inspector(tmp_path / "run.jsonl")

@@ -1,0 +1,181 @@
+"""Run logs in files and folders: the list of runs, several runs in a file, what is torn, and the command."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from inspected import clerk, lines_of
+
+from agentflow.errors import UsageError
+from agentflow.inspector import export
+from agentflow.inspector.logs import Logs, RunInfo
+from agentflow.inspector.one_file import PAGE, bundle, page_with
+from agentflow.plugins import Recorder
+
+ROOT = Path(__file__).parents[2]
+
+
+def told(run: RunInfo, *names: str) -> tuple[Any, ...]:
+    return tuple([getattr(run, name) for name in names])
+
+
+async def test_the_list_of_runs(runs: Path) -> None:
+    """The newest first: what was said, how it ended, what it took; sub-agents are a part of their caller's run."""
+    logs = Logs([runs])
+    newest, oldest = logs.runs()
+    said = told(newest, "agent", "said", "outcome", "rounds", "tools", "tokens", "cost", "errors", "decided", "problem")
+    assert said == ("clerk", "What is a bread?", "completed", 4, 4, 150, 0.002, 1, 1, "")
+    assert newest.started > oldest.started
+    assert newest.seconds > 0
+    assert newest.id != oldest.id
+
+
+async def test_several_runs_in_a_file(tmp_path: Path) -> None:
+    """Each is a run of its own: with its own lines, and those that all refer to."""
+    file = tmp_path / "all.jsonl"
+    recorder = Recorder(file)
+    for name in ("one", "two"):
+        agent = clerk(recorder, script=[f"I am {name}."])
+        await agent.call(f"Hello {name}")
+    recorder.close()
+    logs = Logs([file])
+    two, one = logs.runs()
+    assert (one.said, two.said) == ("Hello one", "Hello two")
+    for run, other in ((one, two), (two, one)):
+        source = logs.source(run.id)
+        assert source is not None
+        lines, behind = source.lines()
+        entries = [json.loads(line) for line in lines.splitlines()]
+        assert {entry["run"] for entry in entries if entry["kind"] == "call"} == {run.run}
+        assert other.run not in {entry.get("run") for entry in entries}
+        assert [entry["type"] for entry in entries if entry["kind"] == "event"][-1] == "CallEnded"
+        assert behind == file.stat().st_size
+        assert source.lines(behind) == (b"", behind)
+    assert logs.source("nothing") is None
+
+
+def test_a_line_is_handed_out_when_it_is_whole(tmp_path: Path) -> None:
+    """What is being written comes later; a file that is looked at again is read again only if it has changed."""
+    file = tmp_path / "run.jsonl"
+    text = lines_of("one", "two")
+    file.write_text(text[:-20], "utf-8")
+    logs = Logs([tmp_path])
+    (run,) = logs.runs()
+    assert run.outcome == ""
+    source = logs.source(run.id)
+    assert source is not None
+    lines, behind = source.lines()
+    assert lines.endswith(b"\n")
+    stamp = logs.stamp()
+    assert stamp == logs.stamp()
+    file.write_text(text, "utf-8")
+    assert stamp != logs.stamp()
+    assert (lines + source.lines(behind)[0]).decode() == text
+    assert logs.runs()[0].outcome == "completed"
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "nothing of this is JSON\n",
+        '{"kind": "call"}\n',
+        "[1, 2]\n",
+        '{"kind": "event", "type": "CallEnded"}\n\x00\n',
+        "{" * 9999,
+    ],
+)
+def test_a_damaged_file_is_in_the_list(tmp_path: Path, damage: str) -> None:
+    """It is said to be none, and the others are there; damage within a log is passed over."""
+    (tmp_path / "a.jsonl").write_text(damage, "utf-8")
+    (tmp_path / "b.jsonl").write_text(lines_of("one").replace("\n", f"\n{damage}\n", 3), "utf-8")
+    (tmp_path / "empty.jsonl").write_text("", "utf-8")
+    runs = Logs([tmp_path]).runs()
+    assert sorted((run.file, run.problem) for run in runs) == [("a.jsonl", "is no run log"), ("b.jsonl", "")]
+
+
+def test_an_export_says_what_it_holds(tmp_path: Path) -> None:
+    """One run, or two."""
+    with pytest.raises(UsageError, match="nothing holds 0"):
+        export(tmp_path / "x.html")
+    for name in "abc":
+        (tmp_path / f"{name}.jsonl").write_text(lines_of("one"), "utf-8")
+    with pytest.raises(UsageError, match="holds 3"):
+        export(tmp_path / "x.html", tmp_path)
+    assert not (tmp_path / "x.html").exists()
+
+
+def test_the_page_loads_nothing_and_holds_no_markup_of_others() -> None:
+    """No address of elsewhere in its files, no way to make markup of a text; in an export no text ends a script."""
+    for path in PAGE.iterdir():
+        source = path.read_text("utf-8")
+        assert re.findall(r"https?://(?!www\.w3\.org/2000/svg)", source) == [], path.name
+        assert re.findall(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function", source) == []
+    assert "</script" not in bundle()
+    page = page_with([("run", "</script><!--<script>")])
+    assert page.count("</script") == 2
+    assert page.count("<!--") == 0
+
+
+def test_the_wheel_brings_the_page(tmp_path: Path) -> None:
+    """An installed inspector has all its files."""
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    if subprocess.run(build, cwd=ROOT, capture_output=True, check=False).returncode:
+        pytest.skip("needs hatchling")
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as file:
+        names = set(file.namelist())
+    assert {f"agentflow/inspector/page/{path.name}" for path in PAGE.iterdir()} <= names
+
+
+# ---- the command
+
+
+def command(*arguments: str, folder: Path) -> list[str]:
+    return [sys.executable, "-m", "agentflow", "inspect", *arguments]
+
+
+def test_the_command_exports(tmp_path: Path) -> None:
+    """One file; what it cannot do it says on one line."""
+    (tmp_path / "run.jsonl").write_text(lines_of("one"), "utf-8")
+
+    def ran(*arguments: str) -> tuple[int, str, str]:
+        done = subprocess.run(
+            command(*arguments, folder=tmp_path), cwd=ROOT, capture_output=True, text=True, check=False, timeout=60
+        )
+        return done.returncode, done.stdout, done.stderr
+
+    file = tmp_path / "report.html"
+    assert ran(str(tmp_path), "--export", str(file)) == (
+        0,
+        f"{file} holds all of it: no server is needed to read it\n",
+        "",
+    )
+    assert file.read_text("utf-8").startswith("<!doctype html>")
+    code, _, said = ran("nothing-there")
+    assert (code, said) == (
+        2,
+        "agentflow: There is no run log or folder 'nothing-there'; with --live it may come later.\n",
+    )
+    code, _, said = ran(str(tmp_path), "--host", "0.0.0.0")
+    assert (code, "say with --name" in said) == (2, True)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs signals")
+def test_the_command_serves_until_ctrl_c(tmp_path: Path) -> None:
+    """It prints the link, and ends without a traceback; a folder may come later."""
+    started = command(str(tmp_path / "later"), "--live", folder=tmp_path)
+    with subprocess.Popen(started, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert re.match(r"inspector  http://127\.0\.0\.1:\d+/\?token=[\w-]{43}\n", line)
+        process.send_signal(signal.SIGINT)
+        out, error = process.communicate(timeout=30)
+    assert (out, error, process.returncode) == ("           Ctrl-C ends it\n", "", 0)

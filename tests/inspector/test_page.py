@@ -1,0 +1,339 @@
+"""The page in a real Chromium: opened, zoomed, searched, compared, printed, with the keyboard alone; hostile texts."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browser import Page
+from inspected import clerk, first_run, key, lines_of, opened, serving
+
+from agentflow import Agent, ToolUseBlock
+from agentflow.inspector import export
+from agentflow.plugins import Recorder
+from agentflow.testing import ScriptedModel
+
+if sys.platform == "win32":
+    pytest.skip("needs Chromium", allow_module_level=True)
+
+DETAIL = "document.querySelector('.detail').innerText"
+CHOSEN = "document.querySelector('.line.chosen')?.innerText ?? ''"
+SHOWN = (
+    "[...document.querySelectorAll('.line')].sort((a, b) => a.dataset.index - b.dataset.index).map(l => l.innerText)"
+)
+
+
+async def choose(page: Page, text: str) -> None:
+    """Go down, with the keyboard, to an event that says a text."""
+    await key(page, "Home")
+    for _ in range(200):
+        if text in await page.js(CHOSEN):
+            return
+        await key(page, "j")
+    raise AssertionError(f"no event says {text!r}")
+
+
+async def test_runs_are_listed_filtered_and_opened(runs: Path) -> None:
+    """Each with how it ended; the token leaves the address."""
+    async with serving(runs) as (_, link), opened(link) as page:
+        assert "token" not in await page.js("location.href")
+        assert await page.js("document.querySelectorAll('.runs tbody tr').length") == 2
+        row = await page.js("document.querySelector('.runs tbody tr').innerText")
+        assert "clerk" in row
+        assert "What is a bread?" in row
+        assert "completed" in row
+        await key(page, "/")
+        await page.type("no such words")
+        await page.until("document.querySelector('[role=status]').innerText === '0 of 2 runs'")
+        await page.js("document.querySelector('#search').value = ''")
+        await page.type(" ")
+        await page.press("Escape")
+        await first_run(page)
+        assert await page.js("document.querySelector('h1').innerText") == "clerk\ncompleted"
+
+
+async def test_events_are_selected_with_the_keyboard(runs: Path) -> None:
+    """Down, up, to the next decision, to the next request; what is chosen is shown in full."""
+    async with serving(runs) as (_, link), opened(link) as page:
+        await first_run(page)
+        assert "PreCall" in await page.js(CHOSEN)
+        await key(page, "j", "j", "k")
+        assert "PreReasoning" in await page.js(CHOSEN)
+        assert "AddDate" in await page.js(DETAIL)
+        assert (
+            await page.js("[...document.querySelectorAll('.diff .ins')].at(-1).innerText") == "+ user: Today is Sunday."
+        )
+        await key(page, "e")
+        assert "Error" in await page.js(CHOSEN)
+        assert "404 Not Found" in await page.js(DETAIL)
+        await choose(page, "KeepFiles")
+        assert "KeepFiles Deny: files are kept" in await page.js("document.querySelector('.banner').innerText")
+        await key(page, "]")
+        assert "PreReasoning" in await page.js(CHOSEN)
+        await key(page, "End")
+        assert "CallEnded" in await page.js(CHOSEN)
+        await key(page, "?")
+        assert await page.js("document.querySelector('#help').open")
+        await page.press("Escape")
+        await key(page, "u")
+        await page.until("document.querySelector('main').dataset.ready === 'runs'")
+
+
+async def test_a_change_is_shown_as_a_diff(runs: Path) -> None:
+    """Of an edited call and of an edited result: what went, what came, word by word."""
+    async with serving(runs) as (_, link), opened(link) as page:
+        await first_run(page)
+        await choose(page, 'read_page(url="https://shop/a")')
+        assert await page.js("[...document.querySelectorAll('.diff mark')].map(m => m.innerText)") == ["http", "https"]
+        assert await page.js("document.querySelector('.hook strong').innerText") == "secure_links"
+
+
+async def test_the_conversation_at_a_round(runs: Path) -> None:
+    """As the model saw it: what was new, what it answered, what was offered."""
+    async with serving(runs) as (_, link), opened(link) as page:
+        await first_run(page)
+        await key(page, "2")
+        assert "Request 1 of 4" in await page.js(DETAIL)
+        roles = "[...document.querySelectorAll('.message .role')].map(r => r.innerText)"
+        assert await page.js(roles) == ["SYSTEM", "USER", "USER", "ASSISTANT"]
+        await page.click(".steps button:last-child")
+        await page.click(".steps button:last-child")
+        said = await page.js(DETAIL)
+        assert "Request 3 of 4" in said
+        assert "read_page error" in said
+        assert "404 Not Found" in said
+        assert await page.js("document.querySelectorAll('.message.new').length") == 3
+        await key(page, "3")
+        assert "$0.002" in await page.js(DETAIL)
+
+
+async def test_searching(runs: Path) -> None:
+    """Through all that events say; Enter goes to what was found, Escape leaves."""
+    async with serving(runs) as (_, link), opened(link) as page:
+        await first_run(page)
+        await key(page, "/")
+        await page.type("FILES are kept")
+        await page.until(f"{SHOWN}.length === 2")
+        assert ["PreActing" in line or "PostActing" in line for line in await page.js(SHOWN)] == [True, True]
+        await page.press("Enter")
+        await key(page, "j")
+        assert "PostActing" in await page.js(CHOSEN)
+        await page.click(".kind:nth-child(6)")  # errors only
+        await page.until(f"{SHOWN}.length === 0")
+
+
+async def test_the_timeline_zooms_and_selects(runs: Path) -> None:
+    """With keys, the wheel and a click; a call's lane has its own row where calls overlap."""
+    async with serving(runs) as (_, link), opened(link) as page:
+        await first_run(page)
+        box = await page.js(
+            "(() => { const r = document.querySelector('canvas').getBoundingClientRect(); return [r.x, r.y, r.width]; })()"
+        )
+        pixels = "(() => { const c = document.querySelector('canvas'); return c.toDataURL(); })()"
+        whole = await page.js(pixels)
+        await key(page, "+", "+")
+        await page.js("new Promise(r => requestAnimationFrame(() => requestAnimationFrame(r)))")
+        closer = await page.js(pixels)
+        assert closer != whole
+        await key(page, "0")
+        await page.js("new Promise(r => requestAnimationFrame(() => requestAnimationFrame(r)))")
+        assert await page.js(pixels) == whole
+        at = {"x": box[0] + box[2] / 2, "y": box[1] + 34}
+        await page.send("Input.dispatchMouseEvent", type="mouseWheel", deltaX=0, deltaY=-300, modifiers=2, **at)
+        await page.js("new Promise(r => requestAnimationFrame(() => requestAnimationFrame(r)))")
+        assert await page.js(pixels) != whole
+        await key(page, "0")
+        for kind in ("mousePressed", "mouseReleased"):  # on the lane of the whole call
+            await page.send("Input.dispatchMouseEvent", type=kind, button="left", clickCount=1, **at)
+        assert "CallEnded" in await page.js(CHOSEN)
+        label = await page.js("document.querySelector('canvas').getAttribute('aria-label')")
+        assert label.startswith("Timeline of 8 lanes")
+
+
+async def test_two_runs_beside_each_other(runs: Path) -> None:
+    """Marked in the list; aligned by rounds and calls, not by line; the first difference is the true one."""
+    async with serving(runs) as (_, link), opened(link) as page:
+        await page.click(".runs tbody tr:nth-child(2) input")
+        await page.click(".runs tbody tr:nth-child(1) input")
+        await page.click(".filters button")
+        await page.until("document.querySelector('main').dataset.ready === 'compare'")
+        assert "They part at PostActing of clerk, round 1." in await page.js(
+            "document.querySelector('.parted').innerText"
+        )
+        assert "read_page" in await page.js(CHOSEN)
+        said = await page.js(DETAIL)
+        assert "[cut]" in said
+        assert "Shorten changed tool_result" in said
+        await key(page, "e")
+        assert "PostToolRound" in await page.js(CHOSEN)
+
+
+HOSTILE = [
+    "<script>window.hacked = 1</script>",
+    "<img src=x onerror='window.hacked = 2'>",
+    "<a href='javascript:window.hacked=3'>click</a> [a](javascript:window.hacked=3)",
+    "</script><script>window.hacked = 4</script><!-- ",
+    "evil \u202edesrever\u202c zero\u200bwidth \ufeff \u0000 \u001b[31m \u2028",
+]
+
+
+async def looked_at(page: Page) -> None:
+    """Everything that shows the texts has been open, and they are texts."""
+    for text in HOSTILE:
+        await choose(page, "PostReasoning")
+        for _ in range(HOSTILE.index(text)):
+            await key(page, "j", "j")
+        await key(page, "2", "1")
+        said = await page.js(DETAIL)
+        plain = (
+            text
+            if text.isprintable()
+            else "evil \\u{202e}desrever\\u{202c} zero\\u{200b}width \\u{feff} \\u{0} \\u{1b}[31m \\u{2028}"
+        )
+        assert plain.strip() in said
+    assert await page.js("window.hacked ?? null") is None
+    assert await page.js("document.querySelectorAll('main script, main a, main img, main iframe').length") == 0
+
+
+async def test_hostile_texts_are_texts(tmp_path: Path) -> None:
+    """What a model said is shown, with what is unseen as an escape, and is never markup: in the page and in an export."""
+    log = tmp_path / "run.jsonl"
+    log.write_text(lines_of(*HOSTILE), "utf-8")
+    async with serving(log) as (_, link), opened(link) as page:
+        await first_run(page)
+        await looked_at(page)
+    file = export(tmp_path / "report.html", log)
+    async with opened(file.as_uri()) as page:
+        await looked_at(page)
+
+
+async def test_a_very_long_message(tmp_path: Path) -> None:
+    """Ten megabytes are shown piece by piece, searched, and hold nothing up."""
+    log = tmp_path / "run.jsonl"
+    log.write_text(lines_of("x" * 10_000_000 + " needle", "short"), "utf-8")
+    async with serving(log) as (_, link), opened(link) as page:
+        await first_run(page)
+        await choose(page, "PostReasoning")
+        assert await page.js(f"{DETAIL}.length") < 50_000
+        assert "9994k characters more" in await page.js(DETAIL)
+        await page.click(".more")
+        assert 200_000 < await page.js(f"{DETAIL}.length") < 300_000
+        await key(page, "/")
+        await page.type("needle")
+        await page.until(f"{SHOWN}.length === 1")
+
+
+async def test_a_hundred_thousand_events(tmp_path: Path) -> None:
+    """Only what can be seen is there; the last event is one key away, and so is any other."""
+    log = tmp_path / "run.jsonl"
+    log.write_text(lines_of(*[f"reply {n}" for n in range(50_000)]), "utf-8")
+    async with serving(log) as (_, link), opened(link) as page:
+        await first_run(page)
+        assert await page.js("document.querySelectorAll('.line').length") < 60
+        await key(page, "End")
+        assert "CallEnded" in await page.js(CHOSEN)
+        await page.js("document.querySelector('.list').scrollTop = document.querySelector('.list').scrollHeight / 2")
+        await page.until("[...document.querySelectorAll('.line')].some(line => line.innerText.includes('reply 25000'))")
+        await key(page, "/")
+        await page.type("reply 49999")
+        await page.until(f"{SHOWN}.length === 1")
+
+
+async def test_an_export_is_one_file_that_loads_nothing(runs: Path, tmp_path: Path) -> None:
+    """A run, or two beside each other; it works from the disk, and its policy lets nothing else run."""
+    logs = sorted(runs.iterdir())  # noqa: ASYNC240 - a test's own files
+    file = export(tmp_path / "one.html", logs[0])
+    async with opened(file.as_uri()) as page:
+        assert await page.js("document.querySelector('h1').innerText") == "clerk\ncompleted"
+        await choose(page, "KeepFiles")
+        assert await page.js("performance.getEntriesByType('resource').length") == 0
+        await page.js("eval; 1")
+        with pytest.raises(AssertionError):
+            await page.js(
+                "(() => { const s = document.createElement('script'); s.textContent = '1'; document.body.append(s); })()"
+            )
+        page.problems.clear()
+    file = export(tmp_path / "two.html", *logs)
+    async with opened(file.as_uri()) as page:
+        assert "They part at" in await page.js("document.querySelector('.parted').innerText")
+
+
+async def test_on_paper(runs: Path) -> None:
+    """What is printed is the run, its timeline, what hooks did, and the conversation."""
+    async with serving(runs) as (_, link), opened(link) as page:
+        await first_run(page)
+        await page.js("dispatchEvent(new Event('beforeprint'))")
+        await page.send("Emulation.setEmulatedMedia", media="print")
+        said = await page.js("document.body.innerText")
+        assert "Decisions, changes and errors" in said
+        assert "KeepFiles: Deny: files are kept" in said
+        assert "A bread is 2.25." in said
+        assert await page.js("getComputedStyle(document.querySelector('main')).display") == "none"
+
+
+@pytest.mark.parametrize("width", [400, 1280])
+async def test_nothing_is_wider_than_the_page(runs: Path, width: int) -> None:
+    """On a phone and on a desktop: what is long is cut or broken."""
+    async with serving(runs) as (_, link), opened(link, width=width) as page:
+        assert await page.js("document.documentElement.scrollWidth <= innerWidth")
+        await first_run(page)
+        for tab in "123":
+            await key(page, tab)
+            assert await page.js("document.documentElement.scrollWidth <= innerWidth")
+
+
+async def test_a_torn_log_is_shown_as_far_as_it_goes(runs: Path) -> None:
+    """What a killed process has left half written is said, and the rest is there."""
+    log = max(runs.iterdir(), key=lambda path: path.stat().st_mtime)  # noqa: ASYNC240 - a test's own files
+    data = log.read_bytes()
+    cut = data[: len(data) * 2 // 3].rpartition(b"\n")[0] + b'\n{"kind": "event", "ty\n'
+    log.write_bytes(cut)
+    async with serving(log) as (_, link), opened(link) as page:
+        await first_run(page)
+        assert await page.js("document.querySelector('h1').innerText") == "clerk\nrunning"
+        assert "1 lines of the log cannot be read" in await page.js("document.body.innerText")
+
+
+async def test_a_run_grows_while_it_is_looked_at(tmp_path: Path) -> None:
+    """The list tells of a new run; its events come as they are recorded, and the last one is followed."""
+    folder = tmp_path / "later"
+    async with serving(folder) as (_, link), opened(link) as page:
+        assert "0 of 0 runs" in await page.js("document.body.innerText")
+        recorder = Recorder(folder)
+        agent = clerk(recorder, script=["One.", "Two."])
+        await agent.call("Hello")
+        recorder.flush()
+        await page.until("document.querySelectorAll('.runs tbody tr').length === 1")
+        await first_run(page)
+        log = next(folder.iterdir())
+        count = await page.js("Number([...document.querySelectorAll('.stats dd')].at(-1).innerText)")
+        call = json.loads(log.read_text("utf-8").splitlines()[1])
+        later = {**call, "call": "c2", "parent": {"call": call["call"]}, "source": "inner"}
+        with log.open("a", encoding="utf-8") as file:
+            file.write(f'{json.dumps(later)}\n{{"kind": "event", "type": "Error", "call": "c2", "seq": 1, "fields": ')
+            file.flush()  # half a line is none
+            file.write('{"error": {"type": "X", "message": "late"}}}\n')
+        await page.until(f"Number([...document.querySelectorAll('.stats dd')].at(-1).innerText) === {count + 1}")
+        await key(page, "End")
+        assert "X: late" in await page.js(CHOSEN)
+
+
+async def test_what_hooks_say_in_a_sub_agent(tmp_path: Path) -> None:
+    """A sub-agent's events are in its caller's run, marked by their source, on lanes of their own."""
+    recorder = Recorder(tmp_path / "runs")
+    inner = Agent("inner", ScriptedModel(["Fine."]))
+    outer: Any = Agent(
+        "outer",
+        ScriptedModel([ToolUseBlock("t", "inner", {"message": "Hm?"}), "Ok."]),
+        tools=[inner.as_tool()],
+        hooks=[recorder],
+    )
+    await outer.call("Ask.")
+    recorder.close()
+    async with serving(tmp_path / "runs") as (_, link), opened(link) as page:
+        await first_run(page)
+        await choose(page, "PreCall\ninner")
+        assert "agent\ninner" in await page.js(DETAIL)
