@@ -1,5 +1,4 @@
-"""The law of replay: any random program, recorded and run again, gives the same events; with one hook less, the first departure
-found is the true one."""
+"""The law of replay: any random program that nobody cuts, recorded and run again, gives the same events."""
 
 from __future__ import annotations
 
