@@ -13,7 +13,9 @@ from pathlib import Path
 import pytest
 from loguru import logger
 
-sys.path.extend(str(Path(__file__).parent / folder) for folder in ("support", "durable", "laws", "real", "testing", "wire"))
+sys.path.extend(
+    str(Path(__file__).parent / folder) for folder in ("support", "durable", "laws", "real", "testing", "wire")
+)
 
 from memory import memory_folder
 from postgres import Postgres, postgres_server

@@ -264,7 +264,19 @@ def test_every_module_says_what_it_is_and_sorts_its_names() -> None:
     assert wrong == []
 
 
-LISTS = ("agent", "debugger", "hooks", "inspector", "models", "orchestration", "plugins", "stores", "terminal", "tools", "turns")
+LISTS = (
+    "agent",
+    "debugger",
+    "hooks",
+    "inspector",
+    "models",
+    "orchestration",
+    "plugins",
+    "stores",
+    "terminal",
+    "tools",
+    "turns",
+)
 """The modules that list what is public of one kind."""
 
 

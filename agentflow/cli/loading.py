@@ -67,7 +67,7 @@ def load_hook(target: str) -> HookSource:
     except AttributeError:
         raise CommandError(f"The module {module_name!r} has no {name!r}.") from None
     try:
-        return cast("type[Hook]", found)() if isinstance(found, type) and issubclass(found, Hook) else found
+        return found() if isinstance(found, type) and issubclass(found, Hook) else cast("Hook", found)
     except TypeError as error:
         raise CommandError(
             f"{target} cannot be made without arguments ({error}): name a hook, not its class."

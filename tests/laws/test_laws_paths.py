@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from typing import Any
 
@@ -52,7 +53,9 @@ def _text(value: Any) -> str:
 
 async def _called(program: Program, kind: str, record: bool = True) -> tuple[World, Seen]:
     world = World(program, record=record)
-    return world, await world.call(path=Path("stream" if kind == "stream" else "call"))
+    seen = await world.call(path=Path("stream" if kind == "stream" else "call"))
+    await asyncio.gather(*world.spawned, return_exceptions=True)  # what hooks have left to tasks of their own
+    return world, seen
 
 
 def _origin(error: BaseException | None) -> BaseException | None:

@@ -14,8 +14,8 @@ from agentflow import Agent, Approve, Hook, ModelChunk, PreActing, PreReasoning,
 from agentflow.errors import ModelError, UsageError
 from agentflow.plugins.fallback import ModelFallback
 from agentflow.plugins.limits import SessionSpent, Spent, UsageLimits
-from agentflow.testing.virtual_time import run_virtual
 from agentflow.testing.scripted import ScriptedModel
+from agentflow.testing.virtual_time import run_virtual
 from agentflow.testing.wire import Call, Say, WireUsage
 
 

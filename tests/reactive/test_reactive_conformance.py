@@ -11,8 +11,8 @@ import pytest
 from reactivex import operators as ops
 
 from agentflow.reactive import Flux, Mono
-from agentflow.testing.virtual_time import run_virtual
 from agentflow.testing.verify import Probe, verify
+from agentflow.testing.virtual_time import run_virtual
 
 Operator = Callable[[Flux[Any]], Flux[Any]]
 

@@ -15,8 +15,8 @@ import reactivex as rx
 
 from agentflow.errors import UsageError
 from agentflow.reactive import EMPTY, CallMono, Flux, Just, Mono, SourceTimeoutError, first_value, threads
-from agentflow.testing.virtual_time import run_virtual
 from agentflow.testing.verify import Probe, verify
+from agentflow.testing.virtual_time import run_virtual
 
 if TYPE_CHECKING:
     from collections.abc import Callable

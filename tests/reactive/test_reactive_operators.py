@@ -12,8 +12,8 @@ from reactivex import operators as ops
 
 from agentflow.errors import UsageError
 from agentflow.reactive import EMPTY, Flux, Mono, SourceTimeoutError
-from agentflow.testing.virtual_time import run_virtual
 from agentflow.testing.verify import Probe, verify
+from agentflow.testing.virtual_time import run_virtual
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

@@ -16,8 +16,8 @@ from reactivex.subject import Subject
 
 from agentflow.errors import UsageError
 from agentflow.reactive import Flux, LoopScheduler, Mono, Subscription, first_value
-from agentflow.testing.virtual_time import run_virtual
 from agentflow.testing.verify import Probe, verify
+from agentflow.testing.virtual_time import run_virtual
 
 BROKEN = OSError("broken")
 

@@ -13,8 +13,8 @@ from agentflow import Agent
 from agentflow.errors import NotIterableError, UsageError
 from agentflow.reactive import Flux, Mono, StreamIterator
 from agentflow.testing import ScriptedModel
-from agentflow.testing.virtual_time import run_virtual
 from agentflow.testing.verify import Probe, verify
+from agentflow.testing.virtual_time import run_virtual
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

@@ -9,8 +9,8 @@ import pytest
 
 from agentflow.errors import UsageError
 from agentflow.reactive import Flux, Mono
-from agentflow.testing.virtual_time import VirtualClockLoop, run_virtual
 from agentflow.testing.verify import Probe, verify
+from agentflow.testing.virtual_time import VirtualClockLoop, run_virtual
 
 
 async def test_reports_expected_received_and_all_signals() -> None:

@@ -50,8 +50,8 @@ from agentflow.errors import (
     UsageError,
 )
 from agentflow.events import PostTurn, PreTurn, TurnValue
-from agentflow.testing.virtual_time import run_virtual
 from agentflow.testing.scripted import ScriptedModel
+from agentflow.testing.virtual_time import run_virtual
 from agentflow.tools import Tool
 from agentflow.turns import StopReason
 

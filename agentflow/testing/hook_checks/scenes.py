@@ -326,7 +326,8 @@ async def _ask_helper(x: int) -> str:
     """Ask another agent."""
     _ran("ask_helper", x=x)
     helper = Agent("helper", ScriptedModel([f"helped with {x}"]), default_hooks=())
-    return await full_agent(helper).answer(f"Help with {x}")
+    said = await full_agent(helper).answer(f"Help with {x}")
+    return said if isinstance(said, str) else said.text
 
 
 _TOOLS: tuple[Tool[..., Any], ...] = (

@@ -46,7 +46,9 @@ def usage_body(usage: WireUsage) -> JsonObject:
         "cache_read_input_tokens": usage.cache_read,
         "output_tokens": usage.output,
     }
-    return body | {"output_tokens_details": {"thinking_tokens": usage.reasoning}} if usage.reasoning else body
+    if usage.reasoning:
+        body["output_tokens_details"] = {"thinking_tokens": usage.reasoning}
+    return body
 
 
 def body(plan: Plan, request: WireRequest, signer: Signer) -> JsonObject:
