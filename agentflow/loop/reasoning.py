@@ -267,11 +267,13 @@ async def _pull(
     except BaseException as error:
         run.stopping.absorb(error)
         _bill(run, chunks)
-        if not isinstance(error, Exception) and (
-            not isinstance(error, asyncio.CancelledError) or run.stopping.is_cancelled()
-        ):
-            await keep_partial(run, chunks)
-        await _close_quietly(stream)
+        try:
+            if not isinstance(error, Exception) and (
+                not isinstance(error, asyncio.CancelledError) or run.stopping.is_cancelled()
+            ):
+                await keep_partial(run, chunks)
+        finally:  # cancelled once more while that is stored
+            await _close_quietly(stream)
         if isinstance(error, AttributeError) and chunk is not None and type(chunk) is not ModelChunk:
             raise _no_chunk(run, chunk) from None
         raise

@@ -732,3 +732,28 @@ def test_a_hook_that_adds_a_message_for_each_message_is_told_so() -> None:
             await Agent("a", ScriptedModel(["ok"]), hooks=[again, begins]).call("hi")
 
     run(main)
+
+
+@pytest.mark.parametrize("turns", range(12))
+def test_a_model_is_closed_also_by_a_call_that_is_cancelled_twice(turns: int) -> None:
+    """A hook swallows the first cancellation; the second comes while a slow store keeps what the model has said so far."""
+
+    @on(ReasoningChunk)
+    async def swallows(event: ReasoningChunk) -> None:
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(3)
+
+    async def main() -> None:
+        model = ScriptedModel([["so ", "far"]])
+        agent = Agent("a", model, hooks=[swallows], store=SlowStore())
+        call = asyncio.ensure_future(agent.call("hi", session="s").resolve())
+        await asyncio.sleep(1)
+        call.cancel()
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        assert model.open_streams == 0
+
+    run(main)
