@@ -180,7 +180,8 @@ class Inspector:
 
     async def _told(self, source: Source | None, behind: int) -> AsyncIterator[str]:
         """What has happened, as server-sent events; whoever reads slowly gets more at a time."""
-        stamp, version, silent = await asyncio.to_thread(self._logs.stamp), -1, 0.0
+        stamp: int | None = None  # the list is told of once at first: it may have changed since the page asked for it
+        version, silent = -1, 0.0
         yield ":\n\n"
         while True:
             news: list[str] = []
