@@ -20,7 +20,7 @@ from pydantic_core import to_jsonable_python
 from agentflow.chunks import ModelChunk
 from agentflow.events import Event
 from agentflow.ground.shown import printable_json
-from agentflow.messages import Msg, ToolUseBlock
+from agentflow.messages import Msg, TextBlock, ToolUseBlock
 from agentflow.specs import ToolSpec
 from agentflow.verdicts import AnyVerdict
 
@@ -96,6 +96,8 @@ def _json(value: object) -> Json:
         }
     if isinstance(value, ModelChunk):
         return {name: _json(part) for name, part in _fields(value) if part not in ("", None, (), False)}
+    if isinstance(value, TextBlock) and not value.citations:
+        return {"text": value.text, "type": value.type}
     if is_dataclass(value) and not isinstance(value, type):
         named: dict[str, Json] = {"type": type(value).__name__} if isinstance(value, AnyVerdict) else {}
         return {**named, **{name: _json(part) for name, part in _fields(value)}}
