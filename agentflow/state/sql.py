@@ -405,7 +405,8 @@ class SqlStore(SessionStore):
                 if self._worker is not None:
                     self._database.forget()
                     self._leases = {}
-                self._worker = Worker(f"agentflow store {self.url}", self._renew, self._until_renewal)
+                name, leave = f"agentflow store {self.url}", self._database.dispose
+                self._worker = Worker(name, self._renew, self._until_renewal, leave)
                 self._pid = os.getpid()
             return self._worker.ask(work)
 

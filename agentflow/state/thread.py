@@ -63,12 +63,16 @@ class Worker:
         name: The thread's name.
         idle: Called every `every()` seconds, between two pieces of work.
         every: How often, as of now; None: never.
+        leave: Called last where the process ends and nobody has closed it.
     """
 
-    def __init__(self, name: str, idle: Callable[[], None], every: Callable[[], float | None]) -> None:
+    def __init__(
+        self, name: str, idle: Callable[[], None], every: Callable[[], float | None], leave: Callable[[], None]
+    ) -> None:
         self._queue: SimpleQueue[tuple[Callable[[], Any], Queued[Any]] | None] = SimpleQueue()
         self._idle = idle
         self._every = every
+        self._leave = leave
         self._thread = threading.Thread(target=self._loop, name=name, daemon=True)
         self._thread.start()
         _working.add(self)
@@ -112,7 +116,8 @@ class Worker:
         await asyncio.to_thread(self._thread.join)
 
     def end(self, until: float) -> None:
-        """The process ends: do what was asked for, as far as there is time."""
+        """The process ends: do what was asked for, as far as there is time, and leave."""
+        self.ask(self._leave)
         self._queue.put(None)
         self._thread.join(max(0.0, until - time.monotonic()))
 

@@ -680,8 +680,13 @@ async def test_a_process_that_ends_gives_back_what_it_was_asked_to(tmp_path: Pat
     """A lease that was let go just before the end does not keep others waiting, though nobody closed the store."""
     url = f"sqlite:///{tmp_path / 'agentflow.db'}"
     ended = await asyncio.to_thread(
-        subprocess.run, [sys.executable, "-c", GIVES_BACK, url], capture_output=True, text=True, check=True, timeout=120
+        subprocess.run,
+        [sys.executable, "-W", "always::ResourceWarning", "-c", GIVES_BACK, url],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
     )
-    assert ended.stdout == "held\n"
+    assert (ended.stdout, ended.stderr) == ("held\n", "")
     async with SqlStore(url) as store:
         assert await store.lease("s", "another", 60)
