@@ -82,13 +82,16 @@ class TerminalDebugger:
         """Attend to a paused run, until it goes on or nobody is there."""
         if self._lines is None and not _at_terminal():
             return
-        async with questions.turn():
+        await questions.turn.acquire()
+        try:
             with questions.asked():
                 try:
                     await _Dialogue(pause, self._read, self._say).hold()
                 finally:
                     if pause.ended in ("over", "cancelled") or pause.ended is None:
                         self._say(f"  (taken back: {told(pause) if pause.ended else 'it was cancelled'})", "dim")
+        finally:
+            questions.turn.release()
 
     async def _read(self, pause: Pause, prompt: str, given: str = "") -> str:
         """The next line.

@@ -2,7 +2,7 @@
 
 Rules:
 
-1. One question at a time, however many agents, calls, loops and askers ask.
+1. One question at a time, in order of arrival, however many agents, calls, loops and askers ask.
 2. A closed input, an input that is no terminal, and Ctrl-C mean no.
 3. What a model wrote is shown with its control characters escaped: it cannot move the cursor, or draw a question of its own.
 """
@@ -14,10 +14,11 @@ import json
 import select
 import sys
 import threading
-from collections.abc import AsyncGenerator, Callable, Generator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
 from typing import TextIO
 
+from agentflow.ground.locks import FairLock
 from agentflow.ground.shown import printable
 from agentflow.plugins.approval import ApprovalRequest, Choice, Decision
 
@@ -41,12 +42,12 @@ class Questions:
 
     Attributes:
         stand: How many do.
-        lock: Whose turn it is to ask; held for one question.
+        turn: Whose turn it is to ask, in order of arrival; held for one question.
     """
 
     def __init__(self) -> None:
         self.stand = 0
-        self.lock = threading.Lock()
+        self.turn = FairLock()
         self._lock = threading.Lock()
         self._watchers: list[Callable[[], object]] = []
 
@@ -75,41 +76,6 @@ class Questions:
         finally:
             with self._lock:
                 self.stand -= 1
-
-    @asynccontextmanager
-    async def turn(self) -> AsyncGenerator[None]:
-        """Hold `lock` for one question; the loop goes on while another one stands."""
-        if not self.lock.acquire(blocking=False):
-            await self._wait_for_lock()
-        try:
-            yield
-        finally:
-            self.lock.release()
-
-    async def _wait_for_lock(self) -> None:
-        loop = asyncio.get_running_loop()
-        held: asyncio.Future[None] = loop.create_future()
-
-        def settle() -> None:
-            if held.done():  # nobody waits any more
-                self.lock.release()
-            else:
-                held.set_result(None)
-
-        def wait() -> None:
-            self.lock.acquire()
-            try:
-                loop.call_soon_threadsafe(settle)
-            except RuntimeError:  # the loop has gone
-                self.lock.release()
-
-        threading.Thread(target=wait, name="agentflow: question", daemon=True).start()
-        try:
-            await held
-        except asyncio.CancelledError:
-            if held.done() and not held.cancelled():
-                self.lock.release()
-            raise
 
 
 questions = Questions()
@@ -148,14 +114,15 @@ class TerminalAsker:
         gone, taken = threading.Event(), threading.Event()
 
         def ask() -> None:
-            with questions.lock:
-                if gone.is_set():
-                    return
+            try:
                 decision = Decision("once") if request.settled() else self._asked(request, gone)
                 with suppress(RuntimeError):  # the loop has gone, and the call with it
                     loop.call_soon_threadsafe(_settle, answer, decision)
                     taken.wait(_TAKEN)  # the next question must see what this answer has settled
+            finally:
+                questions.turn.release()
 
+        await questions.turn.acquire()
         # A daemon: a reader that waits for a line must not keep the program from ending.
         threading.Thread(target=ask, name="agentflow: approval", daemon=True).start()
         try:
