@@ -305,7 +305,8 @@ class Agent(PeerAgent[T_co]):
         """The agent's definition and queue as JSON-compatible data: what is code by its name. Sessions have their own.
 
         Raises:
-            UsageError: A tool or hook is a closure or a lambda, which a name does not carry; an option is no data.
+            UsageError: A tool or hook is a closure or a lambda, which a name does not carry; an option is no data; it is a
+                workflow.
 
         Example:
             >>> Agent("greeter", "openai/gpt-5", system="Be brief.").to_dict()["system"]

@@ -71,6 +71,7 @@ def agent_to_dict(agent: PeerAgent) -> dict[str, Any]:
             f"A{whose[1:]} has toolsets that are opened ({names}), and what they are connected to is no data. Save an agent "
             "that was built without them, and build the one that uses them where it runs."
         )
+    hooks = hook_names(full_hooks(agent.hooks).own, whose)
     for name, tool in config.tools.items():
         named_function(f"Tool {name!r} of {whose}", tool.function)
     system = config.system
@@ -84,7 +85,7 @@ def agent_to_dict(agent: PeerAgent) -> dict[str, Any]:
         "system_function": callable(system),
         "description": config.view.description,
         "tools": list(config.tools),
-        "hooks": hook_names(full_hooks(agent.hooks).own, whose),
+        "hooks": hooks,
         "options": {
             key: as_data(f"The option {key} of {whose}", value)
             for key, value in asdict(config.options).items()

@@ -101,7 +101,10 @@ class Group(Generic[T_co]):
                 values.append(StepError(step.name, result.state, result.text, others))
         made = [value for value in values if not isinstance(value, StepError)]
         if self.kind != "each" and len(made) < (1 if self.kind == "race" else len(values)):
-            raise next(value for value in values if isinstance(value, StepError))
+            try:
+                raise next(value for value in values if isinstance(value, StepError))
+            finally:
+                del values  # the error's traceback holds this frame
         return cast("T_co", made[0] if self.kind in ("one", "race") else tuple(values))
 
 

@@ -12,6 +12,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from functools import partial
 from inspect import cleandoc, iscoroutinefunction, signature
 from typing import Any, Generic, Protocol, TypedDict, TypeVar, Unpack, get_type_hints
 
@@ -25,15 +26,18 @@ from agentflow.events import PreReasoning
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.named import HookSource, hooks_of
 from agentflow.hooks.scope import ProcessHooks
+from agentflow.hooks.wrapping import ModelSource
 from agentflow.loop.config import OnUnknownOutcome
 from agentflow.loop.schedule import ToolSchedule
 from agentflow.messages import Msg, ToolUseBlock
 from agentflow.orchestration.asking import Live, asking_tool
-from agentflow.orchestration.replay import replay
+from agentflow.orchestration.replay import Replayed, replay
+from agentflow.orchestration.steps import StepError
 from agentflow.output.form import WRAPPED
 from agentflow.output.output import Output
 from agentflow.ports.model import ModelRequest
 from agentflow.ports.store import Store
+from agentflow.reactive import Flux
 from agentflow.specs import Clock
 from agentflow.tools.tool import Tool
 from agentflow.verdicts import Answer
@@ -217,19 +221,27 @@ class RunWorkflow(Hook):
 
     priority = 0
     events = (PreReasoning,)
+    wraps = (PreReasoning,)
     known: frozenset[str] = frozenset()
+    no_data = (
+        "it is a workflow, and its function is code that no name leads to. What can be saved of it are its sessions "
+        "(session.to_dict(), or a store) and its queue (agent.queue.to_dict()); make the workflow again where it runs."
+    )
 
     def __init__(self, code: _Code[Any], max_rounds: int, passes: tuple[tuple[str, str], ...]) -> None:
         self._code = code
         self.passes = passes
         self._max_rounds = max_rounds
 
-    def on_event(self, event: PreReasoning) -> Answer:  # pyright: ignore[reportIncompatibleMethodOverride] - it listens to one event
+    def on_event(self, event: PreReasoning) -> Answer | None:  # pyright: ignore[reportIncompatibleMethodOverride] - it listens to one event
         """Answer with the next steps, or with what the function returns."""
         context = event.context
         if event.purpose == "summary":
             return Answer(f"Workflow {event.agent.name!r} has not ended after {self._max_rounds} rounds of steps.")
-        found = replay(lambda said: self._code.start(said, context), context)
+        try:
+            found = self._replayed(context)
+        except StepError:  # a budget that is used up stops the call now, as any agent's; else `around_model` raises
+            return None
         group = found.group
         if group is None:
             return Answer(self._code.text(found.value) or "(no answer)")
@@ -243,14 +255,25 @@ class RunWorkflow(Hook):
         context.state[Live].begin(group, [use.id for use in uses])
         return Answer(Msg.assistant(uses, id=context.new_id("msg_")))
 
+    def around_model(self, event: PreReasoning, source: ModelSource) -> Flux[ModelChunk]:
+        """Fail with the step that came to nothing, where no hook behind this one has decided otherwise."""
+        return Flux(partial(self._failing, event.context))
+
+    async def _failing(self, context: RunContext) -> AsyncIterator[ModelChunk]:
+        self._replayed(context)
+        yield ModelChunk()  # never: the function fails as it did in `on_event`
+
     def pending(self, context: RunContext) -> Live:
         """The steps of the open round; found out anew where another process has begun them."""
         live = context.state[Live]
         if not live.steps:
-            found = replay(lambda said: self._code.start(said, context), context)
+            found = self._replayed(context)
             if found.group is not None:
                 live.begin(found.group, found.open)
         return live
+
+    def _replayed(self, context: RunContext) -> Replayed:
+        return replay(lambda said: self._code.start(said, context), context)
 
 
 class _NoModel:

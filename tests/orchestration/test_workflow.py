@@ -15,20 +15,25 @@ from agentflow import (
     Agent,
     Approve,
     Deny,
+    Error,
     MemoryStore,
     ModelRequest,
     Msg,
     PostReasoning,
     PreActing,
+    Recover,
     RunContext,
     Session,
     Stop,
     on,
+    on_error,
     tool,
 )
 from agentflow.errors import UsageError
-from agentflow.orchestration import StepError, ask, gather, race, workflow
+from agentflow.events import ErrorPhase
+from agentflow.orchestration import StepError, ask, gather, handoffs, race, workflow
 from agentflow.orchestration import use as use_tool
+from agentflow.plugins import UsageLimits
 from agentflow.testing import ScriptedModel, run_virtual
 
 CHAIN = """
@@ -502,6 +507,82 @@ async def test_its_own_errors_are_raised_as_they_are() -> None:
     with pytest.raises(LookupError, match="not there"):
         await team.call("go")
     assert (await team.call("go")).text == "there"
+
+
+async def test_a_used_up_budget_stops_a_workflow() -> None:
+    """As it stops any agent: with a reply that says so, unless the function makes up for the step that got nothing; the next
+    call goes on."""
+    limits = UsageLimits(model_calls=1)
+    one = Agent("one", ScriptedModel(lambda request: "1"))
+
+    @workflow(one, hooks=[limits])
+    async def team(task: str) -> int:
+        for _ in range(2 if task == "twice" else 1):
+            await ask(one, task)
+        return 1
+
+    @workflow(one, hooks=[limits])
+    async def careful(task: str) -> str:
+        first = await ask(one, task)
+        try:
+            return (await ask(one, task)).text
+        except StepError as error:
+            return f"{first.text}, and then: {error.state}"
+
+    reply = await team.call("twice")
+    assert (reply.outcome, reply.text, reply.typed) == (
+        "stopped",
+        "Usage limit reached: 1 of 1 model calls are used in this run.",
+        False,
+    )
+    assert (await team.call("once")).output == 1
+    assert (await careful.call("go")).text == "1, and then: error"
+
+
+async def test_an_agents_own_budget_is_its_step() -> None:
+    """What one of several may not spend any more is a `StepError`: the workflow may go on with another."""
+    miser = Agent("miser", ScriptedModel([use("t1", "look"), "?"]), hooks=[UsageLimits(model_calls=1)])
+
+    @workflow(miser)
+    async def team(task: str) -> str:
+        return (await ask(miser, task)).text
+
+    with pytest.raises(StepError, match=r"'miser' did not answer \(outcome 'stopped'\): Usage limit reached"):
+        await team.call("go")
+
+
+async def test_a_failing_step_can_be_recovered_by_a_hook() -> None:
+    """An uncaught `StepError` is the failure of a model call: an `Error` event, and `Recover` answers in its place."""
+    bad = Agent("bad", ScriptedModel(lambda request: ValueError("broken")), default_hooks=())
+    told: list[ErrorPhase] = []
+
+    @on_error
+    def sorry(event: Error) -> Recover | None:
+        told.append(event.phase)
+        return Recover("Nobody is there.") if event.fatal else None
+
+    @workflow(bad, hooks=[sorry])
+    async def team(task: str) -> str:
+        return (await ask(bad, task)).text
+
+    assert (await team.call("go")).text == "Nobody is there."
+    assert told == [ErrorPhase.ACTING, ErrorPhase.REASONING]
+
+
+async def test_a_workflow_is_no_data() -> None:
+    """Its function is code: `to_dict` refuses, and says what is saved in its place. As a tool it goes by its name."""
+    one = Agent("one", ScriptedModel(lambda request: "1"))
+
+    @workflow(one)
+    async def made(task: str) -> str:
+        return (await ask(one, task)).text
+
+    for whole, name in ((made, "made"), (handoffs(one, Agent("two", ScriptedModel([]))), "desk")):
+        with pytest.raises(UsageError, match=rf"Agent '{name}' cannot be saved: it is a workflow.* its sessions"):
+            whole.to_dict()
+    model = ScriptedModel([use("t1", "made", message="go"), "done"])
+    again = Agent.from_dict(Agent("boss", model, tools=[made]).to_dict(), tools=[made.as_tool()], model=model)
+    assert (await again.call("go")).text == "done"
 
 
 async def test_nothing_at_once_is_no_round() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from inspect import unwrap
 from types import FunctionType
-from typing import Any, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 from weakref import WeakSet
 
 from agentflow.errors import NotRegisteredError, UsageError, close_to
@@ -51,14 +51,26 @@ def named_function(what: str, function: object) -> None:
         )
 
 
+@runtime_checkable
+class NoData(Protocol):
+    """A hook that makes of its agent what cannot be saved."""
+
+    @property
+    def no_data(self) -> str:
+        """Why, and what can be done."""
+        ...
+
+
 def hook_names(hooks: Iterable[Hook], whose: str) -> list[str]:
     """The names of hooks, to find them by.
 
     Raises:
-        UsageError: One is a closure or a lambda.
+        UsageError: One is a closure or a lambda, or says that it cannot be saved.
     """
     names: list[str] = []
     for hook in hooks:
+        if isinstance(hook, NoData):
+            raise UsageError(f"A{whose[1:]} cannot be saved: {hook.no_data}")
         if isinstance(hook, FunctionHook):
             named_function(f"Hook {hook.name!r} of {whose}", cast("FunctionHook[Any]", hook).handler)
         names.append(hook.name)
