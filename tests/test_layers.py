@@ -57,6 +57,7 @@ LAYERS: dict[str, int] = {
     "replay": 5,
     # 6 entry points
     "stores": 6,
+    "stored_runs": 6,
     "logs": 6,
     "terminal": 6,
     "debugger": 6,

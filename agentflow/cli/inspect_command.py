@@ -11,10 +11,11 @@ import click
 from agentflow.cli.calls import call_loop
 from agentflow.cli.failures import CommandError
 from agentflow.cli.say import say
-from agentflow.errors import UsageError
+from agentflow.errors import AgentFlowError, UsageError
 from agentflow.inspector.guard import LOOPBACK
 from agentflow.inspector.inspector import Inspector
 from agentflow.inspector.one_file import export as export_runs
+from agentflow.stored_runs import is_store
 
 __all__ = ["inspect", "serve"]
 
@@ -34,22 +35,22 @@ def inspect(
 ) -> int:
     """Show recorded runs in a browser: timeline, events, what hooks changed, conversation, cost.
 
-    RUN is a run log, or a folder that a Recorder writes to; what is still running grows as it is looked at. Only this machine
-    can reach the page, and only with the link that is printed.
+    RUN is a run log, or a folder or a database that a Recorder writes to (sqlite:///runs.db; a run in it: ...#run_1); what is
+    still running grows as it is looked at. Only this machine can reach the page, and only with the link that is printed.
     """
     try:
         if file is not None:
             say(f"{export_runs(file, *runs)} holds all of it: no server is needed to read it")
             return 0
         for run in runs:
-            if not live and not Path(run).exists():
+            if not (live or is_store(run) or Path(run).exists()):
                 raise UsageError(f"There is no run log or folder {run!r}; with --live it may come later.")
         if host not in LOOPBACK and not names:
             raise UsageError(f"--host {host} lets other machines in: say with --name under which name they reach it.")
         inspector = Inspector(*runs, hosts=(*LOOPBACK, *names))
         with call_loop() as runner:
             runner.run(serve(inspector, host=host, port=port, opens=opens))
-    except UsageError as error:
+    except AgentFlowError as error:
         raise CommandError(str(error)) from error
     except KeyboardInterrupt:
         pass

@@ -21,9 +21,10 @@ from agentflow.ground.shown import one_line
 from agentflow.plugins.recorder_records import Explanation, Recording, records_of
 from agentflow.replay import Departure, Replay
 from agentflow.replay.player import Goes
-from agentflow.runlog import RunLog, load
+from agentflow.runlog import RunLog
 from agentflow.runlog.diffing import RunDiff, diff_runs
 from agentflow.specs import Usage
+from agentflow.stored_runs import load_named
 
 __all__ = ["diff", "explain", "replay"]
 
@@ -31,11 +32,6 @@ _PARTED = 1
 _RUN_ID = click.option("--run", "run_id", metavar="ID", help="Which run, where the file tells of several.")
 _JSON = click.option("--json", "as_json", is_flag=True, help="JSON, for machines.")
 _SHOWN = 200
-
-
-def _load(path: str, run_id: str | None = None) -> RunLog:
-    log = load(path)
-    return log if run_id is None else log.run(run_id)
 
 
 # ---- replay
@@ -88,7 +84,7 @@ def replay(
     if ask:
         options["departed"] = departed
     try:
-        done = Replay(_load(run, run_id)).run(
+        done = Replay(load_named(run, run_id)).run(
             loaded, hooks=added, without=without, since=since, pace=pace, model=model, tools=tools, **options
         )
     except AgentFlowError as error:
@@ -118,7 +114,7 @@ def replay(
 def diff(one: str, other: str, as_html: str | None, as_json: bool) -> int:
     """Compare two recorded runs, by calls, rounds and tool calls. Exit code 0: they do the same; 1: they part."""
     try:
-        found = diff_runs(_load(one), _load(other))
+        found = diff_runs(load_named(one), load_named(other))
     except AgentFlowError as error:
         raise CommandError(str(error)) from error
     if as_json:
@@ -176,7 +172,7 @@ def _cost(usage: Usage) -> str:
 def explain(run: str, message: str, as_html: str | None, as_json: bool) -> int:
     """Say which hooks shaped a message of a recorded run, and from what; MESSAGE is its id, or "last" for the reply."""
     try:
-        log = load(run)
+        log = load_named(run)
         found = Recording(records_of(log, short=_SHOWN)).explain(_message_id(log, message))
     except AgentFlowError as error:
         raise CommandError(str(error)) from error

@@ -32,6 +32,7 @@ from agentflow.inspector.guard import LOOPBACK, Guard
 from agentflow.inspector.logs import Logs, Source
 from agentflow.inspector.one_file import PAGE, page_with
 from agentflow.inspector.pauses import Pauses
+from agentflow.runlog.keeping import LogStore
 
 __all__ = ["Inspector"]
 
@@ -46,7 +47,7 @@ class Inspector:
     """Shows recorded runs as a page; an ASGI application.
 
     Args:
-        runs: Run logs, and folders that a `Recorder` writes to.
+        runs: Run logs, and folders and stores that a `Recorder` writes to; stores also by name, `"sqlite:///runs.db"`.
         token: What a browser needs to be let in; a random one by default.
         hosts: The names under which it may be reached, without ports; those of this machine's loopback by default.
 
@@ -55,6 +56,7 @@ class Inspector:
 
     Raises:
         UsageError: A file is not there, or the token is too short.
+        StoreError: A database is not there.
 
     Example:
         >>> inspector = Inspector("runs")
@@ -63,7 +65,7 @@ class Inspector:
         http://127.0.0.1:.../?token
     """
 
-    def __init__(self, *runs: str | Path, token: str | None = None, hosts: Sequence[str] = LOOPBACK) -> None:
+    def __init__(self, *runs: str | Path | LogStore, token: str | None = None, hosts: Sequence[str] = LOOPBACK) -> None:
         if token is not None and len(token) < 16:
             raise UsageError("Inspector(token=...): a token that others cannot guess has at least 16 characters.")
         if isinstance(hosts, str):

@@ -1,8 +1,8 @@
-"""Run logs in files and folders: which runs there are, what each came to, and their lines as they grow.
+"""Run logs in files, folders and stores: which runs there are, what each came to, and their lines as they grow.
 
 Rules:
 
-1. Nothing is parsed that is not asked for: a list of runs reads a few lines of each file, and a file again only if it has
+1. Nothing is parsed that is not asked for: a list of runs reads a few lines of each log, and a log again only if it has
    changed.
 2. A run is asked for by an id that was given out; no path comes from outside.
 3. Only whole lines are handed out; one that is being written comes later.
@@ -18,7 +18,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-from agentflow.errors import UsageError
+from agentflow.errors import StoreError, UsageError
+from agentflow.inspector.places import LogFile, Place, stored_logs
+from agentflow.runlog.keeping import LogStore
+from agentflow.stored_runs import is_store, open_named
 
 __all__ = ["Logs", "RunInfo", "Source"]
 
@@ -74,24 +77,23 @@ class Source:
     """Where the lines of a run are.
 
     Attributes:
-        path: The file.
-        calls: The calls of the run, where the file holds others too; None: all lines are its own.
+        place: Where the log is.
+        calls: The calls of the run, where the log holds others too; None: all lines are its own.
     """
 
-    path: Path
+    place: Place
     run: str
     calls: set[str] | None = None
 
     def lines(self, begin: int = 0) -> tuple[bytes, int]:
-        """The whole lines from a place in the file on, and the place behind them."""
+        """The whole lines from a place in the log on, and the place behind them."""
         try:
-            with self.path.open("rb") as file:
-                file.seek(begin)
-                data = file.read()
-        except OSError:
+            data, behind = self.place.read(begin)
+        except (OSError, StoreError):
             return b"", begin
-        data = data[: data.rfind(b"\n") + 1]
-        return (data if self.calls is None else b"".join(self._mine(data, self.calls))), begin + len(data)
+        torn = len(data) - data.rfind(b"\n") - 1
+        data = data[: len(data) - torn]
+        return (data if self.calls is None else b"".join(self._mine(data, self.calls))), behind - torn
 
     def _mine(self, data: bytes, calls: set[str]) -> Iterator[bytes]:
         for line in data.splitlines(keepends=True):
@@ -112,69 +114,71 @@ _OF_CALLS = frozenset(b"call event chunks pieces hook request reply answered sta
 
 @dataclass
 class _Scanned:
-    """What a file was when it was looked through."""
+    """What a log was when it was looked through."""
 
-    stamp: tuple[int, int]
+    stamp: tuple[float, int]
     runs: list[RunInfo] = field(default_factory=list[RunInfo])
     sources: dict[str, Source] = field(default_factory=dict[str, Source])
 
 
 class Logs:
-    """Run logs in files and folders.
+    """Run logs in files, folders and stores.
 
     Args:
-        paths: Files, and folders of `*.jsonl` files; a folder may come into being later.
+        runs: Files; folders of `*.jsonl` files, which may come into being later; stores, also by name.
 
     Raises:
         UsageError: A file is not there.
+        StoreError: A database is not there.
     """
 
-    def __init__(self, paths: Sequence[str | Path]) -> None:
-        self.paths = tuple([Path(path) for path in paths])
-        for path in self.paths:
-            if path.suffix and not path.exists():
-                raise UsageError(
-                    f"There is no run log {str(path)!r}. Name a file, or a folder that a Recorder writes to."
-                )
-        self._scanned: dict[Path, _Scanned] = {}
+    def __init__(self, runs: Sequence[str | Path | LogStore]) -> None:
+        self._where = [_where(one) for one in runs]
+        self._scanned: dict[Place, _Scanned] = {}
 
-    def files(self) -> Iterator[Path]:
-        """The files, those of folders included."""
-        for path in self.paths:
-            if path.is_dir():
-                yield from sorted(path.glob("*.jsonl"))
-            elif path.is_file():
-                yield path
+    def places(self) -> Iterator[Place]:
+        """The logs, those in folders and stores included."""
+        for where in self._where:
+            if isinstance(where, tuple):
+                yield from stored_logs(*where)
+            elif where.is_dir():
+                yield from map(LogFile, sorted(where.glob("*.jsonl")))
+            elif where.is_file():
+                yield LogFile(where)
 
     def stamp(self) -> int:
-        """A number that changes when a file does."""
-        return hash(tuple([(path, *_stamp(path)) for path in self.files()]))
+        """A number that changes when a log does."""
+        return hash(tuple([(place, *place.stamp()) for place in self.places()]))
 
     def runs(self) -> list[RunInfo]:
         """All runs, the newest first."""
-        found = [run for path in self.files() for run in self._scan(path).runs]
+        found = [run for place in self.places() for run in self._scan(place).runs]
         return sorted(found, key=lambda run: run.started, reverse=True)
 
     def source(self, run_id: str) -> Source | None:
         """Where a run's lines are; None: there is no such run."""
-        for path in self.files():
-            if run_id in (known := self._scan(path)).sources:
+        for place in self.places():
+            if run_id in (known := self._scan(place)).sources:
                 return known.sources[run_id]
         return None
 
-    def _scan(self, path: Path) -> _Scanned:
-        known, stamp = self._scanned.get(path), _stamp(path)
+    def _scan(self, place: Place) -> _Scanned:
+        known, stamp = self._scanned.get(place), place.stamp()
         if known is None or known.stamp != stamp:
-            known = self._scanned[path] = _scanned(path, stamp)
+            known = self._scanned[place] = _scanned(place, stamp)
         return known
 
 
-def _stamp(path: Path) -> tuple[int, int]:
-    try:
-        found = path.stat()
-    except OSError:
-        return 0, 0
-    return found.st_mtime_ns, found.st_size
+def _where(given: str | Path | LogStore) -> Path | tuple[LogStore, str | None]:
+    """What was given: a path, or a store and a run in it."""
+    if not isinstance(given, str | Path):
+        return given, None
+    if is_store(given):
+        return open_named(str(given))
+    path = Path(given)
+    if path.suffix and not path.exists():
+        raise UsageError(f"There is no run log {str(path)!r}. Name a file, or a folder that a Recorder writes to.")
+    return path
 
 
 def _kind(line: bytes) -> bytes:
@@ -196,24 +200,25 @@ def _caller(entry: dict[str, Any]) -> str:
     return str(parent.get("call", ""))
 
 
-def _scanned(path: Path, stamp: tuple[int, int]) -> _Scanned:
+def _scanned(place: Place, stamp: tuple[float, int]) -> _Scanned:
     made = _Scanned(stamp)
-    key = hashlib.sha256(str(path.resolve()).encode("utf-8", "surrogateescape")).hexdigest()[:10]
+    key = hashlib.sha256(place.key.encode("utf-8", "surrogateescape")).hexdigest()[:10]
     try:
-        data = path.read_bytes()
-    except OSError as error:
-        made.runs.append(RunInfo(key, "", path.name, problem=f"cannot be read: {error.strerror or error}"))
+        data, _ = place.read()
+    except (OSError, StoreError) as error:
+        why = getattr(error, "strerror", None) or error
+        made.runs.append(RunInfo(key, "", place.name, problem=f"cannot be read: {why}"))
         return made
-    scan = _Scan(path.name, key)
+    scan = _Scan(place.name, key)
     for line in data[: data.rfind(b"\n") + 1].splitlines():
         scan.line(line)
     made.runs = list(scan.runs.values())
     if not made.runs and data.strip() and not scan.is_log:
-        made.runs.append(RunInfo(key, "", path.name, started=stamp[0] / 1e9, problem="is no run log"))
+        made.runs.append(RunInfo(key, "", place.name, started=stamp[0] / 1e9, problem="is no run log"))
     several = len(made.runs) > 1
     for run in made.runs:
         calls = {call for call, of in scan.of_call.items() if of is run}
-        made.sources[run.id] = Source(path, run.run, calls if several else None)
+        made.sources[run.id] = Source(place, run.run, calls if several else None)
     return made
 
 

@@ -16,6 +16,7 @@ from typing import Final
 
 from agentflow.errors import UsageError
 from agentflow.inspector.logs import Logs
+from agentflow.runlog.keeping import LogStore
 
 __all__ = ["PAGE", "bundle", "export", "page_with"]
 
@@ -72,12 +73,12 @@ def _hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-def export(path: str | Path, *runs: str | Path) -> Path:
+def export(path: str | Path, *runs: str | Path | LogStore) -> Path:
     """Write a run, or two beside each other, as one HTML file.
 
     Args:
         path: The file to write; one that is there is replaced.
-        runs: The run log; a second one to compare it with.
+        runs: The run log; a second one to compare it with. One in a store has a name: `"sqlite:///runs.db#run_1"`.
 
     Raises:
         UsageError: There is none, or more than two runs.
@@ -87,15 +88,13 @@ def export(path: str | Path, *runs: str | Path) -> Path:
         Traceback (most recent call last):
         agentflow.errors.UsageError: There is no run log 'runs/no-such-run.jsonl'. ...
     """
-    logs = Logs(runs)
-    found = [run for run in reversed(logs.runs()) if not run.problem]
+    logs = [Logs([one]) for one in runs]
+    found = [(each, run) for each in logs for run in reversed(each.runs()) if not run.problem]
     if not 1 <= len(found) <= 2:
         raise UsageError(
             f"An export holds one run, or two to compare; {', '.join(map(str, runs)) or 'nothing'} holds {len(found)}."
         )
-    if len(runs) == 2:
-        found.sort(key=lambda run: [Path(one).name for one in runs].index(run.file))
-    sources = [(run.run, logs.source(run.id)) for run in found]
+    sources = [(run.run, each.source(run.id)) for each, run in found]
     told = [(name, source.lines()[0].decode("utf-8", "replace")) for name, source in sources if source is not None]
     place = Path(path)
     place.write_text(page_with(told), "utf-8")

@@ -13,6 +13,7 @@ Rules:
 from __future__ import annotations
 
 import asyncio
+import atexit
 import weakref
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
@@ -38,11 +39,12 @@ from agentflow.events import (
     ReasoningChunk,
 )
 from agentflow.facts import Injected
+from agentflow.ground.shown import without_password
 from agentflow.hooks.recording import ChangeListener, FieldChange, HookCall, LayerRun, SideWrapper
 from agentflow.hooks.wrapping import ModelSource, ToolSource
 from agentflow.loop.run import RunBase, current_turn
 from agentflow.messages import Msg, ToolResultBlock, ToolUseBlock
-from agentflow.plugins.recorder_files import Bounds, FileSink, Sink, StoreSink, file_of, is_folder, prune_logs
+from agentflow.plugins.recorder_files import FileSink, Sink, StoreTarget, file_of, is_folder, prune_folder, prune_store
 from agentflow.plugins.recorder_records import Explanation, Record, Recording, records_of
 from agentflow.plugins.recorder_seen import (
     Answered,
@@ -67,10 +69,11 @@ from agentflow.reactive.iterators import close
 from agentflow.runlog import RunLog, load
 from agentflow.runlog.encoding import Clean, Line, error_words, set_fields
 from agentflow.runlog.entries import End
-from agentflow.runlog.keeping import LogStore
+from agentflow.runlog.keeping import LogStore, check_bounds
+from agentflow.runlog.quiet import Find
 from agentflow.verdicts import Deny
 
-__all__ = ["Recorder", "Redacts", "run_of"]
+__all__ = ["FindsInPieces", "Recorder", "Redacts", "run_of"]
 
 _LAYERS: dict[type[Event], str] = {
     PreCall: "message",
@@ -91,19 +94,28 @@ class Redacts(Protocol):
         ...
 
 
+@runtime_checkable
+class FindsInPieces(Protocol):
+    """What can also say where secrets are in a text that comes in pieces: such a text is written while it comes."""
+
+    def finds(self, text: str, start: int, whole: bool, run_id: str = "") -> tuple[list[Find], int]:
+        """What is in a text that is not told outside, and up to where that is certain."""
+        ...
+
+
 class Recorder(ChangeListener, SideWrapper):
     """Records runs. One instance may serve many agents; it records their sub-agents too.
 
     Args:
-        where: A folder (`"runs/"`): a file for each run; a JSONL file that all runs are added to; a store that keeps run logs
-            (`agentflow.runlog.keeping.LogStore`); None: memory only.
+        where: A folder (`"runs/"`): a file for each run; a JSONL file that all runs are added to; a store that keeps run logs:
+            a `SqlStore`, or your own `LogStore`; None: memory only.
         max_records: How many things memory holds; older ones are dropped. What is written keeps all.
         short: Most characters of the short forms in `records`; 0: digests only, and no text is written.
         every_call: Record calls of hooks that changed nothing, too (for their durations).
         interval: Seconds between two writes while a call runs.
         redaction: Takes secrets out of what is kept: the agent's `Redaction`, or one of its own.
-        max_bytes: Of all logs in the folder: the oldest are deleted. None: any number.
-        max_age: Of a log in the folder, likewise.
+        max_bytes: Of all logs in the folder or store: the oldest are deleted. None: any number.
+        max_age: Of a log there, likewise.
 
     Raises:
         UsageError: An argument cannot be used.
@@ -137,31 +149,34 @@ class Recorder(ChangeListener, SideWrapper):
             raise UsageError(f"Recorder(short={short}): it is a number of characters; 0 keeps digests only.")
         if not interval > 0:
             raise UsageError(f"Recorder(interval={interval}): it is a number of seconds above 0.")
-        if max_bytes is not None and max_bytes < 1:
-            raise UsageError(f"Recorder(max_bytes={max_bytes}): it is a number of bytes above 0, or None.")
+        check_bounds(max_bytes, max_age)
         self.short = short
         self.every_call = every_call
         self.changes_only = not every_call
         if redaction is not None and not isinstance(redaction, Redacts):  # pyright: ignore[reportUnnecessaryIsInstance] - input from outside
             raise UsageError(f"Recorder(redaction={redaction!r:.60}): it takes a Redaction, or None.")
         self._clean: Clean | None = None if redaction is None else redaction.outside
-        target, folder = _target(where)
-        if folder is None and (max_bytes is not None or max_age is not None):
-            raise UsageError("Recorder(max_bytes=, max_age=) bound a folder: Recorder('runs/', max_bytes=...).")
-        self.where = where
+        target, prune = _target(where)
         closed = None
-        if folder is not None:
-            closed = partial(
-                prune_logs, folder, Bounds(max_bytes, None if max_age is None else max_age.total_seconds())
-            )
-        apart = folder is not None or not (where is None or isinstance(where, str | Path))
-        self._writer = Writer(target, apart, max_records, interval, short > 0, self._clean, closed)
+        if max_bytes is not None or max_age is not None:
+            if prune is None:
+                raise UsageError(
+                    "Recorder(max_bytes=, max_age=) bound a folder or a store: Recorder('runs/', max_bytes=...)."
+                )
+            closed = partial(prune, max_bytes, max_age)
+        self.where = where
+        finds = redaction.finds if isinstance(redaction, FindsInPieces) else None
+        self._writer = Writer(target, prune is not None, max_records, interval, short > 0, self._clean, closed, finds)
         self._put = self._writer.put
         self._places: OrderedDict[str, Place] = OrderedDict()
         self._seen_facts: OrderedDict[str, int] = OrderedDict()
         self._number = count(1).__next__
         if target is not None:
-            weakref.finalize(self, self._writer.close)
+            closing = weakref.finalize(self, self._writer.close)
+            if isinstance(
+                target, StoreTarget
+            ):  # behind the store's own: when the process ends, it still takes what is left
+                atexit.register(closing)
 
     # ---- reading
 
@@ -420,18 +435,23 @@ def _injected(run: RunBase, before: int, transient: tuple[Msg, ...]) -> tuple[tu
     return tuple(made)
 
 
-def _target(where: str | Path | LogStore | None) -> tuple[Callable[[str], Sink] | None, Path | None]:
-    """Where the log of a run goes, and the folder, if it is one."""
+_Prune = Callable[[int | None, timedelta | None], None]
+
+
+def _target(where: str | Path | LogStore | None) -> tuple[Callable[[str], Sink] | None, _Prune | None]:
+    """Where the log of a run goes; and, where each has a place of its own, what deletes the oldest."""
     if where is None:
         return None, None
+    if isinstance(where, str) and "://" in where:
+        raise UsageError(f"Recorder({without_password(where)!r}): a store is given as one, Recorder(SqlStore(...)).")
     if isinstance(where, str | Path):
         path = Path(where)
         if is_folder(where):
-            return lambda run: FileSink(file_of(path, run)), path
+            return lambda run: FileSink(file_of(path, run)), partial(prune_folder, path)
         return lambda _: FileSink(path), None
     if not isinstance(where, LogStore):  # pyright: ignore[reportUnnecessaryIsInstance] - input from outside
         raise UsageError(
             f"Recorder({where!r:.60}): it takes a folder such as 'runs/', a file such as 'runs.jsonl', a store that keeps run "
-            "logs (a LogStore), or nothing for memory only."
+            "logs (a SqlStore, or your own LogStore), or nothing for memory only."
         )
-    return lambda run: StoreSink(where, run), None
+    return StoreTarget(where), partial(prune_store, where)

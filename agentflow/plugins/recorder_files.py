@@ -4,7 +4,8 @@ Rules:
 
 1. Each write is whole lines, added to the end in one piece: several processes may write into one file.
 2. What a killed process has left half written is ended by whoever writes next, so that nothing is lost but that line.
-3. A folder that is full, or old, loses its oldest logs; those that somebody writes to stay.
+3. What a store cannot take now is given to it again, and kept once.
+4. A folder or a store that keeps too much, or what is too old, loses its oldest logs; those that somebody writes to stay.
 """
 
 from __future__ import annotations
@@ -12,18 +13,25 @@ from __future__ import annotations
 import os
 import secrets
 import time
+from collections import deque
 from collections.abc import Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Protocol
 from urllib.parse import quote
 
+from agentflow.errors import StoreError
 from agentflow.ground.logs import logger
-from agentflow.runlog.keeping import LogStore
+from agentflow.runlog.keeping import KeptLog, LogStore, too_many
 
-__all__ = ["Bounds", "FileSink", "Sink", "StoreSink", "file_of", "is_folder", "prune_logs"]
+__all__ = ["FileSink", "Sink", "StoreTarget", "file_of", "is_folder", "prune_folder", "prune_store"]
 
-_IN_USE = 60.0
-"""Seconds since its last change for which a log is taken to be in use."""
+_PATIENCE = 60.0
+"""Seconds to wait for a store."""
+_MOST_WAITING = 16_000_000
+"""Characters that wait for a store that cannot be reached."""
+_PAUSE = 5.0
+"""Seconds until such a store is tried again."""
 
 
 class Sink(Protocol):
@@ -81,16 +89,56 @@ class FileSink:
             os.close(fd)
 
 
+class StoreTarget:
+    """A store with a log for each run. While it cannot be reached, lines wait, in their order, for a later write of any run.
+
+    Args:
+        store: The store.
+    """
+
+    def __init__(self, store: LogStore) -> None:
+        self._store = store
+        self._waiting: deque[tuple[str, str, int, str]] = deque()
+        self._again = 0.0
+
+    def __call__(self, run_id: str) -> Sink:
+        """The place of a run's log."""
+        return StoreSink(self, run_id)
+
+    def give(self, run_id: str, writer: str, number: int, lines: str) -> None:
+        """Add lines to a run's log, and wait until they are kept.
+
+        Raises:
+            StoreError: They cannot be, and will not be later; or too many wait.
+        """
+        self._waiting.append((run_id, writer, number, lines))
+        if time.monotonic() < self._again:
+            return
+        try:
+            while self._waiting:
+                self._store.keep_log(*self._waiting[0]).result(_PATIENCE)
+                self._waiting.popleft()
+        except StoreError as error:
+            if not error.retryable or sum(len(one[-1]) for one in self._waiting) > _MOST_WAITING:
+                self._waiting.clear()
+                raise
+            if not self._again:
+                logger.warning("run logs are not kept for now, and wait: {}", error)
+            self._again = time.monotonic() + _PAUSE
+        else:
+            self._again = 0.0
+
+
 class StoreSink:
     """A run's log in a store.
 
     Args:
-        store: The store.
+        target: The store.
         run_id: The run.
     """
 
-    def __init__(self, store: LogStore, run_id: str) -> None:
-        self._store = store
+    def __init__(self, target: StoreTarget, run_id: str) -> None:
+        self._target = target
         self._run_id = run_id
         self._writer = ""
         self._number = 0
@@ -98,29 +146,16 @@ class StoreSink:
     def open(self) -> str:
         """Begin; see `Sink`."""
         self._writer = secrets.token_hex(5)
-        self._number = 0
         return f"@{self._writer[:6]}"
 
     def write(self, lines: Sequence[str]) -> None:
-        """Add lines, and wait until they are kept."""
+        """Add lines."""
         self._number += 1
-        self._store.keep_log(self._run_id, self._writer, self._number, "\n".join(lines)).result()
+        text = "\n".join(lines).encode("utf-8", "replace").decode()
+        self._target.give(self._run_id, self._writer, self._number, text)
 
     def close(self) -> None:
         """There is nothing to let go of: the store is its owner's."""
-
-
-class Bounds:
-    """How much a folder keeps.
-
-    Args:
-        most_bytes: Of all logs together; None: any number.
-        most_seconds: How old a log may get; None: any age.
-    """
-
-    def __init__(self, most_bytes: int | None, most_seconds: float | None) -> None:
-        self.most_bytes = most_bytes
-        self.most_seconds = most_seconds
 
 
 def is_folder(path: str | Path) -> bool:
@@ -134,28 +169,25 @@ def file_of(folder: Path, run_id: str) -> Path:
     return folder / f"{quote(run_id, safe='')[:200] or 'run'}.jsonl"
 
 
-def prune_logs(folder: Path, bounds: Bounds) -> None:
+def prune_folder(folder: Path, max_bytes: int | None, max_age: timedelta | None) -> None:
     """Delete the oldest logs of a folder that holds too much."""
-    if bounds.most_bytes is None and bounds.most_seconds is None:
-        return
-    now = time.time()
-    found: list[tuple[float, int, Path]] = []
+    found: list[KeptLog] = []
     for path in folder.glob("*.jsonl"):
         try:
             stat = path.stat()
         except OSError:
             continue  # another process was faster
-        found.append((stat.st_mtime, stat.st_size, path))
-    left = sum(size for _, size, _ in found)
-    for changed, size, path in sorted(found):
-        age = now - changed
-        too_old = bounds.most_seconds is not None and age > bounds.most_seconds
-        too_much = bounds.most_bytes is not None and left > bounds.most_bytes
-        if age < _IN_USE or not (too_old or too_much):
-            continue
+        found.append(KeptLog(path.name, stat.st_mtime, stat.st_mtime, stat.st_size))
+    for log in too_many(found, time.time(), max_bytes, max_age):
         try:
-            path.unlink(missing_ok=True)
+            (folder / log.run_id).unlink(missing_ok=True)
         except OSError as error:
-            logger.warning("the old run log {} cannot be deleted: {}", path, error)
-            continue
-        left -= size
+            logger.warning("the old run log {} cannot be deleted: {}", folder / log.run_id, error)
+
+
+def prune_store(store: LogStore, max_bytes: int | None, max_age: timedelta | None) -> None:
+    """Delete the oldest logs of a store that keeps too much."""
+    try:
+        store.prune_logs(max_bytes=max_bytes, max_age=max_age).result(_PATIENCE)
+    except (StoreError, TimeoutError) as error:
+        logger.warning("old run logs cannot be deleted: {}", error)

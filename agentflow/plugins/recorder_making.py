@@ -5,7 +5,7 @@ Nothing here runs where agents run: it is work of whoever writes or reads the lo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, assert_never, cast
 
 from agentflow.events import PreReasoning
@@ -29,10 +29,11 @@ from agentflow.plugins.recorder_seen import (
 )
 from agentflow.runlog.encoding import Clean, Encoder, Line
 from agentflow.runlog.log import LISTS
-from agentflow.runlog.quiet import quiet_pieces, quiet_values
+from agentflow.runlog.quiet import Find, Finds, Quiet
+from agentflow.saving.plain import plain
 from agentflow.verdicts import Decided
 
-__all__ = ["Making"]
+__all__ = ["FindsOfRun", "Making"]
 
 
 class Making:
@@ -42,39 +43,50 @@ class Making:
         content: Keep texts.
         clean: Takes secrets out of values.
         mark: Ends each ref, where others write into the same log.
+        finds: Says where secrets are in a text that is not whole yet, if `clean` can tell.
     """
 
-    def __init__(self, content: bool = True, clean: Clean | None = None, mark: str = "") -> None:
-        self._encoder = Encoder(content, clean, mark)
-        self._clean = clean
-        self._mark = mark
+    def __init__(
+        self, content: bool = True, clean: Clean | None = None, mark: str = "", finds: FindsOfRun | None = None
+    ) -> None:
+        self._encoder = encoder = Encoder(content, clean, mark)
+        self._quiet: Quiet | None = None
+        if clean is not None:
+            self._quiet = Quiet(encoder.cleaned, finds and _finds_now(finds, encoder))
         self._calls: set[str] = set()
         self._asked: dict[str, tuple[list[str], list[str], Line]] = {}
         """What the last `PreReasoning` of each call says: refs of its messages and tools, options."""
         self._raw: dict[int, RawChunk] = {}
         """Of each reply the last piece, as long as it may come out as an event."""
+        self._works: dict[int, str] = {}
+        """The tool call, by its ref, of each work that has begun."""
+        self._now: Seen | None = None
         self._batch: Line | None = None
+        self._batch_of = Place()
         self._held: list[Line] = []
 
-    def lines(self, seen: Iterable[Seen], last: bool = True) -> list[Line]:
-        """The entries of what was seen.
+    def lines(self, seen: Iterable[Seen]) -> list[Line]:
+        """The entries of what was seen; of a batch with secrets in it what is settled.
 
         Args:
             seen: In the order in which it was.
-            last: Whether what is batched is handed out too. With `clean` an open batch never is: a secret may be cut in two.
         """
         for one in seen:
             self._encoder.run = one.place.run
+            self._now = one
             if one.place.call not in self._calls:
                 self._begin(one.place)
             self._one(one)
-        if last and (self._clean is None or self._batch is None):
+        if self._quiet is None:
             self._close()
+        else:
+            self._let_go(self._quiet)
         made, self._encoder.out = self._encoder.out, []
         return made
 
     def finish(self) -> list[Line]:
         """What is left: nothing follows."""
+        self._now = None
         for n in list(self._raw):
             self._let_out(n)
         self._close()
@@ -103,7 +115,7 @@ class Making:
                 line: Line = {"kind": "answered", "n": one.n, "call": one.place.call, "time": one.time, "end": one.end}
                 self._add(line, error=one.error and self._encoder.error(one.error))
             case Started():
-                use = self._encoder.tool_use(one.use)
+                use = self._works[one.n] = self._encoder.tool_use(one.use)
                 line = {"kind": "started", "n": one.n, "call": one.place.call, "tool_use": use}
                 self._add({**line, "iteration": one.iteration, "time": one.time})
             case Finished():
@@ -168,6 +180,8 @@ class Making:
         if kind.__name__ == "CallEnded":
             encoder.forget(call)
             self._asked.pop(call, None)
+            if self._quiet is not None:
+                self._quiet.forget(call)
 
     def _decision(self, call: str, decided: Decided, failure: Line | None) -> Line:
         said: Line = {"hook": decided.hook}
@@ -228,6 +242,7 @@ class Making:
             {"messages": [encoder.message(msg) for msg in messages], "keep": keep} for messages, keep in one.injected
         ]
         self._add(line, result=result, error=one.error and encoder.error(one.error), injected=injected or None)
+        self._works.pop(one.n, None)
 
     # ---- batches
 
@@ -248,12 +263,13 @@ class Making:
             or one.restart
         ):
             self._close()
-            batch = self._batch = {"kind": "chunks", "call": one.place.call, "seq": one.seq, "iteration": one.iteration}
+            batch = Line(kind="chunks", call=one.place.call, seq=one.seq, iteration=one.iteration)
             batch.update({"time": one.time, "attempt": one.attempt, "pieces": [], "at": []})
             if one.restart:
                 batch["restart"] = True
             if reply is not None:
                 batch["reply"] = reply
+            self._open(batch, one.place)
         batch["pieces"].append(piece)
         batch["at"].append(_after(one.time, batch))
 
@@ -267,9 +283,11 @@ class Making:
             or batch["tool_use"] != use
         ):
             self._close()
-            batch = self._batch = {"kind": "pieces", "call": one.place.call, "seq": one.seq, "iteration": one.iteration}
+            batch = Line(kind="pieces", call=one.place.call, seq=one.seq, iteration=one.iteration)
             batch.update({"time": one.time, "tool_use": use, "pieces": [], "at": []})
-        batch["pieces"].append(self._encoder.value(one.place.call, one.piece))
+            self._open(batch, one.place)
+        alone = self._quiet is None or not self._encoder.content or not isinstance(one.piece, str)
+        batch["pieces"].append(self._encoder.value(one.place.call, one.piece) if alone else plain(one.piece))
         batch["at"].append(_after(one.time, batch))
 
     def _let_out(self, n: int) -> None:
@@ -280,18 +298,62 @@ class Making:
         batch = self._batch
         if batch is None or batch["kind"] != "reply" or batch["n"] != n:
             self._close()
-            batch = self._batch = {"kind": "reply", "n": n, "call": raw.place.call, "time": raw.time}
+            batch = Line(kind="reply", n=n, call=raw.place.call, time=raw.time)
             batch.update({"pieces": [], "at": []})
+            self._open(batch, raw.place)
         batch["pieces"].append(self._encoder.piece(raw.chunk))
         batch["at"].append(_after(raw.time, batch))
+
+    def _open(self, batch: Line, place: Place) -> None:
+        self._batch, self._batch_of = batch, place
+        if self._quiet is not None:
+            self._quiet.begin(batch)
 
     def _close(self) -> None:
         batch, self._batch = self._batch, None
         if batch is not None:
-            if self._clean is not None:
-                quiet = quiet_values if batch["kind"] == "pieces" else quiet_pieces
-                batch["pieces"] = quiet(batch["pieces"], self._encoder.cleaned)
+            if self._quiet is not None:
+                now, self._encoder.run = self._encoder.run, self._batch_of.run
+                self._quiet.close(batch, self._is_whole(batch))
+                self._encoder.run = now
             self._encoder.out.append(batch)
+
+    def _let_go(self, quiet: Quiet) -> None:
+        """Write of an open batch what is settled."""
+        if self._batch is not None:
+            self._encoder.run = self._batch_of.run
+            front = quiet.settled(self._batch)
+            if front is not None:
+                self._encoder.out.append(front)
+            if not self._batch["pieces"]:
+                self._batch = None
+
+    def _is_whole(self, batch: Line) -> bool:
+        """Whether a batch's stream ends where it ends: by what comes now, or because it says so."""
+        if batch["kind"] != "pieces" and any(
+            "finish_reason" in piece for piece in batch["pieces"] if type(piece) is dict
+        ):
+            return True
+        match self._now:
+            case None:
+                return True
+            case Answered(n=n):
+                return n == batch.get("reply", batch.get("n"))
+            case Finished(n=n):
+                return self._works.get(n) == batch.get("tool_use", "")
+            case Happened(place=place, kind=kind):
+                ends = kind.__name__ == "CallEnded" or (kind.__name__ == "PostReasoning" and batch["kind"] == "chunks")
+                return ends and place.call == batch["call"]
+            case _:
+                return False
+
+
+FindsOfRun = Callable[[str, int, bool, str], tuple[list[Find], int]]
+"""As `Finds`, of a run."""
+
+
+def _finds_now(finds: FindsOfRun, encoder: Encoder) -> Finds:
+    return lambda text, start, whole: finds(text, start, whole, encoder.run)
 
 
 _NAMED = frozenset({"model", "purpose", "origin", "outcome", "phase", "hook"})

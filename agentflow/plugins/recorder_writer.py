@@ -8,7 +8,8 @@ Rules:
 3. Without such a place, entries are made when somebody reads them.
 4. The queue is bounded. With a thread, whoever finds it full makes room by writing; without one, the oldest goes, as memory
    forgets the oldest too.
-5. A log that cannot be written is reported once, and left alone from then on; memory goes on.
+5. A log that cannot be written is reported once, and left alone from then on; memory goes on. (A store that may come back
+   is another matter, see `recorder_files`.)
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from collections.abc import Callable, Sequence
 from agentflow.errors import AgentFlowError
 from agentflow.ground.logs import logger
 from agentflow.plugins.recorder_files import Sink
-from agentflow.plugins.recorder_making import Making
+from agentflow.plugins.recorder_making import FindsOfRun, Making
 from agentflow.plugins.recorder_seen import Happened, Seen
 from agentflow.runlog.encoding import Clean, Line, header_line
 from agentflow.runlog.log import RunLog
@@ -55,6 +56,7 @@ class Writer:
         content: Keep texts.
         clean: Takes secrets out of values.
         closed: Called when a log was closed.
+        finds: Says where secrets are in a text that is not whole yet, if `clean` can tell.
     """
 
     def __init__(
@@ -66,6 +68,7 @@ class Writer:
         content: bool,
         clean: Clean | None,
         closed: Callable[[], None] | None = None,
+        finds: FindsOfRun | None = None,
     ) -> None:
         self._target = target
         self._apart = apart
@@ -73,6 +76,7 @@ class Writer:
         self._content = content
         self._clean = clean
         self._closed = closed
+        self._finds = finds
         self._room = max(2 * most, _LEAST_ROOM)
         self.seen: deque[Seen] = deque()
         self.kept: deque[Seen] = deque(maxlen=most)
@@ -179,7 +183,7 @@ class Writer:
         except Exception as error:
             self._give_up(error)
             return None
-        log = self._logs[root] = _Open(sink, Making(self._content, self._clean, mark))
+        log = self._logs[root] = _Open(sink, Making(self._content, self._clean, mark, self._finds))
         log.lines.append(header_line(mark, self._content))
         return log
 

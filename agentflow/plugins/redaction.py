@@ -36,7 +36,7 @@ from agentflow.plugins.redaction_at_rest import Numberless, at_rest, fact_at_res
 from agentflow.plugins.redaction_model import RedactedModel
 from agentflow.plugins.redaction_reply import RedactedFlux, redacted_pieces
 from agentflow.plugins.redaction_store import redacted_store
-from agentflow.plugins.redaction_text import DETECTORS, Detector, Scanner, Vault
+from agentflow.plugins.redaction_text import DETECTORS, Detector, Scanner, Vault, places
 from agentflow.plugins.redaction_values import Cleaning
 from agentflow.ports.model import Model
 from agentflow.ports.store import Store
@@ -214,6 +214,26 @@ class Redaction(Hook):
             'Write to <email>'
         """
         return at_rest(value, self._cleaning(Numberless.knowing(self._vaults.get(run_id))))
+
+    def finds(self, text: str, start: int, whole: bool, run_id: str = "") -> tuple[list[tuple[int, int, str]], int]:
+        """Where something is in a text that `outside` takes out, for whoever writes a text down while it comes.
+
+        Args:
+            text: The text so far.
+            start: Where to begin; what stands before is only looked back on.
+            whole: No more of it follows.
+            run_id: The run that it is of.
+
+        Returns:
+            Each place, its end, and what stands for it; and up to where nothing that follows could change that.
+
+        Example:
+            >>> Redaction().finds("Write to ada@example.com, or bob@exam", 0, whole=False)
+            ([(9, 24, '<email>')], 29)
+        """
+        scanner = self._cleaning(Numberless.knowing(self._vaults.get(run_id))).scanner()
+        found, upto = places(scanner, text, start, whole)
+        return [(begin, end, f"<{kind}>") for begin, end, kind in found], upto
 
     def _trusts(self, tool: str) -> bool:
         return self.restore and names(self.trusted_tools, tool)

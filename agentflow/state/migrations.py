@@ -56,7 +56,24 @@ def _epochs(connection: Connection) -> None:
     connection.execute(text("ALTER TABLE agentflow_leases ADD COLUMN epoch BIGINT NOT NULL DEFAULT 0"))
 
 
-MIGRATIONS: tuple[Callable[[Connection], None], ...] = (_journal, _leases, _epochs)
+def _run_logs(connection: Connection) -> None:
+    """Run logs, and their lines as they came."""
+    connection.execute(
+        text(
+            "CREATE TABLE agentflow_logs (run_id TEXT NOT NULL PRIMARY KEY, began DOUBLE PRECISION NOT NULL, "
+            "updated DOUBLE PRECISION NOT NULL, size BIGINT NOT NULL, parts BIGINT NOT NULL)"
+        )
+    )
+    connection.execute(
+        text(
+            "CREATE TABLE agentflow_log_parts (run_id TEXT NOT NULL REFERENCES agentflow_logs (run_id) ON DELETE CASCADE, "
+            "place BIGINT NOT NULL, writer TEXT NOT NULL, number BIGINT NOT NULL, lines TEXT NOT NULL, "
+            "PRIMARY KEY (run_id, place), UNIQUE (run_id, writer, number))"
+        )
+    )
+
+
+MIGRATIONS: tuple[Callable[[Connection], None], ...] = (_journal, _leases, _epochs, _run_logs)
 """The steps; the first one leads to version 1."""
 
 SCHEMA_VERSION = len(MIGRATIONS)

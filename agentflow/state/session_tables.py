@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import BigInteger, Column, Float, MetaData, Table, Text
 
-__all__ = ["FACTS", "LEASES", "SESSIONS"]
+__all__ = ["FACTS", "LEASES", "LOGS", "LOG_PARTS", "SESSIONS"]
 
 _tables = MetaData()
 
@@ -36,4 +36,24 @@ LEASES = Table(
     Column("owner", Text, nullable=False),
     Column("expires", Float, nullable=False),  # by the database's clock; 0: given back
     Column("epoch", BigInteger, nullable=False),  # how often it has passed to another owner
+)
+
+LOGS = Table(
+    "agentflow_logs",
+    _tables,
+    Column("run_id", Text, primary_key=True),
+    Column("began", Float, nullable=False),
+    Column("updated", Float, nullable=False),
+    Column("size", BigInteger, nullable=False),  # bytes
+    Column("parts", BigInteger, nullable=False),  # how many it has
+)
+
+LOG_PARTS = Table(
+    "agentflow_log_parts",
+    _tables,
+    Column("run_id", Text, primary_key=True),
+    Column("place", BigInteger, primary_key=True),  # the first one is 1
+    Column("writer", Text, nullable=False),
+    Column("number", BigInteger, nullable=False),  # unique for a writer
+    Column("lines", Text, nullable=False),
 )

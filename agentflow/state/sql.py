@@ -1,4 +1,6 @@
-"""`SqlStore`: sessions in SQLite or PostgreSQL, by SQLAlchemy Core. Needs `agentflow-hooks[sql]` (`agentflow-hooks[postgres]`).
+"""`SqlStore`: sessions and run logs in SQLite or PostgreSQL, by SQLAlchemy Core.
+
+Needs `agentflow-hooks[sql]` (`agentflow-hooks[postgres]`).
 
 Rules:
 
@@ -45,6 +47,7 @@ from agentflow.saving.codec import SavedSession, fact_from_json, session_from_di
 from agentflow.state.engine import Database
 from agentflow.state.explain import explain
 from agentflow.state.leases import drop_lease, forget_leases, holds_lease, renew_lease, take_lease
+from agentflow.state.run_logs import KeepsLogs
 from agentflow.state.session_tables import FACTS, LEASES, SESSIONS
 from agentflow.state.statements import (
     Stale,
@@ -92,8 +95,8 @@ class _Lease(Claim):
         self.give_back(self)
 
 
-class SqlStore(SessionStore):
-    """Keeps sessions in a database.
+class SqlStore(KeepsLogs, SessionStore):
+    """Keeps sessions in a database, and run logs: `Recorder(store)`.
 
     Args:
         url: `"sqlite:///agentflow.db"` (a file; three slashes for a relative path, four for an absolute one) or

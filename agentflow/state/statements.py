@@ -32,6 +32,7 @@ __all__ = [
     "append_news",
     "check_delivered",
     "check_id",
+    "column_text",
     "cure",
     "fork_session",
     "list_sessions",
@@ -76,10 +77,10 @@ def cure(session_id: str, place: int) -> str:
 def record_of(fact: Fact) -> Record:
     """A fact as a row."""
     run_id: str | None = getattr(fact, "run_id", None)
-    return Record(_column(run_id), _column(fact_key(fact)), fact_kind(fact), fact_to_json(fact))
+    return Record(column_text(run_id), column_text(fact_key(fact)), fact_kind(fact), fact_to_json(fact))
 
 
-def _column(text: str | None) -> str | None:
+def column_text(text: str | None) -> str | None:
     """Fit for an index of any database: providers' ids may be kilobytes long, or hold what is no text."""
     if text is None or (len(text) <= 200 and text.isprintable()):
         return text
@@ -185,7 +186,7 @@ def fork_session(connection: Connection, session_id: str, new_id: str, at: int |
         raise taken(new_id)
     stop: int = version
     if isinstance(at, str):
-        of_run = (FACTS.c.session_id == session_id) & (FACTS.c.run_id == _column(at))
+        of_run = (FACTS.c.session_id == session_id) & (FACTS.c.run_id == column_text(at))
         stop = connection.execute(select(func.max(FACTS.c.version)).where(of_run)).scalar() or 0
     elif at is not None:
         stop = at

@@ -19,6 +19,8 @@ from collections.abc import Awaitable, Callable, Generator
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar
 
+from agentflow.errors import StoreError
+
 __all__ = ["Queued", "Worker"]
 
 T = TypeVar("T")
@@ -36,11 +38,14 @@ class Queued(Awaitable[T], Generic[T]):
         self.future: concurrent.futures.Future[T] = concurrent.futures.Future()
 
     def __await__(self) -> Generator[Any, None, T]:
-        return asyncio.wrap_future(_shielded(self.future)).__await__()
+        return asyncio.wrap_future(self.shielded()).__await__()
+
+    def shielded(self) -> concurrent.futures.Future[T]:
+        """A future of one who waits: cancelling it leaves the work alone."""
+        return _shielded(self.future)
 
 
 def _shielded(future: concurrent.futures.Future[T]) -> concurrent.futures.Future[T]:
-    """A future of one who waits: cancelling it leaves the work alone."""
     mine: concurrent.futures.Future[T] = concurrent.futures.Future()
 
     def done(of: concurrent.futures.Future[T]) -> None:
@@ -73,6 +78,7 @@ class Worker:
         self._idle = idle
         self._every = every
         self._leave = leave
+        self._over = False
         self._thread = threading.Thread(target=self._loop, name=name, daemon=True)
         self._thread.start()
         _working.add(self)
@@ -80,7 +86,12 @@ class Worker:
     def ask(self, work: Callable[[], T]) -> Queued[T]:
         """Queue a function."""
         queued: Queued[T] = Queued()
-        self._queue.put((work, queued))
+        if self._over:
+            queued.future.set_exception(
+                StoreError("The process ends, and its stores have ended before: nothing was done.")
+            )
+        else:
+            self._queue.put((work, queued))
         return queued
 
     def _loop(self) -> None:
@@ -118,6 +129,7 @@ class Worker:
     def end(self, until: float) -> None:
         """The process ends: do what was asked for, as far as there is time, and leave."""
         self.ask(self._leave)
+        self._over = True
         self._queue.put(None)
         self._thread.join(max(0.0, until - time.monotonic()))
 

@@ -201,7 +201,7 @@ async def test_a_torn_line_is_read_over(tmp_path: Path, keep: float) -> None:
     data = path.read_bytes()
     cut = data[: int(len(data) * keep) - 5]
     path.write_bytes(cut)
-    whole = cut.count(b"\n")
+    whole = cut.count(b"\n") + (data[len(cut) : len(cut) + 1] == b"\n")  # a line may lack its end alone
     assert len(load(path).entries) == whole
     await record(path)
     assert len(load(path).run_ids) == 2

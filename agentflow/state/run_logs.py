@@ -1,0 +1,116 @@
+"""The part of `SqlStore` that keeps run logs: each write is a row, and nobody waits for a disk but who wants to.
+
+Rules:
+
+1. A log's parts are numbered in the transaction that adds them, under a lock of the log's row: several processes may write
+   one log, and what was read up to a part is read whole.
+2. A part that is given twice (a connection broke, nobody knows when) is kept once.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from concurrent.futures import Future
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.exc import IntegrityError
+
+from agentflow.runlog.keeping import KeptLines, KeptLog, check_bounds, too_many
+from agentflow.state.session_tables import LOG_PARTS, LOGS
+from agentflow.state.statements import column_text
+from agentflow.state.thread import Queued
+
+__all__ = ["KeepsLogs"]
+
+T = TypeVar("T")
+
+
+class KeepsLogs(ABC):
+    """Keeps run logs, as `LogStore` says."""
+
+    @abstractmethod
+    def _ask(self, work: Callable[[], T]) -> Queued[T]: ...
+
+    @abstractmethod
+    def _transact(
+        self, work: Callable[[Connection], T], doing: str, *, write: bool = True, retry: bool = False
+    ) -> T: ...
+
+    def keep_log(self, run_id: str, writer: str, number: int, lines: str) -> Future[None]:
+        """Add lines to a run's log; see `LogStore.keep_log`."""
+        name = str(column_text(run_id))
+
+        def work() -> None:
+            try:
+                self._transact(
+                    lambda connection: _add_part(connection, name, writer, number, lines),
+                    f"Writing the log of run {run_id!r:.80}",
+                    retry=True,
+                )
+            except IntegrityError:  # it was kept, and the answer was lost
+                return
+
+        return self._ask(work).shielded()
+
+    def log_lines(self, run_id: str, begin: int = 0) -> Future[KeptLines]:
+        """The lines of a run's log; see `LogStore.log_lines`."""
+        mine = (LOG_PARTS.c.run_id == column_text(run_id)) & (LOG_PARTS.c.place > begin)
+        query = select(LOG_PARTS.c.place, LOG_PARTS.c.lines).where(mine).order_by(LOG_PARTS.c.place)
+
+        def work() -> KeptLines:
+            doing = f"Reading the log of run {run_id!r:.80}"
+            parts = self._transact(lambda connection: connection.execute(query).all(), doing, write=False)
+            lines = [line for part in parts for line in part.lines.split("\n")]
+            return KeptLines(lines, parts[-1].place if parts else begin)
+
+        return self._ask(work).shielded()
+
+    def logs(self) -> Future[list[KeptLog]]:
+        """All run logs, the last written first."""
+        return self._ask(lambda: self._transact(_list_logs, "Listing the run logs", write=False)).shielded()
+
+    def prune_logs(self, *, max_bytes: int | None = None, max_age: timedelta | None = None) -> Future[list[KeptLog]]:
+        """Delete the oldest run logs where they are too many; see `LogStore.prune_logs`.
+
+        Raises:
+            UsageError: A bound is not above 0.
+        """
+        check_bounds(max_bytes, max_age)
+
+        def prune(connection: Connection) -> list[KeptLog]:
+            gone = too_many(_list_logs(connection), time.time(), max_bytes, max_age)
+            return [log for log in gone if _delete_log(connection, log)]
+
+        return self._ask(lambda: self._transact(prune, "Deleting old run logs")).shielded()
+
+
+def _add_part(connection: Connection, run_id: str, writer: str, number: int, lines: str) -> None:
+    now, size = time.time(), len(lines.encode()) + 1
+    grown: dict[str, Any] = {"updated": now, "size": LOGS.c.size + size, "parts": LOGS.c.parts + 1}
+    if number == 1:
+        made: Any = (postgresql if connection.dialect.name == "postgresql" else sqlite).insert(LOGS)
+        made = made.values(run_id=run_id, began=now, updated=now, size=size, parts=1)
+        made = made.on_conflict_do_update(index_elements=["run_id"], set_=grown)
+    else:  # a log that was deleted meanwhile stays so: without its beginning nobody can read it
+        made = update(LOGS).where(LOGS.c.run_id == run_id).values(**grown)
+    place = connection.execute(made.returning(LOGS.c.parts)).scalar()
+    if place is not None:
+        part = {"run_id": run_id, "place": place, "writer": writer, "number": number, "lines": lines}
+        connection.execute(insert(LOG_PARTS).values(**part))
+
+
+def _list_logs(connection: Connection) -> list[KeptLog]:
+    columns = [LOGS.c.run_id, LOGS.c.began, LOGS.c.updated, LOGS.c.size]
+    query = select(*columns).order_by(LOGS.c.updated.desc(), LOGS.c.run_id)
+    return [KeptLog(*row) for row in connection.execute(query)]
+
+
+def _delete_log(connection: Connection, log: KeptLog) -> bool:
+    """Delete a log, if nobody has written to it meanwhile."""
+    same = (LOGS.c.run_id == log.run_id) & (LOGS.c.updated == log.updated) & (LOGS.c.size == log.size)
+    return connection.execute(delete(LOGS).where(same)).rowcount > 0

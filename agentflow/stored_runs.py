@@ -1,0 +1,80 @@
+"""Run logs by name, for commands: a file, or a store, with a run of it behind a `#`: `sqlite:///runs.db#run_1`."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from agentflow import stores
+from agentflow.errors import StoreError, UsageError
+from agentflow.ground.shown import without_password
+from agentflow.runlog import RunLog, load
+from agentflow.runlog.keeping import load_from
+
+__all__ = ["is_store", "load_named", "open_named"]
+
+_MOST_NAMED = 10
+
+
+def is_store(name: str | Path) -> bool:
+    """Whether a name is that of a store, and not a path.
+
+    Example:
+        >>> is_store("sqlite:///runs.db"), is_store("runs/")
+        (True, False)
+    """
+    return isinstance(name, str) and "://" in name
+
+
+def open_named(name: str) -> tuple[stores.SqlStore, str | None]:
+    """Open the store of a name, to read it; and the run that the name names.
+
+    Args:
+        name: A database's URL, and a run of it behind a `#`.
+
+    Raises:
+        StoreError: There is no such database, or what it needs is not installed.
+    """
+    url, mark, run_id = name.rpartition("#")
+    if not mark or "@" in run_id:  # a # in a password
+        url, run_id = name, ""
+    path = url.partition(":///")[2].partition("?")[0]
+    if url.startswith("sqlite") and not (path and Path(path).is_file()):
+        raise StoreError(f"There is no database {without_password(url)!r}.")
+    try:
+        return stores.SqlStore(url), run_id or None
+    except ModuleNotFoundError as error:
+        raise StoreError(str(error)) from error
+
+
+def load_named(name: str | Path, run_id: str | None = None) -> RunLog:
+    """Read a run log by its name; not where an event loop runs.
+
+    Args:
+        name: A file, or a store.
+        run_id: Which run of it; a file's may be read as one where it is None, a store has to have one only.
+
+    Raises:
+        UsageError: The store keeps several runs, and none is named.
+        StoreError: It cannot be read, or holds no such run.
+    """
+    if isinstance(name, Path) or not is_store(name):
+        log = load(name)
+        return log if run_id is None else log.run(run_id)
+    return asyncio.run(_loaded(name, run_id))
+
+
+async def _loaded(name: str, run_id: str | None) -> RunLog:
+    store, named = open_named(name)
+    async with store:
+        wanted = run_id or named
+        if wanted is None:
+            known = [log.run_id for log in await asyncio.wrap_future(store.logs())]
+            if len(known) != 1:
+                some = ", ".join(known[:_MOST_NAMED]) or "none"
+                raise UsageError(
+                    f"{store.url} keeps {len(known)} runs; name one behind a #, such as '{store.url}#run_1'. "
+                    f"The last written: {some}."
+                )
+            wanted = known[0]
+        return await load_from(store, wanted)
