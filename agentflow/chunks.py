@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 
+from agentflow.ground.encodable import encodable
 from agentflow.ground.frozen import EMPTY
 from agentflow.ground.ids import new_id as fresh_id
 from agentflow.ground.values import frozen
@@ -108,11 +109,11 @@ class _Folding:
     def switch(self, kind: str, signature: str | None = None) -> None:
         """End the block that grows and begin one of `kind`."""
         if self.current == "text" and self.parts:
-            text = "".join(self.parts)
+            text = encodable("".join(self.parts))
             self.blocks.append(TextBlock(text, citations=self.cited) if self.cited else text_block(text))
             self.cited = ()
         elif self.current == "thinking" and (self.parts or signature is not None):
-            self.blocks.append(ThinkingBlock("".join(self.parts), signature, None, self.model))
+            self.blocks.append(ThinkingBlock(encodable("".join(self.parts)), signature, None, self.model))
         self.parts = []
         self.current = kind
 
@@ -207,7 +208,9 @@ def fold(
             usage = chunk.usage
         if chunk.finish_reason is not None:
             finish_reason = chunk.finish_reason
-    return message("assistant", (text_block("".join(words)),) if words else (), msg_id, EMPTY, usage, finish_reason)
+    text = "".join(words)
+    content = (text_block(text if text.isascii() else encodable(text)),) if words else ()
+    return message("assistant", content, msg_id, EMPTY, usage, finish_reason)
 
 
 def _fold_rest(

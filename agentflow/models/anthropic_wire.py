@@ -21,7 +21,7 @@ from agentflow.models.conversion import Conversation
 from agentflow.models.options_out import options_out
 from agentflow.models.profiles import claude
 from agentflow.models.provider_errors import ProviderError
-from agentflow.models.wire import DirectWire, Reader, Vendor
+from agentflow.models.wire import DirectWire, Reader, Vendor, with_halves
 from agentflow.ports.model import ModelRequest, TokenCount
 from agentflow.specs import Usage
 
@@ -205,6 +205,8 @@ class _Reply:
             event = _decode(data)
         except msgspec.ValidationError:
             return self._unknown(data)
+        except msgspec.DecodeError as error:
+            event = msgspec.convert(with_halves(data, error), _Event)
         delta = event.delta
         match event.type:
             case "content_block_delta" if delta is not None:

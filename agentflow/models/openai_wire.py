@@ -22,7 +22,7 @@ from agentflow.models.chunks_in import ChunkReader, field, usage_of
 from agentflow.models.conversion import Conversation
 from agentflow.models.options_out import options_out
 from agentflow.models.provider_errors import ProviderError
-from agentflow.models.wire import DirectWire, Named, Reader, Vendor
+from agentflow.models.wire import DirectWire, Named, Reader, Vendor, with_halves
 from agentflow.ports.model import ModelRequest
 from agentflow.specs import Usage
 
@@ -171,6 +171,8 @@ class _Reply:
             chunk = _decode(data)
         except msgspec.ValidationError:
             return self._all(_decode_any(data))
+        except msgspec.DecodeError as error:
+            return self._all(with_halves(data, error))
         choices = chunk.choices
         if choices and chunk.usage is None:
             choice = choices[0]

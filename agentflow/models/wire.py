@@ -11,6 +11,7 @@ Rules:
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 from abc import abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
@@ -33,12 +34,20 @@ from agentflow.models.profiles import PROFILES, Family, profile_for
 from agentflow.models.provider_errors import ProviderError, broken_stream, model_error, no_key
 from agentflow.models.sse import EventReader, EventTooLargeError
 from agentflow.ports.model import AnswerModes, ModelRequest, TokenCount
+from agentflow.saving.plain import dumps
 from agentflow.specs import Usage
 
-__all__ = ["DirectWire", "Named", "Reader", "Vendor"]
+__all__ = ["DirectWire", "Named", "Reader", "Vendor", "with_halves"]
 
 _LONGEST_ANSWER = 1 << 20
-_encode = msgspec.json.Encoder().encode
+_json = msgspec.json.Encoder()
+
+
+def _encode(body: object) -> bytes:
+    try:
+        return _json.encode(body)
+    except UnicodeEncodeError:  # half a surrogate pair, in what a person or a hook wrote
+        return dumps(body).encode()
 
 
 class Vendor(NamedTuple):
@@ -301,6 +310,20 @@ class DirectWire(Adapter):
 
     def _priced(self, usage: Usage, kept_long: int = 0) -> ModelChunk:
         return ModelChunk(usage=replace(usage, cost=price(self._row, usage, kept_long)))
+
+
+def with_halves(data: bytes, error: msgspec.DecodeError) -> object:
+    """Decode an event that msgspec refuses for half of a surrogate pair: its server has cut a text within a character.
+
+    The other half comes in a later event; `fold` puts them together.
+
+    Raises:
+        msgspec.DecodeError: The event is no JSON.
+    """
+    try:
+        return json.loads(data)
+    except ValueError:
+        raise error from None
 
 
 def _malformed(error: msgspec.DecodeError) -> ProviderError:

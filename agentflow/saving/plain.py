@@ -14,6 +14,7 @@ from typing import Any, cast
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from agentflow.errors import StoreError, UsageError
+from agentflow.ground.encodable import encodable
 from agentflow.ground.validation import adapter_of
 from agentflow.messages import ToolUseBlock
 
@@ -68,7 +69,7 @@ def read_json(text: str | bytes, what: str) -> Any:
 def text_of(value: object) -> str:
     """The text of a value, whatever it is."""
     try:
-        return _utf8(str(value))
+        return encodable(str(value))
     except Exception:  # noqa: BLE001, RUF100 - a broken __str__ must not lose the fact
         return f"({type(value).__name__} without a readable text)"
 
@@ -85,17 +86,12 @@ def _strictly(value: object) -> object:
     raise TypeError(f"a {type(value).__name__} is no data")
 
 
-def _utf8(text: str) -> str:
-    """Halves of surrogate pairs are put together (streams cut them apart), single ones replaced."""
-    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-
-
 def _simple(value: object, depth: int) -> object:
     """The slow way: the value as plain data that JSON certainly knows."""
     if value is None or isinstance(value, bool | int | float):
         return value  # `to_json` writes NaN as its text
     if isinstance(value, str):
-        return _utf8(value)
+        return encodable(value)
     if isinstance(value, bytes | bytearray):
         try:
             return value.decode()

@@ -15,6 +15,7 @@ from pydantic.errors import PydanticUserError
 from pydantic_core import from_json, to_json
 
 from agentflow.errors import Aside, ToolArgumentError
+from agentflow.ground.encodable import encodable
 from agentflow.ground.validation import adapter_of
 from agentflow.messages import DataBlock, Msg, TextBlock, ToolResultBlock
 
@@ -135,13 +136,7 @@ def _text_of(value: object) -> str:
 
 
 def _clean(text: str) -> str:
-    if not text:
-        return NO_OUTPUT
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-8", "replace").decode()
-    return text
+    return encodable(text) if text else NO_OUTPUT
 
 
 def _has_blocks(values: Sequence[object]) -> bool:

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from agentflow import Agent
 from agentflow.chunks import ModelChunk, fold
 from agentflow.errors import ModelError, UnsupportedContentError, UsageError
 from agentflow.messages import DataBlock, Msg, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
@@ -433,6 +434,37 @@ async def test_blocks_that_come_whole() -> None:
     (use,) = reply.tool_uses
     assert (reply.text, use.name, dict(use.input), reply.finish_reason) == ("So: ", "add", {"a": 1}, "tool_calls")
     assert reply.usage == Usage(input_tokens=8, output_tokens=4, cache_read_tokens=3, model_calls=1)
+
+
+HALVES = {
+    "openai": [{"choices": [{"index": 0, "delta": {"content": half}}]} for half in ("so \ud83d", "\ude00")]
+    + [{"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}],
+    "anthropic": [{"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}]
+    + [
+        {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": half}}
+        for half in ("so \ud83d", "\ude00")
+    ]
+    + [{"type": "message_delta", "delta": {"stop_reason": "end_turn"}}],
+}
+
+
+@wires
+async def test_a_character_that_is_cut_in_two_is_whole_in_the_reply(wire: str) -> None:
+    """A server that cuts text in UTF-16 sends half of a surrogate pair in each of two events."""
+    text = "".join(f"data: {json.dumps(event)}\n\n" for event in HALVES[wire])
+    async with getattr(WireServer, wire)([Fault.raw_body(text, content_type="text/event-stream")]) as server:
+        reply = fold(await asked(DIRECT[wire]("m", api_base=server.base_url, api_key="k", retries=0)))
+    assert (reply.text, reply.finish_reason) == ("so 😀", "stop")
+
+
+@wires
+async def test_half_a_character_of_a_person_is_sent_as_a_replacement(wire: str) -> None:
+    """No encoding can carry it, and a conversation that holds it has to go on."""
+    async with getattr(WireServer, wire)([Reply("fine")]) as server:
+        model = DIRECT[wire]("m", api_base=server.base_url, api_key="k", retries=0)
+        reply = await Agent("a", model).call("a name: \udc80 \ud83d\ude00")
+        assert reply.text == "fine"
+        assert "a name: � 😀" in json.dumps(server.requests[0].body, ensure_ascii=False)
 
 
 async def test_an_event_without_an_end_is_an_error() -> None:

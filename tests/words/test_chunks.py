@@ -63,3 +63,11 @@ def test_fold_of_a_whole_message() -> None:
     """A message as one chunk folds to itself."""
     msg = Msg.assistant(["x", ToolUseBlock("t1", "add", {"a": 1})], finish_reason="stop")
     assert fold([ModelChunk.of(msg)]) == msg
+
+
+def test_halves_of_a_character_become_one() -> None:
+    """Streams cut characters apart; what is half a character for good is replaced, as no encoding can carry it."""
+    text = [ModelChunk("a \ud83d"), ModelChunk("\ude00 \ud83d")]
+    thought = [ModelChunk(thinking="\ud83d"), ModelChunk(thinking="\ude00"), ModelChunk("so \udc80")]
+    assert fold(text).text == "a 😀 �"
+    assert (fold(thought).thinking, fold(thought).text) == ("😀", "so �")

@@ -1,0 +1,21 @@
+"""Text that every encoding can carry."""
+
+from __future__ import annotations
+
+__all__ = ["encodable"]
+
+
+def encodable(text: str) -> str:
+    r"""Put the halves of surrogate pairs together (streams cut them apart), and replace single ones, which UTF-8 does not know.
+
+    Example:
+        >>> encodable("\ud83d" + "\ude00 and \ud83d")
+        '😀 and �'
+    """
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text

@@ -1,0 +1,24 @@
+"""Clients that others wrote drive our wire servers: what is in `dev` here, the rest by `python -m benchmarks.interop`."""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from benchmarks.interop.driven import CLIENTS, drive
+from benchmarks.interop.servers import SERVERS, brain
+
+HERE = [script for script, home in CLIENTS.items() if home == "clients"]
+
+
+@pytest.mark.parametrize("script", HERE)
+def test_a_vendors_client_takes_our_server_for_the_vendor(script: str) -> None:
+    """Replies, streams, typed helpers, tool loops and errors: the client is content, and nothing is refused unasked."""
+    if find_spec(script.removesuffix("_client")) is None:
+        pytest.skip(f"{script} is not installed: python -m benchmarks.interop")
+    rows = list(drive(script, Path(sys.executable)))
+    assert len(rows) > 8
+    assert [row for row in rows if not row.ok] == []
