@@ -3,8 +3,8 @@
 Rules:
 
 1. A reply that breaks after pieces were delivered starts over; the first new piece says `restart=True`.
-2. Thoughts that a provider refuses, because what stood before them changed, are left out for good, and the request is made
-   again without them; that is no retry.
+2. Thoughts that a provider refuses, because what stood before them changed or it cannot open them, are left out for good,
+   and the request is made again without them; that is no retry.
 3. What is retried, and after how long, is `ports/retry.py`; what a provider's failure means is `provider_errors.py`.
 """
 

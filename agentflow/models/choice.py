@@ -10,7 +10,6 @@ Rules:
 from __future__ import annotations
 
 import os
-import re
 
 from agentflow.models.anthropic_wire import AnthropicWire
 from agentflow.models.listing import listed
@@ -20,14 +19,12 @@ from agentflow.ports.model import Model
 
 __all__ = ["anthropic", "openai", "why_litellm"]
 
-_SERIES = re.compile(r"gpt-(\d+)(?:\.(\d+))?(?![\d.])")
-
 
 def openai(name: str) -> Model:
     """The model that `openai/name` stands for.
 
     Example:
-        >>> type(openai("gpt-5")).__name__, type(openai("gpt-5-codex")).__name__
+        >>> type(openai("gpt-5-codex")).__name__, type(openai("whisper-1")).__name__
         ('OpenAIWire', 'LiteLLMModel')
     """
     return OpenAIWire(name) if why_litellm("openai", name) is None else LiteLLMModel(f"openai/{name}")
@@ -42,21 +39,13 @@ def why_litellm(provider: str, name: str) -> str | None:
     """Why a model of a vendor with a direct wire is asked through LiteLLM; None: it is not.
 
     Example:
-        >>> why_litellm("openai", "responses/gpt-5")
-        "the name asks for LiteLLM's way over /responses"
+        >>> why_litellm("openai", "whisper-1")
+        'it is no model for chat completions or /responses, but for audio_transcription'
     """
     if provider == "anthropic":
         token = "ANTHROPIC_AUTH_TOKEN" in os.environ and "ANTHROPIC_API_KEY" not in os.environ
         return "ANTHROPIC_AUTH_TOKEN is set, and no ANTHROPIC_API_KEY" if token else None
-    if name.startswith("responses/"):
-        return "the name asks for LiteLLM's way over /responses"
-    row = listed("openai", name)
-    if row.get("mode") not in (None, "chat"):
-        return f"it is no model for chat completions, but for {row['mode']}"
-    endpoints = row.get("supported_endpoints")
-    if isinstance(endpoints, list) and "/v1/chat/completions" not in endpoints:
-        return "it has no chat completions"
-    found = _SERIES.match(name)
-    if found is not None and (int(found[1]), int(found[2] or 0)) >= (5, 4) and OpenAIWire.is_at_home():
-        return "from gpt-5.4 on, OpenAI takes tools together with reasoning over /responses alone"
-    return None
+    row = listed("openai", name.removeprefix("responses/"))
+    if row.get("mode") not in (None, "chat", "responses"):
+        return f"it is no model for chat completions or /responses, but for {row['mode']}"
+    return "it does not stream" if row.get("supports_native_streaming") is False else None

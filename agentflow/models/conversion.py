@@ -13,6 +13,7 @@ Rules (what every provider accepts; the order of messages is legal by constructi
 import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
 from typing import TypeAlias, cast
 
 from agentflow.messages import ContentBlock, DataBlock, Msg, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
@@ -134,6 +135,7 @@ class Conversation:
         out: list[WireMessage] = []
         remembered = self._young.get
         joins, bridge = not self._profile.merges, self._profile.bridge
+        whole = self._profile.speaks == "messages"
         previous: Json = ""
         for msg in messages:
             entry = remembered(msg.id)
@@ -148,6 +150,7 @@ class Conversation:
                     continue
                 if (
                     role == previous == "assistant"
+                    and whole
                     and _thinks(piece)
                     and not _thinks(out[-1])
                     and "tool_calls" not in out[-1]
@@ -227,6 +230,8 @@ class Conversation:
 
     def _assistant(self, msg: Msg) -> WireMessage:
         calls = self._calls(msg.content)
+        if self._profile.speaks == "items":
+            return {"role": "assistant", "content": self._items(msg, calls)}
         text = _text_of(msg.content).rstrip()
         text = text or " ".join(str(block) for block in msg.content if isinstance(block, DataBlock))
         message: WireMessage = {"role": "assistant", "content": text or (None if calls else EMPTY)}
@@ -253,6 +258,25 @@ class Conversation:
         if calls:
             message["tool_calls"] = calls
         return message
+
+    def _items(self, msg: Msg, calls: list[Json]) -> list[Json]:
+        """Thoughts, texts and calls as they were made; a thought that led to nothing is left out, it would be refused."""
+        items: list[Json] = []
+        made = iter(calls)
+        for kind, run in groupby(msg.content, type):
+            blocks = list(run)
+            if kind is ToolUseBlock:
+                items += [next(made) for _ in blocks]
+            elif kind is TextBlock and (text := _text_of(blocks).rstrip()):
+                items.append(text_part(text))
+            elif kind is DataBlock:
+                items.append(text_part(" ".join(str(block) for block in blocks)))
+            elif msg.id not in self._dropped:
+                own = (b for b in blocks if isinstance(b, ThinkingBlock) and b.model == self._model and not b.redacted)
+                items += [part for b in own if (part := _sealed(b)) is not None]
+        while items and isinstance(last := items[-1], dict) and last["type"] == "thinking":
+            items.pop()
+        return items or [text_part(EMPTY)]
 
     def _in_order(self, content: Sequence[ContentBlock]) -> list[Json]:
         """Text and thoughts in the order in which they were made, where thoughts do not all come first."""

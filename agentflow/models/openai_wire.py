@@ -1,16 +1,18 @@
-"""`OpenAIWire`: OpenAI's chat completions, and every server that speaks them, without LiteLLM.
+"""`OpenAIWire`: OpenAI's chat completions and `/responses`, and every server that speaks them, without LiteLLM.
 
 Rules:
 
-1. Most events are a few words: those are read without a detour. All others go by `ChunkReader`, as LiteLLM's do.
-2. What a server sends beside or in other types than the wire says is no error.
+1. Chat completions, unless the name says `responses/`, or the model cannot be had so: one that is for `/responses` alone,
+   and at OpenAI those that take tools together with reasoning there only.
+2. Most events are a few words: those are read without a detour. All others go by `ChunkReader`, as LiteLLM's do.
+3. What a server sends beside or in other types than the wire says is no error.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 import msgspec
@@ -21,7 +23,10 @@ from agentflow.ground.shown import without_password
 from agentflow.models.chunks_in import ChunkReader, field, usage_of
 from agentflow.models.conversion import Conversation
 from agentflow.models.options_out import options_out
+from agentflow.models.profiles import WireProfile
 from agentflow.models.provider_errors import ProviderError
+from agentflow.models.responses_in import ItemsReader
+from agentflow.models.responses_out import over_responses, responses_body
 from agentflow.models.wire import DirectWire, Named, Reader, Vendor, with_halves
 from agentflow.ports.model import ModelRequest
 from agentflow.specs import Usage
@@ -33,6 +38,8 @@ _ACCOUNT = {
     "openai-organization": ("OPENAI_ORG_ID", "OPENAI_ORGANIZATION"),
     "openai-project": ("OPENAI_PROJECT_ID",),
 }
+_RESPONSES = "responses/"
+_SERIES = re.compile(r"gpt-(\d+)(?:\.(\d+))?(?![\d.])")
 _REASONING = re.compile(r"(o\d|gpt-[5-9])(?!.*chat)")
 
 
@@ -77,8 +84,8 @@ _decode_any = msgspec.json.Decoder().decode
 
 
 class OpenAIWire(DirectWire):
-    """A model behind OpenAI's chat completions, named `"openai/model"`, or `"openai+http://host/v1#model"` for a server of
-    others; arguments as for every direct wire.
+    """A model behind OpenAI's chat completions or `/responses`, named `"openai/model"`, or `"openai+http://host/v1#model"` for
+    a server of others; arguments as for every direct wire. `"openai/responses/model"` says that it goes over `/responses`.
 
     The key is `OPENAI_API_KEY`, the address `OPENAI_BASE_URL` (or `OPENAI_API_BASE`). With another server's `api_base`
     it is `OPENAI_COMPATIBLE_API_KEY`, if there is one.
@@ -90,7 +97,7 @@ class OpenAIWire(DirectWire):
 
     __slots__ = ()
 
-    _reserved = frozenset({"model", "messages", "tools", "stream", "stream_options"})
+    _reserved = frozenset({"model", "messages", "input", "tools", "stream", "stream_options"})
 
     vendor = Vendor(
         "openai",
@@ -103,9 +110,10 @@ class OpenAIWire(DirectWire):
     @classmethod
     def _parts(cls, name: str) -> Named:
         if not name.startswith(("openai+http://", "openai+https://")):
-            return super()._parts(name)
+            whole, model, _ = super()._parts(name)
+            return Named(whole, model.removeprefix(_RESPONSES), None)
         base, _, model = name.removeprefix("openai+").partition("#")
-        host = base.partition("://")[2].partition("/")[0]
+        model, host = model.removeprefix(_RESPONSES), base.partition("://")[2].partition("/")[0]
         if not model or not host or "@" in host:
             raise UsageError(
                 f"The name of the model {without_password(name)!r} has no host, no model behind a #, or a key in it. Legal is "
@@ -113,8 +121,14 @@ class OpenAIWire(DirectWire):
             )
         return Named(name, model, base)
 
+    def _fitted(self, profile: WireProfile) -> WireProfile:
+        said = self._name.endswith(_RESPONSES + self._model)
+        alone = wants_responses(self._model, self._row, at_home=profile.family == "openai")
+        return over_responses(profile) if said or alone else profile
+
     def _url(self) -> str:
-        return f"{self._base()}/chat/completions"
+        over = self._converter().profile.speaks == "items"
+        return f"{self._base()}/responses" if over else f"{self._base()}/chat/completions"
 
     def _signed(self) -> dict[str, str]:
         headers = {"authorization": f"Bearer {self._key() or 'none'}"}
@@ -129,6 +143,9 @@ class OpenAIWire(DirectWire):
         asked = self._prepare(request, conversation, _SUPPORTED)
         options = options_out(request.options, profile, asked.thinking)
         options.pop("allowed_openai_params", None)
+        if profile.speaks == "items":
+            params = self._in_its_words(self._params)
+            return responses_body(self._model, asked, options, params, reasons=self._reasons())
         if "max_tokens" in options and profile.family == "openai" and self._reasons():
             options["max_completion_tokens"] = options.pop("max_tokens")
         return {
@@ -148,6 +165,8 @@ class OpenAIWire(DirectWire):
         return self._row.get("supports_reasoning") is True or _REASONING.match(self._model) is not None
 
     def _reader(self, conversation: Conversation) -> Reader:
+        if conversation.profile.speaks == "items":
+            return ItemsReader(self._name, self._priced)
         return _Reply(self._name, conversation.profile.thinking == "blocks", self._priced)
 
 
@@ -211,6 +230,25 @@ def _failure(error: object) -> ProviderError:
     said = field(error, "message") or error
     fields = cast("dict[str, object]", error) if isinstance(error, dict) else {}
     return ProviderError(str(said), None, {}, fields)
+
+
+def wants_responses(model: str, row: Mapping[str, object], *, at_home: bool) -> bool:
+    """Whether a model cannot be had over chat completions, or not as a whole.
+
+    Args:
+        model: Its name.
+        row: What LiteLLM's list says of it.
+        at_home: Whether OpenAI serves it.
+
+    Example:
+        >>> wants_responses("gpt-5.4", {}, at_home=True), wants_responses("gpt-5.4", {}, at_home=False)
+        (True, False)
+    """
+    endpoints = row.get("supported_endpoints")
+    if row.get("mode") == "responses" or (isinstance(endpoints, list) and "/v1/chat/completions" not in endpoints):
+        return True
+    found = _SERIES.match(model)
+    return at_home and found is not None and (int(found[1]), int(found[2] or 0)) >= (5, 4)
 
 
 def over_http(rest: str) -> OpenAIWire:

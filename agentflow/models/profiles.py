@@ -35,6 +35,7 @@ class WireProfile:
         merges: Whether LiteLLM itself merges neighbours of one role for this family.
         thinking_binds: Whether thinking rules out a temperature and a forced tool choice (Anthropic).
         asks: How thinking is asked for: with an effort only, with an effort or a token budget, or with a mere switch.
+        speaks: What a reply is: one message, or, over OpenAI's `/responses`, items: each thought, text and call in its place.
     """
 
     family: Family
@@ -45,6 +46,7 @@ class WireProfile:
     merges: bool = False
     thinking_binds: bool = False
     asks: Literal["effort", "budget", "switch"] = "effort"
+    speaks: Literal["messages", "items"] = "messages"
 
 
 OPENAI = WireProfile(family="openai")

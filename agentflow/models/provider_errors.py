@@ -79,6 +79,7 @@ _OVERFLOW = (
     "exceed context limit",
     "exceeds the available context size",  # llama.cpp
 )
+_NOT_HERE = ("bound to a different conversation", "invalid_encrypted_content")
 _POLICY = ("content_policy_violation", "content management policy", "responsibleaipolicyviolation")
 # What LiteLLM's catch-all class hides when the fault is in a program and not on the line.
 _FAULTS = (ImportError, AttributeError, NameError, TypeError, KeyError, IndexError, AssertionError)
@@ -180,10 +181,10 @@ def is_secret(name: str) -> bool:
 
 
 def is_bound_elsewhere(error: ModelError) -> bool:
-    """Whether the provider refused a thought because what stood before it has changed."""
+    """Whether the provider refused a thought: what stood before it has changed, or its seal is of another key's account."""
     cause = error.__cause__
     return cause is not None and any(
-        "bound to a different conversation" in _raw_text(link).lower() for link in _chain(cause)
+        phrase in _raw_text(link).lower() for link in _chain(cause) for phrase in _NOT_HERE
     )
 
 

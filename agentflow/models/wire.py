@@ -30,7 +30,7 @@ from agentflow.models.conversion import Conversation
 from agentflow.models.counting import count_here, limit_of
 from agentflow.models.http import TLS, finish, post, refusal
 from agentflow.models.listing import listed, price
-from agentflow.models.profiles import PROFILES, Family, profile_for
+from agentflow.models.profiles import PROFILES, Family, WireProfile, profile_for
 from agentflow.models.provider_errors import ProviderError, broken_stream, model_error, no_key
 from agentflow.models.sse import EventReader, EventTooLargeError
 from agentflow.ports.model import AnswerModes, ModelRequest, TokenCount
@@ -186,11 +186,15 @@ class DirectWire(Adapter):
         if self._conversation is None:
             base = self._elsewhere()
             own = PROFILES[self._family] if self._family is not None else None
-            profile = own or profile_for(self.vendor.provider, self._model, base)
             self._row = listed(self.vendor.provider, self._model)
-            hears = listens(profile.family, self._row)
+            profile = self._fitted(own or profile_for(self.vendor.provider, self._model, base))
+            hears = profile.speaks == "messages" and listens(profile.family, self._row)
             self._conversation = Conversation(self._name, profile, listens=hears, tells_errors=self._tells_errors)
         return self._conversation
+
+    def _fitted(self, profile: WireProfile) -> WireProfile:
+        """The family's profile as this model has it."""
+        return profile
 
     async def _attempt(self, request: ModelRequest, conversation: Conversation) -> AsyncGenerator[ModelChunk, None]:
         extra = request.options.extra
@@ -283,11 +287,6 @@ class DirectWire(Adapter):
         """The variables in which the key is looked for, if none is given."""
         foreign = self._api_base is not None and _host(self._api_base) != _host(self.vendor.base)
         return self.vendor.other_keys if foreign else self.vendor.keys
-
-    @classmethod
-    def is_at_home(cls) -> bool:
-        """Whether the vendor itself is asked where no address is given, as far as the environment goes."""
-        return _host(cls._base_of_environment() or cls.vendor.base) == _host(cls.vendor.base)
 
     @classmethod
     def _base_of_environment(cls) -> str | None:

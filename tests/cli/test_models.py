@@ -49,12 +49,13 @@ def test_what_litellm_carries_is_said_with_the_reason(
 ) -> None:
     """A forced name, a provider without a direct wire, and a model that the wire does not speak."""
     monkeypatch.setenv("OPENAI_API_KEY", "k")
-    rows = told(capsys, "litellm/openai/gpt-4o", "mistral/mistral-large-latest", "openai/gpt-5-codex")
-    assert [row[1] for row in rows] == ["LiteLLMModel"] * 3
+    rows = told(capsys, "litellm/openai/gpt-4o", "mistral/mistral-large-latest", "openai/gpt-5-pro", "openai/whisper-1")
+    assert [row[1] for row in rows] == ["LiteLLMModel"] * 4
     lines = [" ".join(" ".join(row).split()) for row in rows]
     assert "the name says so" in lines[0]
     assert "MISTRAL_API_KEY (not set) no direct wire" in lines[1]
-    assert "all that it wants is set it is no model for chat completions, but for responses" in lines[2]
+    assert "all that it wants is set it does not stream" in lines[2]
+    assert "it is no model for chat completions or /responses, but for audio_transcription" in lines[3]
 
 
 def test_a_name_that_nobody_knows_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -76,10 +77,13 @@ NAMES: dict[str, type] = {
     "anthropic://claude-opus-4-8": AnthropicWire,
     "litellm/openai/gpt-5": LiteLLMModel,
     "litellm://anthropic/claude-sonnet-4-5": LiteLLMModel,
-    "openai/responses/gpt-5": LiteLLMModel,
-    "openai/gpt-5-codex": LiteLLMModel,
-    "openai/gpt-5.4": LiteLLMModel,
-    "openai/gpt-6-mini": LiteLLMModel,
+    "openai+https://h/v1#responses/m": OpenAIWire,
+    "openai/responses/gpt-5": OpenAIWire,
+    "openai/gpt-5-codex": OpenAIWire,
+    "openai/gpt-5.4": OpenAIWire,
+    "openai/gpt-6-mini": OpenAIWire,
+    "openai/gpt-5-pro": LiteLLMModel,
+    "openai/responses/o1-pro": LiteLLMModel,
     "gemini/gemini-2.5-pro": LiteLLMModel,
     "azure/gpt-5": LiteLLMModel,
     "gpt-5": LiteLLMModel,
@@ -95,9 +99,7 @@ def test_which_adapter_a_name_gets(name: str) -> None:
     assert model.name == same
 
 
-def test_where_others_serve_the_model_the_vendors_limits_do_not_hold(monkeypatch: pytest.MonkeyPatch) -> None:
-    """gpt-5.4 on a server of one's own has tools over chat completions; a token without a key is LiteLLM's to use."""
-    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:8000/v1")
-    assert type(resolve_model("openai/gpt-5.4")) is OpenAIWire
+def test_a_token_without_a_key_is_litellms(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A token without a key is LiteLLM's to use."""
     monkeypatch.setenv("ANTHROPIC_AUTH_TOKEN", "t")
     assert type(resolve_model("anthropic/claude-opus-4-8")) is LiteLLMModel

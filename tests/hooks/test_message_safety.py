@@ -334,7 +334,7 @@ class Line:
         self.runner = asyncio.Runner()
         self.wired = Wired(wire, adapter)
         self.calls = 0
-        build = WireServer.openai if wire == "openai" else WireServer.anthropic
+        build = WireServer.anthropic if wire == "anthropic" else WireServer.openai
         self.server = build(self.answer)
         self.runner.run(self.server.__aenter__())
         self.model = self.wired.model(self.server, retries=0)
@@ -343,10 +343,11 @@ class Line:
         self.calls += 1
         if self.calls % 2:
             return Reply(
+                thinking="Hm.",
                 calls=(
                     ToolCall("look", {"at": "a"}, f"t{self.calls}a"),
                     ToolCall("walk", {"to": "b"}, f"t{self.calls}b"),
-                )
+                ),
             )
         return Say("Done.")
 

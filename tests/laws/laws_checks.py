@@ -31,12 +31,15 @@ from agentflow.events import (
 )
 from agentflow.loop.history import fold_events, fold_facts
 from agentflow.messages import DataBlock, Msg, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
+from agentflow.models.adapter import Prepared
 from agentflow.models.conversion import Conversation, wire_name
+from agentflow.models.options_out import Thinking
 from agentflow.models.profiles import PROFILES
+from agentflow.models.responses_out import over_responses, responses_body
 from agentflow.ports.store import MemoryStore
 from agentflow.testing.wire import Dialect
 from agentflow.testing.wire.rules import Subject, first_refusal
-from agentflow.testing.wire.wires import ANTHROPIC, OPENAI
+from agentflow.testing.wire.wires import ANTHROPIC, OPENAI, RESPONSES
 
 ID = re.compile(r"[a-zA-Z0-9_-]{1,40}\Z")
 KEYS = {"authorization": "Bearer k", "x-api-key": "k", "anthropic-version": "2023-06-01"}
@@ -111,6 +114,10 @@ def check_wires(messages: Sequence[Msg], tools: Sequence[Any]) -> None:
         made = Conversation("m", PROFILES[family]).convert(messages)
         body: Any = {"model": "m", "messages": made, **_openai_tools(tools)}
         _refused(OPENAI, Subject(wire="openai", body=body, headers=KEYS, dialect=dialect))
+    made = Conversation("m", over_responses(PROFILES["openai"])).convert(messages)
+    asked = Prepared(made, _openai_tools(tools), Thinking({}), None, {})
+    body = responses_body("m", asked, {}, {}, reasons=True)
+    _refused(RESPONSES, Subject(wire="responses", body=body, headers=KEYS))
     body = anthropic_body(messages, tools)
     _refused(ANTHROPIC, Subject(wire="anthropic", body=body, headers=KEYS))
 

@@ -43,6 +43,7 @@ async def shot(what: str) -> Any:
 IMAGE = {
     "anthropic": {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": DATA}},
     "openai": {"type": "image_url", "image_url": {"url": URL}},
+    "responses": {"type": "input_image", "image_url": URL},
 }
 
 
@@ -61,8 +62,12 @@ async def test_a_picture_of_the_user_and_one_of_a_tool(wire: str, adapter: str) 
         reply = await agent.call(Msg.user("Is it like this?", DataBlock.from_bytes(PNG)))
     assert reply.text == "A dot, both times."
     first, second = server.requests
-    assert parts(first, -1) == [{"type": "text", "text": "Is it like this?"}, IMAGE[wire]]
-    if wire == "anthropic":
+    text = "input_text" if wire == "responses" else "text"
+    assert parts(first, -1) == [{"type": text, "text": "Is it like this?"}, IMAGE[wire]]
+    if wire == "responses":
+        assert second.messages[2]["output"] == [{"type": text, "text": "The page:\n\nas of now"}, IMAGE[wire]]
+        assert len(second.messages) == 3
+    elif wire == "anthropic":
         result = parts(second, -1)[0]
         assert result["content"] == [{"type": "text", "text": "The page:\n\nas of now"}, IMAGE[wire]]
         assert len(second.messages) == 3
@@ -182,7 +187,7 @@ async def test_what_a_tool_gives_and_no_model_takes_is_told_in_words(wire: str, 
     async with wired.serve([Call("record"), "I cannot see it."]) as server:
         reply = await Agent("eye", wired.model(server), tools=[record]).call("Record.")
     assert reply.text == "I cannot see it."
-    told = str(server.requests[1].messages[2]["content"])
+    told = str(server.requests[1].messages[2])
     assert "[a.webm, video/webm, 10 bytes] (left out: this model takes no video" in told
 
 

@@ -25,11 +25,15 @@ from agentflow.testing.wire import Script, WireServer
 __all__ = ["EVERY", "WIRES", "Wired", "normal", "normal_history", "tokens"]
 
 WIRES = ("openai", "anthropic")
-EVERY = [(wire, adapter) for adapter in ("direct", "litellm") for wire in WIRES]
-"""Both wires, each over its direct adapter and over LiteLLM."""
+EVERY = [*((wire, adapter) for adapter in ("direct", "litellm") for wire in WIRES), ("responses", "direct")]
+"""Both wires, each over its direct adapter and over LiteLLM; and OpenAI's `/responses`."""
 
-_DIRECT: dict[str, Any] = {"openai": OpenAIWire, "anthropic": AnthropicWire}
-_NAMES = {"openai": "openai/gpt-5", "anthropic": "anthropic/claude-sonnet-4-5"}
+_DIRECT: dict[str, Any] = {"openai": OpenAIWire, "responses": OpenAIWire, "anthropic": AnthropicWire}
+_NAMES = {
+    "openai": "openai/gpt-5",
+    "responses": "openai/responses/gpt-5",
+    "anthropic": "anthropic/claude-sonnet-4-5",
+}
 
 
 async def _no_wait(seconds: float) -> None:
@@ -46,7 +50,7 @@ class Wired:
     @asynccontextmanager
     async def serve(self, script: Script, *, strict: bool = True) -> AsyncIterator[WireServer]:
         """A server that, when it is left in peace, has refused nothing, has no open connection and a used-up script."""
-        build = WireServer.openai if self.name == "openai" else WireServer.anthropic
+        build = WireServer.anthropic if self.name == "anthropic" else WireServer.openai
         async with build(script) as server:
             yield server
             async with asyncio.timeout(5):
@@ -57,7 +61,7 @@ class Wired:
 
     def model(self, server: WireServer, *, retries: int = 2) -> Model:
         """A model on that server; it does not wait between attempts."""
-        family = "openai" if self.name == "openai" else "anthropic"
+        family = "anthropic" if self.name == "anthropic" else "openai"
         base, name = server.base_url, _NAMES[self.name]
         build: Any = _DIRECT[self.name] if self.adapter == "direct" else LiteLLMModel
         return build(name, api_base=base, api_key="k", retries=retries, family=family, sleep=_no_wait)

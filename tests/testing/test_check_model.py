@@ -77,9 +77,16 @@ def test_the_scripted_model_is_clean() -> None:
     assert report.notes == ("not checked: options (nobody knows what was sent: Staged(sent=))",)
 
 
+_NAMES = {
+    "openai": "openai/gpt-4o",
+    "responses": "openai/responses/gpt-4o",
+    "anthropic": "anthropic/claude-sonnet-4-5",
+}
+
+
 def wired(wire: str, adapter: str) -> Any:
     """The scene on a server, and the adapter before it."""
-    direct: Any = OpenAIWire if wire == "openai" else AnthropicWire
+    direct: Any = AnthropicWire if wire == "anthropic" else OpenAIWire
     adapted: Any = direct if adapter == "direct" else LiteLLMModel
 
     @contextmanager
@@ -96,9 +103,9 @@ def wired(wire: str, adapter: str) -> Any:
             named.append(Fault.no_ids())
         used = WireUsage(input=scene.usage.input_tokens, output=scene.usage.output_tokens)
         reply = Reply(scene.text, calls=calls, usage=used, chunk=5, faults=named)
-        build = WireServer.openai if wire == "openai" else WireServer.anthropic
+        build = WireServer.anthropic if wire == "anthropic" else WireServer.openai
         with build(lambda request: reply).in_thread() as server:
-            name = "openai/gpt-4o" if wire == "openai" else "anthropic/claude-sonnet-4-5"
+            name = _NAMES[wire]
             model = adapted(name, api_base=server.base_url, api_key="k", retries=0, timeout=20)
             yield Staged(model, lambda: server.open_connections, lambda: server.requests[-1].body)
 
@@ -112,10 +119,13 @@ def loaded() -> None:
 
 
 @pytest.mark.usefixtures("loaded")
-@pytest.mark.parametrize("wire", ["openai", "anthropic"])
-@pytest.mark.parametrize("adapter", ["direct", "litellm"])
+@pytest.mark.parametrize(
+    ("adapter", "wire"),
+    [(adapter, wire) for adapter in ("direct", "litellm") for wire in ("openai", "anthropic")]
+    + [("direct", "responses")],
+)
 def test_the_adapters_are_clean_on_both_wires(adapter: str, wire: str) -> None:
-    """`OpenAIWire`, `AnthropicWire` and `LiteLLMModel` pass every check against a server that speaks the vendor's wire."""
+    """`OpenAIWire` (over `/responses` too), `AnthropicWire` and `LiteLLMModel` pass every check on the vendor's wire."""
     report = check_model(wired(wire, adapter), patience=30)
     report.assert_clean()
     assert (set(report.checks), report.notes) == (set(get_args(ModelFlaw)) - {"hang"}, ())

@@ -13,6 +13,7 @@ from wire_examples import (
     MARK,
     ON,
     OPENAI,
+    RESPONSES,
     SIGNER,
     USER,
     Broken,
@@ -20,9 +21,14 @@ from wire_examples import (
     answers,
     asks,
     call,
+    called,
     chat,
+    function,
     message,
+    reasoned,
+    response,
     result,
+    returned,
     round_of,
     says,
     sealed,
@@ -40,19 +46,21 @@ from agentflow.testing.wire.jsonish import JsonObject, dump
 from agentflow.testing.wire.rules import Subject, first_refusal
 from agentflow.testing.wire.wires import ANTHROPIC as ANTHROPIC_WIRE
 from agentflow.testing.wire.wires import OPENAI as OPENAI_WIRE
+from agentflow.testing.wire.wires import RESPONSES as RESPONSES_WIRE
 from agentflow.testing.wire.wires import Wire
 
-WIRES: Mapping[str, Wire] = {"openai": OPENAI_WIRE, "anthropic": ANTHROPIC_WIRE}
-HEADERS: Mapping[str, Mapping[str, str]] = {"openai": AUTH, "anthropic": KEYS}
-STATUS = {"key": 401, "too-large": 413}
+WIRES: Mapping[str, Wire] = {"openai": OPENAI_WIRE, "responses": RESPONSES_WIRE, "anthropic": ANTHROPIC_WIRE}
+EXAMPLES = {"openai": OPENAI, "responses": RESPONSES, "anthropic": ANTHROPIC}
+HEADERS: Mapping[str, Mapping[str, str]] = {"openai": AUTH, "responses": AUTH, "anthropic": KEYS}
+STATUS = {"key": 401, "too-large": 413, "reference": 404, "not-stored": 404}
 
 
 def server_for(broken: Broken) -> WireServer:
-    build = WireServer.openai if broken.rule.startswith("openai.") else WireServer.anthropic
+    build = WireServer.anthropic if broken.rule.startswith("anthropic.") else WireServer.openai
     return build([Say("never")], dialect=broken.dialect)
 
 
-@pytest.mark.parametrize("broken", [*OPENAI, *ANTHROPIC], ids=lambda broken: broken.rule)
+@pytest.mark.parametrize("broken", [*OPENAI, *RESPONSES, *ANTHROPIC], ids=lambda broken: broken.rule)
 async def test_a_broken_rule_is_answered_with_its_status_shape_and_whole_text(broken: Broken) -> None:
     """The refusal is the vendor's error body; it is recorded and uses up no reply."""
     wire, name = broken.rule.split(".", 1)
@@ -61,12 +69,12 @@ async def test_a_broken_rule_is_answered_with_its_status_shape_and_whole_text(br
     async with (
         server_for(broken) as server,
         aiohttp.ClientSession() as session,
-        session.post(server.url, headers=headers, data=sent) as response,
+        session.post(server.base_url + WIRES[wire].path, headers=headers, data=sent) as answer,
     ):
-        body = await response.json()
+        body = await answer.json()
         refused = server.requests[0]
-        assert (refused.rule, refused.refused, refused.status) == (broken.rule, broken.message, response.status)
-        assert response.status == STATUS.get(name, 400)
+        assert (refused.rule, refused.refused, refused.status) == (broken.rule, broken.message, answer.status)
+        assert answer.status == STATUS.get(name, 400)
         rule = next(rule for rule in server.rules if rule.id == broken.rule)
         if wire == "anthropic":
             error = {"type": rule.type, "message": broken.message}
@@ -82,9 +90,8 @@ async def test_a_broken_rule_is_answered_with_its_status_shape_and_whole_text(br
 @pytest.mark.parametrize("wire", WIRES.values(), ids=lambda wire: wire.name)
 def test_every_rule_has_a_request_that_breaks_it(wire: Wire) -> None:
     """A rule without an example is a rule nobody has seen refuse; ids are unique."""
-    examples = OPENAI if wire.name == "openai" else ANTHROPIC
     ids = [rule.id for rule in wire.rules]
-    assert sorted(ids) == sorted(broken.rule for broken in examples)
+    assert sorted(ids) == sorted(broken.rule for broken in EXAMPLES[wire.name])
     assert len(ids) == len(set(ids))
 
 
@@ -165,6 +172,42 @@ def test_openai_takes_what_is_legal_and_often_broken(name: str) -> None:
     """What OpenAI accepts is not refused."""
     subject = Subject(wire="openai", body=LEGAL_OPENAI[name], headers=AUTH)
     assert first_refusal(OPENAI_WIRE.rules, subject) is None
+
+
+LEGAL_RESPONSES: Mapping[str, JsonObject] = {
+    "a text as input": {"model": "m", "input": "hi"},
+    "instructions, and a system message later": response(USER, {"role": "system", "content": "x"}, instructions="y"),
+    "a round that was thought over": response(USER, reasoned(), called(id="fc_wire_0_1_after_0"), returned()),
+    "calls without ids of their own": response(USER, called(), returned()),
+    "a thought without its id's follower": response(USER, reasoned(), called(), returned(), store=False),
+    "a stored thought": response(USER, reasoned(sealed=False), {"role": "assistant", "content": "x"}, USER),
+    "two thoughts in a row": response(USER, reasoned(), reasoned("rs_wire_0_1"), called(), returned()),
+    "results in another order, and a message between": response(
+        USER, called(), called("c2"), returned("c2"), USER, returned()
+    ),
+    "a message as the vendor writes it": response(
+        USER,
+        {
+            "id": "msg_wire_0_0",
+            "type": "message",
+            "role": "assistant",
+            "status": "completed",
+            "content": [{"type": "output_text", "text": "x", "annotations": []}],
+        },
+        USER,
+    ),
+    "an open schema that is not strict": response(USER, tools=[function(strict=False)], tool_choice="required"),
+    "a tool of the vendor": response(USER, tools=[{"type": "web_search"}]),
+    "arguments that are no JSON": response(USER, called(arguments='{"a'), returned()),
+    "an empty result": response(USER, called(), returned(output="")),
+}
+
+
+@pytest.mark.parametrize("name", LEGAL_RESPONSES)
+def test_responses_take_what_is_legal(name: str) -> None:
+    """What OpenAI accepts over `/responses` is not refused."""
+    subject = Subject(wire="responses", body=LEGAL_RESPONSES[name], headers=AUTH)
+    assert first_refusal(RESPONSES_WIRE.rules, subject) is None
 
 
 SERVER_CALL: JsonObject = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {}}
@@ -316,11 +359,14 @@ def test_a_result_text_can_be_read_on_either_wire() -> None:
     openai = WireRequest(
         wire="openai", index=0, body=chat({"role": "system", "content": "S"}, *round_of(call()), tools=[tool()])
     )
+    responses = WireRequest(
+        wire="responses", index=0, body=response(USER, called(), returned(), instructions="S", tools=[function()])
+    )
     anthropic = WireRequest(
         wire="anthropic",
         index=0,
         body=tooled(USER, says(use("c1")), tells(result("c1", [text("2")])), system=[text("S")]),
     )
-    for request in (openai, anthropic):
+    for request in (openai, responses, anthropic):
         seen = (request.system, request.user_text, request.tool_names, [(r.id, r.text) for r in request.results])
         assert seen == ("S", "hi", ("add",), [("c1", "2")])

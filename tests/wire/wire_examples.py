@@ -450,6 +450,224 @@ OPENAI: Sequence[Broken] = (
 )
 
 
+def response(*items: JsonValue, **more: JsonValue) -> JsonObject:
+    return {"model": "gpt-test", "input": [*items], **more}
+
+
+def called(ident: JsonValue = "c1", **more: JsonValue) -> JsonObject:
+    return {"type": "function_call", "call_id": ident, "name": "add", "arguments": "{}", **more}
+
+
+def returned(ident: JsonValue = "c1", output: JsonValue = "2") -> JsonObject:
+    return {"type": "function_call_output", "call_id": ident, "output": output}
+
+
+def reasoned(ident: str = "rs_wire_0_0", *, sealed: bool = True, **more: JsonValue) -> JsonObject:
+    made: JsonObject = {"encrypted_content": SIGNER.sign("hm", 0, 1)} if sealed else {}
+    return {"type": "reasoning", "id": ident, "summary": [], **made, **more}
+
+
+def function(name: JsonValue = "add", **more: JsonValue) -> JsonObject:
+    return {"type": "function", "name": name, "parameters": {"type": "object", "properties": {}}, **more}
+
+
+def text_form(schema: JsonObject, name: str = "x") -> JsonObject:
+    return {"format": {"type": "json_schema", "name": name, "strict": True, "schema": schema}}
+
+
+def without(item: JsonObject, key: str) -> JsonObject:
+    return {name: value for name, value in item.items() if name != key}
+
+
+MISSING = "Missing required parameter: "
+MOVED = (
+    "In the Responses API, this parameter has moved to '{}'. Try again with the new parameter. See the API documentation "
+    "for more information: https://platform.openai.com/docs/api-reference/responses/create."
+)
+
+RESPONSES: Sequence[Broken] = (
+    Broken(
+        "responses.key",
+        "You didn't provide an API key. You need to provide your API key in an Authorization header using Bearer auth "
+        "(i.e. Authorization: Bearer YOUR_KEY).",
+        response(USER),
+        headers={},
+    ),
+    Broken("responses.too-large", "Request too large.", response(USER), Dialect(max_body=10)),
+    Broken("responses.json", "We could not parse the JSON body of your request.", None, raw=b"{"),
+    Broken(
+        "responses.moved",
+        f"Unsupported parameter: 'response_format'. {MOVED.format('text.format')}",
+        response(USER, response_format={}),
+    ),
+    Broken("responses.unknown", "Unknown parameter: 'stop'.", response(USER, stop=["x"])),
+    Broken("responses.model", f"{MISSING}'model'.", {"input": "hi"}),
+    Broken("responses.input-missing", f"{MISSING}'input'.", {"model": "m"}),
+    Broken(
+        "responses.input-type",
+        "Invalid type for 'input': expected one of a string or array of objects, but got an integer instead.",
+        {"model": "m", "input": 3},
+    ),
+    Broken(
+        "responses.item-kind",
+        "Invalid type for 'input[1]': expected an object, but got a string instead.",
+        response(USER, "hi"),
+    ),
+    Broken("responses.item-type", f"{MISSING}'input[0].type'.", response({"content": "hi"})),
+    Broken(
+        "responses.role",
+        "Invalid value: 'tool'. Supported values are: 'assistant', 'system', 'developer', and 'user'.",
+        response(USER, answers()),
+    ),
+    Broken("responses.content", f"{MISSING}'input[1].content'.", response(USER, asks(call()))),
+    Broken("responses.item-field", "Unknown parameter: 'input[0].name'.", response({**USER, "name": "ada"})),
+    Broken(
+        "responses.part-type",
+        "Invalid value: 'text'. Supported values are: 'input_text', 'input_image', 'output_text', 'refusal', 'input_file', "
+        "'computer_screenshot', and 'summary_text'.",
+        response({"role": "user", "content": [{"type": "text", "text": "hi"}]}),
+    ),
+    Broken(
+        "responses.image",
+        f"{MISSING}'input[2].output[0].image_url'.",
+        response(USER, called(), returned(output=[{"type": "input_image"}])),
+    ),
+    Broken("responses.call-id-missing", f"{MISSING}'input[1].call_id'.", response(USER, called(None))),
+    Broken(
+        "responses.call-id-long",
+        "Invalid 'input[1].call_id': string too long. Expected a string with maximum length 64, but got a string with "
+        "length 65 instead.",
+        response(USER, called("c" * 65), returned("c" * 65)),
+    ),
+    Broken("responses.call-name-missing", f"{MISSING}'input[1].name'.", response(USER, without(called(), "name"))),
+    Broken("responses.call-name-pattern", f"Invalid 'input[1].name': {PATTERN}", response(USER, called(name="a.b"))),
+    Broken(
+        "responses.arguments-missing", f"{MISSING}'input[1].arguments'.", response(USER, without(called(), "arguments"))
+    ),
+    Broken(
+        "responses.arguments-type",
+        "Invalid type for 'input[1].arguments': expected a string, but got an object instead.",
+        response(USER, called(arguments={})),
+    ),
+    Broken("responses.output-missing", f"{MISSING}'input[2].output'.", response(USER, called(), returned(output=None))),
+    Broken(
+        "responses.summary-missing", f"{MISSING}'input[1].summary'.", response(USER, without(reasoned(), "summary"))
+    ),
+    Broken(
+        "responses.previous",
+        "Previous response with id 'resp_1' not found.",
+        response(USER, previous_response_id="resp_1"),
+    ),
+    Broken(
+        "responses.reference",
+        "Item with id 'msg_1' not found.",
+        response(USER, {"type": "item_reference", "id": "msg_1"}),
+    ),
+    Broken(
+        "responses.not-stored",
+        "Item with id 'rs_wire_0_0' not found. Items are not persisted when `store` is set to false. Try again with "
+        "`store` set to true, or remove this item from your input.",
+        response(USER, reasoned(sealed=False), called(), returned(), store=False),
+    ),
+    Broken(
+        "responses.seal",
+        "The encrypted content gAAA...Rg== could not be verified.",
+        response(USER, reasoned(encrypted_content="gAAAAABpRg=="), called(), returned()),
+    ),
+    Broken(
+        "responses.item-twice",
+        "Duplicate item found with id rs_wire_0_0. Remove duplicate items from your input and try again.",
+        response(USER, reasoned(), reasoned(), called(), returned()),
+    ),
+    Broken(
+        "responses.orphan",
+        "No tool call found for function call output with call_id c1.",
+        response(USER, returned(), called()),
+    ),
+    Broken(
+        "responses.unanswered",
+        "No tool output found for function call c2.",
+        response(called(), called("c2"), returned()),
+    ),
+    Broken(
+        "responses.thought-missing",
+        "Item 'fc_wire_0_1_after_0' of type 'function_call' was provided without its required 'reasoning' item: "
+        "'rs_wire_0_0'.",
+        response(USER, called(id="fc_wire_0_1_after_0"), returned()),
+    ),
+    Broken(
+        "responses.thought-alone",
+        "Item 'rs_wire_0_0' of type 'reasoning' was provided without its required following item.",
+        response(USER, reasoned(), USER),
+    ),
+    Broken("responses.tool-type", f"{MISSING}'tools[0].type'.", response(USER, tools=[{"name": "add"}])),
+    Broken("responses.tool-name-missing", f"{MISSING}'tools[0].name'.", response(USER, tools=[tool()])),
+    Broken("responses.tool-name-empty", f"Invalid 'tools[0].name': {NO_NAME}", response(USER, tools=[function("")])),
+    Broken(
+        "responses.tool-name-pattern", f"Invalid 'tools[0].name': {PATTERN}", response(USER, tools=[function("a/b")])
+    ),
+    Broken(
+        "responses.tool-name-long",
+        "Invalid 'tools[0].name': string too long. Expected a string with maximum length 64, but got a string with length "
+        "70 instead.",
+        response(USER, tools=[function("a" * 70)]),
+    ),
+    Broken(
+        "responses.strict-closed",
+        "Invalid schema for function 'add': In context=(), 'additionalProperties' is required to be supplied and to be "
+        "false.",
+        response(USER, tools=[function(strict=True, parameters=STRICT_OPEN)]),
+    ),
+    Broken(
+        "responses.strict-required",
+        "Invalid schema for function 'add': In context=(), 'required' is required to be supplied and to be an array "
+        "including every key in properties.",
+        response(USER, tools=[function(strict=True, parameters=STRICT_LOOSE)]),
+    ),
+    Broken("responses.format-name", f"{MISSING}'text.format.name'.", response(USER, text=text_form(STRICT_OPEN, ""))),
+    Broken(
+        "responses.format-closed",
+        "Invalid schema for response_format 'x': In context=(), 'additionalProperties' is required to be supplied and to "
+        "be false.",
+        response(USER, text=text_form(STRICT_OPEN)),
+    ),
+    Broken(
+        "responses.format-required",
+        "Invalid schema for response_format 'x': In context=(), 'required' is required to be supplied and to be an array "
+        "including every key in properties.",
+        response(USER, text=text_form(STRICT_LOOSE)),
+    ),
+    Broken(
+        "responses.choice-unknown",
+        "Tool choice 'sub' not found in 'tools' parameter.",
+        response(USER, tools=[function()], tool_choice={"type": "function", "name": "sub"}),
+    ),
+    Broken(
+        "responses.least-output",
+        "Invalid 'max_output_tokens': integer below minimum value. Expected a value >= 16, but got 5 instead.",
+        response(USER, max_output_tokens=5),
+    ),
+    Broken(
+        "responses.sampling",
+        "Unsupported parameter: 'temperature' is not supported with this model.",
+        response(USER, temperature=0.2),
+        Dialect.reasoning(),
+    ),
+    Broken(
+        "responses.max-output",
+        "Invalid 'max_output_tokens': integer above maximum value. Expected a value <= 32, but got 33 instead.",
+        response(USER, max_output_tokens=33),
+        Dialect(max_output=32),
+    ),
+    Broken(
+        "responses.window",
+        "Your input exceeds the context window of this model. Please adjust your input and try again.",
+        response({"role": "user", "content": "x" * 1000}),
+        Dialect(window=10),
+    ),
+)
+
+
 def use(ident: JsonValue = "t1", name: JsonValue = "add", given: JsonValue = None, **more: JsonValue) -> JsonObject:
     return {"type": "tool_use", "id": ident, "name": name, "input": {} if given is None else given, **more}
 

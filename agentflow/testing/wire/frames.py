@@ -45,6 +45,8 @@ def position(frames: Sequence[Frame], after: Point) -> int:
         raise UsageError(f"a fault stands after frame {after}, but this reply streams {len(frames)} frames")
     kinds = [frame.kind for frame in frames]
     wanted: dict[str, FrameKind] = {"content": "stop", "all": "end"}
+    if after == "all" and "end" not in kinds:  # the last event is the end mark
+        return len(frames)
     kind: str = wanted.get(after, after)
     if kind not in kinds:
         raise UsageError(f"a fault stands at {after!r}, but this reply streams only {', '.join(sorted(set(kinds)))}")

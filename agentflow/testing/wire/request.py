@@ -7,7 +7,8 @@ from typing import Literal, TypeAlias
 from agentflow.testing.wire.jsonish import JsonObject, JsonValue, as_list, as_object, as_text, objects
 from agentflow.testing.wire.reply import Reply
 
-WireName: TypeAlias = Literal["openai", "anthropic"]
+WireName: TypeAlias = Literal["openai", "responses", "anthropic"]
+_TEXTS = ("text", "input_text", "output_text")
 Ending: TypeAlias = Literal["complete", "broken off", "client left", "server stopped"]
 
 
@@ -24,7 +25,7 @@ class WireRequest:
     """One received request.
 
     Attributes:
-        wire: `"openai"` or `"anthropic"`.
+        wire: `"openai"` (chat completions), `"responses"` or `"anthropic"`.
         index: Its place among the requests received, from 0.
         body: The parsed body, empty if it was no JSON object.
         headers: The headers, names in lower case.
@@ -53,7 +54,10 @@ class WireRequest:
 
     @property
     def messages(self) -> list[JsonObject]:
-        """The messages as they came."""
+        """The messages as they came; over `/responses` the items of the input."""
+        if self.wire == "responses":
+            given = self.body.get("input")
+            return [{"role": "user", "content": given}] if isinstance(given, str) else objects(given)
         return objects(self.body.get("messages"))
 
     @property
@@ -78,7 +82,9 @@ class WireRequest:
 
     @property
     def thinking_on(self) -> bool:
-        """Whether an Anthropic request has thinking switched on, in any form."""
+        """Whether an Anthropic request has thinking switched on; over `/responses`, whether its words are wanted."""
+        if self.wire == "responses":
+            return as_object(self.body.get("reasoning")).get("summary") is not None
         return as_text(as_object(self.body.get("thinking")).get("type")) not in ("", "disabled")
 
     @property
@@ -86,8 +92,10 @@ class WireRequest:
         """The system text, wherever the wire puts it."""
         if self.wire == "anthropic":
             return text_of(self.body.get("system"))
-        told = [m for m in self.messages if m.get("role") in ("system", "developer")]
-        return "\n".join(text_of(message.get("content")) for message in told)
+        told = [m.get("content") for m in self.messages if m.get("role") in ("system", "developer")]
+        if "instructions" in self.body:
+            told.insert(0, self.body["instructions"])
+        return "\n".join(map(text_of, told))
 
     @property
     def user_text(self) -> str:
@@ -103,14 +111,16 @@ class WireRequest:
         """The tool results behind the last assistant message, in the order given; empty if the user spoke last."""
         found: list[ToolAnswer] = []
         for message in reversed(self.messages):
-            if message.get("role") == "assistant":
+            if message.get("role") == "assistant" or message.get("type") == "function_call":
                 break
             found[:0] = answers_in(message)
         return tuple(found)
 
 
 def answers_in(message: JsonObject) -> list[ToolAnswer]:
-    """The tool results that one message of either wire carries."""
+    """The tool results that one message of any wire carries."""
+    if message.get("type") == "function_call_output":
+        return [ToolAnswer(as_text(message.get("call_id")), text_of(message.get("output")))]
     if message.get("role") == "tool":
         return [ToolAnswer(as_text(message.get("tool_call_id")), text_of(message.get("content")))]
     blocks = [block for block in objects(message.get("content")) if block.get("type") == "tool_result"]
@@ -122,4 +132,4 @@ def text_of(content: JsonValue) -> str:
     if isinstance(content, str):
         return content
     blocks = [as_object(item) for item in as_list(content)]
-    return "".join(as_text(block.get("text")) for block in blocks if block.get("type") == "text")
+    return "".join(as_text(block.get("text")) for block in blocks if block.get("type") in _TEXTS)

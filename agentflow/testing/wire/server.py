@@ -24,7 +24,7 @@ from agentflow.testing.wire.request import WireRequest
 from agentflow.testing.wire.rules import Dialect, Rule, Subject, describe_rules, first_refusal
 from agentflow.testing.wire.script import Player, Script
 from agentflow.testing.wire.signing import Signer
-from agentflow.testing.wire.wires import ANTHROPIC, OPENAI, Wire
+from agentflow.testing.wire.wires import ANTHROPIC, OPENAI, RESPONSES, Wire
 
 
 class WireServer:
@@ -44,8 +44,8 @@ class WireServer:
         'openai'
     """
 
-    def __init__(self, wire: Wire, script: Script, *, dialect: Dialect, signing_key: bytes | None) -> None:
-        self._wire = wire
+    def __init__(self, wires: tuple[Wire, ...], script: Script, *, dialect: Dialect, signing_key: bytes | None) -> None:
+        self._wires = wires
         self._player = Player(script)
         self._signer = Signer() if signing_key is None else Signer(signing_key)
         self._runner: web.ServerRunner | None = None
@@ -58,13 +58,13 @@ class WireServer:
 
     @classmethod
     def openai(cls, script: Script, *, dialect: Dialect | None = None) -> Self:
-        """A server of OpenAI's chat-completions wire (`POST {base_url}/chat/completions`).
+        """A server of OpenAI's wires (`POST {base_url}/chat/completions` and `POST {base_url}/responses`).
 
         Args:
             script: Replies in order, or a function from request to reply.
             dialect: Which models or compatible vendor to play; None is the strict common ground.
         """
-        return cls(OPENAI, script, dialect=dialect or Dialect(), signing_key=None)
+        return cls((OPENAI, RESPONSES), script, dialect=dialect or Dialect(), signing_key=None)
 
     @classmethod
     def anthropic(cls, script: Script, *, dialect: Dialect | None = None, signing_key: bytes | None = None) -> Self:
@@ -75,12 +75,12 @@ class WireServer:
             dialect: Which model generation to play; None is the strict common ground.
             signing_key: The key that signs thinking; servers with the same key accept each other's.
         """
-        return cls(ANTHROPIC, script, dialect=dialect or Dialect(), signing_key=signing_key)
+        return cls((ANTHROPIC,), script, dialect=dialect or Dialect(), signing_key=signing_key)
 
     @property
     def rules(self) -> tuple[Rule, ...]:
         """The rows by which this server refuses, in order."""
-        return self._wire.rules
+        return tuple([rule for wire in self._wires for rule in wire.rules])
 
     def describe_rules(self) -> str:
         """The rows as a Markdown table."""
@@ -95,16 +95,16 @@ class WireServer:
         """
         if self._port is None:
             raise UsageError("this wire server has no address: enter it with `async with`, or start its in_thread()")
-        return f"http://127.0.0.1:{self._port}{self._wire.prefix}"
+        return f"http://127.0.0.1:{self._port}{self._wires[0].prefix}"
 
     @property
     def url(self) -> str:
-        """The whole address that takes requests.
+        """The whole address that takes requests (OpenAI's: those of chat completions).
 
         Raises:
             UsageError: The server is not running.
         """
-        return self.base_url + self._wire.path
+        return self.base_url + self._wires[0].path
 
     @property
     def open_connections(self) -> int:
@@ -194,64 +194,67 @@ class WireServer:
             self._traffic.count(answers=-1)
 
     async def _serve(self, raw: web.BaseRequest, data: bytes) -> web.StreamResponse:
+        found = next((wire for wire in self._wires if raw.method == "POST" and raw.path.endswith(wire.path)), None)
+        wire = found or self._wires[0]
         request = WireRequest(
-            wire=self._wire.name,
+            wire=wire.name,
             index=len(self.requests),
             body={},
             headers={name.lower(): value for name, value in raw.headers.items()},
         )
         subject = self._subject(request, data)
-        if raw.method != "POST" or not raw.path.endswith(self._wire.path):
+        if found is None:
             return await send(self._beside(raw, request, subject), raw, request)
         self.requests.append(request)
         self._traffic.count()
         try:
-            return await send(await self._answer(request, subject), raw, request)
+            return await send(await self._answer(wire, request, subject), raw, request)
         except (asyncio.CancelledError, ConnectionError):
             request.ending = "server stopped" if self._runner is None else "client left"
             raise
 
     def _beside(self, raw: web.BaseRequest, request: WireRequest, subject: Subject) -> Answer:
         """The answer to a request for something else than a reply; it is not recorded, and uses up none."""
-        for (method, path), body in self._wire.beside.items():
+        for (method, path), body in self._wires[0].beside.items():
             if raw.method == method and raw.path.endswith(path):
                 return json_answer(200, body(request, subject.tokens))
         return self._lost(raw, request)
 
     def _lost(self, raw: web.BaseRequest, request: WireRequest) -> Answer:
-        message = f"Invalid URL ({raw.method} {raw.path}); this server takes POST {self._wire.prefix}{self._wire.path}"
+        taken = " and ".join(f"POST {wire.prefix}{wire.path}" for wire in self._wires)
+        message = f"Invalid URL ({raw.method} {raw.path}); this server takes {taken}"
         missing = HttpAnswer(status=404, message=message)
-        return error_answer(self._wire, missing, request, self.dialect, 0)
+        return error_answer(self._wires[0], missing, request, self.dialect, 0)
 
-    async def _answer(self, request: WireRequest, subject: Subject) -> Answer:
-        refusal = first_refusal(self.rules, subject)
+    async def _answer(self, wire: Wire, request: WireRequest, subject: Subject) -> Answer:
+        refusal = first_refusal(wire.rules, subject)
         if refusal is not None:
             request.refused, request.rule = refusal.message, refusal.rule
-            return refusal_answer(self._wire, refusal, request, self.dialect)
+            return refusal_answer(wire, refusal, request, self.dialect)
         try:
             request.reply = await self._player.answer(request)
             plan = plan_for(request.reply)
             if plan.http is not None:
-                return error_answer(self._wire, plan.http, request, self.dialect, subject.tokens)
-            self._remember(request, plan.reply)
+                return error_answer(wire, plan.http, request, self.dialect, subject.tokens)
+            self._remember(wire, request, plan.reply)
             signer = self._signer.bound_to(request.body) if self.dialect.binds else self._signer
-            return reply_answer(self._wire, plan, request, signer, self.dialect)
+            return reply_answer(wire, plan, request, signer, self.dialect)
         except Exception as error:
             self._player.problems.append(f"{type(error).__name__}: {error}")
             failed = HttpAnswer(status=500, message=f"wire script: {type(error).__name__}: {error}")
-            return error_answer(self._wire, failed, request, self.dialect, 0)
+            return error_answer(wire, failed, request, self.dialect, 0)
 
-    def _remember(self, request: WireRequest, reply: Reply) -> None:
+    def _remember(self, wire: Wire, request: WireRequest, reply: Reply) -> None:
         """Note which calls went out without thinking although it was wanted, so that none is asked back."""
-        wanted = request.thinking_on or self._wire.name == "openai"
+        wanted = request.thinking_on or wire.name == "openai"
         if wanted and not reply.thoughts and reply.redacted is None:
-            self._thoughtless |= {self._wire.call_id(request, n, call) for n, call in enumerate(reply.calls)}
+            self._thoughtless |= {wire.call_id(request, n, call) for n, call in enumerate(reply.calls)}
 
     def _subject(self, request: WireRequest, data: bytes) -> Subject:
         body = _object(data)
         request.body = body or {}
         return Subject(
-            wire=self._wire.name,
+            wire=request.wire,
             body=request.body,
             headers=request.headers,
             dialect=self.dialect,

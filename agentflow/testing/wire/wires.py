@@ -1,4 +1,4 @@
-"""The two wires behind one face, so that the server knows neither."""
+"""The wires behind one face, so that the server knows neither."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -8,8 +8,10 @@ from agentflow.testing.wire import (
     checks_anthropic,
     checks_compatible,
     checks_openai,
+    checks_responses,
     checks_thinking,
     openai,
+    responses,
 )
 from agentflow.testing.wire.frames import Frame
 from agentflow.testing.wire.jsonish import JsonObject
@@ -95,6 +97,20 @@ OPENAI = Wire(
     unknown=openai.UNKNOWN,
     call_id=openai.call_id,
     beside={("GET", "/models"): openai.models_body},
+)
+RESPONSES = Wire(
+    name="responses",
+    prefix="/v1",
+    path="/responses",
+    rules=read_rules("rules_responses.tsv", "responses", checks_responses, checks_openai),
+    body=responses.body,
+    frames=responses.frames,
+    error_frame=responses.error_frame,
+    refusal_body=_openai_refusal_body,
+    refusal_of=_openai_error,
+    unknown=responses.UNKNOWN,
+    call_id=openai.call_id,
+    beside={},
 )
 ANTHROPIC = Wire(
     name="anthropic",

@@ -1,0 +1,163 @@
+"""A converted conversation, and what is asked beside it, in the words of OpenAI's `/responses`.
+
+Rules:
+
+1. It begins where LiteLLM begins: with messages in the words of chat completions. What is legal was settled there.
+2. Nothing is kept at the vendor's (`store` is false): thoughts come sealed, and go back so, before what they led to.
+3. Of what goes back only thoughts have the vendor's ids: an id makes it ask for its neighbours, which a hook may have taken
+   out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any, cast
+
+from agentflow.errors import UsageError
+from agentflow.models.adapter import Prepared
+from agentflow.models.conversion import Json, WireMessage
+from agentflow.models.profiles import WireProfile
+
+__all__ = ["over_responses", "responses_body", "seal"]
+
+# `Any`: items hold JSON.
+Item = dict[str, Any]
+
+_SEALED_THOUGHTS = "reasoning.encrypted_content"
+
+
+def over_responses(profile: WireProfile) -> WireProfile:
+    """The same family's profile over this endpoint.
+
+    Example:
+        >>> from agentflow.models.profiles import OPENAI
+        >>> over_responses(OPENAI).speaks
+        'items'
+    """
+    return replace(profile, speaks="items", merges=True, bridge=False, result_images=profile.family == "openai")
+
+
+def seal(id: str, encrypted: str) -> str:  # noqa: A002 - the wire's own word
+    """What a thought is signed with: its id, and what the vendor alone reads.
+
+    Example:
+        >>> seal("rs_1", "gAAA")
+        'rs_1:gAAA'
+    """
+    return f"{id}:{encrypted}"
+
+
+def responses_body(
+    model: str, asked: Prepared, options: Mapping[str, Json], params: Mapping[str, Any], *, reasons: bool
+) -> Item:
+    """A whole request.
+
+    Args:
+        model: The server's word for the model.
+        asked: The request in the words of chat completions.
+        options: The options in those words.
+        params: Further fields of each request, in the words of this endpoint.
+        reasons: Whether the model thinks, and hands out what it thought under seal.
+
+    Raises:
+        UsageError: It holds what this endpoint has no word for.
+    """
+    if "stop" in options:
+        raise UsageError(
+            f"The model {model!r} was asked over /responses with stop sequences, which that endpoint does not have. Leave "
+            "options.stop out, or cut the text in a hook."
+        )
+    instructions, items = _items(asked.messages, model)
+    body: Item = {"model": model, "input": items, "stream": True, "store": False}
+    if instructions:
+        body["instructions"] = instructions
+    if reasons:
+        body["include"] = [_SEALED_THOUGHTS]
+    body |= params
+    for ours, theirs in (("max_tokens", "max_output_tokens"), ("temperature", "temperature"), ("top_p", "top_p")):
+        if ours in options:
+            body[theirs] = options[ours]
+    if "reasoning_effort" in options:
+        body["reasoning"] = {"effort": options["reasoning_effort"], "summary": "auto"}
+    if isinstance(asked.form, dict):
+        form: Any = asked.form
+        body["text"] = {**body.get("text", {}), "format": {"type": "json_schema", **form["json_schema"]}}
+    return {**body, **_tool_fields(asked.tools), **asked.cache}
+
+
+def _items(messages: Iterable[WireMessage], model: str) -> tuple[str, list[Item]]:
+    """The instructions, and the items behind them."""
+    instructions: list[str] = []
+    items: list[Item] = []
+    thought: set[str] = set()
+    for message in messages:
+        role, content = message["role"], message["content"]
+        match role:
+            case "system" if not items:
+                instructions.append(str(content))
+            case "tool":
+                items.append({"type": "function_call_output", "call_id": message["tool_call_id"]})
+                items[-1]["output"] = _content(content, model)
+            case "assistant":
+                for item in (_said(cast("Item", part)) for part in cast("list[Json]", content)):
+                    if item.get("id") not in thought:  # what a hook has doubled is refused
+                        items.append(item)
+                    if "id" in item:
+                        thought.add(item["id"])
+            case _:
+                items.append({"role": role, "content": _content(content, model)})
+    if not items:  # it wants some input
+        return "", [{"role": "system", "content": "\n\n".join(instructions)}]
+    return "\n\n".join(instructions), items
+
+
+def _said(part: Item) -> Item:
+    """What the model said, thought or called."""
+    match part["type"]:
+        case "function":
+            made = part["function"]
+            return {"type": "function_call", "call_id": part["id"], **made}
+        case "thinking":
+            mark, _, encrypted = part["signature"].partition(":")
+            summary = [{"type": "summary_text", "text": part["thinking"]}] if part["thinking"] else []
+            return {"type": "reasoning", "id": mark, "summary": summary, "encrypted_content": encrypted}
+        case _:
+            return {"role": "assistant", "content": part["text"]}
+
+
+def _content(content: Json, model: str) -> Json:
+    if isinstance(content, str) or not isinstance(content, list):
+        return content
+    return [_part(cast("Item", part), model) for part in content]
+
+
+def _part(part: Item, model: str) -> Json:
+    match part["type"]:
+        case "image_url":
+            return {"type": "input_image", "image_url": part["image_url"]["url"]}
+        case "file":
+            file: dict[str, str] = part["file"]
+            if "file_data" in file:
+                return {"type": "input_file", "filename": file["filename"], "file_data": file["file_data"]}
+            place = file["file_id"]
+            return {"type": "input_file", "file_url" if place.startswith("http") else "file_id": place}
+        case "input_audio":
+            raise UsageError(
+                f"The model {model!r} was sent a sound over /responses, which does not take any; leave the block out."
+            )
+        case _:
+            return {"type": "input_text", "text": part["text"]}
+
+
+def _tool_fields(asked: Mapping[str, Json]) -> Item:
+    """`tools` and `tool_choice`; a function is strict here unless it says that it is not."""
+    if "tools" not in asked:
+        return {}
+    functions = [tool["function"] for tool in cast("list[Item]", asked["tools"])]
+    fields: Item = {"tools": [{"type": "function", **function, "strict": False} for function in functions]}
+    choice = asked.get("tool_choice")
+    if choice is not None:
+        named = cast("Item", choice["function"])["name"] if isinstance(choice, dict) else None
+        fields["tool_choice"] = choice if named is None else {"type": "function", "name": named}
+    return fields

@@ -1,0 +1,298 @@
+"""What the rows of `rules_responses.tsv` look at. Each check gives the blanks of its row's text, or None."""
+
+from collections.abc import Callable, Iterator
+
+from agentflow.testing.wire.checks_openai import is_bad_name, is_empty, is_long_name, is_open, is_optional
+from agentflow.testing.wire.jsonish import JsonObject, JsonValue, as_list, as_object, as_text, kind_of, objects
+from agentflow.testing.wire.responses import is_stored, thought_before
+from agentflow.testing.wire.rules import Subject, Violation, repeated, strict_objects
+
+ROLES = ("assistant", "system", "developer", "user")
+PARTS = ("input_text", "input_image", "output_text", "refusal", "input_file", "computer_screenshot", "summary_text")
+MAX_ID, LEAST_OUTPUT = 64, 16
+MADE = ("message", "reasoning", "function_call", "image_generation_call")
+"""The items that a model makes."""
+
+
+def items(s: Subject) -> list[JsonObject]:
+    """The input's items; a text is one of the user."""
+    given = s.body.get("input")
+    return [{"role": "user", "content": given}] if isinstance(given, str) else objects(given)
+
+
+def of_type(s: Subject, *types: str) -> Iterator[tuple[int, JsonObject]]:
+    """Places and items of these types."""
+    return ((n, item) for n, item in enumerate(items(s)) if item_type(item) in types)
+
+
+def item_type(item: JsonObject) -> str:
+    """The type; a message need not say it."""
+    return as_text(item.get("type")) or ("message" if "role" in item else "")
+
+
+def no_input(s: Subject) -> Violation | None:
+    return None if any(s.body.get(name) is not None for name in ("input", "prompt")) else Violation()
+
+
+def input_type(s: Subject) -> Violation | None:
+    given = s.body.get("input")
+    return None if given is None or isinstance(given, str | list) else Violation(kind=kind_of(given))
+
+
+def item_kind(s: Subject) -> Violation | None:
+    for n, item in enumerate(as_list(s.body.get("input"))):
+        if not isinstance(item, dict):
+            return Violation(n=n, kind=kind_of(item))
+    return None
+
+
+def untyped(s: Subject) -> Violation | None:
+    return next((Violation(n=n) for n, item in enumerate(items(s)) if not item_type(item)), None)
+
+
+def role(s: Subject) -> Violation | None:
+    for n, item in of_type(s, "message"):
+        if as_text(item.get("role")) not in ROLES:
+            return Violation(n=n, x=as_text(item.get("role")))
+    return None
+
+
+def content_missing(s: Subject) -> Violation | None:
+    return next((Violation(n=n) for n, item in of_type(s, "message") if item.get("content") is None), None)
+
+
+def parts(s: Subject) -> Iterator[tuple[int, str, int, JsonObject]]:
+    for key, kind in (("content", "message"), ("output", "function_call_output")):
+        for n, item in of_type(s, kind):
+            for m, part in enumerate(objects(item.get(key))):
+                yield n, key, m, part
+
+
+def part_type(s: Subject) -> Violation | None:
+    for n, key, m, part in parts(s):
+        if as_text(part.get("type")) not in PARTS:
+            return Violation(n=n, key=key, m=m, x=as_text(part.get("type")))
+    return None
+
+
+def image_missing(s: Subject) -> Violation | None:
+    for n, key, m, part in parts(s):
+        if part.get("type") == "input_image" and not (part.get("image_url") or part.get("file_id")):
+            return Violation(n=n, key=key, m=m)
+    return None
+
+
+def moved(s: Subject) -> Violation | None:
+    """Words of chat completions that have another one here."""
+    places = {
+        "response_format": "text.format",
+        "reasoning_effort": "reasoning.effort",
+        "max_tokens": "max_output_tokens",
+    }
+    for name, place in {**places, "max_completion_tokens": "max_output_tokens", "messages": "input"}.items():
+        if name in s.body:
+            return Violation(x=name, place=place)
+    return None
+
+
+def unknown(s: Subject) -> Violation | None:
+    """Words of chat completions that have none here."""
+    return next((Violation(x=name) for name in ("stop", "seed", "n", "logit_bias") if name in s.body), None)
+
+
+def unknown_in_item(s: Subject) -> Violation | None:
+    for n, item in of_type(s, "message"):
+        for name in ("name", "tool_calls", "tool_call_id", "reasoning_content"):
+            if name in item:
+                return Violation(n=n, x=name)
+    return None
+
+
+def part_missing(key: str, *types: str) -> Callable[[Subject], Violation | None]:
+    def check(s: Subject) -> Violation | None:
+        return next((Violation(n=n) for n, item in of_type(s, *types) if item.get(key) is None), None)
+
+    return check
+
+
+call_id_missing = part_missing("call_id", "function_call", "function_call_output")
+call_name_missing = part_missing("name", "function_call")
+arguments_missing = part_missing("arguments", "function_call")
+output_missing = part_missing("output", "function_call_output")
+summary_missing = part_missing("summary", "reasoning")
+
+
+def call_id_long(s: Subject) -> Violation | None:
+    for n, item in of_type(s, "function_call", "function_call_output"):
+        if len(as_text(item.get("call_id"))) > MAX_ID:
+            return Violation(n=n, x=len(as_text(item.get("call_id"))))
+    return None
+
+
+def arguments_type(s: Subject) -> Violation | None:
+    for n, item in of_type(s, "function_call"):
+        if not isinstance(item.get("arguments"), str):
+            return Violation(n=n, kind=kind_of(item.get("arguments")))
+    return None
+
+
+def call_name_pattern(s: Subject) -> Violation | None:
+    return next(
+        (Violation(n=n) for n, item in of_type(s, "function_call") if is_bad_name(as_text(item.get("name")))), None
+    )
+
+
+def item_twice(s: Subject) -> Violation | None:
+    double = repeated([ident for item in items(s) if (ident := as_text(item.get("id")))])
+    return None if double is None else Violation(id=double)
+
+
+def orphan(s: Subject) -> Violation | None:
+    """An answer to a call that was not made before it."""
+    called: set[str] = set()
+    for _, item in of_type(s, "function_call", "function_call_output"):
+        ident = as_text(item.get("call_id"))
+        if item_type(item) == "function_call":
+            called.add(ident)
+        elif ident not in called:
+            return Violation(id=ident)
+    return None
+
+
+def unanswered(s: Subject) -> Violation | None:
+    answered = {as_text(item.get("call_id")) for _, item in of_type(s, "function_call_output")}
+    for _, item in of_type(s, "function_call"):
+        if as_text(item.get("call_id")) not in answered:
+            return Violation(id=as_text(item.get("call_id")))
+    return None
+
+
+def led_nowhere(s: Subject) -> Violation | None:
+    """A thought without what it led to."""
+    given = items(s)
+    for n, item in of_type(s, "reasoning"):
+        behind = given[n + 1] if n + 1 < len(given) else {}
+        made = item_type(behind) in MADE and as_text(behind.get("role")) in ("", "assistant")
+        if not made:
+            return Violation(id=as_text(item.get("id")))
+    return None
+
+
+def thought_missing(s: Subject) -> Violation | None:
+    """An item that came behind a thought, and comes back without it."""
+    known: set[str] = set()
+    for item in items(s):
+        ident = as_text(item.get("id"))
+        wanted = thought_before(ident)
+        if wanted is not None and wanted not in known:
+            return Violation(id=ident, type=item_type(item), thought=wanted)
+        known.add(ident)
+    return None
+
+
+def not_stored(s: Subject) -> Violation | None:
+    """A thought whose seal did not come with it: it has to be stored here."""
+    for _, item in of_type(s, "reasoning"):
+        ident = as_text(item.get("id"))
+        if not item.get("encrypted_content") and (s.body.get("store") is False or not is_stored(ident)):
+            return Violation(id=ident)
+    return None
+
+
+def seal_broken(s: Subject) -> Violation | None:
+    for _, item in of_type(s, "reasoning"):
+        sealed = as_text(item.get("encrypted_content"))
+        if sealed and s.signer.check(sealed) is None:
+            return Violation(x=f"{sealed[:4]}...{sealed[-4:]}")
+    return None
+
+
+def reference(s: Subject) -> Violation | None:
+    return next((Violation(id=as_text(item.get("id"))) for _, item in of_type(s, "item_reference")), None)
+
+
+def previous(s: Subject) -> Violation | None:
+    ident = s.body.get("previous_response_id")
+    return None if ident is None else Violation(id=as_text(ident))
+
+
+def functions(s: Subject) -> Iterator[tuple[int, JsonObject]]:
+    return ((n, tool) for n, tool in enumerate(s.tools) if tool.get("type") == "function")
+
+
+def tool_untyped(s: Subject) -> Violation | None:
+    return next((Violation(n=n) for n, tool in enumerate(s.tools) if not as_text(tool.get("type"))), None)
+
+
+def tool_name_missing(s: Subject) -> Violation | None:
+    return next((Violation(n=n) for n, tool in functions(s) if tool.get("name") is None), None)
+
+
+def tool_name(test: Callable[[str], bool]) -> Callable[[Subject], Violation | None]:
+    def check(s: Subject) -> Violation | None:
+        for n, tool in functions(s):
+            name = as_text(tool.get("name"))
+            if test(name):
+                return Violation(n=n, x=len(name))
+        return None
+
+    return check
+
+
+tool_name_empty, tool_name_pattern, tool_name_long = map(tool_name, (is_empty, is_bad_name, is_long_name))
+
+
+def broken_schema(schema: JsonValue, broken: Callable[[JsonObject], bool]) -> str | None:
+    return next((repr(path) for path, inner in strict_objects(schema) if broken(inner)), None)
+
+
+def tool_strict(broken: Callable[[JsonObject], bool]) -> Callable[[Subject], Violation | None]:
+    def check(s: Subject) -> Violation | None:
+        for n, tool in functions(s):
+            path = broken_schema(tool.get("parameters"), broken) if tool.get("strict") is True else None
+            if path is not None:
+                return Violation(n=n, x=as_text(tool.get("name")), path=path)
+        return None
+
+    return check
+
+
+def format_strict(broken: Callable[[JsonObject], bool]) -> Callable[[Subject], Violation | None]:
+    def check(s: Subject) -> Violation | None:
+        form = as_object(as_object(s.body.get("text")).get("format"))
+        path = broken_schema(form.get("schema"), broken) if form.get("strict") is True else None
+        return None if path is None else Violation(x=as_text(form.get("name")), path=path)
+
+    return check
+
+
+strict_open, strict_optional = tool_strict(is_open), tool_strict(is_optional)
+format_open, format_optional = format_strict(is_open), format_strict(is_optional)
+
+
+def format_name(s: Subject) -> Violation | None:
+    form = as_object(as_object(s.body.get("text")).get("format"))
+    return Violation() if form.get("type") == "json_schema" and not form.get("name") else None
+
+
+def choice_unknown(s: Subject) -> Violation | None:
+    choice = as_object(s.body.get("tool_choice"))
+    name = as_text(choice.get("name"))
+    known = [as_text(tool.get("name")) for _, tool in functions(s)]
+    return Violation(x=name) if choice.get("type") == "function" and name not in known else None
+
+
+def least_output(s: Subject) -> Violation | None:
+    asked = s.body.get("max_output_tokens")
+    return Violation(x=asked) if isinstance(asked, int) and asked < LEAST_OUTPUT else None
+
+
+def sampling(s: Subject) -> Violation | None:
+    if s.dialect.sampling:
+        return None
+    return next((Violation(x=name) for name in ("temperature", "top_p") if s.body.get(name) is not None), None)
+
+
+def ceiling(s: Subject) -> Violation | None:
+    asked, limit = s.body.get("max_output_tokens"), s.dialect.max_output
+    return Violation(n=asked, m=limit) if isinstance(asked, int) and limit is not None and asked > limit else None

@@ -1,0 +1,236 @@
+"""OpenAI's `/responses` wire: one reply as a JSON body or as a list of events.
+
+What the model thought is an item of its own; its words are sent where the request asks for a summary, its seal where it asks
+to include it. An item that was made right behind a thought says so in its id, so that this server asks for the thought again.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import zip_longest
+from typing import NamedTuple
+
+from agentflow.testing.wire.frames import Frame, FrameKind
+from agentflow.testing.wire.jsonish import JsonObject, JsonValue, as_list, as_object, as_text, merged
+from agentflow.testing.wire.openai import CREATED, ERRORS, call_id
+from agentflow.testing.wire.reply import Plan, Reply, ToolCall, WireUsage
+from agentflow.testing.wire.request import WireRequest
+from agentflow.testing.wire.signing import Signer
+
+UNKNOWN = Frame("ping", {"type": "response.telemetry", "x_unknown": True}, "response.telemetry")
+SEALED = "reasoning.encrypted_content"
+_CUT = {"length": "max_output_tokens", "refusal": "content_filter"}
+_AFTER = re.compile(r"(?:fc|msg)_wire_(\d+)_\d+_after_(\d+)\Z")
+_THOUGHT = re.compile(r"rs_wire_\d+_\d+\Z")
+
+
+class _Made(NamedTuple):
+    """An item of the output, with the events that tell of it before it is done."""
+
+    item: JsonObject
+    begin: JsonObject
+    pieces: list[Frame]
+
+
+def thought_before(ident: str) -> str | None:
+    """The id of the thought that an item of this server was made right behind."""
+    found = _AFTER.match(ident)
+    return None if found is None else f"rs_wire_{found[1]}_{found[2]}"
+
+
+def is_stored(ident: str) -> bool:
+    """Whether an id is one that this server gave to a thought."""
+    return _THOUGHT.match(ident) is not None
+
+
+def usage_body(usage: WireUsage) -> JsonObject:
+    """Token counts in this endpoint's words, where the input includes what the cache served."""
+    return {
+        "input_tokens": usage.prompt,
+        "input_tokens_details": {"cached_tokens": usage.cache_read, "cache_write_tokens": usage.cache_write},
+        "output_tokens": usage.output,
+        "output_tokens_details": {"reasoning_tokens": usage.reasoning},
+        "total_tokens": usage.prompt + usage.output,
+    }
+
+
+def body(plan: Plan, request: WireRequest, signer: Signer) -> JsonObject:
+    """The reply as one JSON body."""
+    return _response(plan, request, [made.item for made in _output(plan, request, signer)])
+
+
+def frames(plan: Plan, request: WireRequest, signer: Signer) -> list[Frame]:
+    """The reply as events; the last one says how it ended."""
+    output = _output(plan, request, signer)
+    begun = merged(_response(plan, request, []), {"status": "in_progress", "incomplete_details": None})
+    if plan.usage != "twice":
+        begun["usage"] = None
+    events = [_event("head", "response.created", {"response": begun})]
+    events.append(_event("block", "response.in_progress", {"response": begun}))
+    for run in _runs(output, interleave=plan.reply.interleave):
+        events += _told(plan, run)
+    ended = _response(plan, request, [made.item for made in output])
+    events.append(_event("stop", f"response.{ended['status']}", {"response": ended}))
+    return [_numbered(frame, n) for n, frame in enumerate(events)]
+
+
+def error_frame(type: str | None, message: str | None) -> Frame:  # noqa: A002 - the wire's own word
+    """An error inside the stream."""
+    kind, _, text = ERRORS[503]
+    error: JsonObject = {"type": "error", "code": type or kind, "message": message or text, "param": None}
+    return Frame("error", error | {"sequence_number": 0}, "error")
+
+
+def _output(plan: Plan, request: WireRequest, signer: Signer) -> list[_Made]:
+    reply = plan.reply
+    thoughts = [*_thoughts(reply, request, signer)]
+    after = f"_after_{len(thoughts) - 1}" if thoughts else ""
+    said: list[_Made] = []
+    if plan.refusal is not None:
+        return [_words(reply, plan.refusal, f"msg_wire_{request.index}_0", refused=True)]
+    if reply.text or reply.cites or not reply.calls:
+        said.append(_words(reply, reply.text, f"msg_wire_{request.index}_0{after}", refused=False))
+    said += [_image(url, f"ig_wire_{request.index}_{n}") for n, url in enumerate(reply.images)]
+    for n, call in enumerate(reply.calls):
+        ident = f"fc_wire_{request.index}_{n + 1}{'' if said else after}"
+        said.append(_call(plan, request, call, n, ident))
+    return [*thoughts, *said]
+
+
+def _thoughts(reply: Reply, request: WireRequest, signer: Signer) -> Iterator[_Made]:
+    told = as_object(request.body.get("reasoning")).get("summary") is not None
+    sealed = SEALED in as_list(request.body.get("include"))
+    hidden = () if reply.redacted is None else (reply.redacted,)
+    total = len(reply.thoughts) + len(hidden)
+    for n, text in enumerate((*reply.thoughts, *hidden)):
+        summary: list[JsonValue] = [{"type": "summary_text", "text": text}] if told and n < len(reply.thoughts) else []
+        item: JsonObject = {"id": f"rs_wire_{request.index}_{n}", "type": "reasoning", "summary": summary}
+        if sealed:
+            item["encrypted_content"] = signer.sign(text, n, total)
+        pieces: list[Frame] = []
+        if summary:
+            part: JsonObject = {"summary_index": 0, "part": {"type": "summary_text", "text": ""}}
+            pieces.append(_event("block", "response.reasoning_summary_part.added", part))
+            for piece in reply.pieces(text):
+                delta: JsonObject = {"summary_index": 0, "delta": piece}
+                pieces.append(_event("thinking", "response.reasoning_summary_text.delta", delta))
+            done: JsonObject = {"summary_index": 0, "text": text}
+            pieces.append(_event("block", "response.reasoning_summary_text.done", done))
+            part = {"summary_index": 0, "part": summary[0]}
+            pieces.append(_event("block", "response.reasoning_summary_part.done", part))
+        yield _Made(item, merged(item, {"summary": [], "encrypted_content": None}), pieces)
+
+
+def _words(reply: Reply, text: str, ident: str, *, refused: bool) -> _Made:
+    kind, key = ("refusal", "refusal") if refused else ("output_text", "text")
+    noted: list[JsonValue] = [] if refused else [_annotation(n, reply) for n in range(len(reply.cites))]
+    part: JsonObject = {"type": kind, key: text}
+    empty: JsonObject = {"type": kind, key: ""}
+    if not refused:
+        part, empty = merged(part, {"annotations": noted, "logprobs": []}), empty | {"annotations": [], "logprobs": []}
+    content: list[JsonValue] = [part]
+    item: JsonObject = {"id": ident, "type": "message", "role": "assistant", "status": "completed", "content": content}
+    place: JsonObject = {"content_index": 0}
+    pieces = [_event("block", "response.content_part.added", merged(place, {"part": empty}))]
+    logs: JsonObject = {} if refused else {"logprobs": []}
+    told = f"response.{kind}.delta"
+    pieces += [_event("text", told, merged(place, {"delta": piece}, logs)) for piece in reply.pieces(text)]
+    for n, note in enumerate(noted):
+        noticed = merged(place, {"annotation_index": n, "annotation": note})
+        pieces.append(_event("text", "response.output_text.annotation.added", noticed))
+    pieces.append(_event("block", f"response.{kind}.done", merged(place, {key: text}, logs)))
+    pieces.append(_event("block", "response.content_part.done", merged(place, {"part": part})))
+    return _Made(item, merged(item, {"status": "in_progress", "content": []}), pieces)
+
+
+def _annotation(n: int, reply: Reply) -> JsonObject:
+    cite = reply.cites[n]
+    spans: JsonObject = {"start_index": 0, "end_index": len(reply.text)}
+    return {"type": "url_citation", "url": cite.url, "title": cite.title} | spans
+
+
+def _image(url: str, ident: str) -> _Made:
+    item: JsonObject = {"id": ident, "type": "image_generation_call", "status": "completed"}
+    return _Made(item | {"result": url.partition(",")[2]}, item | {"status": "in_progress", "result": None}, [])
+
+
+def _call(plan: Plan, request: WireRequest, call: ToolCall, place: int, ident: str) -> _Made:
+    item: JsonObject = {"id": ident, "type": "function_call", "status": "completed", "name": call.name}
+    if plan.call_ids != "none":
+        item["call_id"] = call_id(request, place, call)
+    name = "response.function_call_arguments"
+    pieces = [] if plan.whole_calls else [_event("call", f"{name}.delta", {"delta": p}) for p in plan.call_pieces(call)]
+    pieces.append(_event("block", f"{name}.done", {"name": call.name, "arguments": call.raw}))
+    begin = merged(item, {"status": "in_progress", "arguments": ""})
+    return _Made(merged(item, {"arguments": call.raw}), begin, pieces)
+
+
+def _runs(output: list[_Made], *, interleave: bool) -> Iterator[list[tuple[int, _Made]]]:
+    """The items that are told of one by one, and those that are told of in turns: the calls."""
+    calls: list[tuple[int, _Made]] = []
+    for place, made in enumerate(output):
+        if interleave and made.item["type"] == "function_call":
+            calls.append((place, made))
+        else:
+            yield [(place, made)]
+    if calls:
+        yield calls
+
+
+def _told(plan: Plan, run: list[tuple[int, _Made]]) -> Iterator[Frame]:
+    """The events of a run of items."""
+    for place, made in run:
+        kind: FrameKind = "call" if made.item["type"] == "function_call" else "block"
+        yield _placed(plan, place, made, _event(kind, "response.output_item.added", {"item": made.begin}))
+    for row in zip_longest(*([_placed(plan, place, made, piece) for piece in made.pieces] for place, made in run)):
+        yield from (frame for frame in row if frame is not None)
+    for place, made in run:
+        yield _placed(plan, place, made, _event("block", "response.output_item.done", {"item": made.item}))
+
+
+def _placed(plan: Plan, place: int, made: _Made, frame: Frame) -> Frame:
+    """The event with the place of its item."""
+    data = frame.data if isinstance(frame.data, dict) else {}
+    where: JsonObject = {} if "item" in data else {"item_id": made.item["id"]}
+    if plan.call_index or made.item["type"] != "function_call":
+        where["output_index"] = place
+    return replace(frame, data=data | where)
+
+
+def _event(kind: FrameKind, name: str, fields: JsonObject) -> Frame:
+    return Frame(kind, {"type": name} | fields, name)
+
+
+def _numbered(frame: Frame, number: int) -> Frame:
+    data = frame.data if isinstance(frame.data, dict) else {}
+    return replace(frame, data=data | {"sequence_number": number})
+
+
+def _response(plan: Plan, request: WireRequest, output: list[JsonObject]) -> JsonObject:
+    asked, reply = request.body, plan.reply
+    cut = None if plan.refusal is not None else _CUT.get(reply.stop)
+    text, choice = as_object(asked.get("text")), asked.get("tool_choice")
+    return {
+        "id": f"resp_wire_{request.index}",
+        "object": "response",
+        "created_at": CREATED + request.index,
+        "status": "completed" if cut is None else "incomplete",
+        "error": None,
+        "incomplete_details": None if cut is None else {"reason": cut},
+        "instructions": asked.get("instructions"),
+        "max_output_tokens": asked.get("max_output_tokens"),
+        "metadata": {},
+        "model": as_text(asked.get("model")),
+        "output": [*output],
+        "parallel_tool_calls": asked.get("parallel_tool_calls") is not False,
+        "previous_response_id": None,
+        "reasoning": as_object(asked.get("reasoning")),
+        "store": asked.get("store") is not False,
+        "temperature": asked.get("temperature"),
+        "text": merged({"format": {"type": "text"}}, text),
+        "tool_choice": "auto" if choice is None else choice,
+        "tools": as_list(asked.get("tools")),
+        "top_p": asked.get("top_p"),
+        "truncation": "disabled",
+        "usage": None if plan.usage == "none" else usage_body(reply.usage_for(asked)),
+    }
