@@ -148,6 +148,7 @@ cli.add_command(
 )
 cli.add_command(Later("diff", "agentflow.cli.run_logs", "Compare two recorded runs."))
 cli.add_command(Later("explain", "agentflow.cli.run_logs", "Say which hooks shaped a message of a recorded run."))
+cli.add_command(Later("export", "agentflow.cli.export_command", "Write a stored session as a run log.", "sql"))
 cli.add_command(Later("runs", "agentflow.cli.runs", "List, show, cancel, resume and prune what was submitted.", "dbos"))
 
 

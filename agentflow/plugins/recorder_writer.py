@@ -28,7 +28,7 @@ from agentflow.runlog.encoding import Clean, Line, header_line
 from agentflow.runlog.log import RunLog
 from agentflow.runlog.reading import read_lines
 
-__all__ = ["Target", "Writer", "log_of"]
+__all__ = ["Target", "Writer", "as_text", "log_of"]
 
 _LEAST_ROOM = 1_000
 Target = Callable[[str], Sink]
@@ -196,7 +196,7 @@ class Writer:
             lines = [*log.lines, *log.making.lines(waiting), *(log.making.finish() if last else ())]
             log.lines = []
             if lines:
-                log.sink.write([_as_text(line) for line in lines])
+                log.sink.write([as_text(line) for line in lines])
         except Exception as error:
             self._give_up(error)
 
@@ -225,7 +225,8 @@ def _ends(one: Seen) -> bool:
     return isinstance(one, Happened) and one.kind.__name__ == "CallEnded" and one.place.run == one.place.root
 
 
-def _as_text(line: Line) -> str:
+def as_text(line: Line) -> str:
+    """An entry as a line."""
     return json.dumps(line, ensure_ascii=False, separators=(",", ":"), default=str)
 
 
@@ -233,4 +234,4 @@ def log_of(seen: Sequence[Seen], content: bool, clean: Clean | None) -> RunLog:
     """The log of what memory holds."""
     making = Making(content, clean)
     lines = [header_line(content=content), *making.lines(seen), *making.finish()]
-    return read_lines([_as_text(line) for line in lines], "memory")
+    return read_lines([as_text(line) for line in lines], "memory")

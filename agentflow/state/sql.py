@@ -55,6 +55,7 @@ from agentflow.state.statements import (
     append_news,
     check_delivered,
     check_id,
+    column_text,
     cure,
     fork_session,
     list_sessions,
@@ -206,6 +207,22 @@ class SqlStore(KeepsLogs, SessionStore):
                     f"Fact {place} of session {session_id!r}: {error} {cure(session_id, place)}"
                 ) from error
         return tuple(facts)
+
+    def fact_times(self, session_id: str) -> Awaitable[list[float]]:
+        """When each fact of a session was written, oldest first, in seconds since the epoch."""
+        query = select(FACTS.c.time).where(FACTS.c.session_id == session_id).order_by(FACTS.c.version)
+        return self._do(
+            lambda connection: list(connection.execute(query).scalars()),
+            f"Loading session {session_id!r}",
+            write=False,
+        )
+
+    async def session_of(self, run_id: str) -> str | None:
+        """The session that a run was made in; None: no fact of it is stored."""
+        query = select(FACTS.c.session_id).where(FACTS.c.run_id == column_text(run_id)).limit(1)
+        return await self._do(
+            lambda connection: connection.execute(query).scalar(), f"Looking for run {run_id!r}", write=False
+        )
 
     # ---- sessions
 
