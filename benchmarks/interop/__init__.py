@@ -1,1 +1,1 @@
-"""Others' clients and agents on our wire servers."""
+"""Others' clients and agents on our wire servers, and our adapters on others' servers."""

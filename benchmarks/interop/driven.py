@@ -21,19 +21,23 @@ CLIENTS = {
     "langgraph_agent": "agents",
 }
 """Each script, and the environment that it runs in."""
-_ASKED_FOR = ("Invalid 'messages': empty array", "messages: at least one message is required")
+_ASKED_FOR = (
+    *("Invalid 'messages': empty array", "messages: at least one message is required"),
+    "thread: Threads are not supported",  # Anthropic's tool runner asks, and then sends the whole conversation
+)
 """What the scripts have refused on purpose."""
 _CALLS = (ToolCall("add", {"a": 1, "b": 2}), ToolCall("add", {"a": 3, "b": 4}))
 
 
 @dataclass
 class Row:
-    """A case that was tried."""
+    """A case that was tried; `theirs` is why it cannot go well."""
 
     who: str
     case: str
     ok: bool
     why: str = ""
+    theirs: str = ""
     versions: dict[str, str] = field(default_factory=dict[str, str])
 
 
@@ -64,9 +68,9 @@ def drive(script: str, python: Path) -> Iterator[Row]:
             if "versions" in said:
                 versions = said["versions"]
             else:
-                yield Row(script, said["case"], said["ok"], said["why"], versions)
+                yield Row(script, said["case"], said["ok"], said["why"], versions=versions)
         if done.returncode:
-            yield Row(script, "the script", False, done.stderr.strip()[-400:], versions)
+            yield Row(script, "the script", False, done.stderr.strip()[-400:], versions=versions)
         refused = [request.refused for request in (*openai.requests, *anthropic.requests) if request.refused]
         odd = [words for words in refused if not words.startswith(_ASKED_FOR)]
-        yield Row(script, "nothing else was refused", not odd, "; ".join(odd), versions)
+        yield Row(script, "nothing else was refused", not odd, "; ".join(odd), versions=versions)

@@ -9,16 +9,13 @@ from pathlib import Path
 import pytest
 
 from benchmarks.interop.driven import CLIENTS, drive
-from benchmarks.interop.servers import SERVERS, brain
-
-HERE = [script for script, home in CLIENTS.items() if home == "clients"]
 
 
-@pytest.mark.parametrize("script", HERE)
+@pytest.mark.parametrize("script", [script for script, home in CLIENTS.items() if home == "clients"])
 def test_a_vendors_client_takes_our_server_for_the_vendor(script: str) -> None:
     """Replies, streams, typed helpers, tool loops and errors: the client is content, and nothing is refused unasked."""
     if find_spec(script.removesuffix("_client")) is None:
-        pytest.skip(f"{script} is not installed: python -m benchmarks.interop")
+        pytest.skip(f"{script} needs a package that `dev` has not: python -m benchmarks.interop")
     rows = list(drive(script, Path(sys.executable)))
     assert len(rows) > 8
     assert [row for row in rows if not row.ok] == []

@@ -77,7 +77,8 @@ async def test_a_broken_rule_is_answered_with_its_status_shape_and_whole_text(br
         assert answer.status == STATUS.get(name, 400)
         rule = next(rule for rule in server.rules if rule.id == broken.rule)
         if wire == "anthropic":
-            error = {"type": rule.type, "message": broken.message}
+            details = {} if rule.code is None else {"details": {"error_code": rule.code}}
+            error = {"type": rule.type, "message": broken.message} | details
             assert body == {"type": "error", "error": error, "request_id": "req_wire_0"}
         else:
             inner = body if broken.dialect.family == "mistral" else body["error"]

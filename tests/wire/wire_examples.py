@@ -748,6 +748,12 @@ ANTHROPIC: Sequence[Broken] = (
         "reasoning_effort: Extra inputs are not permitted",
         message(USER, reasoning_effort="low"),
     ),
+    Broken(
+        "anthropic.thread",
+        "thread: Threads are not supported for this request. Send the full conversation without `thread`.",
+        message(USER, thread={"type": "create"}),
+        headers={**KEYS, "anthropic-beta": "message-threads-2026-08-12"},
+    ),
     Broken("anthropic.messages-missing", "messages: Field required", {"model": "m", "max_tokens": 5}),
     Broken("anthropic.messages-empty", "messages: at least one message is required", message()),
     Broken(

@@ -28,9 +28,10 @@ ERRORS: dict[int, tuple[str, str]] = {
 OVERFLOW = "prompt is too long: {used} tokens > {limit} maximum"
 
 
-def error_body(message: str, *, type: str, request_id: str | None) -> JsonObject:  # noqa: A002 - the wire's own word
-    """An error in Anthropic's shape."""
-    return {"type": "error", "error": {"type": type, "message": message}, "request_id": request_id}
+def error_body(message: str, *, type: str, request_id: str | None, code: str | None = None) -> JsonObject:  # noqa: A002
+    """An error in Anthropic's shape; a code is told for the client's code to act on."""
+    details: JsonObject = {} if code is None else {"details": {"error_code": code}}
+    return {"type": "error", "error": {"type": type, "message": message} | details, "request_id": request_id}
 
 
 def call_id(request: WireRequest, place: int, call: ToolCall) -> str:

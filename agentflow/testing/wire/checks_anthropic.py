@@ -68,6 +68,10 @@ def extra_field(s: Subject) -> Violation | None:
     return next((Violation(x=name) for name in s.body if name not in known), None)
 
 
+def thread_asked_for(s: Subject) -> Violation | None:
+    return None if s.body.get("thread") is None else Violation()
+
+
 def max_tokens_small(s: Subject) -> Violation | None:
     value = s.body.get("max_tokens")  # 0 warms the cache and says nothing
     return Violation() if not isinstance(value, int) or value < 0 else None

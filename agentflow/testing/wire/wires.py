@@ -80,7 +80,8 @@ def _anthropic_error(answer: HttpAnswer, dialect: Dialect, tokens: int) -> Refus
 
 def _anthropic_refusal_body(refusal: Refusal, index: int, dialect: Dialect) -> JsonObject:
     del dialect
-    return anthropic.error_body(refusal.message, type=refusal.type, request_id=f"req_wire_{index}")
+    ident = f"req_wire_{index}"
+    return anthropic.error_body(refusal.message, type=refusal.type, request_id=ident, code=refusal.code)
 
 
 OPENAI = Wire(
