@@ -20,6 +20,7 @@ from agentflow.typed_state import StateMap
 __all__ = [
     "AgentView",
     "CallPort",
+    "Compaction",
     "ContextWindow",
     "RunContext",
     "Shadow",
@@ -102,7 +103,7 @@ class CallPort(Protocol):
         """Make side model calls until the answer is of a form."""
         ...
 
-    def compact(self, until: int, messages: tuple[Msg, ...]) -> None:
+    def compact(self, until: int, messages: tuple[Msg, ...]) -> Compaction:
         """Replace the start of later requests."""
         ...
 
@@ -146,6 +147,36 @@ class ContextWindow(NamedTuple):
             0.25
         """
         return None if not self.limit else self.used / self.limit
+
+
+class Compaction(NamedTuple):
+    """What a hook has replaced at the start of a session's later requests.
+
+    Attributes:
+        iteration: The round whose request was the first one without it.
+        messages: How many messages were replaced.
+        tokens: What they took, estimated.
+        into: How many messages stand for them.
+        into_tokens: What these take, estimated.
+        by: The hook, where it has said so.
+
+    Example:
+        >>> str(Compaction(7, 12, 9_000, 2, 400, "SummaryCompaction"))
+        '12 messages (about 9,000 tokens) into 2 (about 400), by SummaryCompaction'
+    """
+
+    iteration: int
+    messages: int
+    tokens: int
+    into: int
+    into_tokens: int
+    by: str = ""
+
+    def __str__(self) -> str:
+        by = f", by {self.by}" if self.by else ""
+        return (
+            f"{self.messages} messages (about {self.tokens:,} tokens) into {self.into} (about {self.into_tokens:,}){by}"
+        )
 
 
 class Shadow(NamedTuple):
@@ -194,6 +225,7 @@ class RunContext:
         clock: Time of the run, virtual in tests.
         new_id: Ids of the run, repeatable in replays.
         session_state: Typed state, kept with the session.
+        compaction: The last compaction that hooks have made in this call; None: there was none.
     """
 
     __slots__ = (
@@ -204,6 +236,7 @@ class RunContext:
         "agent",
         "call_id",
         "clock",
+        "compaction",
         "new_id",
         "run_id",
         "session_id",
@@ -237,6 +270,7 @@ class RunContext:
         self.session_state = session_state
         self._state = state
         self._shadows: list[Shadow] | None = None
+        self.compaction: Compaction | None = None
 
     @property
     def usage(self) -> Usage:
@@ -369,17 +403,19 @@ class RunContext:
             return await port.complete_typed(asked, model, source, checked_options(options), output)
         return await self._port.complete(as_messages(messages, self.new_id), model, source, checked_options(options))
 
-    def compact(self, until: int, messages: str | Msg | Sequence[Msg]) -> None:
+    def compact(self, until: int, messages: str | Msg | Sequence[Msg], *, by: str = "") -> None:
         """Let later requests start with `messages` in place of the first `until` messages; history keeps the originals.
 
         Args:
             until: How many messages of the history are replaced; must not cut between calls and their results.
             messages: What stands for them, such as a summary.
+            by: Who does it, for those who read of it: a hook's name.
 
         Raises:
             UsageError: The cut lies within a round or outside the history.
         """
-        self._port.compact(until, as_messages(messages, self.new_id))
+        done = self._port.compact(until, as_messages(messages, self.new_id))
+        self.compaction = done._replace(by=by) if by else done
 
     def interrupt(self, reason: str = "interrupted") -> None:
         """End this call at once: what runs is cancelled, open calls are answered, the reply's outcome is `interrupted`."""

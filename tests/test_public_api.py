@@ -328,7 +328,7 @@ FACADES: dict[type, str] = {
         " to_json tools unfinished"
     ),
     RunContext: (
-        "agent approve call_id clock compact complete deps has_dep history inject interrupt measure new_id run_id session_id"
+        "agent approve call_id clock compact compaction complete deps has_dep history inject interrupt measure new_id run_id session_id"
         " session_state shadows source state trace usage window"
     ),
     HookSet: "describe",

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from agentflow.context import Compaction
 from agentflow.errors import UsageError
+from agentflow.loop.machine import Machine
+from agentflow.loop.window import estimated
 from agentflow.messages import Msg, with_metadata
 
-__all__ = ["check_compacted", "injected"]
+__all__ = ["compacted", "injected"]
 
 _MOST_IN_A_ROW: Final = 100
 
@@ -38,6 +41,25 @@ def injected(messages: Sequence[Msg], source: str, over: bool, telling: int) -> 
                 f"context.inject takes user messages and assistant messages without tool calls, not {msg.role!r}."
             )
     return tuple([msg if "synthetic" in msg.metadata else with_metadata(msg, synthetic=source) for msg in messages])
+
+
+def compacted(machine: Machine, iteration: int, until: int, messages: Sequence[Msg]) -> Compaction:
+    """What `context.compact` is about to replace.
+
+    Args:
+        machine: The conversation.
+        iteration: The round.
+        until: How many messages of the history are to be replaced in requests.
+        messages: What is to stand for them.
+
+    Raises:
+        UsageError: There are not that many, or calls and their results are parted.
+    """
+    transcript = machine.transcript
+    check_compacted(until, transcript.messages, bool(transcript.open_round))
+    since, earlier = machine.compacted or (0, ())
+    old = (*earlier, *[transcript.messages[place] for place in range(since, until)])
+    return Compaction(iteration, len(old), estimated(old), len(messages), estimated(messages))
 
 
 def check_compacted(until: int, stored: Sequence[Msg], round_is_open: bool) -> None:

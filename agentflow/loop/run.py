@@ -11,12 +11,12 @@ from contextvars import ContextVar
 from typing import Any, ClassVar, Protocol
 
 from agentflow.chunks import ModelChunk, fold
-from agentflow.context import ContextWindow, RunContext
+from agentflow.context import Compaction, ContextWindow, RunContext
 from agentflow.events import Frame, PostActing, PostReasoning, Purpose, TurnView
 from agentflow.facts import Compacted, Fact, Injected, Reasoned, ToolFinished
 from agentflow.ground.frozen import EMPTY
 from agentflow.hooks.hook_set import FullHookSet
-from agentflow.loop.additions import check_compacted, injected
+from agentflow.loop.additions import compacted, injected
 from agentflow.loop.config import LoopConfig
 from agentflow.loop.emitting import Events
 from agentflow.loop.journal import Journal, StoredJournal
@@ -384,11 +384,11 @@ class RunBase:
             output, asked, messages, options, lambda told, with_: self.complete(told, model, source, with_), self
         )
 
-    def compact(self, until: int, messages: tuple[Msg, ...]) -> None:
+    def compact(self, until: int, messages: tuple[Msg, ...]) -> Compaction:
         """See `RunContext.compact`."""
-        transcript = self.machine.transcript
-        check_compacted(until, transcript.messages, bool(transcript.open_round))
+        done = compacted(self.machine, self.events.iteration, until, messages)
         self.journal.hold(Compacted(self.run_id, until, messages, self.call_id, self.next_number()))
+        return done
 
     def child_port(self, port: Port | None) -> Port | None:
         """Where a sub-agent's events go: to this call's reader, if it asked for them and can be reached from here."""

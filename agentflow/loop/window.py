@@ -17,7 +17,7 @@ from agentflow.messages import ContentBlock, DataBlock, Msg, TextBlock, Thinking
 from agentflow.ports.model import Model, ModelRequest, context_limit, token_count
 from agentflow.specs import ToolSpec
 
-__all__ = ["measured", "window_of"]
+__all__ = ["estimated", "measured", "window_of"]
 
 _USUAL_RATE: Final = 4.0
 _MOST: Final = 8.0
@@ -52,6 +52,11 @@ async def measured(request: ModelRequest, model: str | Model) -> ContextWindow:
     if counted is None:
         return window_of(request.messages, request.tools, model)
     return ContextWindow(counted.tokens, context_limit(model), counted.how)
+
+
+def estimated(messages: Iterable[Msg]) -> int:
+    """How many tokens some messages take, by their size alone."""
+    return _estimate(messages, _USUAL_RATE)
 
 
 class _Told:

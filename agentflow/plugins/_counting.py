@@ -10,17 +10,21 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from typing import TypeAlias, assert_never
 
+from agentflow.chunks import ModelChunk
 from agentflow.errors import ModelError
+from agentflow.hooks.wrapping import ModelSource
 from agentflow.messages import ContentBlock, DataBlock, Msg, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
 from agentflow.models import litellm_library
+from agentflow.reactive.iterators import close
 
 __all__ = [
     "CountTokens",
     "clipped",
     "count_tokens",
+    "fitting",
     "head_length",
     "is_context_overflow",
     "last_request",
@@ -176,6 +180,40 @@ def is_context_overflow(error: BaseException) -> bool:
             return True
         link = link.__cause__
     return False
+
+
+async def fitting(
+    source: ModelSource, shorter: Callable[[], Awaitable[Sequence[Msg] | None]]
+) -> AsyncIterator[ModelChunk]:
+    """The chunks of a reply, asked for once more where the conversation does not fit.
+
+    Args:
+        source: The model call.
+        shorter: Makes a shorter request; None: it cannot, and the error stands.
+    """
+    chunks = source.open()
+    try:
+        async for chunk in chunks:
+            yield chunk
+        return
+    except Exception as error:
+        if not is_context_overflow(error):
+            raise
+        failure = error
+    finally:
+        await close(chunks)
+    try:
+        messages = await shorter()
+        if messages is None:
+            raise failure
+    finally:
+        del failure  # its traceback holds this frame
+    chunks = source.using(input_messages=messages).open()
+    try:
+        async for chunk in chunks:
+            yield chunk
+    finally:
+        await close(chunks)
 
 
 # ---- as text

@@ -5,11 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import partial
+from typing import Any
+
+from reactivex import Observable
 
 from agentflow.errors import UsageError
-from agentflow.events import PreReasoning
+from agentflow.events import HookEvent, PreReasoning
 from agentflow.hooks.hook import Hook
+from agentflow.hooks.wrapping import ModelSource
 from agentflow.messages import DataBlock, Msg, ToolResultBlock, message, tool_result
+from agentflow.plugins._counting import fitting
+from agentflow.reactive import Flux
 from agentflow.transcript import MessageView
 
 __all__ = ["ClearOldResults"]
@@ -23,17 +30,26 @@ class _Known:
     def __init__(self) -> None:
         self.messages: Sequence[Msg] = ()
         self.places: list[int] = []
+        self.large: set[int] = set()
         self.judged = 0
         self.cleared: dict[int, Msg] = {}
 
-    def take_in(self, messages: Sequence[Msg]) -> None:
-        """Find the results of tools in a request; what it shares with the last one is known."""
+    def take_in(self, messages: Sequence[Msg], least: int) -> None:
+        """Find the results of tools in a request, and which may be cleared; what it shares with the last one is known."""
         begin = messages.shared(self.messages) if isinstance(messages, MessageView) else 0
         if self.places and self.places[-1] >= begin:
             self.places = [index for index in self.places if index < begin]
             self.judged = min(self.judged, len(self.places))
             self.cleared = {index: msg for index, msg in self.cleared.items() if index < begin}
-        self.places += [index for index in range(begin, len(messages)) if messages[index].role == "tool"]
+            self.large = {index for index in self.large if index < begin}
+        for index in range(begin, len(messages)):
+            msg = messages[index]
+            if msg.role == "tool":
+                self.places.append(index)
+                for result in msg.content:
+                    content = result.content if isinstance(result, ToolResultBlock) else ""
+                    if not isinstance(content, str) or len(content) >= least:
+                        self.large.add(index)
         self.messages = messages
 
 
@@ -51,6 +67,9 @@ class ClearOldResults(Hook):
     Rounds are cleared in steps: between two steps the start of the request stays the same, byte for byte, so a
     provider's prompt cache keeps working.
 
+    It also works when the provider says that the conversation is too long: it clears what it may at once, half of the rounds
+    that `keep` leaves alone if need be, and asks once more.
+
     Priority 400 (behaviour).
 
     Args:
@@ -67,6 +86,7 @@ class ClearOldResults(Hook):
     priority = 400
     on_failure = "skip"
     events = (PreReasoning,)
+    wraps = (PreReasoning,)
 
     def __init__(
         self,
@@ -90,15 +110,14 @@ class ClearOldResults(Hook):
 
     def on_event(self, event: PreReasoning) -> PreReasoning:  # pyright: ignore[reportIncompatibleMethodOverride] - it listens to one event
         """Clear what is old enough."""
-        messages, rounds = event.input_messages, event.context.state[_Rounds].by_hook.setdefault(id(self), _Known())
-        rounds.take_in(messages)
-        old = max(0, len(rounds.places) - self.keep) // self.step * self.step
-        for index in rounds.places[rounds.judged : old]:
-            msg = messages[index]
-            cleared = self._cleared(msg)
-            if cleared is not msg:
-                rounds.cleared[index] = cleared
-        rounds.judged = max(old, rounds.judged)
+        messages, by_hook = event.input_messages, event.context.state[_Rounds].by_hook
+        rounds = by_hook.get(id(self))
+        if rounds is None:
+            rounds = by_hook[id(self)] = _Known()
+        rounds.take_in(messages, self.min_chars)
+        old = (len(rounds.places) - self.keep) // self.step * self.step
+        if old > rounds.judged and rounds.large:
+            self._clear(rounds, old)
         if rounds.cleared:
             changed = list(messages)
             for index, cleared in rounds.cleared.items():
@@ -106,10 +125,36 @@ class ClearOldResults(Hook):
             event.input_messages = changed
         return event
 
-    def _cleared(self, msg: Msg) -> Msg:
+    def around(self, event: HookEvent, source: Any) -> Observable[Any]:
+        """Ask once more, with fewer results, if the conversation does not fit; where there are none, leave it."""
+        if not isinstance(event, PreReasoning):
+            return source
+        rounds = event.context.state[_Rounds].by_hook.get(id(self))
+        if rounds is None or not rounds.large or len(rounds.places) <= min(self.keep, 1):
+            return source
+        return Flux(partial(fitting, source, partial(self._shorter, event, source)))
+
+    async def _shorter(self, event: PreReasoning, source: ModelSource) -> Sequence[Msg] | None:
+        rounds = event.context.state[_Rounds].by_hook[id(self)]
+        there, before = len(rounds.places), len(rounds.cleared)
+        self._clear(rounds, max(0, there - self.keep))
+        if len(rounds.cleared) == before:
+            self._clear(rounds, there - min(self.keep, max(1, there // 2)))
+        cleared = {msg.id: msg for msg in rounds.cleared.values()}
+        messages = tuple([cleared.get(msg.id, msg) for msg in source.request.messages])
+        return None if len(rounds.cleared) == before else messages
+
+    def _clear(self, rounds: _Known, old: int) -> None:
+        """Clear the first so many rounds; later requests of the run keep them so."""
+        for index in rounds.places[rounds.judged : old]:
+            if index in rounds.large and (cleared := self._cleared(rounds.messages[index])) is not None:
+                rounds.cleared[index] = cleared
+        rounds.judged = max(old, rounds.judged)
+
+    def _cleared(self, msg: Msg) -> Msg | None:
         content = tuple([self._short(block) if isinstance(block, ToolResultBlock) else block for block in msg.content])
         if all(new is old for new, old in zip(content, msg.content, strict=True)):
-            return msg
+            return None
         return message(msg.role, content, msg.id, msg.metadata)
 
     def _short(self, result: ToolResultBlock) -> ToolResultBlock:

@@ -9,14 +9,13 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, cast
 
 from reactivex import Observable
 
-from agentflow.chunks import ModelChunk
 from agentflow.context import RunContext
 from agentflow.errors import AgentFlowError, UsageError
 from agentflow.events import HookEvent, PreReasoning
@@ -28,6 +27,7 @@ from agentflow.messages import Msg, TextBlock
 from agentflow.plugins._counting import (
     CountTokens,
     count_tokens,
+    fitting,
     head_length,
     is_context_overflow,
     last_request,
@@ -38,7 +38,6 @@ from agentflow.plugins._counting import (
 )
 from agentflow.ports.model import Model
 from agentflow.reactive import Flux
-from agentflow.reactive.iterators import close
 from agentflow.transcript import MessageView
 
 __all__ = ["SUMMARISE", "SummaryCompaction"]
@@ -198,42 +197,12 @@ class SummaryCompaction(Hook):
         """Ask once more, with a shorter conversation, if this one does not fit."""
         if not isinstance(event, PreReasoning):
             return source
-        return Flux(partial(self._fitting, event, source))
+        return Flux(partial(fitting, source, partial(self._shorter, event, source)))
 
-    async def _fitting(self, event: PreReasoning, source: ModelSource) -> AsyncIterator[ModelChunk]:
-        chunks = source.open()
-        try:
-            async for chunk in chunks:
-                yield chunk
-            return
-        except Exception as error:
-            failure = error
-        finally:
-            await close(chunks)
-        try:
-            chunks = self._shorter(event, source, failure)
-        finally:
-            del failure  # its traceback holds this frame
-        try:
-            async for chunk in chunks:
-                yield chunk
-        finally:
-            await close(chunks)
-
-    async def _shorter(self, event: PreReasoning, source: ModelSource, error: Exception) -> AsyncIterator[ModelChunk]:
-        if not is_context_overflow(error):
-            raise error
+    async def _shorter(self, event: PreReasoning, source: ModelSource) -> Sequence[Msg] | None:
         stored = event.context.state[_Request].messages
         compacted = await self._compact(event.context, stored, self.keep_rounds, overflow=True)
-        if compacted is None:
-            raise error
-        messages = _spliced(source.request.messages, compacted)
-        stream = source.using(input_messages=messages).open()
-        try:
-            async for chunk in stream:
-                yield chunk
-        finally:
-            await close(stream)
+        return None if compacted is None else _spliced(source.request.messages, compacted)
 
     # ---- the work
 
@@ -257,7 +226,7 @@ class SummaryCompaction(Hook):
         try:
             summary = await self._summary(context, old)
             instead = _instead(summary, old, kept, offset + cut, offset + len(messages), context.new_id("msg_"))
-            context.compact(offset + cut, instead)
+            context.compact(offset + cut, instead, by=self.name)
         except Exception as error:  # any: the side call is a model, and a model's failure must not harm the run
             log_failure(
                 "WARNING",
@@ -267,9 +236,7 @@ class SummaryCompaction(Hook):
                 where=context,
             )
             return None
-        logger.bind(**ids_of(context)).info(
-            "session {}: {} messages were compacted into {}", context.session_id, len(old), len(instead)
-        )
+        logger.bind(**ids_of(context)).info("session {}: compacted {}", context.session_id, context.compaction)
         return _Compacted(instead, kept)
 
     async def _summary(self, context: RunContext, old: Sequence[Msg]) -> str:

@@ -324,6 +324,10 @@ def _told(event: HookEvent) -> Fields:
     fields = fields_of(event)
     if isinstance(event, CallEnded):
         fields.update(_took(event))
+    elif isinstance(event, PostReasoning):
+        done = event.frame.context.compaction
+        if done is not None and done.iteration == event.iteration:
+            fields["compacted"] = str(done)
     if event.decision is not None:
         fields.update(_decision_of(event))
     return fields

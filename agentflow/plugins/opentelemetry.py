@@ -364,6 +364,13 @@ class OpenTelemetry(VerdictListener):
             told[words.ATTEMPT] = attempt
         if event.purpose != "reason":
             told[words.PURPOSE] = event.purpose
+        done = event.context.compaction
+        if done is not None and done.iteration == event.iteration:
+            noted = {words.HOOK: done.by, words.MESSAGES: done.messages}
+            span.note(
+                "agentflow.compacted",
+                {**noted, words.TOKENS_BEFORE: done.tokens, words.TOKENS_AFTER: done.into_tokens},
+            )
         if self._redaction is not None:
             clean = [self._redaction.outside(msg, event.run_id) for msg in request.messages]
             system, told[words.INPUT] = words.system_and_messages(clean)

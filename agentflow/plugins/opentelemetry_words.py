@@ -79,6 +79,8 @@ REASON: Final = "agentflow.reason"
 ORIGIN: Final = "agentflow.origin"
 MESSAGES: Final = "agentflow.messages"
 PHASE: Final = "agentflow.phase"
+TOKENS_BEFORE: Final = "agentflow.tokens.before"
+TOKENS_AFTER: Final = "agentflow.tokens.after"
 LINK: Final = "agentflow.link"
 
 # The boundaries that the conventions advise.

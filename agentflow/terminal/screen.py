@@ -22,6 +22,7 @@ from rich.console import Group
 from rich.live import Live
 from rich.text import Text
 
+from agentflow.context import Compaction
 from agentflow.events import (
     ActingChunk,
     CallEnded,
@@ -119,6 +120,7 @@ class Screen:
         self._open = ""  # what the line in progress shows: words or thoughts, and whose
         self._fresh = True  # the cursor stands at the start of a line
         self._said = ""  # the words of the reply in progress, or of the last one
+        self._compacted: dict[str, Compaction] = {}  # by call, the last one that was said
         self._deciders: dict[str, str] = {}  # tool-use id → the hook that decided instead of the tool
         encoding = (getattr(console.file, "encoding", None) or "utf-8").lower()  # a text in memory takes any
         self._plain_ascii = not encoding.startswith(("utf", "cp65001"))
@@ -189,6 +191,7 @@ class Screen:
                 words = " / ".join(shorten(msg.shown, self._room) for msg in messages)
                 self._line(event, f"  + {origin}: {words}", "dim")
             case CallEnded(outcome=outcome):
+                self._compacted.pop(event.call_id, None)
                 self._event(event, outcome)
             case _:  # no part of a conversation: in the words of the log
                 said = [f"{name} {value}" for name, value in fields_of(event).items() if value not in (None, "")]
@@ -201,6 +204,7 @@ class Screen:
             room = self.console.width if self.console.is_terminal else 60
             title = f"── {f'{event.source}: ' if event.source else ''}round {event.iteration} · {event.model} "
             self._line(None, title + "─" * max(0, min(room, 80) - len(title)), "dim", bare=True)
+        self._compaction(event)
         told = f"{plural(len(event.input_messages), 'message')}, {plural(len(event.tools), 'tool')}"
         self._event(event, f"{told}{', for a summary' if event.purpose == 'summary' else ''}")
 
@@ -220,7 +224,15 @@ class Screen:
         if any(call.name for call in piece.tool_uses):
             self._end_line()
 
+    def _compaction(self, event: PreReasoning | PostReasoning) -> None:
+        """Say that hooks have compacted the conversation: before the request, or when it was too long."""
+        done = event.context.compaction
+        if done is not None and done.iteration == event.iteration and self._compacted.get(event.call_id) is not done:
+            self._compacted[event.call_id] = done
+            self._line(event, f"  compacted {done}", "dim")
+
     def _post_reasoning(self, event: PostReasoning) -> None:
+        self._compaction(event)
         reply = event.reasoning_result
         asks = plural(len(reply.tool_uses), "tool call") if reply.tool_uses else "an answer"
         if not event.source and reply.shown != self._said:

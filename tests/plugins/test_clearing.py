@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from wired import Wired
 
 from agentflow import Agent, Msg, Session, tool
-from agentflow.errors import UsageError
+from agentflow.errors import ModelError, UsageError
 from agentflow.events import PostActing
 from agentflow.messages import DataBlock, TextBlock, ToolResultBlock, ToolUseBlock
 from agentflow.plugins.clearing import ClearOldResults
+from agentflow.plugins.compaction import SummaryCompaction
 from agentflow.testing.scripted import ScriptedModel
 from agentflow.testing.wire import Reply, Say, ToolCall, WireRequest
 from agentflow.transcript import legalise
@@ -71,6 +72,48 @@ async def test_between_two_steps_the_start_of_the_request_stays_the_same() -> No
     sent = [tuple(request.messages) for request in model.requests]
     same = [after[: len(before)] == before for before, after in pairwise(sent)]
     assert same == [True, True, True, True, False, True, True, False, True, True, False, True]
+
+
+OVERFLOW = ModelError("the prompt is too long")
+
+
+@pytest.mark.parametrize("keep", [0, 2, 5])
+async def test_what_is_too_long_is_cleared_and_asked_once_more(keep: int) -> None:
+    """The provider refuses the size: all old results go, those that `keep` spares too if need be; the last round stays, and
+    later requests are as short."""
+    looks = [use(f"t{i}", "look", place=i) for i in range(4)]
+    model = ScriptedModel([*looks, OVERFLOW, use("t4", "look", place=4), "Done."])
+    agent = Agent("a", model, tools=[look], hooks=[ClearOldResults(keep=keep, step=10)])
+    assert (await agent.call("Go")).text == "Done."
+    sent = [[BIG in msg.text for msg in request.messages if msg.role == "tool"] for request in model.requests[4:]]
+    spared = {0: [False] * 4, 2: [False, False, True, True], 5: [False, False, True, True]}[keep]
+    assert sent == [[True] * 4, spared, [*spared, True]]
+    assert sum(BIG in message.text for message in agent.session().messages) == 5
+
+
+async def test_too_long_with_nothing_to_clear_is_the_error() -> None:
+    """One result, the last one, is what the model has asked for: it stays, and the error is the provider's; so it is where the
+    second request does not fit either."""
+    for looks, asked in ((1, 2), (3, 5)):
+        model = ScriptedModel([*[use(f"t{i}", "look", place=i) for i in range(looks)], OVERFLOW, OVERFLOW, "never"])
+        with pytest.raises(ModelError, match="too long"):
+            await Agent("a", model, tools=[look], hooks=[ClearOldResults()]).call("Go")
+        assert len(model.requests) == asked
+    other = ScriptedModel([use("t1", "look", place=1), use("t2", "look", place=2), ModelError("overloaded"), "never"])
+    with pytest.raises(ModelError, match="overloaded"):
+        await Agent("a", other, tools=[look], hooks=[ClearOldResults(keep=0)]).call("Go")
+
+
+async def test_clearing_comes_before_a_summary() -> None:
+    """With `SummaryCompaction` beside it: first results are cleared; a summary is asked for where that was not enough."""
+    looks = [use(f"t{i}", "look", place=i) for i in range(3)]
+    writer = ScriptedModel(["Nothing there."])
+    model = ScriptedModel([*looks, OVERFLOW, OVERFLOW, "Done."])
+    hooks = [ClearOldResults(keep=1), SummaryCompaction(keep_rounds=1, model=writer)]
+    agent = Agent("a", model, tools=[look], hooks=hooks)
+    assert (await agent.call("Go")).text == "Done."
+    writer.assert_done()
+    assert [len(request.messages) for request in model.requests] == [1, 3, 5, 7, 7, 4]
 
 
 async def test_what_is_short_or_named_stays() -> None:

@@ -3,19 +3,23 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
+from io import StringIO
 from typing import Any
 
 import pytest
 from eventlog import Requests, history, use
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from loguru import logger
 from wired import Wired
 
-from agentflow import Agent, Hook, Msg, Session, tool
+from agentflow import Agent, Hook, Msg, Session, on, tool
 from agentflow.chunks import ModelChunk
+from agentflow.context import Compaction
 from agentflow.errors import ModelError, UsageError
-from agentflow.events import CallEnded, PreReasoning
+from agentflow.events import CallEnded, PostReasoning, PreReasoning
 from agentflow.messages import ToolResultBlock, ToolUseBlock
+from agentflow.plugins import EventLog
 from agentflow.plugins._counting import count_tokens, is_context_overflow, most_tokens, unit_starts
 from agentflow.plugins.clearing import ClearOldResults
 from agentflow.plugins.compaction import SUMMARISE, SummaryCompaction
@@ -26,6 +30,7 @@ from agentflow.plugins.reflection import Reflection
 from agentflow.ports.model import ModelRequest
 from agentflow.ports.store import MemoryStore
 from agentflow.specs import ModelOptions, Usage
+from agentflow.terminal import Console
 from agentflow.testing.scripted import ScriptedModel
 from agentflow.testing.wire import Call, Fault, Reply, Say, ToolCall, WireRequest
 from agentflow.transcript import legalise
@@ -225,6 +230,35 @@ async def test_too_long_although_it_was_compacted() -> None:
     assert (await agent.call("Go")).text == "Done."
     assert [len(request.messages) for request in model.requests] == [1, 3, 5, 7, 2, 8, 2, 4]
     assert "one" in model.requests[-2].messages[1].text
+
+
+@pytest.mark.parametrize("overflow", [False, True])
+async def test_a_person_sees_that_it_was_compacted(overflow: bool) -> None:
+    """Where it happens, once: in the context, in the log's line of the reply, at the terminal; by the threshold and when the
+    provider says that it is too long."""
+    looks = [use(f"t{i}", "look", place=i) for i in range(2)]
+    full = [ModelError("the prompt is too long")] if overflow else []
+    model = ScriptedModel([*looks, *full, use("t2", "look", place=2), "Done."], name="scripted")
+    compaction = SummaryCompaction(at_messages=None if overflow else 4, keep_rounds=1, model=ScriptedModel(["short"]))
+    lines: list[str] = []
+    handler = logger.add(lambda line: lines.append(str(line)), format="{message}", filter="agentflow.plugins.logging")
+    found: list[Compaction | None] = []
+
+    @on
+    def watch(event: PostReasoning) -> None:
+        found.append(event.context.compaction)
+
+    out = StringIO()
+    agent = Agent("a", model, tools=[look], hooks=[compaction, EventLog(only=[PostReasoning]), watch])
+    try:
+        await Console(agent.stream("Go"), file=out)
+    finally:
+        logger.remove(handler)
+    done = Compaction(3, 3, 67, 2, 24, "SummaryCompaction")
+    said = "3 messages (about 67 tokens) into 2 (about 24), by SummaryCompaction"
+    assert found == [None, None, done, done]
+    assert [said in line for line in lines] == [False, False, True, False]
+    assert out.getvalue().count(f"compacted {said}") == 1
 
 
 async def test_other_errors_are_left_alone() -> None:

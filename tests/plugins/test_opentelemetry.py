@@ -52,7 +52,7 @@ from agentflow import (
 from agentflow.chunks import ToolUseDelta
 from agentflow.durable.agent import DurableAgent
 from agentflow.errors import ModelError, UsageError
-from agentflow.plugins import ModelFallback, ModelRetry, OpenTelemetry, Redaction, ToolRetry
+from agentflow.plugins import ModelFallback, ModelRetry, OpenTelemetry, Redaction, SummaryCompaction, ToolRetry
 from agentflow.plugins import opentelemetry_words as words
 from agentflow.plugins.opentelemetry_words import model_and_provider
 from agentflow.ports.store import MemoryStore
@@ -298,6 +298,22 @@ invoke_agent desk  (completed)
         {"agentflow.verdict": "Again", "agentflow.hook": "again", "agentflow.event": "PostReasoning"},
     ) in events
     assert "secret" not in str([(span.attributes, span.events, span.said) for span in traced.spans])
+
+
+async def test_a_compaction_is_noted_where_it_was_sent(traced: Traced) -> None:
+    """The attempt whose request was compacted says so, with how much it was: here the second, since the first did not fit."""
+    looks = [use(f"t{i}", "look", place=i) for i in range(2)]
+    model = ScriptedModel([*looks, ModelError("the prompt is too long"), "Done."], name="openai/gpt-5")
+    compaction = SummaryCompaction(keep_rounds=1, model=ScriptedModel(["short"]))
+    await Agent("desk", model, tools=[look], hooks=[traced.plugin(), compaction]).call("Go")
+    chats = [span for span in traced.spans if span.name == "chat gpt-5"]
+    assert [[name for name, _ in span.events] for span in chats] == [[], [], [], ["agentflow.compacted"]]
+    assert chats[-1].events[0][1] == {
+        "agentflow.hook": "SummaryCompaction",
+        "agentflow.messages": 3,
+        "agentflow.tokens.before": 16,
+        "agentflow.tokens.after": 24,
+    }
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
+from agentflow.context import Compaction
 from agentflow.errors import Aside, TurnDeniedError, TurnTimeoutError, UsageError
 from agentflow.events import Event, Origin, PostTurn, PreTurn, TurnValue, TurnView
 from agentflow.facts import Fact, new_fact
@@ -96,7 +97,7 @@ class TurnRun(RunBase):
         """See `RunContext.inject`."""
         raise UsageError("context.inject: this turn was run without a model, so there is no conversation to add to.")
 
-    def compact(self, until: int, messages: tuple[Msg, ...]) -> None:
+    def compact(self, until: int, messages: tuple[Msg, ...]) -> Compaction:
         """See `RunContext.compact`."""
         raise UsageError("context.compact: this turn was run without a model, so there is no conversation.")
 
