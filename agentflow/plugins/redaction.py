@@ -17,7 +17,8 @@ A `ModelCache` belongs inside, `ModelCache(priority=950)`, so that it keeps plac
 
 What other hooks ask on the side (`context.complete`) does not pass here: give them `redaction.model(...)` as their model.
 
-Not covered: images and files, and exceptions in `Error` events.
+Files are looked into where they are text (UTF-8); names and addresses of all. Not covered: images, sounds, PDF and other
+binary files, and exceptions in `Error` events.
 """
 
 from __future__ import annotations

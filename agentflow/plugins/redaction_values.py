@@ -10,6 +10,7 @@ Rules:
 from __future__ import annotations
 
 import json
+from base64 import b64decode, b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from operator import is_
@@ -195,7 +196,9 @@ class Cleaning:
             text = self.text(content, found)
             return result if text == content else replace(result, content=text)
         blocks = tuple(
-            replace(block, text=self.text(block.text, found)) if isinstance(block, TextBlock) else block
+            self.data(block, found)
+            if isinstance(block, DataBlock)
+            else replace(block, text=self.text(block.text, found))
             for block in content
         )
         return replace(result, content=blocks)
@@ -216,9 +219,40 @@ class Cleaning:
                 thought = self.vault.thoughts.get(block.signature or "")
                 return replace(block, text=self.text(block.text, found) if thought is None else thought)
             case DataBlock():
-                return block
+                return self.data(block, found)
             case _:
                 assert_never(block)
+
+    def data(self, block: DataBlock, found: Found) -> DataBlock:
+        """A file: its name, its address, and what it holds where that is text (UTF-8)."""
+        name, url = (part and self.text(part, found) for part in (block.name, block.url))
+        data = block.data
+        if data is not None and (block.kind in ("text", "file") or block.media_type.endswith("+xml")):
+            data = self._content(data, found)
+        same = name == block.name and url == block.url and data is block.data
+        return block if same else replace(block, name=name, url=url, data=data)
+
+    def _content(self, data: str, found: Found) -> str:
+        key = ("data", data)
+        if key in self._spotless:
+            return data
+        try:
+            before = b64decode(data, validate=True).decode()
+        except ValueError:  # no base64, or no text
+            before = ""
+        parts, _ = scan(self.scanner, before, 0, True, found) if self.scanner().may_find(before) else ([before], 0)
+        after = "".join(parts)
+        if "\\" in after:  # JSON may spell a secret with escapes
+            try:
+                value = json.loads(after)
+            except ValueError:
+                value = None
+            if (cleaned := self.walk(value, found)) is not value:
+                after = json.dumps(cleaned, ensure_ascii=False)
+        if after != before:
+            return b64encode(after.encode()).decode()
+        self._spotless.add(key)
+        return data
 
     def citation(self, cited: Citation, found: Found) -> Citation:
         """A citation: what it quotes may hold a secret as the words may."""

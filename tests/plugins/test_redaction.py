@@ -671,6 +671,54 @@ async def test_thoughts_are_held_back_too() -> None:
     assert (thought.text, thought.signature) == (f"The key {KEY}", "seal")
 
 
+def file(text: str, media_type: str = "text/plain", name: str = "letter.txt") -> DataBlock:
+    return DataBlock.from_bytes(text.encode(), media_type, name=name)
+
+
+@pytest.mark.parametrize(
+    ("text", "media_type", "masked"),
+    [
+        (f"key: {KEY}\n", "text/plain", "key: <secret-1>\n"),
+        (f'{{"to": "ada@example.com", "key":"{KEY}"}}', "application/json", '{"to": "<email-1>", "key":"<secret-1>"}'),
+        ('{"to":"ada\\u0040example.com"}', "application/json", '{"to": "<email-1>"}'),
+        ("<svg><text>ada@example.com</text></svg>", "image/svg+xml", "<svg><text><email-1></text></svg>"),
+        ("ada@example.com", "application/octet-stream", "<email-1>"),
+        ("nothing in it", "text/plain", "nothing in it"),
+    ],
+)
+async def test_files_that_are_text_are_looked_into(text: str, media_type: str, masked: str) -> None:
+    """Of the user and of tools, in what is sent and in what is stored; a clean file is the same object."""
+    given = file(text, media_type)
+
+    @tool(type="read")
+    async def read() -> DataBlock:
+        return given
+
+    model = ScriptedModel([use("t1", "read"), "Done."])
+    agent = Agent("clerk", model, tools=[read], hooks=[Redaction()])
+    await agent.call(Msg.user("Look.", given))
+    asked, _, answered = model.requests[1].messages
+    shown = answered.tool_results[0].content[-1]
+    assert isinstance(shown, DataBlock)
+    assert [one.to_bytes().decode() for one in (*asked.data, *agent.session().messages[0].data, shown)] == [masked] * 3
+    if text == masked:
+        assert asked.data[0] is given
+
+
+async def test_names_and_addresses_of_files_are_masked() -> None:
+    """Of a picture too, whose content is left alone; what is no base64, and what is no text, passes as it is."""
+    picture = DataBlock.from_bytes(b"\x89PNG\r\n\x1a\n.", name="ada@example.com (1).png")
+    away = DataBlock.from_url("https://ada:s3cret9@example.com/a.png")
+    odd = DataBlock("text/plain", data="???")
+    binary = DataBlock.from_bytes(b"\xff\xfe" + "ada@example.com".encode("utf-16-le"), "text/plain")
+    model = ScriptedModel(["Done."])
+    await Agent("clerk", model, hooks=[Redaction()]).call(Msg.user("Look.", picture, away, odd, binary))
+    sent = model.requests[0].messages[0].data
+    assert [one.name for one in sent[:1]] == ["<email-1> (1).png"]
+    assert "s3cret9" not in str(sent[1].url)
+    assert (sent[0].data, sent[2], sent[3]) == (picture.data, odd, binary)
+
+
 async def test_what_a_citation_quotes_is_masked_like_the_words() -> None:
     """Streamed and stored, in its own form too; a picture passes as it is."""
     quoted = Citation.of({"type": "char_location", "cited_text": "write to ada@example.com", "document_title": "Desk"})
