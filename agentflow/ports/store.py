@@ -48,6 +48,7 @@ __all__ = [
     "conflict",
     "fenced",
     "imported_facts",
+    "inner_point",
     "inner_sessions",
     "kept_inside",
     "length_of",
@@ -175,7 +176,8 @@ class SessionStore(Store, Protocol):
             session_id: The session to copy.
             new_id: The copy's id.
             at: How many facts to take, or the `run_id` after which to stop; None takes all. Any point is legal: cut in
-                the middle of a call, the copy is `unfinished`, and `agent.resume` goes on from there.
+                the middle of a call, the copy is `unfinished`, and `agent.resume` goes on from there. The sessions of
+                sub-agents that go along are cut at the same point.
 
         Raises:
             StoreError: There is no such session or point, or `new_id` is taken.
@@ -367,6 +369,29 @@ def kept_inside(facts: Sequence[Fact]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
+def inner_point(facts: Sequence[Fact], inner: Sequence[Fact]) -> int:
+    """How many facts of a sub-agent's session belong to a fork: what that had said and done by then.
+
+    Args:
+        facts: The fork's, of the session around it.
+        inner: The sub-agent's, as they are.
+    """
+    begun = {fact.tool_use_id for fact in facts if isinstance(fact, ToolStarted | ToolFinished)}
+    waiting: set[str] = set()
+    if status_after(facts) == "suspended":
+        last = next((fact for fact in reversed(facts) if isinstance(fact, RoundSuspended)), None)
+        pending = () if last is None else last.pending
+        waiting = {one.id.removeprefix(f"{one.within}/") for one in pending if one.within is not None}
+    for place, fact in enumerate(inner):
+        if isinstance(fact, CallOpened):
+            if any(msg.metadata.get("within", None) not in (None, *begun) for msg in fact.messages):
+                return place  # asked later, in a conversation that it keeps
+        elif isinstance(fact, RoundSuspended) and fact.pending and waiting.issuperset(one.id for one in fact.pending):
+            closed = (n for n in range(place, len(inner)) if isinstance(inner[n], CallClosed))
+            return next(closed, place) + 1  # what came of it was decided later
+    return len(inner)
+
+
 def inner_sessions(data: Mapping[str, Any]) -> Mapping[str, Any]:
     """The saved sessions of sub-agents that wait inside a saved session, by tool-use id.
 
@@ -491,8 +516,9 @@ class MemoryStore(SessionStore):
             raise no_point(session_id, at or 0, len(facts))
         self._free(new_id).add(facts[:stop])
         for use_id in kept_inside(facts[:stop]):
-            if inner_session_id(session_id, use_id) in self._journals:
-                await self.fork(inner_session_id(session_id, use_id), inner_session_id(new_id, use_id))
+            inner = self._journals.get(inner_session_id(session_id, use_id))
+            if inner is not None and (until := inner_point(facts[:stop], inner.facts)):
+                await self.fork(inner_session_id(session_id, use_id), inner_session_id(new_id, use_id), until)
 
     async def rename(self, session_id: str, new_id: str) -> None:
         """Give a session another id."""

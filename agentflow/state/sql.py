@@ -36,6 +36,7 @@ from agentflow.ports.store import (
     SessionStore,
     fenced,
     imported_facts,
+    inner_point,
     inner_sessions,
     kept_inside,
     no_session,
@@ -240,8 +241,8 @@ class SqlStore(KeepsLogs, SessionStore):
         )
         facts = await self.load(new_id)
         for use_id in kept_inside(facts):
-            if await self.load(inner_session_id(session_id, use_id)):
-                await self.fork(inner_session_id(session_id, use_id), inner_session_id(new_id, use_id))
+            if until := inner_point(facts, await self.load(inner_session_id(session_id, use_id))):
+                await self.fork(inner_session_id(session_id, use_id), inner_session_id(new_id, use_id), until)
 
     async def rename(self, session_id: str, new_id: str) -> None:
         """Give a session another id."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,11 +29,12 @@ from agentflow import (
     on_error,
     tool,
 )
-from agentflow.errors import UsageError
+from agentflow.errors import SuspendedError, UsageError
 from agentflow.events import ErrorPhase
 from agentflow.orchestration import StepError, ask, gather, handoffs, race, workflow
 from agentflow.orchestration import use as use_tool
 from agentflow.plugins import UsageLimits
+from agentflow.state.sql import SqlStore
 from agentflow.testing import ScriptedModel, run_virtual
 
 CHAIN = """
@@ -378,6 +379,72 @@ async def test_a_conversation_goes_where_its_session_goes(way: str) -> None:
         data, store = await store.export("s"), MemoryStore()
         await store.import_(data)
     assert (await make(store).call("go", session=session)).text == "3 messages"
+
+
+@pytest.fixture(params=["memory", "sql"])
+async def sessions(request: pytest.FixtureRequest) -> AsyncIterator[MemoryStore | SqlStore]:
+    """A store of each kind."""
+    if request.param == "memory":
+        yield MemoryStore()
+        return
+    async with SqlStore("sqlite://") as store:
+        yield store
+
+
+async def loaded(store: MemoryStore | SqlStore, session_id: str) -> int:
+    facts = store.load(session_id)
+    return len(facts if isinstance(facts, tuple) else await facts)
+
+
+async def test_a_fork_at_an_earlier_point_knows_what_was_said_by_then(sessions: MemoryStore | SqlStore) -> None:
+    """An agent that keeps a conversation remembers, in the fork, what it had been told by that point, and no more; where it
+    had not been asked yet, nothing."""
+    critic = Agent("critic", ScriptedModel(lambda request: f"{len(request.messages)} messages"))
+
+    @workflow(critic, store=sessions)
+    async def team(task: str) -> str:
+        return (await ask(critic, task, conversation=True)).text
+
+    first = await team.call("go", session="s")
+    assert (await team.call("go", session="s")).text == "3 messages"
+    await sessions.fork("s", "t", at=first.run_id)
+    await sessions.fork("s", "whole")
+    await sessions.fork("s", "start", at=1)
+    assert (await team.call("go", session="t")).text == "3 messages"
+    assert (await team.call("go", session="whole")).text == "5 messages"
+    assert (await team.resume("start")).text == "1 messages"
+    assert (await team.call("go", session="s")).text == "5 messages"
+
+
+@pytest.mark.parametrize("conversation", [False, True])
+async def test_a_fork_where_a_person_was_asked_is_asked_again(
+    sessions: MemoryStore | SqlStore, conversation: bool
+) -> None:
+    """What was decided later is not known in it: the sub-agent waits as it did then, and does as it is told."""
+    did: list[str] = []
+
+    @tool(requires_approval=True)
+    async def pay(who: str) -> str:
+        did.append(who)
+        return "paid"
+
+    clerk = Agent("clerk", by_round(use("p1", "pay", who="ann"), "paid her"), tools=[pay])
+
+    @workflow(clerk, store=sessions)
+    async def team(task: str) -> str:
+        return (await ask(clerk, task, conversation=conversation)).text
+
+    [waits] = (await team.call("go", session="s")).pending
+    then = await loaded(sessions, "s")
+    assert (await team.resume("s", {waits.id: Approve()})).text == "paid her"
+    await sessions.fork("s", "t", at=then)
+    with pytest.raises(SuspendedError):
+        await team.call("go", session="t")
+    assert (await team.resume("t", {waits.id: Deny("no")})).text == "paid her"
+    assert did == ["ann"]
+    await sessions.fork("s", "u", at=then)
+    assert (await team.resume("u", {waits.id: Approve()})).text == "paid her"
+    assert did == ["ann", "ann"]
 
 
 async def test_one_conversation_is_not_held_twice_at_a_time() -> None:
