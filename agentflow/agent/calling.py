@@ -360,7 +360,7 @@ class CallingAgent(SessionsAgent, Generic[T_co]):
 
     async def _acquire(self, session: FullSession) -> None:
         """Wait for a session's turn, where that comes."""
-        if not session.implicit and not session.closing:
+        if session.closing or not session.implicit:
             refuse_waiting_for_itself(session, self.name)
         await session.acquire(self.name)
 

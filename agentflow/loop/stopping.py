@@ -115,7 +115,11 @@ class Stopping:
         if task is None or (self.over and not self._ending):
             return False
         driving = self._driving
-        return driving is task or (driving is READING and self.task is task)
+        return (
+            driving is task
+            or (driving is READING and self.task is task)
+            or (driving is None and self._reader is not None and self._reader.closer is task)
+        )
 
     def works_in(self, task: asyncio.Task[Any] | None) -> bool:
         """Whether a task drives the run, or is one of its round or of an operator around its work."""

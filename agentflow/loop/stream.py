@@ -75,17 +75,19 @@ class Port:
         closed: The reader has gone.
         reader: The task inside the stream's `__anext__`, if there is one.
         base: How often that task had been cancelled before, and has taken it in.
+        closer: The task that drives the run to its end after the reader has gone, if one does.
         run: The run, once there is one.
         stopping: What may end it.
         handed: What the driver yields when it has an event for the reader.
     """
 
-    __slots__ = ("_hand", "base", "closed", "event", "handed", "reader", "run", "stopping")
+    __slots__ = ("_hand", "base", "closed", "closer", "event", "handed", "reader", "run", "stopping")
 
     def __init__(self) -> None:
         self.event: Event | None = None
         self.closed = False
         self.base = 0
+        self.closer: asyncio.Task[Any] | None = None
         self.reader: asyncio.Task[Any] | Literal[Reading.READING] | None = None
         self.run: Streamed | None = None
         self.stopping: Stoppable | None = None
@@ -309,7 +311,11 @@ class EventStream(StreamIterator[HookEvent], Generic[T_co]):
         self.driver = None
         if port.stopping is not None:
             port.stopping.close_reader()
-        await _Rest(driver, self.port)
+        port.closer = asyncio.current_task()
+        try:
+            await _Rest(driver, port)
+        finally:
+            port.closer = None
 
     def __del__(self) -> None:
         driver, loop = getattr(self, "driver", None), getattr(self, "_loop", None)

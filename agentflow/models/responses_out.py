@@ -101,6 +101,8 @@ def _items(messages: Iterable[WireMessage], model: str) -> tuple[str, list[Item]
                 items[-1]["output"] = _content(content, model)
             case "assistant":
                 for item in (_said(cast("Item", part)) for part in cast("list[Json]", content)):
+                    if item.get("encrypted_content") == "":  # another wire's seal
+                        continue
                     if item.get("id") not in thought:  # what a hook has doubled is refused
                         items.append(item)
                     if "id" in item:

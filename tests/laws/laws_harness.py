@@ -399,6 +399,9 @@ class World:
         gc.collect()
         for _ in range(5):
             await asyncio.sleep(0)
+        closing = [task for task in asyncio.all_tasks() if task.get_name() == "agentflow: closing a dropped stream"]
+        if closing and (await asyncio.wait(closing, timeout=FOREVER))[1]:
+            raise Stuck(f"a dropped stream is never closed\n{_stacks()}")
 
     # -- what hooks do behind the back of a stage
 

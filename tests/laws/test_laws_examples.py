@@ -757,3 +757,34 @@ def test_a_model_is_closed_also_by_a_call_that_is_cancelled_twice(turns: int) ->
         assert model.open_streams == 0
 
     run(main)
+
+
+@pytest.mark.parametrize("session", ["named", None], ids=["named", "implicit"])
+@pytest.mark.parametrize("dropped", [False, True], ids=["closed", "dropped"])
+def test_the_end_of_a_stream_does_not_wait_for_a_call_of_its_own_hook(dropped: bool, session: str | None) -> None:
+    """A hook of CallEnded calls on the session that its call holds: refused, whoever drives the call to its end."""
+    refused: list[str] = []
+
+    class Recurses(Hook):
+        async def on_event(self, event: HookEvent) -> None:
+            if isinstance(event, CallEnded):
+                try:
+                    await agent.call("of my own", session=session)
+                except UsageError as error:
+                    refused.append(str(error))
+
+    agent = Agent("a", ScriptedModel(["one", "two"]), hooks=[Recurses()])
+
+    async def main() -> None:
+        events = agent.stream("hi", session=session).__aiter__()
+        await anext(events)
+        if dropped:
+            del events
+            gc.collect()
+        else:
+            await events.aclose()
+        reply = await agent.call("and now?", session=session)
+        assert reply.outcome == "completed"
+
+    run(main)
+    assert len(refused) == 2
