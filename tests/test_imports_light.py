@@ -18,3 +18,30 @@ def test_the_root_imports_nothing_beyond_what_it_stands_on() -> None:
     """Above `reactivex`, `pydantic` and `loguru`, only modules of our own: what pydantic puts off stays put off."""
     ended = subprocess.run([sys.executable, "-c", _SCRIPT], capture_output=True, text=True, check=True)
     assert ended.stdout.split() == []
+
+
+_WIRES = """
+import asyncio, sys, threading
+from agentflow.models import AnthropicWire, OpenAIWire
+from agentflow.models.http import loaded
+
+OpenAIWire("gpt-5"), AnthropicWire("claude-sonnet-4-5")
+print(*sorted({"aiohttp", "litellm", "ssl", "email", "http"} & set(sys.modules)))
+
+
+class Watch:
+    def find_spec(self, name, path=None, target=None):
+        if name == "aiohttp":
+            print(threading.current_thread() is threading.main_thread())
+
+
+sys.meta_path.insert(0, Watch())
+asyncio.run(loaded())
+print("aiohttp" in sys.modules)
+"""
+
+
+def test_a_wire_is_imported_and_built_without_its_http_client_which_is_loaded_in_a_thread() -> None:
+    """aiohttp takes longer to import than all the rest of a wire: it is there when a request is made, and no loop waits."""
+    ended = subprocess.run([sys.executable, "-c", _WIRES], capture_output=True, text=True, check=True)
+    assert ended.stdout.splitlines() == ["", "False", "True"]

@@ -14,7 +14,6 @@ fourth); platform.openai.com docs/guides/prompt-caching.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Container, Sequence
 from typing import Final
@@ -83,6 +82,8 @@ def cache_arguments(
     """
     if profile.family != "openai" or _KEY not in supported:
         return {}
+    import hashlib  # 6 ms that most programs never need
+
     stable = [message for message in messages if message["role"] == "system"], tools.get("tools")
     text = json.dumps(stable, sort_keys=True, default=str)
     return {_KEY: hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:32]}

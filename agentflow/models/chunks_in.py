@@ -11,7 +11,6 @@ Rules:
    id short.
 """
 
-import wave
 from base64 import b64decode
 from collections.abc import Iterator, Mapping, Sequence
 from io import BytesIO
@@ -169,6 +168,8 @@ def sound_in(pieces: Sequence[str]) -> DataBlock | None:
     if not data:
         return None
     if sniffed(data) is None:
+        import wave  # for the few that speak
+
         whole = BytesIO()
         with wave.open(whole, "wb") as file:
             file.setparams((1, 2, _SAMPLES_A_SECOND, 0, "NONE", "not compressed"))

@@ -13,15 +13,14 @@ from __future__ import annotations
 
 import base64
 import binascii
-import csv
 from collections.abc import Mapping, Sequence
 from functools import cache
-from importlib.resources import files
 from typing import Final, NamedTuple, TypeAlias
 
 from agentflow.errors import UnsupportedContentError
 from agentflow.messages import DataBlock, Msg
 from agentflow.models.profiles import Family
+from agentflow.models.tables import rows
 
 __all__ = ["ContentRule", "Json", "check_content", "content_rules", "listens", "part", "refusal", "text_part"]
 
@@ -51,9 +50,8 @@ class ContentRule(NamedTuple):
 @cache
 def content_rules() -> Mapping[str, Mapping[str, ContentRule]]:
     """The rows, by family and kind."""
-    text = files("agentflow.models").joinpath("content_rules.tsv").read_text("utf-8")
     found: dict[str, dict[str, ContentRule]] = {}
-    for row in list(csv.reader(text.splitlines(), delimiter="\t", quoting=csv.QUOTE_NONE))[1:]:
+    for row in rows("content_rules.tsv"):
         rule = ContentRule(*row)
         found.setdefault(rule.family, {})[rule.kind] = rule
     return found

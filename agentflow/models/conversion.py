@@ -10,7 +10,6 @@ Rules (what every provider accepts; the order of messages is legal by constructi
 6. What is handed out are fresh dicts: LiteLLM writes into the messages that it is given.
 """
 
-import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
@@ -49,10 +48,14 @@ def wire_id(id: str, profile: WireProfile) -> str:  # noqa: A002 - the field's o
         return id if _NINE.match(id) else _digest_nine(id)
     if _LEGAL_ID.match(id) or (profile.ids == "gemini" and SIGNATURE_MARK in id):
         return id
+    import hashlib  # 6 ms that most programs never need
+
     return "call_" + hashlib.sha256(id.encode()).hexdigest()[:24]
 
 
 def _digest_nine(text: str) -> str:
+    import hashlib
+
     number = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8])
     letters: list[str] = []
     for _ in range(9):

@@ -7,30 +7,53 @@ Rules:
 3. No cookies, no `.netrc`, no body that is read without a limit.
 4. A kept connection that turns out to be closed costs no attempt: the request goes out again on another one. Servers close
    when they like, also right behind a reply for which they promised to keep it (llama.cpp).
+5. aiohttp is imported when the first request is made, in a thread: it takes longer than all the rest of a wire.
 """
 
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import Mapping
-from typing import Any, TypeAlias, cast
-from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
-import aiohttp
 import msgspec
 
 from agentflow.models.clients import client_of_loop
 from agentflow.models.provider_errors import ProviderError
 
-__all__ = ["TLS", "finish", "post", "refusal"]
+if TYPE_CHECKING:
+    import ssl
 
-TLS: TypeAlias = ssl.SSLContext | bool
+    import aiohttp
+
+__all__ = ["TLS", "failures", "finish", "loaded", "post", "refusal"]
+
+TLS: TypeAlias = "ssl.SSLContext | bool"
 """A context of certificates; True is the system's, False checks none."""
 
 _LONGEST_ERROR = 1 << 20
 _PATIENCE = 0.25
+
+
+async def loaded() -> None:
+    """Wait until aiohttp is there."""
+    if not _load.cache_info().currsize:
+        await asyncio.to_thread(_load)
+
+
+@cache
+def _load() -> None:
+    for name in ("aiohttp", "urllib.request"):
+        import_module(name)
+
+
+def failures() -> tuple[type[Exception], ...]:
+    """What a request and its answer may fail with on the way."""
+    import aiohttp
+
+    return aiohttp.ClientError, OSError
 
 
 async def post(
@@ -46,6 +69,8 @@ async def post(
         connect_timeout: Longest time to connect.
         tls: How the server's certificate is checked.
     """
+    import aiohttp
+
     session = await client_of_loop("aiohttp", _session, aiohttp.ClientSession.close)
     limits = aiohttp.ClientTimeout(total=None, sock_connect=connect_timeout, sock_read=timeout)
     sent = {"content-type": "application/json", "accept-encoding": "identity", **headers}
@@ -74,6 +99,8 @@ class _Asked:
 
 
 def _session() -> aiohttp.ClientSession:
+    import aiohttp
+
     tracing = aiohttp.TraceConfig()
     tracing.on_connection_reuseconn.append(_note_kept_connection)
     return aiohttp.ClientSession(
@@ -90,6 +117,9 @@ async def _note_kept_connection(session: aiohttp.ClientSession, context: Any, to
 
 def _proxy(url: str) -> str | None:
     """The proxy that the environment names for an address."""
+    from urllib.parse import urlsplit
+    from urllib.request import getproxies, proxy_bypass
+
     proxies = getproxies()
     if not proxies:
         return None
@@ -105,7 +135,7 @@ async def finish(response: aiohttp.ClientResponse) -> None:
         async with asyncio.timeout(_PATIENCE):
             while await response.content.readany():
                 pass
-    except (TimeoutError, aiohttp.ClientError):
+    except failures():  # a timeout is one
         response.close()
     else:
         response.release()
@@ -117,7 +147,7 @@ async def refusal(response: aiohttp.ClientResponse) -> ProviderError:
     try:
         while len(data) < _LONGEST_ERROR and (part := await response.content.readany()):
             data += part
-    except (aiohttp.ClientError, TimeoutError):
+    except failures():
         pass  # what has come will do
     said = data.decode(errors="replace").strip()
     fields = error_fields(data)

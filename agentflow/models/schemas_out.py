@@ -13,16 +13,15 @@ The marks of the rows: D is the vendor's documentation, I an issue that quotes t
 
 from __future__ import annotations
 
-import csv
 import json
 import re
 from collections.abc import Mapping
 from functools import cache
-from importlib.resources import files
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, cast
 
 from agentflow.models.conversion import Json
 from agentflow.models.profiles import Family
+from agentflow.models.tables import rows
 
 __all__ = [
     "FAMILIES",
@@ -101,10 +100,7 @@ class SchemaRule(NamedTuple):
 @cache
 def schema_rules() -> tuple[SchemaRule, ...]:
     """The rows."""
-    text = files("agentflow.models").joinpath("schema_rules.tsv").read_text("utf-8")
-    return tuple(
-        [SchemaRule(*row) for row in list(csv.reader(text.splitlines(), delimiter="\t", quoting=csv.QUOTE_NONE))[1:]]
-    )
+    return tuple([SchemaRule(*row) for row in rows("schema_rules.tsv")])
 
 
 @cache

@@ -4,7 +4,6 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 
 __all__ = ["requested_wait"]
 
@@ -74,6 +73,8 @@ def _moment(text: str, now: Callable[[], float]) -> float | None:
         return max(0.0, number)
     if (duration := _duration(text)) is not None:
         return duration
+    from email.utils import parsedate_to_datetime  # 4 ms that a program without such waits never needs
+
     for parse in (parsedate_to_datetime, _rfc3339):
         try:
             date = parse(text)

@@ -16,9 +16,8 @@ import os
 from abc import abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
-import aiohttp
 import msgspec
 
 from agentflow.chunks import ModelChunk
@@ -28,7 +27,7 @@ from agentflow.models.adapter import Adapter, modes_of
 from agentflow.models.content_out import listens
 from agentflow.models.conversion import Conversation
 from agentflow.models.counting import count_here, limit_of
-from agentflow.models.http import TLS, finish, post, refusal
+from agentflow.models.http import TLS, failures, finish, loaded, post, refusal
 from agentflow.models.listing import listed, price
 from agentflow.models.profiles import PROFILES, Family, WireProfile, profile_for
 from agentflow.models.provider_errors import ProviderError, broken_stream, model_error, no_key
@@ -36,6 +35,9 @@ from agentflow.models.sse import EventReader, EventTooLargeError
 from agentflow.ports.model import AnswerModes, ModelRequest, TokenCount
 from agentflow.saving.plain import dumps
 from agentflow.specs import Usage
+
+if TYPE_CHECKING:
+    import aiohttp
 
 __all__ = ["DirectWire", "Named", "Reader", "Vendor", "with_halves"]
 
@@ -165,7 +167,7 @@ class DirectWire(Adapter):
 
     async def answer_modes(self) -> AnswerModes:
         """How this model can be made to answer in a form."""
-        family = self._converter().profile.family
+        family = (await self._known()).profile.family
         return modes_of(family, self._name, self._row)
 
     @property
@@ -176,9 +178,16 @@ class DirectWire(Adapter):
 
     async def count_tokens(self, request: ModelRequest) -> TokenCount:
         """How many tokens a request has, before it is sent."""
-        return await count_here(request, self._name, self._converter().profile.family)
+        return await count_here(request, self._name, (await self._known()).profile.family)
 
     async def _ready(self, request: ModelRequest) -> Conversation:
+        await loaded()
+        return await self._known()
+
+    async def _known(self) -> Conversation:
+        """The converter of this model; the list of models is read in a thread."""
+        if self._conversation is None:
+            await asyncio.to_thread(listed, self.vendor.provider, self._model)
         return self._converter()
 
     def _converter(self) -> Conversation:
@@ -224,7 +233,7 @@ class DirectWire(Adapter):
             if reader.finish_reason is None:
                 raise broken_stream(self._name)
             await finish(response)
-        except (aiohttp.ClientError, OSError, ProviderError, EventTooLargeError, msgspec.DecodeError) as error:
+        except (*failures(), ProviderError, EventTooLargeError, msgspec.DecodeError) as error:
             if reader.finish_reason is None:
                 cause = _malformed(error) if isinstance(error, msgspec.DecodeError) else error
                 raise model_error(cause, self._name, secrets=self._secrets()) from error
@@ -254,7 +263,7 @@ class DirectWire(Adapter):
                 while len(said) < _LONGEST_ANSWER and (part := await response.content.readany()):
                     said += part
                 return msgspec.json.decode(said, type=dict[str, object])
-        except (aiohttp.ClientError, OSError, ProviderError, msgspec.DecodeError) as error:
+        except (*failures(), ProviderError, msgspec.DecodeError) as error:
             cause = _malformed(error) if isinstance(error, msgspec.DecodeError) else error
             raise model_error(cause, self._name, secrets=self._secrets()) from error
 

@@ -1,0 +1,16 @@
+"""Rules as rows: the tables (`*.tsv`) beside this module."""
+
+from pathlib import Path
+
+__all__ = ["rows"]
+
+
+def rows(table: str) -> list[list[str]]:
+    """The rows of a table, without its head.
+
+    Example:
+        >>> rows("content_rules.tsv")[0][:2]
+        ['openai', 'image']
+    """
+    text = Path(__file__).with_name(table).read_text("utf-8")
+    return [line.split("\t") for line in text.splitlines()[1:]]
