@@ -26,7 +26,7 @@ from agentflow.models import AnthropicWire, OpenAIWire
 from agentflow.models.http import loaded
 
 OpenAIWire("gpt-5"), AnthropicWire("claude-sonnet-4-5")
-print(*sorted({"aiohttp", "litellm", "ssl", "email", "http"} & set(sys.modules)))
+print(*sorted({"aiohttp", "litellm", "csv", "email", "http"} & set(sys.modules)))
 
 
 class Watch:
