@@ -27,6 +27,7 @@ ROWS: dict[str, Callable[[Effort], Awaitable[list[Figure]]]] = {
     "parallel": scale.parallel,
     "partials": partials.partials,
     "plugins": plugins.together,
+    "spans": plugins.spans,
     "build": process.building,
     "counters": counters.counters,
     "import": process.importing,

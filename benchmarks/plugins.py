@@ -19,16 +19,19 @@ import cProfile
 import inspect
 import pstats
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from copy import deepcopy
-from typing import TYPE_CHECKING, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loguru import logger
 from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, Sampler
+from reactivex import Observable
 
-from agentflow import Agent, Hook, PreActing, Session, tool
+from agentflow import Agent, Hook, HookEvent, PreActing, PreReasoning, Session, tool
 from agentflow.chunks import ModelChunk, ToolUseDelta
+from agentflow.hooks.wrapping import ModelSource
 from agentflow.plugins.approval import Allow, Approval
 from agentflow.plugins.cache import ModelCache, ToolCache
 from agentflow.plugins.clearing import ClearOldResults
@@ -50,6 +53,8 @@ from agentflow.plugins.reminders import DynamicContext, SystemReminder, current_
 from agentflow.plugins.retry import ModelRetry, ToolRetry
 from agentflow.plugins.shell import ShellApproval
 from agentflow.plugins.steering import Steering
+from agentflow.reactive import Flux, Mono
+from agentflow.reactive.iterators import close
 from benchmarks.bare import Script, add, answer, bare_call, user
 from benchmarks.measure import Body, Effort, fit, measure
 from benchmarks.report import Figure, line, title
@@ -57,7 +62,7 @@ from benchmarks.report import Figure, line, title
 if TYPE_CHECKING:
     from loguru import Logger
 
-__all__ = ["BUDGET", "PLUGINS", "Case", "all_plugins", "plugins", "together", "with_hooks"]
+__all__ = ["BUDGET", "PLUGINS", "Case", "all_plugins", "plugins", "spans", "together", "with_hooks"]
 
 BUDGET = 39.0
 """The round of the fastest full-featured peer, against the bare loop's in the same run."""
@@ -264,6 +269,40 @@ async def together(effort: Effort) -> list[Figure]:
             Case("  log at INFO, and the Recorder", lambda: [*all_plugins(), Recorder()]),
         ),
     )
+
+
+class _Layer(Hook):
+    """Wraps model and tools, and does nothing: what the loop itself asks of whoever wraps them."""
+
+    wraps = (PreReasoning, PreActing)
+
+    def around(self, event: HookEvent, source: Any) -> Observable[Any]:
+        """Hand on."""
+        if isinstance(event, PreReasoning):
+            return Flux(partial(self._chunks, source))
+        return Mono(source.resolve)
+
+    async def _chunks(self, source: ModelSource) -> AsyncIterator[ModelChunk]:
+        chunks = source.open()
+        try:
+            async for chunk in chunks:
+                yield chunk
+        finally:
+            await close(chunks)
+
+
+async def spans(effort: Effort) -> list[Figure]:
+    """What a span costs that is sampled out: the loop's own part of a layer, and the plugin's, of two spans a round."""
+    n = 2 if effort.quick else _ROUNDS
+    cases = _nothing, lambda: [_Layer()], lambda: [_traced(ALWAYS_OFF)]
+    sides: list[Body] = [_bare(0), _bare(n)]
+    for make in cases:
+        sides += [with_hooks(make, 0), with_hooks(make, n)]
+    turns = await measure(effort, *sides)
+    bare, none, layer, traced = (turns.slope(at + 1, at, n) for at in (0, 2, 4, 6))
+    span, own = (traced - none) / 2, (traced - layer) / 2
+    detail = f"{span * 1e6:.1f} µs, OpenTelemetry's own part {own * 1e6:.1f}; a round by hand {bare * 1e6:.2f} µs"
+    return [Figure("spans", "a span that is sampled out", span / bare, detail=detail)]
 
 
 async def plugins(effort: Effort) -> list[Figure]:

@@ -37,8 +37,7 @@ def test_every_row_gives_its_figures(report: dict[str, object]) -> None:
     rows = dict.fromkeys(figure["row"] for figure in figures)
     assert list(rows) == [
         "hooks", "unheard", "around", "call", "round", "streamed", "chunk", "history", "at-once", "parallel", "partials",
-        "plugins",
-        "build", "counters",
+        "plugins", "spans", "build", "counters",
     "import", "wire",
     ]  # fmt: skip
     assert {"python", "cpus", "packages"} <= report.keys()

@@ -320,7 +320,8 @@ class OpenTelemetry(VerdictListener):
                 if first:
                     first = False
                     waited = span.seconds
-                    span.say({words.FIRST_CHUNK: waited})
+                    if span.recording:
+                        span.say({words.FIRST_CHUNK: waited})
                     _quietly(self._first_chunk.record, waited, measured, span.context)
                 if chunk.usage is not None:
                     usage = chunk.usage
@@ -339,7 +340,8 @@ class OpenTelemetry(VerdictListener):
             if span.recording:
                 _quietly(self._say_reply, span, event, usage, finish, kept)
             _quietly(self._measure_model, span, measured, usage)
-            span.end()
+            if not span.over:
+                span.end()
 
     def _say_reply(
         self,
@@ -413,14 +415,15 @@ class OpenTelemetry(VerdictListener):
             _quietly(self._failed, span, error, event.run_id)
             raise
         else:
-            if isinstance(result, ToolResultBlock):
+            if isinstance(result, ToolResultBlock) and (span.recording or result.state in _FAILED):
                 _quietly(self._say_result, span, result, event.run_id)
             return result
         finally:
             if span.error_type:
                 measured[words.ERROR_TYPE] = span.error_type
             _quietly(self._tool_seconds.record, span.seconds, measured, span.context)
-            span.end()
+            if not span.over:
+                span.end()
 
     def _say_result(self, span: OpenSpan, result: ToolResultBlock, run_id: str) -> None:
         if span.recording and self._redaction is not None:
