@@ -47,6 +47,7 @@ from agentflow.messages import Msg, ToolResultBlock, ToolUseBlock
 from agentflow.plugins.recorder_files import FileSink, Sink, StoreTarget, file_of, is_folder, prune_folder, prune_store
 from agentflow.plugins.recorder_records import Explanation, Record, Recording, records_of
 from agentflow.plugins.recorder_seen import (
+    FIELDS_OF,
     Answered,
     Asked,
     Chunk,
@@ -59,7 +60,6 @@ from agentflow.plugins.recorder_seen import (
     Place,
     RawChunk,
     Started,
-    fields_of,
     piece_of,
 )
 from agentflow.plugins.recorder_writer import Writer, log_of
@@ -237,7 +237,7 @@ class Recorder(ChangeListener, SideWrapper):
         self._look(place, run_of(frame.context), event.time)
         kind, decision = type(event), event.decision
         failure = None if decision is None or decision.error is None else error_words(decision.error)
-        values = fields_of(kind, event)
+        values = FIELDS_OF[kind](event)
         self._put(Happened(place, kind, event.seq, event.iteration, event.time, values, decision, failure))
         if kind is CallEnded:
             self._places.pop(frame.call_id, None)

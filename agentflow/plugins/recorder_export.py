@@ -40,7 +40,7 @@ from agentflow.plugins.recorder_writer import as_text
 from agentflow.ports.store import Store, no_session
 from agentflow.runlog.encoding import header_line
 from agentflow.specs import ModelOptions, Usage
-from agentflow.verdicts import Answer, AnyVerdict, Decided, Suspend
+from agentflow.verdicts import Answer, AnyVerdict, Approve, Decided, Suspend
 
 __all__ = ["KnowsTimes", "export_log", "lines_of_facts"]
 
@@ -155,7 +155,9 @@ class _Telling:
         hook: str = _SOMEBODY,
     ) -> Happened:
         self._seq += 1
-        decision = Decided(decided, hook) if isinstance(decided, AnyVerdict) else None
+        decision = None
+        if isinstance(decided, AnyVerdict) and not isinstance(decided, Approve):  # that is a person's
+            decision = Decided(decided, hook)
         given = tuple([values.get(name) for name in NAMES[kind]])
         when = self._time if time is None else time
         return Happened(self._place, kind, self._seq, self._iteration, when, given, decision)

@@ -22,6 +22,7 @@ from agentflow.specs import ModelOptions, ToolSpec
 from agentflow.verdicts import Decided
 
 __all__ = [
+    "FIELDS_OF",
     "NAMES",
     "Answered",
     "Asked",
@@ -37,7 +38,6 @@ __all__ = [
     "Seen",
     "Started",
     "Words",
-    "fields_of",
     "piece_of",
 ]
 
@@ -235,25 +235,35 @@ def _reader(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
 
 NAMES: dict[type[Event], tuple[str, ...]] = {kind: _names(kind) for kind in EVENT_TYPES}
 """The own fields of each event."""
-_READERS = {kind: _reader(names) for kind, names in NAMES.items()}
 _WITH_ERRORS = (Error, CallEnded, PostTurn)
 _SCALARS = (str, int, float, bool, type(None))
 
 
-def fields_of(kind: type[Event], event: Any) -> tuple[Any, ...]:
-    """The values of an event's own fields; exceptions as words, and what a program may change as data."""
-    values = _READERS[kind](event)
+def _with_words(read: Callable[[Any], tuple[Any, ...]]) -> Callable[[Any], tuple[Any, ...]]:
+    return lambda event: tuple(
+        [Words(error_words(one)) if isinstance(one, BaseException) else one for one in read(event)]
+    )
+
+
+def _as_data(read: Callable[[Any], tuple[Any, ...]]) -> Callable[[Any], tuple[Any, ...]]:
+    return lambda event: tuple([one if type(one) in _SCALARS else plain(one) for one in read(event)])
+
+
+def _fields_of(kind: type[Event]) -> Callable[[Any], tuple[Any, ...]]:
+    read = _reader(NAMES[kind])
     if issubclass(kind, _WITH_ERRORS):
-        return tuple([Words(error_words(one)) if isinstance(one, BaseException) else one for one in values])
-    if issubclass(kind, TurnEvent):
-        return tuple([one if type(one) in _SCALARS else plain(one) for one in values])
-    return values
+        return _with_words(read)
+    return _as_data(read) if issubclass(kind, TurnEvent) else read
 
 
 class Words(NamedTuple):
     """An exception, as words: it would hold the frames that it came through."""
 
     words: Line
+
+
+FIELDS_OF = {kind: _fields_of(kind) for kind in NAMES}
+"""Gives the values of an event's own fields; exceptions as words, and what a program may change as data."""
 
 
 def piece_of(chunk: Any) -> Any:

@@ -1,0 +1,49 @@
+"""`pytest --update-runs`, as somebody runs it."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from agentflow import Agent, Hook, HookEvent, HookResult, Msg, PostReasoning
+from agentflow.plugins.recorder import Recorder
+from agentflow.testing import RunChangedError, ScriptedModel, assert_replays
+
+
+class Shouts(Hook):
+    def on_event(self, event: HookEvent) -> HookResult:
+        if isinstance(event, PostReasoning):
+            event.reasoning_result = Msg.assistant(event.reasoning_result.text.upper())
+        return event
+
+
+TEST = """
+from agentflow import Agent
+from agentflow.testing import ScriptedModel, assert_replays
+
+def test_the_run():
+    assert_replays("run.jsonl", Agent("a", ScriptedModel([])))
+"""
+
+
+async def test_update_runs_shows_what_has_changed_and_writes_it(tmp_path: Path) -> None:
+    """Without the flag the test fails, and the file stays; with it the departure is shown, and the file is what happens now."""
+    run = tmp_path / "run.jsonl"
+    await Agent("a", ScriptedModel(["Hello!"]), hooks=[Shouts(), Recorder(run)]).call("Hi")
+    recorded = run.read_bytes()
+    agent = Agent("a", ScriptedModel([]))  # it has lost its hook
+    with pytest.raises(RunChangedError, match="pytest --update-runs writes"):
+        await asyncio.to_thread(assert_replays, run, agent)
+    assert run.read_bytes() == recorded
+
+    (tmp_path / "test_it.py").write_text(TEST, "utf-8")
+    command = [sys.executable, "-m", "pytest", "-q", "-s", "-p", "no:cacheprovider", "--update-runs", str(tmp_path)]
+    done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "departs at PostReasoning" in done.stdout
+    assert run.read_bytes() != recorded
+    assert (await asyncio.to_thread(assert_replays, run, agent)).departure is None
