@@ -416,7 +416,11 @@ class World:
 
     async def subscribe_late(self) -> None:
         """Subscribe what hooks have kept, and wait for what they left to tasks of their own: it raises, and nothing happens."""
-        await asyncio.gather(*self.spawned, return_exceptions=True)
+        if self.spawned:
+            _, waiting = await asyncio.wait(self.spawned, timeout=FOREVER)
+            for task in waiting:  # a race with what never comes, whose other side the stage has taken along
+                task.cancel()
+            await asyncio.gather(*self.spawned, return_exceptions=True)
         before = self._state()
         for source in self.kept:
             try:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given, note, settings
+from hypothesis import example, given, note, settings
 from hypothesis import strategies as st
 from laws_checks import (
     check_brackets,
@@ -28,7 +28,7 @@ from laws_checks import (
 )
 from laws_corners import CORNERS, Corner
 from laws_harness import Seen, World, run
-from laws_programs import Path, Program, programs
+from laws_programs import AroundPlan, HookPlan, Path, Piece, Program, programs
 
 from agentflow.errors import SuspendedError
 from agentflow.loop.states import State
@@ -79,7 +79,7 @@ async def check_program(program: Program, make: Callable[[Program], World] = Wor
     check_call(world, seen, path)
     check_budget(seen, program.max_iterations)
     check_history(world.history, bool(session.machine.transcript.open_round))
-    for turn in range(3):
+    for turn in range(12):  # a round of calls that suspend one behind the other takes a turn for each
         if session.machine.state is not State.SUSPENDED:
             break
         with pytest.raises(SuspendedError):
@@ -108,7 +108,17 @@ async def check_program(program: Program, make: Callable[[Program], World] = Wor
     check_folds(world, start)
 
 
+ADDED_BEHIND_A_RECOVERY = Program(
+    replies=((Piece("call", id="t1", name="ask"),),),
+    hooks=(HookPlan("PostCall", "inject", nth=0), HookPlan("Error", "Recover", nth=0)),
+    arounds=(AroundPlan("PreCall", "then-error", nth=1),),
+    session="named",
+)
+"""A call that has suspended fails and is given a reply, and a hook adds a message behind that."""
+
+
 @given(programs())
+@example(ADDED_BEHIND_A_RECOVERY)
 def test_the_laws_hold_whatever_model_hooks_and_callers_do(program: Program) -> None:
     """L1, L2, L4, L5, L7, L8 on every path; nothing leaks; the next call works."""
     note(repr(program))
