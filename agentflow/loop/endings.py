@@ -146,7 +146,8 @@ async def _recovered(run: RunBase, error: BaseException, started: float) -> Repl
         final = as_reply(verdict.value, "Recover", "Error", run.config.new_id)
         run.outcome = "completed"
         if await _answer_all(run):
-            run.journal.holding = True  # what hooks of PostCall add stands behind a reply that the machine does not know yet
+            # What hooks of PostCall add stands behind a reply that the machine does not know yet.
+            run.journal.holding = True
             reply = await respond(run, final, started)
             await run.journal.flush()
             await run.journal.announce(run.events, run.port)
