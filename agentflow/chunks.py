@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from agentflow.ground.encodable import encodable
 from agentflow.ground.frozen import EMPTY
 from agentflow.ground.ids import new_id as fresh_id
-from agentflow.ground.values import frozen
+from agentflow.ground.values import fast_build, frozen
 from agentflow.messages import (
     Citation,
     ContentBlock,
@@ -29,7 +29,7 @@ from agentflow.messages import (
 )
 from agentflow.specs import Usage
 
-__all__ = ["ModelChunk", "ToolUseDelta", "fold"]
+__all__ = ["ModelChunk", "ToolUseDelta", "fold", "text_chunk"]
 
 _LEGAL_ID = re.compile(r"[a-zA-Z0-9_-]{1,40}\Z")
 
@@ -87,6 +87,12 @@ class ModelChunk:
     def of(msg: Msg) -> ModelChunk:
         """The whole message as one chunk."""
         return ModelChunk(blocks=msg.content, usage=msg.usage, finish_reason=msg.finish_reason)
+
+
+@fast_build(ModelChunk)
+def text_chunk(text: str) -> ModelChunk:
+    """Build a chunk of words the fast way (the wires')."""
+    return ModelChunk(text)
 
 
 class _Folding:

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from agentflow.chunks import ModelChunk, ToolUseDelta
+from agentflow.chunks import ModelChunk, ToolUseDelta, text_chunk
 from agentflow.errors import ModelError
 from agentflow.messages import Citation, ThinkingBlock
 from agentflow.models.anthropic_out import messages_out, thinking_fields, tool_fields
@@ -211,7 +211,7 @@ class _Reply:
         match event.type:
             case "content_block_delta" if delta is not None:
                 if delta.type == "text_delta":
-                    return (ModelChunk(delta.text),) if delta.text else ()
+                    return (text_chunk(delta.text),) if delta.text else ()
                 return self._delta(event.index, delta)
             case "content_block_start" if event.content_block is not None:
                 return self._start(event.index, event.content_block)

@@ -17,7 +17,7 @@ from typing import Any, cast
 
 import msgspec
 
-from agentflow.chunks import ModelChunk
+from agentflow.chunks import ModelChunk, text_chunk
 from agentflow.errors import UsageError
 from agentflow.ground.shown import without_password
 from agentflow.models.chunks_in import ChunkReader, field, usage_of
@@ -210,7 +210,7 @@ class _Reply:
                 and delta.audio is None
                 and delta.provider_specific_fields is None
             ):
-                return (ModelChunk(delta.content),)
+                return (text_chunk(delta.content),)
         return self._all(chunk)
 
     def _all(self, chunk: object) -> list[ModelChunk]:

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from agentflow.chunks import ModelChunk, ToolUseDelta
+from agentflow.chunks import ModelChunk, ToolUseDelta, text_chunk
 from agentflow.messages import Citation
 from agentflow.models.chunks_in import media_in
 from agentflow.models.provider_errors import ProviderError
@@ -125,7 +125,7 @@ class ItemsReader:
             event = msgspec.convert(with_halves(data, error), _Event)
         match event.type:
             case "response.output_text.delta" | "response.refusal.delta":
-                return (ModelChunk(event.delta),) if event.delta else ()
+                return (text_chunk(event.delta),) if event.delta else ()
             case "response.reasoning_summary_text.delta" | "response.reasoning_text.delta" if event.delta:
                 return (ModelChunk(thinking=event.delta, model=self._model),)
             case "response.reasoning_summary_part.added" if event.summary_index:

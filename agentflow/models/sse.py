@@ -97,10 +97,15 @@ class EventReader:
 
 def _data(whole: bytes) -> list[bytes]:
     """The data of each event in text that ends where an event does."""
-    found: list[bytes] = []
+    if whole.startswith(b"data: "):  # OpenAI's wire: each event is one line
+        found = whole[6:].split(b"\n\ndata: ")
+        if whole.count(b"\n") == 2 * len(found) - 2:
+            return found
+    found = []
     for event in whole.split(b"\n\n"):
-        if event.startswith(b"data: ") and b"\n" not in event:  # as OpenAI's wire has them
-            found.append(event[6:])
+        name, _, data = event.partition(b"\ndata: ")
+        if data and name.startswith(b"event: ") and event.count(b"\n") == 1:  # Anthropic's
+            found.append(data)
             continue
         lines = [line[5:].removeprefix(b" ") for line in event.split(b"\n") if line.startswith(b"data:")]
         if lines:
