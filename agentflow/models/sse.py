@@ -97,11 +97,12 @@ class EventReader:
 
 def _data(whole: bytes) -> list[bytes]:
     """The data of each event in text that ends where an event does."""
+    found: list[bytes] = []
     if whole.startswith(b"data: "):  # OpenAI's wire: each event is one line
         found = whole[6:].split(b"\n\ndata: ")
         if whole.count(b"\n") == 2 * len(found) - 2:
             return found
-    found = []
+        found = []
     for event in whole.split(b"\n\n"):
         name, _, data = event.partition(b"\ndata: ")
         if data and name.startswith(b"event: ") and event.count(b"\n") == 1:  # Anthropic's
