@@ -94,32 +94,32 @@ class Event:
     @property
     def run_id(self) -> str:
         """The run: a call and its resumes."""
-        return self.frame.run_id
+        return (self._frame or self.frame).run_id
 
     @property
     def call_id(self) -> str:
         """The call: from user input to reply."""
-        return self.frame.call_id
+        return (self._frame or self.frame).call_id
 
     @property
     def session_id(self) -> str:
         """The session."""
-        return self.frame.session_id
+        return (self._frame or self.frame).session_id
 
     @property
     def source(self) -> str:
         """The path of sub-agent names, `/` between them; empty at the top."""
-        return self.frame.source
+        return (self._frame or self.frame).source
 
     @property
     def agent(self) -> AgentView:
         """What a hook may know of the agent."""
-        return self.frame.agent
+        return (self._frame or self.frame).agent
 
     @property
     def context(self) -> RunContext:
         """The call's context."""
-        return self.frame.context
+        return (self._frame or self.frame).context
 
     @property
     def verdict(self: _Judged[_V]) -> _V | None:

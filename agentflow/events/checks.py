@@ -32,11 +32,11 @@ def of_messages(field: str) -> Check:
     """Messages, as a tuple or a view."""
 
     def check(event: Event, value: object) -> object:
+        if type(value) is MessageView:
+            return value
         if isinstance(value, Msg) or not isinstance(value, Sequence) or isinstance(value, str):
             raise _wrong(event, field, "a sequence of Msg", value)
         items = cast("Sequence[object]", value)
-        if isinstance(items, MessageView):
-            return items
         for item in items:
             if not isinstance(item, Msg):
                 raise _wrong(event, field, "a sequence of Msg", item)

@@ -71,8 +71,14 @@ def freeze(mapping: Mapping[K, V]) -> FrozenDict[K, V]:
     return FrozenDict(mapping)
 
 
+_ATOMS = frozenset({str, int, float, bool, type(None)})
+"""What most of JSON-like data is, told without the checks of abstract classes."""
+
+
 def deep_freeze(value: Any) -> Any:
     """Return JSON-like data with every mapping and list in it frozen."""
+    if type(value) in _ATOMS:
+        return value
     if isinstance(value, FrozenDict | FrozenList):
         return value  # pyright: ignore[reportUnknownVariableType] - frozen things are made here, all the way down
     if isinstance(value, Mapping):

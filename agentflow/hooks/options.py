@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable
 from contextvars import copy_context
 from dataclasses import fields
-from fnmatch import fnmatchcase
 from operator import attrgetter
 from typing import Any, Final, TypeAlias, cast
 from weakref import WeakKeyDictionary
@@ -14,6 +13,7 @@ from weakref import WeakKeyDictionary
 from agentflow.context import Shadow, note_caller
 from agentflow.errors import HookTimeoutError
 from agentflow.events import Event, PreActing, PreCall, PreReasoning, PreToolRound, TurnEvent
+from agentflow.ground.patterns import fits
 from agentflow.hooks.answers import comes_to, failure_of, is_later, judge, settle
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.wrapping import Around
@@ -86,9 +86,7 @@ def about_a_tool(kind: type[Event]) -> bool:
 
 def concerns_tool(hook: Hook, use: ToolUseBlock | None) -> bool:
     """Whether a hook's `only_tools` names the tool of a call."""
-    if use is None:
-        return False
-    return any(pattern == use.name or fnmatchcase(use.name, pattern) for pattern in hook.only_tools)
+    return use is not None and fits(hook.only_tools, use.name)
 
 
 def _filtered(call: Call, hook: Hook, kind: type[Event]) -> Call:
@@ -148,7 +146,10 @@ def getter(names: tuple[str, ...]) -> Callable[[Event], tuple[Any, ...]]:
     """Reads the fields in one call."""
     if len(names) > 1:
         return attrgetter(*names)
-    return lambda event: tuple([getattr(event, name) for name in names])
+    if not names:
+        return lambda event: ()
+    of = attrgetter(*names)
+    return lambda event: (of(event),)
 
 
 def _undoing(call: Call, hook: Hook, kind: type[Event]) -> Call:

@@ -122,7 +122,10 @@ def _most(block: ContentBlock) -> int:
         case ToolUseBlock():
             return 16 + _bytes(block.name) + _bytes(block.raw)
         case ToolResultBlock():
-            data = sum(isinstance(part, DataBlock) for part in block.content if not isinstance(part, str))
+            content = block.content
+            if isinstance(content, str):
+                return 16 + _bytes(block.name) + _bytes(content)
+            data = sum(isinstance(part, DataBlock) for part in content)
             return 16 + _bytes(block.name) + _bytes(block.text) + data * _DATA_TOKENS
         case DataBlock():
             return _DATA_TOKENS

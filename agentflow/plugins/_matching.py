@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from fnmatch import fnmatchcase
 
 from agentflow.chunks import ModelChunk
 from agentflow.events import PreActing
+from agentflow.ground.patterns import fits
 from agentflow.specs import ToolSpec
 
 __all__ = ["names", "says_something", "spec_of", "writes"]
@@ -21,7 +21,7 @@ def names(patterns: Sequence[str], name: str) -> bool:
     """
     if "*" in patterns or name in patterns:  # what most say, at a tenth of the cost
         return True
-    return any(fnmatchcase(name, pattern) for pattern in patterns)
+    return fits(tuple(patterns), name)
 
 
 def says_something(chunk: ModelChunk) -> bool:

@@ -175,7 +175,7 @@ class SummaryCompaction(Hook):
         if isinstance(messages, MessageView) and messages.shared(before) == len(before):
             new = tail(messages, len(before))
             bound += most_tokens(new)
-            if bound <= self.at_tokens and not any(msg.usage is not None and msg.usage.input_tokens for msg in new):
+            if bound <= self.at_tokens and not _billed(new):
                 request.short[id(self)] = messages, bound
                 return True
         known, since = _reported(messages)
@@ -253,6 +253,14 @@ class SummaryCompaction(Hook):
             if summary := reply.text.strip():
                 return summary
             raise AgentFlowError("The model that was asked for a summary wrote nothing.")
+
+
+def _billed(messages: Sequence[Msg]) -> bool:
+    """Whether one of the messages tells what its request has cost."""
+    for msg in messages:  # noqa: SIM110 - a generator costs as much as the look
+        if msg.usage is not None and msg.usage.input_tokens:
+            return True
+    return False
 
 
 def _mark(msg: Msg) -> dict[str, int] | None:

@@ -269,15 +269,15 @@ class OutputGuardrail(Hook):
 
     def concerns(self, reply: Msg) -> bool:
         """Replies with words; those with tool calls only where `every` is set."""
-        return bool(reply.text.strip()) and (self.every or not reply.tool_uses)
+        return (self.every or not reply.tool_uses) and bool(reply.text.strip())
 
-    async def on_event(self, event: PostReasoning) -> PostReasoning | Again | Stop:  # pyright: ignore[reportIncompatibleMethodOverride] - it listens to one event
+    def on_event(self, event: PostReasoning) -> PostReasoning | Awaitable[PostReasoning | Again | Stop]:  # pyright: ignore[reportIncompatibleMethodOverride] - it listens to one event
         """Judge the answer."""
-        result = event.reasoning_result
-        if not self.concerns(result):
-            return event
+        return self._judged(event) if self.concerns(event.reasoning_result) else event
+
+    async def _judged(self, event: PostReasoning) -> PostReasoning | Again | Stop:
         try:
-            reason = await _finding(self.check, result.text, event.context)
+            reason = await _finding(self.check, event.reasoning_result.text, event.context)
         except Exception as error:
             return self._stop(event, f"OutputGuardrail failed ({type(error).__name__}), so this is refused")
         if reason is None:

@@ -181,7 +181,7 @@ class RateLimit(Hook):
         """Wrap the model call or the tool."""
         if isinstance(event, PreReasoning) and not self._tools:
             if names(self._models, source.request.model):
-                return Flux(partial(self._model, source, event.context))
+                return Flux(partial(self._begin, source, event.context))
             return source
         if isinstance(event, PreActing) and names(self._tools, event.tool_use.name):
             return Mono(lambda: self._tool(source, event))
@@ -196,10 +196,18 @@ class RateLimit(Hook):
             )
         return await source.resolve()
 
-    async def _model(self, source: ModelSource, context: RunContext) -> AsyncIterator[ModelChunk]:
-        request = source.request
-        booked = self._estimate(request) if self._tokens is not None else 0
+    def _begin(self, source: ModelSource, context: RunContext) -> AsyncIterator[ModelChunk]:
+        """Book an attempt; where there is nothing to wait for, and no tokens to count, the reply passes as it is."""
+        booked = self._estimate(source.request) if self._tokens is not None else 0
         wait = self._book(context.clock.monotonic(), 1, booked)
+        if wait <= 0 and self._tokens is None:
+            return source.open()
+        return self._model(source, context, wait, booked)
+
+    async def _model(
+        self, source: ModelSource, context: RunContext, wait: float, booked: int
+    ) -> AsyncIterator[ModelChunk]:
+        request = source.request
         if wait > 0 and not await self._waited(context, wait, booked):
             raise ModelError(
                 f"Model {request.model!r} was not asked: the rate limit has no room before {wait:.1f} s from now, and "

@@ -162,10 +162,10 @@ class Redaction(Hook):
         if isinstance(event, PreReasoning):
             return RedactedFlux(source, event, self._cleaning(vault))
         if isinstance(event, PreActing) and self.stored == "redacted":
-            cleaning, whole = self._cleaning(vault), event.iteration == 0
+            whole = event.iteration == 0
 
             def redacted(pieces: Any) -> Flux[Any]:
-                return Flux(lambda: redacted_pieces(Flux[Any].wrap(pieces), cleaning, whole=whole))
+                return Flux(lambda: redacted_pieces(Flux[Any].wrap(pieces), self._cleaning(vault), whole=whole))
 
             return source.chunks(redacted)
         return source

@@ -139,7 +139,9 @@ class _Reply:
             text = self._words.feed(chunk.text)
         if chunk.tool_uses or chunk.blocks or chunk.citations:
             text += _end(self._words)
-        deltas = [part for delta in chunk.tool_uses for part in self._delta(delta)] if chunk.tool_uses else []
+        deltas: list[ToolUseDelta] = []
+        for delta in chunk.tool_uses:
+            self._add_delta(delta, deltas)
         for block in chunk.blocks:
             if isinstance(block, ThinkingBlock) and block.signature:
                 self._cleaning.vault.thoughts[block.signature] = block.text
@@ -155,7 +157,9 @@ class _Reply:
             None,  # the finish reason comes last, behind what is held
             chunk.restart,
             chunk.model,
-            tuple([self._cleaning.citation(cited, self._cleaning.showing()) for cited in chunk.citations]),
+            tuple([self._cleaning.citation(cited, self._cleaning.showing()) for cited in chunk.citations])
+            if chunk.citations
+            else (),
         )
         if text or deltas or shown != ModelChunk(model=chunk.model):
             out.append(shown)
@@ -179,16 +183,16 @@ class _Reply:
             return name
         return cleaning.text(name, cleaning.masking(by_model=True))
 
-    def _delta(self, delta: ToolUseDelta) -> Iterable[ToolUseDelta]:
+    def _add_delta(self, delta: ToolUseDelta, out: list[ToolUseDelta]) -> None:
         call = self._calls.get(delta.index)
         if call is None or (delta.id and call.id and delta.id != call.id and delta.name):
             if call is not None:
-                yield ToolUseDelta(delta.index, arguments=self._cleaning.arguments("".join(call.arguments)))
+                out.append(ToolUseDelta(delta.index, arguments=self._cleaning.arguments("".join(call.arguments))))
             call = self._calls[delta.index] = _Call(delta.id)
-            yield ToolUseDelta(delta.index, delta.id, self._name(delta.name))
+            out.append(ToolUseDelta(delta.index, delta.id, self._name(delta.name)))
         elif delta.id or delta.name:
             call.id = call.id or delta.id
-            yield replace(delta, name=self._name(delta.name), arguments="")
+            out.append(replace(delta, name=self._name(delta.name), arguments=""))
         call.arguments.append(delta.arguments)
 
     def end(self, *, failed: bool = False) -> Iterable[ModelChunk]:

@@ -284,10 +284,10 @@ class _Gates:
         lowered = text.lower()
         if not _has_one(lowered, self._needles):
             return False
-        return any(
-            _has_one(lowered, needles) and (hint is None or hint.search(text) is not None)
-            for needles, hint in self._one_by_one
-        )
+        for needles, hint in self._one_by_one:
+            if _has_one(lowered, needles) and (hint is None or hint.search(text) is not None):
+                return True
+        return False
 
 
 def _has_one(text: str, needles: Iterable[str]) -> bool:

@@ -126,9 +126,10 @@ class Cleaning:
         return isinstance(block, ToolResultBlock) and self.is_clean_result(block)
 
     def _is_clean_metadata(self, metadata: Mapping[str, Any]) -> bool:
-        return all(
-            isinstance(value, str) and self.is_clean(value) and self.is_clean(name) for name, value in metadata.items()
-        )
+        for name, value in metadata.items():
+            if not (isinstance(value, str) and self.is_clean(value) and self.is_clean(name)):
+                return False
+        return True
 
     # ---- texts and JSON-like values
 

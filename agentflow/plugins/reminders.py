@@ -17,8 +17,9 @@ from typing import Any, Literal, TypeAlias
 
 from agentflow.errors import UsageError
 from agentflow.events import PreReasoning
+from agentflow.ground.frozen import FrozenDict
 from agentflow.hooks.hook import Hook
-from agentflow.messages import Msg, TextBlock, message, with_metadata
+from agentflow.messages import Msg, TextBlock, message
 from agentflow.transcript import laid_behind
 
 __all__ = ["DynamicContext", "FileContent", "Place", "Provider", "SystemReminder", "current_time"]
@@ -224,7 +225,8 @@ def _tagged(text: str | None, tag: str) -> str:
 
 def _append(event: PreReasoning, text: str, source: str) -> None:
     if text:
-        note = with_metadata(Msg.user(text, id=event.context.new_id("msg_")), synthetic=source)
+        marked = FrozenDict({"synthetic": source})
+        note = message("user", (TextBlock(text),), event.context.new_id("msg_"), marked)
         event.input_messages = laid_behind(event.input_messages, note)
 
 

@@ -1,0 +1,19 @@
+"""Patterns of names, such as `"delete_*"`: the same few are asked about the same few names again and again."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from functools import lru_cache
+
+__all__ = ["fits"]
+
+
+@lru_cache(maxsize=1024)
+def fits(patterns: tuple[str, ...], name: str) -> bool:
+    """Whether one of the patterns fits a name.
+
+    Example:
+        >>> fits(("read_*", "list_*"), "read_file")
+        True
+    """
+    return any(pattern == name or fnmatchcase(name, pattern) for pattern in patterns)
