@@ -130,10 +130,7 @@ class MessageView(Sequence[Msg]):
             for msg in (*self._head, *base._head):
                 if msg.role != "system":
                     return False
-        for msg in self._tail:
-            if not _plain(msg):
-                return False
-        return True
+        return all(map(_plain, self._tail))
 
     def __len__(self) -> int:
         return len(self._head) + self._stop - self._start + len(self._tail)

@@ -159,12 +159,14 @@ class Call(RunBase):
         event: PreCall | None = None
         answer: Msg | None = None
         if port is None and events.chains[PreCall] is None:
-            events.skip()
+            events.seq += 1
         else:
-            heard = events.decide(PreCall, port, (MessageTuple(messages), self.machine.transcript.messages))
+            shown = MessageTuple(messages)
+            heard = events.decide(PreCall, port, (shown, self.machine.transcript.view()))
             event = heard if heard is None or isinstance(heard, Event) else await heard
             if event is not None:
-                messages = tuple(event.input_messages)
+                if event.input_messages is not shown:
+                    messages = tuple(event.input_messages)
                 if event.decision is not None:
                     verdict = event.verdict
                     match verdict:

@@ -67,13 +67,16 @@ class Owner(Protocol):
         ...
 
 
+_NO_STEPS: Callable[[], Generator[Any, Any, None]] = cast("Any", ().__iter__)
+
+
 class _Nobody:
     """What is awaited where nobody reads."""
 
     __slots__ = ()
 
     def __await__(self) -> Generator[Any, Any, None]:
-        return cast("Any", iter(()))
+        return _NO_STEPS()
 
 
 _NOBODY = _Nobody()
@@ -89,7 +92,8 @@ class Events:
         stopping: What may end it meanwhile.
 
     Attributes:
-        seq: The number of the last emission point; counted whether or not an event was built there.
+        seq: The number of the last emission point; counted whether or not an event was built there. Where somebody has
+            seen that nobody listens, it counts the point itself.
         iteration: The round of reasoning that events belong to.
         judging: The events whose hooks are running.
     """
@@ -133,7 +137,7 @@ class Events:
         """The run is over: it, its context and its last errors would keep each other until the collector comes."""
         self._frame = None
         self._reported = ()
-        self._owner = cast("Owner", None)
+        self._owner = None  # pyright: ignore[reportAttributeAccessIssue] - nothing is asked of it any more
 
     # ---- building and passing on
 
@@ -173,10 +177,6 @@ class Events:
         """
         heard = self.fire(kind, port, values, scope)
         return heard if heard is None or isinstance(heard, Event) else await heard
-
-    def skip(self) -> None:
-        """Count an event that nobody listens to."""
-        self.seq += 1
 
     async def _passed_on(self, event: E, waits: Coroutine[Any, Any, None] | None, port: Port | None) -> E:
         if waits is not None:

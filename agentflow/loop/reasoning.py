@@ -53,7 +53,7 @@ async def reason(run: RunBase, purpose: Purpose) -> None:
     event: PreReasoning | None = None
     port = run.port
     if port is None and events.chains[PreReasoning] is None:
-        events.skip()
+        events.seq += 1
     else:
         stored = len(transcript)
         run.repeatable, run.injections = "reasoning", 0
@@ -108,7 +108,7 @@ async def _accept(run: RunBase, reply: Msg, purpose: Purpose, duration_ms: float
     chain = events.chains[PostReasoning]
     event: PostReasoning | None = None
     if port is None and chain is not None and purpose == "reason" and chain.passes(reply):
-        events.skip()
+        events.seq += 1
     else:
         heard = events.decide(PostReasoning, port, (reply, used, duration_ms, purpose, model))
         event = heard if heard is None or isinstance(heard, Event) else await heard

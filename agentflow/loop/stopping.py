@@ -192,7 +192,8 @@ class Stopping:
     def finish_end(self) -> None:
         """The last hooks have run."""
         self._ending = False
-        self._take_back_cuts()
+        if self._cuts:
+            self._take_back_cuts()
 
     def _cut_off(self, why: str) -> None:
         """End the wait for a hook of `CallEnded`."""

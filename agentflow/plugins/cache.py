@@ -54,6 +54,8 @@ __all__ = ["CacheUse", "ModelCache", "ToolCache"]
 
 T = TypeVar("T")
 _FORMAT = "agentflow-cache-2"
+_SHORT_KEY = 400
+"""Characters; no digest is as short as what a `ToolCache` tells runs apart by, so the two cannot be mistaken."""
 
 
 @dataclass(slots=True)
@@ -165,6 +167,10 @@ class _Cached:
         self._kind = kind
         self._memory = _Memory(ttl, size) if path is None else None
         self._disk = None if path is None else _Disk(Path(path), ttl, size)
+
+    def key_of(self, text: str) -> str:
+        """The key of what a text says: a short one that stays in memory stands for itself, of all others the digest does."""
+        return text if self._memory is not None and len(text) <= _SHORT_KEY else _hash(text)
 
     async def get(self, key: str, clock: Clock) -> Any:
         """The value, or None."""
@@ -316,7 +322,7 @@ class ToolCache(Hook):
         if known is None or known[0] is not spec:
             known = self._specs[use.name] = spec, _digest("tool", use.name, None if spec is None else _spec(spec))
         vary = "" if self._vary is None else _encode(self._vary(event))
-        return _hash(f"{known[1]}{canonical(use)}\n{vary}")
+        return self._cached.key_of(f"{known[1]}{canonical(use)}\n{vary}")
 
     async def _run(self, source: Mono[ToolResultBlock], event: PreActing) -> Any:
         context = event.context

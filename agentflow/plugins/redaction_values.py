@@ -126,7 +126,7 @@ class Cleaning:
         return isinstance(block, ToolResultBlock) and self.is_clean_result(block)
 
     def _is_clean_metadata(self, metadata: Mapping[str, Any]) -> bool:
-        for name, value in metadata.items():
+        for name, value in metadata.items():  # noqa: SIM110 - a generator costs as much as the look
             if not (isinstance(value, str) and self.is_clean(value) and self.is_clean(name)):
                 return False
         return True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Awaitable, Callable, Generator
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from reactivex import abc
 
@@ -44,7 +44,7 @@ class CallMono(Mono[T_co], Generic[T_co]):
     def __await__(self) -> Generator[Any, None, T_co]:
         """Start a run; a call always gives a value, so nothing stands between it and whoever awaits it."""
         self._used = True
-        return cast("Generator[Any, None, T_co]", self._source().__await__())
+        return self._source().__await__()  # pyright: ignore[reportReturnType] - `EMPTY` is none of a call's values
 
     def subscribe(
         self,

@@ -97,6 +97,8 @@ class Flux(Reducing[T_co], metaclass=_FluxType):
     """
 
     inner: Flux[Any] | None = None
+    _entered: list[tuple[asyncio.Task[Any] | None, AsyncIterator[Any]]] | None = None
+    """The streams of `async with` blocks that are open, with the tasks that are in them."""
 
     def __init__(self, source: Callable[[], AsyncIterator[T_co]]) -> None:
         self._source = source
@@ -118,21 +120,20 @@ class Flux(Reducing[T_co], metaclass=_FluxType):
     async def __aenter__(self) -> AsyncIterator[T_co]:
         source = self.open()
         stream = source if isinstance(source, StreamIterator) else ManagedStream(source)
-        self._open_streams().setdefault(asyncio.current_task(), []).append(stream)
+        entered = self._entered
+        if entered is None:
+            entered = self._entered = []
+        entered.append((asyncio.current_task(), stream))
         return stream
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        streams, task = self._open_streams(), asyncio.current_task()
-        mine = streams[task]
-        stream = mine.pop()
-        if not mine:
-            del streams[task]
-        await close(stream)
-
-    def _open_streams(self) -> dict[asyncio.Task[Any] | None, list[AsyncIterator[T_co]]]:
-        return vars(self).setdefault("_streams", {})
+        entered, task = self._entered or [], asyncio.current_task()
+        place = len(entered) - 1
+        while entered[place][0] is not task:  # other tasks may have entered it meanwhile
+            place -= 1
+        await close(entered.pop(place)[1])
 
     # ---- making one
 

@@ -65,7 +65,7 @@ class Pieces:
         events = run.events
         unheard = (events.chains[ActingChunk] if scope is None else events.chain_in(scope, ActingChunk)) is None
         if unheard and (port is None or port.closed):
-            events.skip()
+            events.seq += 1
             if tap is None:
                 return
         counting = self._limit.pause()
