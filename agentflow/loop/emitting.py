@@ -67,6 +67,9 @@ class Owner(Protocol):
         ...
 
 
+_NO_OWNER: Owner = cast("Any", None)
+"""Whose events are those of a run that is over: nothing is asked of it any more."""
+
 _NO_STEPS: Callable[[], Generator[Any, Any, None]] = cast("Any", ().__iter__)
 
 
@@ -137,7 +140,7 @@ class Events:
         """The run is over: it, its context and its last errors would keep each other until the collector comes."""
         self._frame = None
         self._reported = ()
-        self._owner = None  # pyright: ignore[reportAttributeAccessIssue] - nothing is asked of it any more
+        self._owner = _NO_OWNER
 
     # ---- building and passing on
 

@@ -208,11 +208,10 @@ class EventLog(Hook):
         clip, name = self.clip, event.sealed_form.__name__
         line = f"{where}#{event.iteration} {name}" if event.iteration else f"{where} {name}"
         for field, value in _told(event).items():
-            kind = type(value)
-            if kind is str:  # as nearly all are, and one word
+            if type(value) is str:  # as nearly all are, and one word
                 plain = len(value) <= clip and (value.isalnum() or value.isidentifier())
             else:
-                plain = kind is int or kind is float
+                plain = type(value) is int or type(value) is float
             if plain:
                 line += f" {field}={value}"
             elif value is not None and value != "":

@@ -319,6 +319,17 @@ async def test_arguments_in_another_order_are_the_same() -> None:
     assert lookup.runs == ["x", "x", "y"]
 
 
+@pytest.mark.parametrize("where", ["memory", "disk"])
+async def test_long_arguments_are_told_apart_by_their_last_letter(where: str, tmp_path: Path) -> None:
+    """The arguments count however long they are."""
+    lookup, long = Lookup(), "x" * 1_000
+    cache = ToolCache(path=tmp_path / "c.db" if where == "disk" else None)
+    uses = [use(f"t{number}", "look", at=at) for number, at in enumerate([f"{long}a", f"{long}b", f"{long}a", "a"])]
+    for one in uses:
+        await looked(lookup, cache, one)
+    assert lookup.runs == [f"{long}a", f"{long}b", "a"]
+
+
 @pytest.mark.parametrize(
     ("kind", "options", "runs"),
     [
