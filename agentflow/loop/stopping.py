@@ -32,6 +32,7 @@ class Stopping:
         halting: Whether the call itself was asked to stop at its next safe point.
         leaving: Whether the call itself is being left as it is.
         interrupting: Why the call was interrupted; None: it was not.
+        by_itself: Whether its own hooks or tools have interrupted it.
         over: Whether the call is over: nothing ends it any more.
         task: The task that runs it.
         tasks: Those of its parallel rounds, and those in which operators run what hooks have wrapped.
@@ -50,6 +51,7 @@ class Stopping:
         "_parent",
         "_reader",
         "_timer",
+        "by_itself",
         "halting",
         "interrupting",
         "leaving",
@@ -67,6 +69,7 @@ class Stopping:
         self.task: asyncio.Task[Any] | None = None
         self.tasks: tuple[Set[asyncio.Task[Any]], ...] = ()
         self.interrupting: str | None = None
+        self.by_itself = False
         self.over = False
         self.halting = False
         self.leaving = False
@@ -142,6 +145,7 @@ class Stopping:
         if self.over or self.interrupting is not None:
             return
         self.interrupting = reason
+        self.by_itself = self.works_in(_running_task())
         if loop is not None:
             # Later, and not here: a task that cancels itself would be hit at an await behind the run's end.
             loop.call_soon_threadsafe(self._cancel_driver)
@@ -296,3 +300,11 @@ class Stopping:
     def leaves(self) -> bool:
         """Whether this call, or one that it belongs to, is being left as it is: nothing more is stored."""
         return self.leaving or (self._parent is not None and self._parent.leaves())
+
+
+def _running_task() -> asyncio.Task[Any] | None:
+    """The task that is running here; None: there is none, or no event loop."""
+    try:
+        return asyncio.current_task()
+    except RuntimeError:
+        return None

@@ -312,17 +312,17 @@ class Recorder(ChangeListener, SideWrapper):
             if len(facts) > seen:
                 self._put(Facts(place, time, tuple(facts[seen:])))
         if not place.interrupted:
-            self._look_for_end(place, run, time)
+            self._look_for_end(place, run)
 
-    def _look_for_end(self, place: Place, run: RunBase, time: float) -> None:
+    def _look_for_end(self, place: Place, run: RunBase) -> None:
         stopping = run.stopping
         if stopping.interrupting is not None:
             place.interrupted = True
             how = "interrupt" if stopping.timed_out() is None else "timeout"
-            self._put(Interrupted(place, time, how, stopping.interrupting))
+            self._put(Interrupted(place, run.config.clock.now(), how, stopping.interrupting, stopping.by_itself))
         elif stopping.is_cancelled_from_outside():
             place.interrupted = True
-            self._put(Interrupted(place, time, "left", ""))
+            self._put(Interrupted(place, run.config.clock.now(), "left", ""))
 
     # ---- what models and tools give
 
@@ -373,7 +373,7 @@ class Recorder(ChangeListener, SideWrapper):
                 put(RawChunk(place, n, now(), chunk))
                 yield chunk
         except BaseException as error:
-            end, words = self._ending(place, run, error, now())
+            end, words = self._ending(place, run, error)
             raise
         finally:
             await close(stream)
@@ -394,19 +394,19 @@ class Recorder(ChangeListener, SideWrapper):
         try:
             result = await source.resolve()
         except BaseException as error:
-            end, words = self._ending(place, run, error, now())
+            end, words = self._ending(place, run, error)
             put(Finished(place, n, now(), end, None, words, _injected(run, before, transient)))
             raise
         if not place.interrupted:
-            self._look_for_end(place, run, now())
+            self._look_for_end(place, run)
         injected = _injected(run, before, transient)
         put(Finished(place, n, now(), "done", result if isinstance(result, ToolResultBlock) else None, None, injected))
         return result
 
-    def _ending(self, place: Place, run: RunBase, error: BaseException, time: float) -> tuple[End, Line | None]:
+    def _ending(self, place: Place, run: RunBase, error: BaseException) -> tuple[End, Line | None]:
         """How work ended that has raised."""
         if not place.interrupted:
-            self._look_for_end(place, run, time)
+            self._look_for_end(place, run)
         if isinstance(error, GeneratorExit):
             return "cut", None
         task = asyncio.current_task()

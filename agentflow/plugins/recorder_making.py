@@ -122,8 +122,8 @@ class Making:
                 self._finished(one)
             case Interrupted():
                 reason = self._encoder.text(one.reason)
-                call = one.place.call
-                self._add({"kind": "interrupt", "call": call, "time": one.time, "how": one.how, "reason": reason})
+                line = {"kind": "interrupt", "call": one.place.call, "time": one.time, "how": one.how, "reason": reason}
+                self._add(line, by_itself=one.by_itself or None)
             case Facts():
                 for fact in one.facts:
                     self._close()

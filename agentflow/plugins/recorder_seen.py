@@ -193,6 +193,7 @@ class Interrupted(NamedTuple):
     time: float
     how: str
     reason: str
+    by_itself: bool = False
 
 
 class Deed(NamedTuple):

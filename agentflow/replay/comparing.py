@@ -3,7 +3,7 @@
 Rules:
 
 1. Ids of runs, calls and messages, times and durations do not count; ids of tool calls count by the order in which they come.
-2. Of exceptions the class and the text count.
+2. Of exceptions the class and the text count; of a cancellation the class: its text says by which way it came.
 """
 
 from __future__ import annotations
@@ -84,10 +84,12 @@ class Facing:
 
     Args:
         log: The log.
+        numbered: Whether calls are told apart by the order in which they come.
     """
 
-    def __init__(self, log: RunLog) -> None:
+    def __init__(self, log: RunLog, numbered: bool = True) -> None:
         self.log = log
+        self._numbered = numbered
         self._known: dict[str, Any] = {}
         self._calls: dict[str, int] = {}
         self._asked: dict[str, EventEntry] = {}
@@ -163,7 +165,8 @@ class Facing:
         if name == "tools":
             return [self.log.tool(ref) for ref in value]
         if name == "error":
-            return {"type": value.get("type"), "message": value.get("message")}
+            kind = value.get("type")
+            return {"type": kind, "message": None if kind == "CancelledError" else value.get("message")}
         if name == "approval":
             return self._verdict(value)
         return value
@@ -218,7 +221,7 @@ class Facing:
         return self._once(f"r {ref}", lambda: self._named(self.log.result_data(ref), "tool_use_id"))
 
     def _named(self, data: Mapping[str, Any], name: str) -> Any:
-        place = self._calls.setdefault(data[name], len(self._calls) + 1)
+        place = self._calls.setdefault(data[name], len(self._calls) + 1) if self._numbered else ""
         return {**data, name: f"#{place}"}
 
     def _once(self, key: str, make: Callable[[], Any]) -> Any:

@@ -50,7 +50,7 @@ Goes: TypeAlias = Literal["stop", "on", "live"]
 """What becomes of a run that has departed: it stops, goes on with what is left of the recording, or with a live model."""
 
 _PATIENCE = 1.0
-"""Seconds, by the recording's clock, for which something waits for the events that stand before it."""
+"""Seconds for which something waits for the events that stand before it."""
 
 
 class Player(Recorder):
@@ -100,7 +100,7 @@ class Player(Recorder):
         self._moved = asyncio.Event()
         self._root: RunBase | None = None
         self._next_root = 0
-        self._cut_works: dict[str, set[int]] = {}
+        self._new: dict[str, str] = {}
         self._hanging = False
         self.goes: Goes | None = None
         self.new.add(self._reads.validate_python(self.lines[0]))
@@ -136,7 +136,7 @@ class Player(Recorder):
         elif (above := self._pairs.get(call.parent.call)) is not None:
             mine = self.script.child(above, call.parent.tool_use)
         if mine is not None:
-            self._pairs[call.call] = mine
+            self._pairs[call.call], self._new[mine] = mine, call.call
             self._done[call.call] = 0
             self._cut_at(call.call)
         else:
@@ -221,22 +221,38 @@ class Player(Recorder):
     # ---- what ends it from outside
 
     def _cut_at(self, call: str) -> None:
-        """End a call where somebody has ended it in the recording."""
-        cut = self.script.cuts.get(self._pairs.get(call, ""))
-        if cut is None or self.departure is not None or self._events < cut.events or cut.works:
-            return
-        loop = asyncio.get_running_loop()
-        if cut.wait > 0:
-            loop.call_later(cut.wait, self._cut, call, cut)
-        else:
-            self._cut(call, cut)
+        """End a call where somebody has ended it while its hooks had an event."""
+        cut = self._cut_now(call)
+        if cut is not None and (cut.in_hook or cut.awaited):
+            loop = asyncio.get_running_loop()
+            if cut.wait > 1e-6 and not cut.awaited:
+                loop.call_later(cut.wait, self._cut, cut)
+            else:  # it came with the first thing that hooks wait for
+                loop.call_soon(self._cut, cut)
 
-    def _cut(self, call: str, cut: Cut) -> None:
-        place = self._places.get(call)
-        if place is None or self._root is None or cut.entry.call not in self.script.cuts:
+    def _cut_now(self, call: str) -> Cut | None:
+        """Who has ended a call behind the events that have happened, and not in what a model or a tool did."""
+        mine = self._pairs.get(call, "")
+        cut = self.script.cuts.get(mine)
+        if cut is None or self.departure is not None or self._events < cut.events or cut.works:
+            return None
+        return cut if cut.entry.call == mine and self._done[call] >= cut.place else None
+
+    def leaves(self, event: Event) -> bool:
+        """Whether the reader has left the run behind an event; ends it where somebody else has ended it there."""
+        cut = self._cut_now(event.call_id)
+        if cut is None or cut.in_hook or cut.awaited:
+            return False
+        if cut.entry.how != "left":
+            self._cut(cut)
+            return False
+        return True
+
+    def _cut(self, cut: Cut) -> None:
+        call = self._new.get(cut.entry.call)
+        run = self._runs.get(call or "")
+        if run is None or self.script.cuts.pop(cut.entry.call, None) is None:
             return
-        run = self._runs.get(call, self._root)
-        del self.script.cuts[cut.entry.call]
         stopping = run.stopping
         if cut.entry.how == "timeout":
             stopping.expire()
@@ -245,19 +261,27 @@ class Player(Recorder):
         elif stopping.task is not None:
             stopping.task.cancel()
 
-    async def _hang(self, call: str, n: int) -> None:
+    async def _hang(self, call: str, work: Reply | None = None) -> None:
         """Wait to be ended, as in the recording."""
+        loop = asyncio.get_running_loop()
         cut = self.script.cuts.get(self._pairs.get(call, ""))
-        if cut is None and self.goes is None:
+        if cut is not None and work is not None and work.n in cut.works:
+            cut.works.discard(work.n)
+            if not cut.works:
+                cut.awaited = True
+                soon = self._events >= cut.events
+                loop.call_later(0 if soon else _PATIENCE, self._cut, cut)
+        elif cut is None and self.goes is None and self.script.broken_off:
             self._hanging = True
             self._end_of_log()
-            asyncio.get_running_loop().call_later(_PATIENCE, self._end_of_log, True)
-        if cut is not None:
-            cut.works.discard(n)
-            loop = asyncio.get_running_loop()
-            if not cut.works and self._events >= cut.events:
-                loop.call_soon(self._cut, call, cut)
-        await asyncio.get_running_loop().create_future()
+            loop.call_later(_PATIENCE, self._end_of_log, True)
+        elif work is not None and work.over is not None:
+            await self._clock.reach(work.over.time)
+            await asyncio.sleep(_PATIENCE)
+            kind = "tool" if work.step is None else "request"
+            now = "it goes on, and the recording knows no more: it was cut there"
+            self._depart(Departure(event=kind, source=self.new.calls[call].source, now=now, lost=True))
+        await loop.create_future()
 
     def _end_of_log(self, at_last: bool = False) -> None:
         """Stop where the recording breaks off: all that it tells has happened, and something waits for more."""
@@ -274,8 +298,9 @@ class Player(Recorder):
             self._clock.jump(due.time)
         if not due.apart:
             return
-        limit = self._clock.now() + _PATIENCE
-        while self._events < due.events and self.departure is None and self._clock.now() < limit:
+        now = asyncio.get_running_loop().time
+        limit = now() + _PATIENCE
+        while self._events < due.events and self.departure is None and now() < limit:
             waiting = asyncio.ensure_future(self._moved.wait())
             await asyncio.wait([waiting], timeout=_PATIENCE)
             waiting.cancel()
@@ -317,18 +342,18 @@ class Player(Recorder):
         mine = self._pairs.get(call)
         reply = None if mine is None else self.script.reply(mine, iteration, side)
         if reply is None and mine in self.script.broken_off:
-            await self._hang(call, -1)
+            await self._hang(call)
         if reply is None:
             kind = f"request ({side})" if side else "request"
             now = "a model is asked once more than in the recording"
             self._depart(Departure(event=kind, iteration=iteration, source=place.source, now=now, lost=True))
-            await self._hang(call, -1)
+            await self._hang(call)
             return
         entry = next(entry for entry in reversed(self.new.entries) if isinstance(entry, RequestEntry))
         assert reply.step is not None
         self._differ(call, reply.step, self._facing.request(entry))
         if self.goes == "stop":
-            await self._hang(call, -1)
+            await self._hang(call)
         for due in reply.pieces:
             await self._until(due)
             yield chunk_of(due.piece)
@@ -336,7 +361,7 @@ class Player(Recorder):
 
     async def _end(self, call: str, reply: Reply) -> None:
         if reply.end == "cut" or reply.over is None:
-            await self._hang(call, reply.n)
+            await self._hang(call, reply)
             return
         await self._until(reply.over)
         if reply.end == "failed":
@@ -359,11 +384,11 @@ class Player(Recorder):
             return self._work(event, source if use.name in self._tools else source.instead(partial(_refused, use)))
         work = None if mine is None else self.script.work(mine, use.id)
         if work is None and mine in self.script.broken_off:
-            return self._work(event, source.instead(lambda _: self._hang(call, -1)))
+            return self._work(event, source.instead(lambda _: self._hang(call)))
         if work is None:
             now = f"{use.name} {use.raw}"
             self._depart(Departure(event="tool", iteration=event.iteration, source=place.source, now=now, lost=True))
-            return self._work(event, source.instead(lambda _: self._hang(call, -1)))
+            return self._work(event, source.instead(lambda _: self._hang(call)))
         inside = tool is not None and agents_behind.get(tool.function) is not None
         if (inside and work.children) or (tool is None and (work.error or {}).get("type") == "ToolNotFoundError"):
             return self._work(event, source)
@@ -378,6 +403,8 @@ class Player(Recorder):
         for injected in work.injected:
             messages = [self.script.log.message(ref) for ref in injected.messages]
             context.run.inject(*messages, keep=injected.keep)
+        if work.interrupts is not None:
+            context.run.interrupt(work.interrupts)
         await self._end(call, work)
         if work.result is None:
             return None

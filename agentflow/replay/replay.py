@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from agentflow.agent.agent import Agent, full_variant
+from agentflow.agent.agent_flux import AgentFlux
 from agentflow.errors import CallTimeoutError, UsageError, close_to
 from agentflow.ground.virtual_time import VirtualClockLoop
 from agentflow.hooks import HookSource
@@ -190,13 +191,22 @@ def _making(
     }
     if not call.resumes:
         messages: list[Msg] = [script.log.message(ref) for ref in script.inputs.get(call.call, ())]
-        return agent.call(messages, **rest).resolve()  # pyright: ignore[reportReturnType]
+        return _read(agent.stream(messages, **rest), player)  # pyright: ignore[reportReturnType]
     given = script.decisions.get(call.call, {})
     waiting = [] if before is None else [waits.id for waits in before.pending]
     decisions = decisions_from_dict({key: _plain(script, said) for key, said in given.items()})
     if set(decisions) - set(waiting) and len(decisions) == len(waiting):  # ids of calls are others now
         decisions = dict(zip(waiting, decisions.values(), strict=True))
-    return agent.resume(decisions=decisions, **rest).resolve()  # pyright: ignore[reportReturnType]
+    return _read(agent.resume_stream(decisions=decisions, **rest), player)  # pyright: ignore[reportReturnType]
+
+
+async def _read(flux: AgentFlux[Any], player: Player) -> Reply[Any]:
+    """Read a call's events, and leave it where its reader has left it."""
+    async with flux as events:
+        async for event in events:
+            if player.leaves(event):
+                raise asyncio.CancelledError
+        return await events.reply()
 
 
 def _plain(script: Script, said: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,12 +4,15 @@ Rules:
 
 1. What a model or a tool gives is due when the recording says so, and when all events that stand before it have happened.
 2. Where nothing else happened between two things, nothing may happen between them in the replay either.
+3. A call that somebody has ended is ended at the same place: in a model's reply or a tool, in a hook, behind an event. What
+   hooks and tools do by themselves they do again.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict, deque
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any
 
 from agentflow.errors import StoreError
@@ -26,10 +29,14 @@ from agentflow.runlog.entries import (
     HookEntry,
     Injection,
     InterruptEntry,
+    MessageEntry,
     PiecesEntry,
     ReplyEntry,
     RequestEntry,
     StartedEntry,
+    ToolEntry,
+    ToolResultEntry,
+    ToolUseEntry,
 )
 from agentflow.runlog.log import RunLog
 
@@ -66,6 +73,7 @@ class Reply:
         use: The id of the tool call.
         result: The ref of what a tool's work came to.
         children: The calls of sub-agents inside it.
+        interrupts: Why it has interrupted its call; None: it has not.
     """
 
     n: int
@@ -79,6 +87,7 @@ class Reply:
     result: str | None = None
     injected: tuple[Injection, ...] = ()
     children: list[str] = field(default_factory=list[str])
+    interrupts: str | None = None
 
 
 Work = Reply
@@ -89,14 +98,21 @@ class Cut:
     """Somebody has ended the call.
 
     Attributes:
+        events: How many events stand before it.
+        place: How many of them are of the call itself.
+        wait: Seconds since the last one.
         works: The numbers of the replies and works that it has cut.
+        in_hook: Whether it came while hooks had the event behind it.
+        awaited: Whether all works that it cuts wait for it.
     """
 
     entry: InterruptEntry
     events: int
-    time: float
+    place: int
     wait: float
     works: set[int] = field(default_factory=set[int])
+    in_hook: bool = False
+    awaited: bool = False
 
 
 class Script:
@@ -108,7 +124,7 @@ class Script:
     Attributes:
         roots: The calls of the run itself: the first one, and those that went on with it.
         steps: The events of each call, as they are compared.
-        cuts: Who has ended which call.
+        cuts: Who has ended which call, from outside; what was cut in a sub-agent is a part of what has cut its caller.
         total: How many events there are.
         broken_off: The calls whose end the log does not tell of: the process was killed.
 
@@ -143,8 +159,12 @@ class Script:
         self._doings = 0
         self._mine: dict[int, int] = {}
         self._time = 0.0
+        self._entry_before: Entry | None = None
         for entry in log.entries:
             self._read(entry)
+            if not isinstance(entry, MessageEntry | ToolUseEntry | ToolResultEntry | ToolEntry):
+                self._entry_before = entry
+        self._settle_cuts()
         self.broken_off = {call for call in log.calls if not any(step.type == "CallEnded" for step in self.steps[call])}
 
     # ---- reading
@@ -188,9 +208,9 @@ class Script:
             case AnsweredEntry() | FinishedEntry():
                 self._end(entry)
             case InterruptEntry():
-                works = set(self._running[entry.call])
-                wait = max(0.0, entry.time - self._time)
-                self.cuts.setdefault(entry.call, Cut(entry, self.total, entry.time, wait, works))
+                works, wait = set(self._running[entry.call]), max(0.0, entry.time - self._time)
+                place = len(self.steps[entry.call])
+                self.cuts.setdefault(entry.call, Cut(entry, self.total, place, wait, works))
             case FactEntry() if entry.fact == "call_resumed":
                 self.decisions[entry.call] = entry.fields.get("decisions", {})
             case _:
@@ -202,11 +222,19 @@ class Script:
         self.total += len(made)
         self._time = time + (entry.at[-1] / 1000 if not isinstance(entry, EventEntry) and entry.at else 0.0)
         self._doings += 1
-        for n in self._running[entry.call]:
-            work = self._by_number[n]
-            own = isinstance(entry, ChunksEntry) if work.step is not None else isinstance(entry, PiecesEntry)
-            if own:  # what comes of it is nothing else
+        for n, work in self._running[entry.call].items():
+            if self._comes_of(work, entry):  # that is nothing else
                 self._mine[n] = self._mine.get(n, 0) + 1
+
+    def _comes_of(self, work: Reply, entry: EventEntry | ChunksEntry | PiecesEntry) -> bool:
+        """Whether an event is a piece of what a model or a tool gives."""
+        match entry:
+            case ChunksEntry():
+                return work.step is not None and entry.reply in (None, work.n)
+            case PiecesEntry():
+                return work.step is None and work.use == self.log.use_data(entry.tool_use)["id"]
+            case EventEntry():
+                return False
 
     def _begin(self, reply: Reply, call: str) -> None:
         self._doings += 1
@@ -221,10 +249,12 @@ class Script:
         return apart
 
     def _pieces(self, reply: Reply, entry: ChunksEntry | ReplyEntry | PiecesEntry, ahead: bool) -> None:
-        apart = self._apart(reply.n)
+        apart, before = self._apart(reply.n), self.total
+        if not isinstance(entry, ReplyEntry):  # what failed in its hooks was told before it
+            before -= sum(1 for _ in takewhile(lambda step: step.seq > entry.seq, reversed(self.steps[entry.call])))
         for n, (piece, at) in enumerate(zip(entry.pieces, entry.at, strict=True)):
             # A model's piece stands before the event that it becomes.
-            reply.pieces.append(Due(entry.time + at / 1000, self.total + (n if ahead else 0), apart and not n, piece))
+            reply.pieces.append(Due(entry.time + at / 1000, before + (n if ahead else 0), apart and not n, piece))
 
     def _end(self, entry: AnsweredEntry | FinishedEntry) -> None:
         reply = self._by_number.get(entry.n)
@@ -236,6 +266,38 @@ class Script:
             reply.result, reply.injected = entry.result, entry.injected
         self._doings += 1
         self._running[entry.call].pop(entry.n, None)
+        cut = self.cuts.get(entry.call)
+        if cut is not None and entry.end == "cut" and entry.n not in cut.works:  # it began before it heard of it
+            cut.events = cut.events if cut.works else self.total
+            cut.works.add(entry.n)
+        if cut is not None and entry.end != "cut" and cut.entry is self._entry_before and cut.entry.how == "interrupt":
+            reply.interrupts = cut.entry.reason  # a tool has done it
+
+    def _settle_cuts(self) -> None:
+        """Tell where each cut came."""
+        for call, cut in list(self.cuts.items()):
+            steps = self.steps[call]
+            before, behind = steps[: cut.place][-1:], steps[cut.place :][:1]
+            if cut.entry.how == "left" and any(map(_went_on, steps[-1:])):
+                del self.cuts[call]  # a task of its round was cancelled since another one had failed
+                continue
+            if any(step.type == "Error" and step.fields["phase"] == "hook" for step in before):
+                cut.works = set()  # it came while a hook's failure was told, in the midst of another event's hooks
+                continue
+            cut.works = {n for n in cut.works if self._by_number[n].end == "cut"}
+            cut.in_hook = any(map(_is_cancelled, behind))
+            if cut.entry.by_itself and not cut.works:
+                del self.cuts[call]
+        for call in reversed(self.log.calls):
+            inner, parent = self.cuts.get(call), self.log.calls[call].parent
+            outer = None if inner is None or parent is None else self.cuts.get(parent.call)
+            if inner is None or outer is None:
+                continue
+            above = {n for n in outer.works if call in self._by_number[n].children}
+            if above:
+                outer.works = (outer.works - above) | inner.works
+                outer.events, outer.wait = max(outer.events, inner.events), inner.wait
+                self.cuts[call] = outer
 
     # ---- giving
 
@@ -253,3 +315,17 @@ class Script:
         """The next call of a sub-agent behind a tool call; None: there was none."""
         waiting = self._children.get((call, tool_use))
         return waiting.popleft() if waiting else None
+
+
+def _went_on(step: Step) -> bool:
+    """Whether a call ended otherwise than cut."""
+    return step.type == "CallEnded" and step.fields.get("outcome") != "interrupted"
+
+
+def _is_cancelled(step: Step) -> bool:
+    """Whether the hooks of an event were cancelled."""
+    match step.fields.get("decision"):
+        case {"error": {"type": "CancelledError"}}:
+            return True
+        case _:
+            return False

@@ -360,6 +360,7 @@ class InterruptEntry:
 
     Attributes:
         how: By an interrupt, because its time was over, or by leaving it (a cancelled task, a closed stream).
+        by_itself: Whether hooks or tools of the call have interrupted it.
     """
 
     kind: Literal["interrupt"] = "interrupt"
@@ -367,6 +368,7 @@ class InterruptEntry:
     time: float = 0.0
     how: Literal["interrupt", "timeout", "left"] = "interrupt"
     reason: str = ""
+    by_itself: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -313,10 +313,15 @@ SCHEDULES = st.sampled_from(["BY_TYPE", "BY_TYPE", "IN_CALL_ORDER", "SEQUENTIAL"
 
 
 @st.composite
-def programs(draw: st.DrawFn, *, paths: st.SearchStrategy[Path] = paths()) -> Program:  # noqa: B008 - a strategy is a value
+def programs(
+    draw: st.DrawFn,
+    *,
+    paths: st.SearchStrategy[Path] = paths(),  # noqa: B008 - a strategy is a value
+    names: tuple[str, ...] = TOOLS,
+) -> Program:
     """Anything."""
     return Program(
-        draw(replies()),
+        draw(replies(names)),
         tuple(draw(st.lists(hook_plans(), max_size=3))),
         tuple(draw(st.lists(around_plans(), max_size=draw(st.sampled_from([0, 0, 1, 2]))))),
         draw(paths),

@@ -1,61 +1,187 @@
-"""The law of replay: any random program that nobody cuts, recorded and run again, gives the same events."""
+"""The laws of replay: a random program that was recorded runs again as it did, and what departs is found where it does."""
 
 from __future__ import annotations
 
-import os
+import re
 from dataclasses import replace
 from typing import Any
 
-from hypothesis import HealthCheck, given, settings
+from clocks import LoopClock
+from hypothesis import given, note, settings
 from hypothesis import strategies as st
 from laws_harness import World, run
-from laws_programs import Path, Program, programs
+from laws_programs import ACTS, TOOLS, Path, Program, hook_plans, programs
+from test_laws_paths import normal
 
+from agentflow import Agent, ToolUseBlock
+from agentflow.loop.states import State
 from agentflow.plugins.recorder import Recorder
-from agentflow.replay import Replay, Replayed
+from agentflow.ports.model import ModelRequest
+from agentflow.replay import Departure, Replay, Replayed
 from agentflow.runlog import RunLog
+from agentflow.testing import ScriptedModel
 
-SOAK = os.environ.get("AGENTFLOW_LAWS") == "soak"
-EXAMPLES = 2_000 if SOAK else 60
-PATHS = st.sampled_from([Path("call"), Path("stream"), Path("stream", slow_reader=True)])
+TURNS = 3
 LONELY = ("recurse", "cancel", "late", "beside", "background", "swallow", "hedge", "at-once", "race")
 """What hooks do that no recording holds: they call the agent themselves, cancel the task, or leave their stage."""
+ENDS = ("interrupt", "inject-interrupt")
+"""A run that is ended from within is not ended from outside as well: a recording tells of one end."""
+
+
+class Team(World):
+    """A program's agent that can ask another one.
+
+    Attributes:
+        asked: What its model was asked.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self.asked: list[str] = []
+        super().__init__(program)
+
+    def _say(self, request: ModelRequest) -> list[Any]:
+        said = normal([request.messages, request.tools, request.options, request.model])
+        self.asked.append(_FREE.sub("", f"{len(self.seen.observed)} {said}"))
+        return super()._say(request)
+
+    def make_tools(self) -> list[Any]:
+        mine = super().make_tools()
+        tools = [tool for tool in mine if tool.name in ("slow_look", "talk", "boom", "ask")]
+        return [*mine, Agent("helper", ScriptedModel(_helps), tools=tools, clock=LoopClock())]
+
+
+def _helps(request: ModelRequest) -> list[Any]:
+    if request.messages[-1].role == "tool":
+        return ["Helped."]
+    asked = request.messages[-1].text
+    wanted = [name for name in ("boom", "ask") if name in asked]
+    return [*[ToolUseBlock(f"h{n}", name, {"x": n}) for n, name in enumerate(("slow_look", "talk", *wanted))]]
 
 
 def replayable(program: Program) -> Program:
     """The program without what a recording cannot hold."""
     hooks = tuple(plan for plan in program.hooks if plan.action not in LONELY)
     arounds = tuple(plan for plan in program.arounds if plan.action not in LONELY)
-    return replace(program, hooks=hooks, arounds=arounds, session="fresh")
+    replies = tuple(
+        tuple(
+            replace(piece, args='{"message": "boom and ask"}' if piece.id > "t3" else '{"message": "go"}')
+            if piece.name == "helper"
+            else piece
+            for piece in reply
+            if piece.name != "recurses"
+        )
+        for reply in program.replies
+    )
+    alone = all(plan.action not in ENDS for plan in hooks) and not any(p.name == "halt" for r in replies for p in r)
+    path = replace(program.path, second=None) if alone else Path("stream" if program.path.slow_reader else "call")
+    return replace(program, replies=replies, hooks=hooks, arounds=arounds, path=path, session="fresh")
 
 
-def recorded(program: Program) -> RunLog:
-    """The log of a program's call, and of what goes on with it."""
+async def lived(program: Program, *hooks: Any) -> Team:
+    """A program's call, and what goes on with it."""
+    world = Team(program)
+    for hook in hooks:
+        world.agent.hook(hook)
+    await world.call()
+    if program.path.kind == "break":
+        await world.settle()
+    for turn in range(TURNS):
+        if world.session.machine.state is not State.SUSPENDED:
+            break
+        await world.call(resume=world.decisions(turn), path=Path("call"))
+    return world
+
+
+def recorded(program: Program) -> tuple[RunLog, Team]:
+    """The log of a program's run, and the world that it ran in."""
     recorder = Recorder()
-
-    async def main() -> None:
-        world = World(program)
-        world.agent.hook(recorder)
-        await world.call()
-
-    run(main)
-    return recorder.log
+    world = run(lambda: lived(program, recorder))
+    return recorder.log, world
 
 
-def played(log: RunLog, program: Program, **options: Any) -> Replayed:
-    async def main() -> Replayed:
-        world = World(program, record=False)
-        return await Replay(log).arun(world.agent, **options)
+def played(log: RunLog, program: Program, **options: Any) -> tuple[Replayed, World]:
+    """The replay of a log by a program's agent."""
+
+    async def main() -> tuple[Replayed, World]:
+        world = Team(program)
+        return await Replay(log).arun(world.agent, **options), world
 
     return run(main)
 
 
-@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
-@given(programs(paths=PATHS).map(replayable))
+_FREE = re.compile(r"#\d+|(?<=CancelledError)\([^)]*\)|[\"']|\\+ud83d\\+ude00|\U0001f600")
+"""What may differ: ids of messages and calls, the words of a cancellation, and how a character is written."""
+
+
+def told(world: World) -> list[str]:
+    """The events of a world, as text."""
+    return [_FREE.sub("", line) for line in normal(seen_by(world))]
+
+
+def seen_by(world: World) -> list[Any]:
+    """All events of a world, as their last observer saw them: an `Error` of another observer comes before its event."""
+    return [event for seen in world.calls or [world.seen] for event in seen.last]
+
+
+NAMES = (*TOOLS, "helper", "helper", "helper")
+
+
+@settings(max_examples=settings().max_examples // 3)
+@given(programs(names=NAMES).map(replayable))
 def test_a_program_that_was_recorded_runs_again_as_it_did(program: Program) -> None:
-    """Same events, same order, whatever hooks and tools did."""
-    log = recorded(program)
+    """Whatever hooks, tools, sub-agents and callers did, until the run was over: the same events in the same order."""
+    note(repr(program))
+    log, world = recorded(program)
     if not log.calls:
         return
-    made = played(log, program)
-    assert made.departure is None, f"{made.departure}\n{program}"
+    made, again = played(log, program)
+    assert made.departure is None, str(made)
+    assert told(again) == told(world)
+
+
+TIMED = ("sleep", "hang", "timeout", "deadline", "complete")
+BY_EVENTS = st.builds(Path, st.sampled_from(["call", "stream", "close", "break", "throw"]), st.integers(0, 20))
+
+
+@st.composite
+def exchanges(draw: st.DrawFn) -> tuple[Program, Program]:
+    """A program, and the same one with one hook exchanged, left out or added."""
+    program = replayable(draw(programs(names=NAMES, paths=BY_EVENTS)))
+    timely = tuple(plan for plan in program.hooks if plan.action not in TIMED)
+    program = replace(program, hooks=timely, arounds=tuple(p for p in program.arounds if p.action not in TIMED))
+    acts = tuple(act for act in ACTS if act not in (*LONELY, *TIMED))
+    new = draw(st.one_of(st.just(()), hook_plans(acts).map(lambda plan: (plan,))))
+    at = draw(st.integers(0, len(program.hooks)))
+    return program, replace(program, hooks=(*program.hooks[:at], *new, *program.hooks[at + 1 :]))
+
+
+@settings(max_examples=settings().max_examples // 5)
+@given(exchanges())
+def test_the_first_departure_is_where_two_runs_really_part(pair: tuple[Program, Program]) -> None:
+    """With one hook exchanged: the event at which a live run of the other program first says something else."""
+    program, other = pair
+    note(f"{program!r}\n{other!r}")
+    log, world = recorded(program)
+    if not log.calls:
+        return
+    _, lives = recorded(other)
+    found = played(log, other)[0].departure
+    check_departure(found, world, lives)
+
+
+def check_departure(found: Departure | None, world: Team, lives: Team) -> None:
+    """What replay has found, beside what two live runs did."""
+    was, now = told(world), told(lives)
+    same = next((n for n, (a, b) in enumerate(zip(was, now, strict=False)) if a != b), min(len(was), len(now)))
+    if found is None:
+        assert was == now, f"nothing found, and they part: {was[same:][:1]}\n{now[same:][:1]}"
+        return
+    if found.lost or found.event.startswith("request"):
+        # It shows in what models and tools are asked, before an event can tell of it.
+        assert (was, world.asked, world.ran) != (now, lives.asked, lives.ran), f"they do not part: {found}"
+        return
+    events = seen_by(world) if same < len(was) else seen_by(lives)
+    assert same < len(events), f"they do not part: {found}"
+    assert (found.event, found.seq) == (type(events[same]).__name__, events[same].seq), (
+        f"{found}\n{was[same:][:1]}\n{now[same:][:1]}"
+    )
