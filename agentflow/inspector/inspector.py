@@ -27,7 +27,8 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from agentflow.debugger.pause import Pause
-from agentflow.errors import UsageError
+from agentflow.errors import StoreError, UsageError
+from agentflow.inspector.comparing import compared
 from agentflow.inspector.guard import LOOPBACK, Guard
 from agentflow.inspector.logs import Logs, Source
 from agentflow.inspector.one_file import PAGE, page_with
@@ -79,6 +80,7 @@ class Inspector:
             Route("/api/runs", self._runs),
             Route("/api/runs/{id}", self._run),
             Route("/api/runs/{id}/export", self._export),
+            Route("/api/diff/{one}/{other}", self._diff),
             Route("/api/news", self._news),
             Route("/api/pauses/{id}", self._decide, methods=["POST"]),
         ]
@@ -154,10 +156,17 @@ class Inspector:
         lines, behind = await asyncio.to_thread(source.lines)
         return PlainTextResponse(lines, headers={"x-behind": str(behind)})
 
+    async def _diff(self, request: Request) -> Response:
+        one, other = [await self._source(request.path_params[name]) for name in ("one", "other")]
+        try:
+            return JSONResponse(await asyncio.to_thread(lambda: compared(one.lines()[0], other.lines()[0])))
+        except StoreError as error:
+            return PlainTextResponse(str(error), 409)
+
     async def _export(self, request: Request) -> Response:
         source = await self._source(request.path_params["id"])
         lines, _ = await asyncio.to_thread(source.lines)
-        page = await asyncio.to_thread(page_with, [(source.run, lines.decode("utf-8", "replace"))])
+        page = await asyncio.to_thread(page_with, [(source.run, lines)])
         name = "".join(c if c.isalnum() or c in "-_" else "_" for c in source.run)[:80]
         headers = {"content-disposition": f'attachment; filename="{name or "run"}.html"'}
         return Response(page, media_type="text/html; charset=utf-8", headers=headers)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from agentflow.errors import UsageError
+from agentflow.inspector.comparing import compared
 from agentflow.inspector.logs import Logs
 from agentflow.runlog.keeping import LogStore
 
@@ -44,14 +45,19 @@ def bundle(entry: str = "app") -> str:
     return '"use strict";\n' + "".join(parts.values())
 
 
-def page_with(runs: Sequence[tuple[str, str]]) -> str:
+def page_with(runs: Sequence[tuple[str, bytes]]) -> str:
     """The page with runs in it.
 
     Args:
         runs: The name and the lines of each; two are shown beside each other.
+
+    Raises:
+        StoreError: Two are to be compared, and one is no run log.
     """
+    told = [{"name": name, "lines": lines.decode("utf-8", "replace")} for name, lines in runs]
+    diff = compared(*[lines for _, lines in runs]) if len(runs) == 2 else None
     script, style = bundle(), (PAGE / "page.css").read_text("utf-8")
-    data = json.dumps([{"name": name, "lines": lines} for name, lines in runs]).replace("<", "\\u003c")
+    data = json.dumps({"runs": told, "diff": diff}).replace("<", "\\u003c")
     rules = (
         f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; img-src data:; base-uri 'none'; "
         "form-action 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
@@ -82,6 +88,7 @@ def export(path: str | Path, *runs: str | Path | LogStore) -> Path:
 
     Raises:
         UsageError: There is none, or more than two runs.
+        StoreError: Two are to be compared, and one is no run log.
 
     Example:
         >>> export("report.html", "runs/no-such-run.jsonl")
@@ -95,7 +102,6 @@ def export(path: str | Path, *runs: str | Path | LogStore) -> Path:
             f"An export holds one run, or two to compare; {', '.join(map(str, runs)) or 'nothing'} holds {len(found)}."
         )
     sources = [(run.run, each.source(run.id)) for each, run in found]
-    told = [(name, source.lines()[0].decode("utf-8", "replace")) for name, source in sources if source is not None]
     place = Path(path)
-    place.write_text(page_with(told), "utf-8")
+    place.write_text(page_with([(name, source.lines()[0]) for name, source in sources if source is not None]), "utf-8")
     return place

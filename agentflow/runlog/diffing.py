@@ -1,17 +1,23 @@
-"""Two runs beside each other: aligned by calls, rounds and tool calls, and where they part."""
+"""Two runs beside each other: aligned by calls, rounds and tool calls, and where they part.
+
+Rules:
+
+1. One alignment: what the terminal tells, a page shows.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
+from agentflow.runlog.entries import EventEntry
 from agentflow.runlog.log import RunLog
 from agentflow.runlog.rounds import CallView, RoundView, ToolView, calls_of
 from agentflow.specs import Usage
 
-__all__ = ["Difference", "RunDiff", "diff_runs"]
+__all__ = ["Difference", "RunDiff", "diff_runs", "paired_events"]
 
 T = TypeVar("T")
 
@@ -69,6 +75,61 @@ def diff_runs(one: RunLog, other: RunLog) -> RunDiff:
     )
 
 
+def paired_events(one: RunLog, other: RunLog) -> list[tuple[EventEntry | None, EventEntry | None]]:
+    """The events of two runs side by side, aligned as `diff_runs` aligns them; what has nothing on the other side stands alone.
+
+    Args:
+        one: The first run's log.
+        other: The second one's.
+    """
+    places = _places(calls_of(one), calls_of(other))
+    keyed = [
+        [(_key(log, event, known), event) for event in log.events()]
+        for log, known in zip((one, other), places, strict=True)
+    ]
+    found: list[tuple[EventEntry | None, EventEntry | None]] = []
+    for how, a_from, a_to, b_from, b_to in _matched([key for key, _ in keyed[0]], [key for key, _ in keyed[1]]):
+        a, b = [event for _, event in keyed[0][a_from:a_to]], [event for _, event in keyed[1][b_from:b_to]]
+        if how == "equal":
+            found += zip(a, b, strict=True)
+        else:
+            found += [*((event, None) for event in a), *((None, event) for event in b)]
+    return found
+
+
+_Places: TypeAlias = dict[tuple[str, int | str], str]
+"""Where each round and tool call of a run stands in the alignment, by its call."""
+
+
+def _places(one: Sequence[CallView], other: Sequence[CallView]) -> tuple[_Places, _Places]:
+    found: tuple[_Places, _Places] = ({}, {})
+
+    def note(call: CallView | None, side: int, here: int | str | None, place: str) -> None:
+        if call is not None and here is not None:
+            found[side][call.call, here] = place
+
+    for c, calls in enumerate(_aligned_calls(one, other)):
+        rounds = [() if call is None else call.rounds for call in calls]
+        for side, call in enumerate(calls):
+            note(call, side, 0, f"{c}")
+        for r, pair in enumerate(_aligned_rounds(*rounds)):
+            tools = [() if each is None else each.tools for each in pair]
+            for side, each in enumerate(pair):
+                note(calls[side], side, each and each.number, f"{c} {r}")
+            for t, uses in enumerate(_aligned_tools(*tools)):
+                for side, use in enumerate(uses):
+                    note(calls[side], side, use and use.id, f"{c} {r} {t}")
+    return found
+
+
+def _key(log: RunLog, event: EventEntry, places: _Places) -> str:
+    """What an event is aligned by."""
+    use = event.fields.get("tool_use")
+    found = None if use is None else places.get((event.call, log.tool_use(use).id))
+    place = found or places.get((event.call, event.iteration)) or f"{places[event.call, 0]} ({event.iteration})"
+    return f"{place} {event.type}"
+
+
 def _usage(calls: Sequence[CallView]) -> Usage:
     """What the calls at the top consumed: those of sub-agents are billed to them."""
     return Usage.total([call.usage for call in calls if not call.source])
@@ -76,8 +137,7 @@ def _usage(calls: Sequence[CallView]) -> Usage:
 
 def _aligned(one: Sequence[T], other: Sequence[T], key: Callable[[T], object]) -> Iterator[tuple[T | None, T | None]]:
     """Pairs of what belongs together; what has nothing on the other side stands alone."""
-    matcher = SequenceMatcher(None, [repr(key(a)) for a in one], [repr(key(b)) for b in other], autojunk=False)
-    for _, a_from, a_to, b_from, b_to in matcher.get_opcodes():
+    for _, a_from, a_to, b_from, b_to in _matched([repr(key(a)) for a in one], [repr(key(b)) for b in other]):
         for n in range(max(a_to - a_from, b_to - b_from)):
             yield (
                 one[a_from + n] if a_from + n < a_to else None,
@@ -85,8 +145,30 @@ def _aligned(one: Sequence[T], other: Sequence[T], key: Callable[[T], object]) -
             )
 
 
+def _matched(one: Sequence[str], other: Sequence[str]) -> Sequence[tuple[str, int, int, int, int]]:
+    return SequenceMatcher(None, one, other, autojunk=False).get_opcodes()
+
+
+def _aligned_calls(
+    one: Sequence[CallView], other: Sequence[CallView]
+) -> Iterator[tuple[CallView | None, CallView | None]]:
+    return _aligned(one, other, lambda call: (call.source, call.agent))
+
+
+def _aligned_rounds(
+    one: Sequence[RoundView], other: Sequence[RoundView]
+) -> Iterator[tuple[RoundView | None, RoundView | None]]:
+    return _aligned(one, other, lambda each: (each.reply, [(tool.name, tool.input) for tool in each.tools]))
+
+
+def _aligned_tools(
+    one: Sequence[ToolView], other: Sequence[ToolView]
+) -> Iterator[tuple[ToolView | None, ToolView | None]]:
+    return _aligned(one, other, lambda tool: tool.name)
+
+
 def _calls(one: Sequence[CallView], other: Sequence[CallView]) -> Iterator[Difference]:
-    for a, b in _aligned(one, other, lambda call: (call.source, call.agent)):
+    for a, b in _aligned_calls(one, other):
         here = a or b
         assert here is not None
         where = f"call of {here.source or here.agent}"
@@ -107,7 +189,7 @@ def _field(where: str, name: str, one: Any, other: Any, what: str = "") -> Itera
 
 
 def _rounds(where: str, one: Sequence[RoundView], other: Sequence[RoundView]) -> Iterator[Difference]:
-    for a, b in _aligned(one, other, lambda each: (each.reply, [(t.name, t.input) for t in each.tools])):
+    for a, b in _aligned_rounds(one, other):
         here = a or b
         assert here is not None
         place = f"{where}, round {here.number}"
@@ -130,7 +212,7 @@ def _request(where: str, one: RoundView, other: RoundView) -> Iterator[Differenc
 
 
 def _tools(where: str, one: Sequence[ToolView], other: Sequence[ToolView]) -> Iterator[Difference]:
-    for a, b in _aligned(one, other, lambda tool: tool.name):
+    for a, b in _aligned_tools(one, other):
         here = a or b
         assert here is not None
         place = f"{where}, {here.name}"

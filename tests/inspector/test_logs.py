@@ -119,7 +119,7 @@ def test_the_page_loads_nothing_and_holds_no_markup_of_others() -> None:
         assert re.findall(r"https?://(?!www\.w3\.org/2000/svg)", source) == [], path.name
         assert re.findall(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function", source) == []
     assert "</script" not in bundle()
-    page = page_with([("run", "</script><!--<script>")])
+    page = page_with([("run", b"</script><!--<script>")])
     assert page.count("</script") == 2
     assert page.count("<!--") == 0
 

@@ -14,6 +14,8 @@ from inspected import clerk, first_run, key, lines_of, opened, serving
 from agentflow import Agent, ToolUseBlock
 from agentflow.inspector import export
 from agentflow.plugins import Recorder
+from agentflow.runlog import load
+from agentflow.runlog.diffing import diff_runs
 from agentflow.testing import ScriptedModel
 
 if sys.platform == "win32":
@@ -160,9 +162,11 @@ async def test_two_runs_beside_each_other(runs: Path) -> None:
         await page.click(".runs tbody tr:nth-child(1) input")
         await page.click(".filters button")
         await page.until("document.querySelector('main').dataset.ready === 'compare'")
-        assert "They part at PostActing of clerk, round 1." in await page.js(
-            "document.querySelector('.parted').innerText"
-        )
+        parted = await page.js("document.querySelector('.parted').innerText")
+        found = diff_runs(*[load(path) for path in sorted(runs.iterdir(), key=lambda path: path.stat().st_mtime)])  # noqa: ASYNC240 - a test's own files
+        assert found.parts is not None
+        assert f"They part at {found.parts.where}: {found.parts.what}." in parted
+        assert f"{len(found.differences)} differences" in await page.js("document.querySelector('main').innerText")
         assert "read_page" in await page.js(CHOSEN)
         said = await page.js(DETAIL)
         assert "[cut]" in said

@@ -26,8 +26,8 @@ let runs = null;
 /** @type {(() => void) | null} */
 let stop = null;
 
-/** What an exported page brings with it. @type {{name: string, lines: string}[]} */
-const brought = given ? JSON.parse(given.textContent ?? "[]") : [];
+/** What an exported page brings with it. @type {{runs: {name: string, lines: string}[], diff: import("./compare.js").Diff}} */
+const brought = JSON.parse(given?.textContent ?? '{"runs": []}');
 
 async function show() {
   stop?.();
@@ -36,10 +36,11 @@ async function show() {
   main.removeAttribute("data-ready");
   const [, view, ...ids] = location.hash.split("/");
   try {
-    if (brought.length > 1 && view !== "run") compareLogs(brought.map(({ name, lines }) => ({ log: logOf(lines), name })));
-    else if (brought.length) run = new RunView(main, logOf(brought[Number(ids[0]) || 0].lines), brought[Number(ids[0]) || 0].name);
+    const there = brought.runs[Number(ids[0]) || 0];
+    if (brought.runs.length > 1 && view !== "run") compareLogs(brought.runs.map(({ name, lines }) => ({ log: logOf(lines), name })), brought.diff);
+    else if (there) run = new RunView(main, logOf(there.lines), there.name);
     else if (view === "run") await showRun(ids[0]);
-    else if (view === "compare") compareLogs(await Promise.all(ids.map(async (id) => ({ log: logOf(await text(`api/runs/${id}`)), name: id }))));
+    else if (view === "compare") await compareRuns(ids);
     else runs = await showRuns(main, () => get("api/runs"));
   } catch (error) {
     fill(main, el("p.banner.error", { role: "alert" }, String(error instanceof Error ? error.message : error)));
@@ -56,10 +57,16 @@ function logOf(lines) {
   return log;
 }
 
-/** @param {{log: Log, name: string}[]} logs */
-function compareLogs(logs) {
+/** @param {string[]} ids */
+async function compareRuns(ids) {
+  const [diff, ...logs] = await Promise.all([get(`api/diff/${ids[0]}/${ids[1]}`), ...ids.map(async (id) => ({ log: logOf(await text(`api/runs/${id}`)), name: id }))]);
+  compareLogs(logs, diff);
+}
+
+/** @param {{log: Log, name: string}[]} logs @param {import("./compare.js").Diff} diff */
+function compareLogs(logs, diff) {
   const [a, b] = logs.map(({ log, name }) => ({ log, name: log.top?.run || name }));
-  comparison = showComparison(main, a, b);
+  comparison = showComparison(main, a, b, diff);
 }
 
 /** @param {string} id */

@@ -1,73 +1,32 @@
 // @ts-check
-/** Two runs beside each other, aligned by agents, rounds and calls: where they part, and what they took. */
+/** Two runs beside each other, as the server has aligned and compared them: where they part, and what they took. */
 
 import { diffed } from "./diff.js";
-import { dollars, duration, el, fill, thousands } from "./dom.js";
+import { dollars, duration, el, fill, pretty, thousands } from "./dom.js";
 import { totals } from "./cost.js";
 import { List } from "./list.js";
-import { decisionText, fieldText, line, phase, summary, verdictText } from "./words.js";
+import { decisionText, fieldText, line, phase, plural, summary, verdictText } from "./words.js";
 
 /** @typedef {import("./log.js").Log} Log */
 /** @typedef {import("./log.js").Row} Row */
 /** @typedef {{left: Row | null, right: Row | null, how: "same" | "changed" | "left" | "right"}} Pair */
 
+/** @typedef {{where: string, what: string, one: any, other: any, hooks: string[]}} Difference */
+/** @typedef {{differences: Difference[], pairs: [number | null, number | null, Pair["how"]][]}} Diff what the server has compared */
+
 const APART = new Set(["duration_ms", "usage", "model", "history"]);
-const PIECES = new Set(["ReasoningChunk", "ActingChunk"]);
+const MOST = 200;
 
 /**
- * The rows of two runs as pairs.
+ * The rows of two runs as pairs, as they were aligned.
  * @param {Log} left
  * @param {Log} right
+ * @param {Diff} diff
  * @returns {Pair[]}
  */
-export function aligned(left, right) {
-  const [a, b] = [keyed(left), keyed(right)];
-  const places = new Map(b.map(([key], n) => [key, n]));
-  /** @type {Pair[]} */
-  const pairs = [];
-  let next = 0;
-  for (const [key, row] of a) {
-    const place = places.get(key);
-    if (place === undefined || place < next) {
-      pairs.push({ left: row, right: null, how: "left" });
-      continue;
-    }
-    for (; next < place; next++) pairs.push({ left: null, right: b[next][1], how: "right" });
-    const other = b[next++][1];
-    pairs.push({ left: row, right: other, how: said(left, row) === said(right, other) ? "same" : "changed" });
-  }
-  for (; next < b.length; next++) pairs.push({ left: null, right: b[next][1], how: "right" });
-  return pairs;
-}
-
-/**
- * Each row but the pieces with what it is aligned by: whose it is, its round, its kind, and the how-manieth of them.
- * @param {Log} log
- * @returns {[string, Row][]}
- */
-function keyed(log) {
-  /** @type {Map<string, number>} */
-  const counts = new Map();
-  return log.rows
-    .filter((row) => !PIECES.has(row.type))
-    .map((row) => {
-      const tool = row.tool ? (log.uses.get(row.entry.fields?.original_tool_use ?? row.entry.fields?.tool_use)?.name ?? "") : "";
-      const key = `${log.source(row)} ${row.iteration} ${row.type} ${tool}`;
-      const count = (counts.get(key) ?? 0) + 1;
-      counts.set(key, count);
-      return [`${key} ${count}`, row];
-    });
-}
-
-/**
- * What a row says, without what differs between any two runs.
- * @param {Log} log
- * @param {Row} row
- */
-function said(log, row) {
-  return fieldsOf(log, row)
-    .map(([name, text]) => `${name}: ${text}`)
-    .join("\n");
+function paired(left, right, diff) {
+  const [a, b] = [left, right].map((log) => log.rows.filter((row) => row.entry.kind === "event"));
+  return diff.pairs.map(([one, other, how]) => ({ left: one === null ? null : a[one], right: other === null ? null : b[other], how }));
 }
 
 /** @param {Log} log @param {Row} row @returns {[string, string][]} */
@@ -86,9 +45,10 @@ function fieldsOf(log, row) {
  * @param {HTMLElement} place
  * @param {{log: Log, name: string}} a
  * @param {{log: Log, name: string}} b
+ * @param {Diff} diff
  */
-export function showComparison(place, a, b) {
-  const pairs = aligned(a.log, b.log);
+export function showComparison(place, a, b, diff) {
+  const pairs = paired(a.log, b.log, diff);
   const first = pairs.findIndex((pair) => pair.how !== "same");
   const listed = el("div.list.pairs", { tabindex: "0", role: "listbox", "aria-label": "Events of both runs", "aria-keyshortcuts": "j k e" });
   const detail = el("section.detail", { "aria-live": "polite" });
@@ -107,10 +67,11 @@ export function showComparison(place, a, b) {
     list.select(index);
     showPair(detail, a.log, b.log, pairs[index]);
   }
-  const parted = first < 0 ? "They say the same." : `They part at ${describe(a.log, b.log, pairs[first])}.`;
+  const parts = diff.differences[0] ? `${diff.differences[0].where}: ${diff.differences[0].what}` : first < 0 ? "" : describe(a.log, b.log, pairs[first]);
+  const parted = parts ? `They part at ${parts}.` : "They say the same.";
   const differ = pairs.filter((pair) => pair.how !== "same").length;
   const jump = el("button", { type: "button", click: () => choose(first), disabled: first < 0 }, "Show where");
-  fill(place, el("header.compared", null, sums(a, b), el("p.parted", null, el("strong", null, parted), differ ? ` ${differ} of ${pairs.length} events differ. ` : " ", jump)), el("div.panes", null, listed, detail));
+  fill(place, el("header.compared", null, sums(a, b), el("p.parted", null, el("strong", null, parted), differ ? ` ${differ} of ${pairs.length} events differ. ` : " ", jump), differences(diff.differences)), el("div.panes", null, listed, detail));
   list.resize(pairs.length);
   choose(Math.max(0, first));
   return {
@@ -121,6 +82,18 @@ export function showComparison(place, a, b) {
       if (found >= 0) choose(found);
     },
   };
+}
+
+/** @param {Difference[]} all */
+function differences(all) {
+  if (!all.length) return null;
+  const said = (/** @type {any} */ value) => (value === null || value === "" ? el("span.muted", null, "(nothing)") : line(typeof value === "string" ? value : pretty(value)));
+  return el(
+    "details.differences",
+    null,
+    el("summary", null, plural(all.length, "difference")),
+    el("table", null, el("tbody", null, ...all.slice(0, MOST).map((one) => el("tr", null, el("th", { scope: "row" }, `${one.where}: ${one.what}`), el("td", null, said(one.one)), el("td", null, said(one.other)), el("td.muted", null, one.hooks.join(", ")))))),
+  );
 }
 
 /** @param {Log} a @param {Log} b @param {Pair} pair */

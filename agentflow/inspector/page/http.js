@@ -35,7 +35,7 @@ export async function post(path, body) {
 /**
  * Be told of what comes, for as long as the page is open; a connection that broke is made again by the browser.
  * @param {string} path
- * @param {(data: string) => void} told
+ * @param {(news: {lines?: string, runs?: boolean, pauses?: any[]}) => void} told
  * @returns {() => void} ends it
  */
 export function follow(path, told) {
