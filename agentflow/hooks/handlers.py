@@ -16,6 +16,7 @@ from reactivex import Observable
 
 from agentflow.errors import UsageError
 from agentflow.events import Event
+from agentflow.ground.annotations import signature_of
 from agentflow.hooks.event_names import kinds_of, registered_as
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.hook_checks import takes
@@ -82,7 +83,7 @@ def check_handler(function: object) -> None:
 def _one_argument(function: Callable[..., Any]) -> None:
     if takes(function, 1):
         return
-    signature = inspect.signature(function)
+    signature = signature_of(function)
     needed = [
         p
         for p in signature.parameters.values()
@@ -105,7 +106,7 @@ def _hint(function: Callable[..., Any]) -> Any:
         NameError: It names something that cannot be found.
     """
     try:
-        parameter = next(iter(inspect.signature(function).parameters.values()), None)
+        parameter = next(iter(signature_of(function).parameters.values()), None)
     except (TypeError, ValueError):
         return None
     if parameter is None or parameter.annotation is parameter.empty:

@@ -18,6 +18,7 @@ from weakref import WeakSet
 
 from agentflow.errors import UsageError, close_to
 from agentflow.events import Event
+from agentflow.ground.annotations import annotations_of, signature_of
 from agentflow.ground.values import NamedTuple
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.options import WRAPPED, handler_of
@@ -89,7 +90,7 @@ def check(hook: Hook) -> None:
 def takes(function: Callable[..., Any], count: int) -> bool:
     """Whether a function can be called with so many arguments by position, and none by name; True if nobody can tell."""
     try:
-        signature = inspect.signature(function)
+        signature = signature_of(function)
     except (TypeError, ValueError):  # a built-in without one
         return True
     try:
@@ -128,7 +129,7 @@ def _check_method(hook: Hook, name: str, method: _Method) -> None:
         raise UsageError(f"Hook {_name(hook)!r}: {name}={found!r:.60}, and must be a method: {written}.")
     if not takes(found, len(method.arguments)):
         raise UsageError(
-            f"Hook {_name(hook)!r}: {name}{inspect.signature(found)} is called with {_words(method.arguments)}; write "
+            f"Hook {_name(hook)!r}: {name}{signature_of(found)} is called with {_words(method.arguments)}; write "
             f"{written}."
             + (" What else it may need is on the event: event.agent, event.context." if name == "on_event" else "")
         )
@@ -317,7 +318,7 @@ def _check_time(hook: Hook) -> None:
 def _may_suspend(function: Callable[..., Any]) -> bool:
     if inspect.iscoroutinefunction(function):
         return True
-    annotation = str(getattr(function, "__annotations__", {}).get("return", ""))
+    annotation = str(annotations_of(function).get("return", ""))
     return any(word in annotation for word in ("Mono", "Flux", "Observable", "Awaitable", "HookResult"))
 
 

@@ -15,6 +15,7 @@ from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callab
 from typing import Annotated, Any, Final, Literal, LiteralString, Union, cast, get_args, get_origin
 
 from agentflow.errors import ToolContractError
+from agentflow.ground.annotations import annotations_of
 from agentflow.specs import ToolType
 
 __all__ = ["MISSING", "Contract", "contract_of", "return_annotation"]
@@ -173,10 +174,7 @@ def contract_of(
 
 def return_annotation(function: Callable[..., Any]) -> object:
     """Return what a function is annotated to return, as it stands: an object, a text, or `MISSING`."""
-    try:
-        return function.__annotations__.get("return", MISSING)
-    except NameError as error:  # Python 3.14 evaluates on reading
-        return error.name or "?"
+    return annotations_of(function).get("return", MISSING)
 
 
 def _item(hint: object) -> object:

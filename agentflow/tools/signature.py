@@ -28,6 +28,7 @@ from pydantic_core import CoreSchema, SchemaValidator
 
 from agentflow.context import RunContext
 from agentflow.errors import UsageError
+from agentflow.ground.annotations import annotations_of, signature_of
 from agentflow.ground.validation import adapter_of
 from agentflow.ground.values import frozen
 from agentflow.tools.contracts import MISSING, return_annotation
@@ -99,7 +100,7 @@ def local_names(function: FunctionType) -> Mapping[str, object]:
     behind = cast("FunctionType", inspect.unwrap(function))
     wanted = {
         name
-        for annotation in function.__annotations__.values()
+        for annotation in annotations_of(function).values()
         if isinstance(annotation, str)
         for name in _IDENTIFIER.findall(annotation)
     }
@@ -181,7 +182,7 @@ def read_plan(
 
 def _parameters(tool: str, function: Callable[..., object], is_method: bool) -> Parameters:
     try:
-        parameters = list(inspect.signature(function).parameters.values())
+        parameters = list(signature_of(function).parameters.values())
     except (ValueError, TypeError) as error:
         raise UsageError(
             f"Tool {tool!r}: Python does not know the signature of {function!r}. Wrap it in an async def with "
@@ -204,10 +205,10 @@ def _hints(
     """Evaluate the parameters' annotations only: what a function returns is often known to type checkers alone."""
     plain = plain_function(function)
     module, local = _known_names(plain, names)
-    annotations: dict[str, Any] = {}
+    annotations: Mapping[str, Any] = {}
     try:
-        if plain is not None:  # reading evaluates them on Python 3.14
-            annotations = plain.__annotations__
+        if plain is not None:
+            annotations = annotations_of(plain)
         stub = _stub({name: annotations[name] for name in parameters if name in annotations})
         return typing.get_type_hints(stub, module, local, include_extras=True)
     except NameError as error:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, Literal, NoR
 from typing_extensions import ParamSpec, TypeVar
 
 from agentflow.errors import ToolArgumentError, UsageError
+from agentflow.ground.annotations import signature_of
 from agentflow.ground.facade import objects_of
 from agentflow.ground.finite import check_numbers, scan_numbers
 from agentflow.ground.locks import FairLock
@@ -257,9 +258,7 @@ class Tool(HookedTool, Generic[P, R_co]):
         fixed = self._blueprint.fixed
         if not fixed:
             return self._call(*args, **kwargs)
-        given = (
-            inspect.signature(self.function).bind_partial(*((None,) if self._bound else ()), *args, **kwargs).arguments
-        )
+        given = signature_of(self.function).bind_partial(*((None,) if self._bound else ()), *args, **kwargs).arguments
         return self._call(
             *args, **{name: _current(value) for name, value in fixed.items() if name not in given} | kwargs
         )

@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from agentflow.errors import UsageError
+from agentflow.ground.annotations import signature_of
 from agentflow.specs import TOOL_ORDER, is_seconds
 
 if TYPE_CHECKING:
@@ -145,7 +146,7 @@ def check_signature(
         known: Iterable[str] = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
         variadic = bool(code.co_flags & _VARIADIC)
     else:
-        parameters = inspect.signature(function).parameters
+        parameters = signature_of(function).parameters
         known = parameters
         variadic = any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in parameters.values())
     if variadic:

@@ -27,21 +27,21 @@ __all__ = ["drive_server"]
 
 CLAUDE, GPT = "claude-sonnet-4-5", "gpt-4o"
 ADAPTERS: dict[str, Callable[[str, str], Model]] = {
-    "OpenAIWire": lambda url, key: OpenAIWire(GPT, api_base=f"{url}/v1", api_key=key, retries=0),
-    "AnthropicWire": lambda url, key: AnthropicWire(CLAUDE, api_base=url, api_key=key, retries=0),
+    "OpenAIWire": lambda url, key: OpenAIWire(GPT, api_base=f"{url}/v1", api_key=key, retries=1),
+    "AnthropicWire": lambda url, key: AnthropicWire(CLAUDE, api_base=url, api_key=key, retries=1),
     "LiteLLMModel openai/": lambda url, key: LiteLLMModel(
-        f"openai/{GPT}", api_base=f"{url}/v1", api_key=key, retries=0
+        f"openai/{GPT}", api_base=f"{url}/v1", api_key=key, retries=1
     ),
     "LiteLLMModel anthropic/": lambda url, key: LiteLLMModel(
-        f"anthropic/{CLAUDE}", api_base=url, api_key=key, retries=0
+        f"anthropic/{CLAUDE}", api_base=url, api_key=key, retries=1
     ),
 }
 GATEWAY: dict[str, Callable[[str, str], Model]] = {
     "OpenAIWire on Claude": lambda url, key: OpenAIWire(
-        CLAUDE, api_base=f"{url}/v1", api_key=key, retries=0, family="anthropic"
+        CLAUDE, api_base=f"{url}/v1", api_key=key, retries=1, family="anthropic"
     ),
     "LiteLLMModel litellm_proxy/": lambda url, key: LiteLLMModel(
-        f"litellm_proxy/{CLAUDE}", api_base=url, api_key=key, retries=0, family="anthropic"
+        f"litellm_proxy/{CLAUDE}", api_base=url, api_key=key, retries=1, family="anthropic"
     ),
 }
 """Behind a gateway the wire does not tell whose model it is."""

@@ -124,6 +124,7 @@ SERVERS = (
         environ={"LITELLM_LOCAL_MODEL_COST_MAP": "True"},
         checks_keys=True,
         backends=True,
+        theirs={"a wrong key": "it answers 400 (no database where it could look the key up), not 401"},
     ),
     Server(
         name="aimock",

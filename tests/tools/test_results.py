@@ -78,7 +78,7 @@ LOOP.append(LOOP)
         (b"", "(no output)"),
         (b"\xff\x00", "(2 bytes of binary data; a tool shows them to the model by returning a DataBlock)"),
         ({"raw": b"\xff"}, '{"raw":"_w=="}'),
-        ("half a pair \ud800", "half a pair ?"),
+        ("half a pair \ud800", "half a pair \ufffd"),
         (TextBlock("words"), "words"),
         (TextBlock(""), "(no output)"),
         (IMAGE, (IMAGE,)),
@@ -118,7 +118,7 @@ def test_a_failure_is_told_with_type_message_and_notes() -> None:
         (RuntimeError(), "RuntimeError"),
         (KeyboardInterrupt(), "KeyboardInterrupt"),
         (ValueError(Broken()), "ValueError: (ValueError without a readable text)"),
-        (OSError("file \ud800"), "OSError: file ?"),
+        (OSError("file \ud800"), "OSError: file \ufffd"),
         (ToolArgumentError("Tool 'x' was not run."), "Tool 'x' was not run."),
         (
             ExceptionGroup("two", [ValueError("a"), ExceptionGroup("inner", [OSError("b")])]),
