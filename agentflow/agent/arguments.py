@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 from typing import Any, Protocol, TypeAlias, TypedDict, cast
-from weakref import WeakKeyDictionary
 
 from agentflow.context import as_messages
 from agentflow.errors import SuspendedError, ToolArgumentError, UsageError
@@ -37,11 +36,12 @@ __all__ = [
     "ResumeOptions",
     "ResumeStream",
     "StreamOptions",
-    "agents_behind",
+    "agent_behind",
     "check_decisions",
     "check_timeout",
     "input_of",
     "not_open",
+    "put_behind",
     "resolve_store",
 ]
 
@@ -109,8 +109,14 @@ class Behind(Protocol):
         ...
 
 
-agents_behind: WeakKeyDictionary[Callable[..., Any], Behind] = WeakKeyDictionary()
-"""The agents that are tools themselves, by the function behind that tool."""
+def put_behind(function: Callable[..., Any], agent: Behind) -> None:
+    """Note that an agent is a tool itself, on the function behind that tool; elsewhere it would outlive both."""
+    vars(function)["agent_behind"] = agent
+
+
+def agent_behind(function: Callable[..., Any]) -> Behind | None:
+    """The agent that is this function's tool; None: it is no agent."""
+    return cast("Behind | None", getattr(function, "agent_behind", None))
 
 
 class CallArguments:
@@ -278,7 +284,7 @@ def _tool_of(session: FullSession, waits: Pending, tools: Mapping[str, Tool[...,
     while waits.within is not None:
         outer = next((call for call in session.machine.open_calls if call.id == waits.within), None)
         agent = None if outer is None else tools.get(outer.name)
-        behind = None if agent is None else agents_behind.get(agent.function)
+        behind = None if agent is None else agent_behind(agent.function)
         inner = (session.inner or {}).get(waits.within)
         if behind is None or inner is None:
             return None

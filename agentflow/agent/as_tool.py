@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypedDict, cast
 
 from agentflow.agent.agent_hooks import HookedAgent
-from agentflow.agent.arguments import agents_behind
+from agentflow.agent.arguments import put_behind
 from agentflow.agent.calling import CallingAgent
 from agentflow.context import RunContext, as_messages
 from agentflow.errors import ToolError
@@ -67,7 +67,7 @@ class ToolAgent(CallingAgent[T_co]):
             return await full_agent(self).answer(message, asked)
 
         about = description or self._config.view.description or f"Ask the agent {self.name}."
-        agents_behind[ask] = full_agent(self)
+        put_behind(ask, full_agent(self))
         # Idempotent: after a crash it is entered again, where it was.
         return tool(
             name=name or self.name,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal, Protocol, runtime_checkable
 
-from agentflow.agent.arguments import Behind, agents_behind
+from agentflow.agent.arguments import Behind, agent_behind
 from agentflow.ground.shown import one_line
 from agentflow.ground.values import NamedTuple
 
@@ -126,7 +126,7 @@ class _Drawing:
             return own
         below: dict[str, str] = {}
         for tool in agent.own_tools:
-            behind = agents_behind.get(tool.function)
+            behind = agent_behind(tool.function)
             called = self.key(tool, tool.name, "tool")[0] if behind is None else self.add(behind)
             below[tool.name] = called
             self.edges[Edge(own, called)] = None

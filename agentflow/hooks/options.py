@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 from agentflow.context import Shadow, note_caller
 from agentflow.errors import HookTimeoutError
 from agentflow.events import Event, PreActing, PreCall, PreReasoning, PreToolRound, TurnEvent
+from agentflow.ground.locks import FairLock
 from agentflow.ground.patterns import fits
 from agentflow.hooks.answers import comes_to, failure_of, is_later, judge, settle
 from agentflow.hooks.hook import Hook
@@ -129,15 +130,20 @@ def _timed(call: Call, hook: Hook, kind: type[Event]) -> Call:
     return timed
 
 
-_locks: WeakKeyDictionary[Hook, WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock]] = WeakKeyDictionary()
+_locks: WeakKeyDictionary[Hook, WeakKeyDictionary[asyncio.AbstractEventLoop, FairLock]] = WeakKeyDictionary()
+"""By hook and loop. (An `asyncio.Lock` that somebody has waited for keeps its loop, and with it this entry.)"""
 
 
 def _serial(call: Call, hook: Hook) -> Call:
     locks = _locks.setdefault(hook, WeakKeyDictionary())
 
     async def serial(event: Any) -> Any:
-        async with locks.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
+        lock = locks.setdefault(asyncio.get_running_loop(), FairLock())
+        await lock.acquire()
+        try:
             return await settle(call(event))
+        finally:
+            lock.release()
 
     return serial
 

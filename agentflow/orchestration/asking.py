@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentflow.agent.agent import Agent
-from agentflow.agent.arguments import agents_behind
+from agentflow.agent.arguments import put_behind
 from agentflow.agent.as_tool import full_agent
 from agentflow.context import RunContext
 from agentflow.errors import ToolError
@@ -125,7 +125,7 @@ def asking_tool(agent: Agent[Any], pending: Callable[[RunContext], Live]) -> Too
 
         return await asked() if race is None else await _raced(race, agent.name, asked, session)
 
-    agents_behind[ask] = own
+    put_behind(ask, own)
     about = agent.description or f"Ask the agent {agent.name}."
     made = tool(name=agent.name, description=about, type=own.strictest, timeout=None, idempotent=True)
     return made(found_by_name(ask))

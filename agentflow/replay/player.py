@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from typing import Any, Literal, TypeAlias
 
-from agentflow.agent.arguments import agents_behind
+from agentflow.agent.arguments import agent_behind
 from agentflow.chunks import ModelChunk
 from agentflow.context import RunContext
 from agentflow.errors import ToolError
@@ -389,7 +389,7 @@ class Player(Recorder):
             now = f"{use.name} {use.raw}"
             self._depart(Departure(event="tool", iteration=event.iteration, source=place.source, now=now, lost=True))
             return self._work(event, source.instead(lambda _: self._hang(call)))
-        inside = tool is not None and agents_behind.get(tool.function) is not None
+        inside = tool is not None and agent_behind(tool.function) is not None
         if (inside and work.children) or (tool is None and (work.error or {}).get("type") == "ToolNotFoundError"):
             return self._work(event, source)
         for child in work.children:  # its tool does not run: what its sub-agents did is taken as done
