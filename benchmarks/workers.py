@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import os
 import random
 import signal
@@ -218,14 +219,19 @@ def main() -> None:
     parser.add_argument("--sessions", type=int, help="In so many sessions.")
     parser.add_argument("--database", choices=["sqlite", "postgresql"], help="Only this one.")
     parser.add_argument("--only", choices=["kill", "freeze"], help="Only this kind of disturbance.")
+    parser.add_argument("--every", type=float, metavar="SECONDS", help="How often one is disturbed, about.")
+    parser.add_argument("--json", action="store_true", help="Print a line of JSON for each database.")
     given = parser.parse_args()
     effort = QUICK if given.quick else Effort()
     named = {name: getattr(given, name) for name in ("seconds", "calls", "sessions")}
     effort = effort._replace(**{name: value for name, value in named.items() if value is not None})
     if given.only is not None:
         effort = effort._replace(disturbances=(given.only,))
+    if given.every is not None:
+        effort = effort._replace(pause=(given.every / 2, given.every * 1.5))
     env = environment()
-    print(f"{env['python']} on {env['platform']}, {env['cpus']} x {env['processor']}", flush=True)
+    if not given.json:
+        print(f"{env['python']} on {env['platform']}, {env['cpus']} x {env['processor']}", flush=True)
     bad = 0
     for name in ("sqlite", "postgresql") if given.database is None else (given.database,):
         with ExitStack() as opened:
@@ -234,7 +240,10 @@ def main() -> None:
             if name == "postgresql":
                 url = opened.enter_context(opened.enter_context(postgres_server()).database())
             report = asyncio.run(measure(url, effort, folder))
-        show(name, effort, report)
+        if given.json:
+            print(json.dumps({"database": name, **report._asdict()}), flush=True)
+        else:
+            show(name, effort, report)
         bad += report.bad
     sys.exit(1 if bad else 0)
 

@@ -6,9 +6,10 @@ import asyncio
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import wraps
 from hashlib import sha256
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from laws_harness import HANGS, Bang, Seen, World
 from laws_programs import Program
@@ -36,13 +37,27 @@ from agentflow.models.conversion import Conversation, wire_name
 from agentflow.models.options_out import Thinking
 from agentflow.models.profiles import PROFILES
 from agentflow.models.responses_out import over_responses, responses_body
-from agentflow.ports.store import MemoryStore
 from agentflow.testing.wire import Dialect
 from agentflow.testing.wire.rules import Subject, first_refusal
 from agentflow.testing.wire.wires import ANTHROPIC, OPENAI, RESPONSES
 
 ID = re.compile(r"[a-zA-Z0-9_-]{1,40}\Z")
+P = ParamSpec("P")
+R = TypeVar("R")
+HELD: Counter[str] = Counter()
+"""How often each law was looked at; for who wants to tell of it."""
 KEYS = {"authorization": "Bearer k", "x-api-key": "k", "anthropic-version": "2023-06-01"}
+
+
+def law(check: Callable[P, R]) -> Callable[P, R]:
+    """Counts how often a law is looked at."""
+
+    @wraps(check)
+    def counted(*given: P.args, **named: P.kwargs) -> R:
+        HELD[check.__name__] += 1
+        return check(*given, **named)
+
+    return counted
 
 
 # ---- L5: legal histories and requests
@@ -71,6 +86,7 @@ def check_pairs(messages: Sequence[Msg]) -> None:
             assert messages[n - 1].tool_uses, f"message {n} answers nothing"
 
 
+@law
 def check_history(messages: Sequence[Msg], open_round: bool = False) -> None:
     """What a session holds between calls."""
     if open_round:
@@ -84,6 +100,7 @@ def check_history(messages: Sequence[Msg], open_round: bool = False) -> None:
             assert not blank, f"message {n} of the assistant is blank"
 
 
+@law
 def check_request(messages: Sequence[Msg]) -> None:
     """What a model is asked."""
     roles = [m.role for m in messages]
@@ -103,6 +120,7 @@ _TAKEN: set[tuple[str, str, bytes]] = set()
 """Requests that a wire has taken: a job that dies at every point asks the same ones again and again."""
 
 
+@law
 def check_wires(messages: Sequence[Msg], tools: Sequence[Any]) -> None:
     """The strict servers take the request."""
     for family, dialect in (
@@ -128,6 +146,8 @@ def _refused(wire: Any, subject: Subject) -> None:
         return
     refusal = first_refusal(wire.rules, subject)
     assert refusal is None, f"{wire.name} ({subject.dialect.name}): {refusal}\n{subject.body}"
+    if len(_TAKEN) >= 10_000:
+        _TAKEN.clear()  # a soak asks others for hours
     _TAKEN.add(asked)
 
 
@@ -188,6 +208,7 @@ def _anthropic_block(block: Any) -> Iterable[dict[str, Any]]:
 # ---- the laws on one call
 
 
+@law
 def check_ended(seen: Seen) -> CallEnded:
     """L1: one `CallEnded`, the last event; the reply or the error agrees with it."""
     events = seen.observed
@@ -203,6 +224,7 @@ def check_ended(seen: Seen) -> CallEnded:
     return ended
 
 
+@law
 def check_error(seen: Seen, ended: CallEnded) -> None:
     """L8: who fails raises the original error, by identity, and `Error` told of it."""
     raised = seen.error
@@ -224,12 +246,14 @@ def check_error(seen: Seen, ended: CallEnded) -> None:
         assert raised is None or seen.read, f"{ended.outcome}, and raised {raised!r}"
 
 
+@law
 def check_told(seen: Seen) -> None:
     """A failing observer hides nothing from the next."""
     first, last = Counter(map(id, seen.observed)), Counter(map(id, seen.last))
     assert first == last, f"the last observer saw {[type(e).__name__ for e in seen.last]}\n{_difference(seen)}"
 
 
+@law
 def check_fatal(seen: Seen, ended: CallEnded, hidden: bool) -> None:
     """A failure that is told as fatal ends the call, unless a hook recovers it (or has hidden it, wrapping the call)."""
     for event in seen.observed:
@@ -237,18 +261,21 @@ def check_fatal(seen: Seen, ended: CallEnded, hidden: bool) -> None:
             assert ended.outcome in ("failed", "interrupted"), f"{event.error!r} was fatal: {ended.outcome}"
 
 
+@law
 def check_time(seen: Seen, program: Program, timeout: float | None) -> None:
     """`timeout` reaches a hook that holds a call up, in its last event too (others of its end have their own `timeout`)."""
     if timeout is not None and all(h.event == "CallEnded" for h in program.hooks if h.action == "hang"):
         assert seen.seconds < HANGS, f"left by {seen.left}, with timeout={timeout}: took {seen.seconds} s"
 
 
+@law
 def check_cancelled(seen: Seen) -> None:
     """A cancellation from outside is never swallowed."""
     if seen.left == "cancelled":
         assert seen.error is not None, f"the cancelled call returned {seen.reply!r}"
 
 
+@law
 def check_numbers(seen: Seen, ordered: bool) -> None:
     """`seq` is unique, and grows where nothing overlaps."""
     seqs = [e.seq for e in seen.observed]
@@ -258,6 +285,7 @@ def check_numbers(seen: Seen, ordered: bool) -> None:
         assert seqs == sorted(seqs), f"seq does not grow: {seqs}"
 
 
+@law
 def check_reader(seen: Seen, whole: bool, ordered: bool) -> None:
     """Reader and observer see the same events."""
     observed = [id(e) for e in seen.observed]
@@ -277,6 +305,7 @@ def _difference(seen: Seen) -> str:
     return f"observed {names(seen.observed)}\nread     {names(seen.read)}"
 
 
+@law
 def check_brackets(seen: Seen) -> None:
     """L2: what opens closes, once, in a call and inside a round."""
     acting: Counter[str] = Counter()
@@ -302,6 +331,7 @@ def check_brackets(seen: Seen) -> None:
     assert not +acting, f"PreActing without PostActing: {dict(+acting)}"
 
 
+@law
 def check_chunks(seen: Seen) -> None:
     """L4: the chunks of a reply, folded, are the reply before hooks edit it."""
     chunks: list[Any] = []
@@ -325,15 +355,15 @@ def _shape(msg: Msg) -> list[Any]:
     return [(b.name, b.raw) if isinstance(b, ToolUseBlock) else b for b in msg.content]
 
 
-def check_folds(world: World, start: Sequence[Msg]) -> None:
+@law
+async def check_folds(world: World, start: Sequence[Msg]) -> None:
     """L4: events and facts tell the same history as the session."""
     events = [e for seen in world.calls for e in seen.observed]
     history = world.history
     folded = fold_events(events, start)
     assert folded == history, f"fold_events\n{_lines(folded)}\nhistory\n{_lines(history)}"
     if world.program.session == "named":
-        facts = list(MemoryStore.load(world.store, "s"))
-        stored = fold_facts(facts, start)
+        stored = fold_facts(await world.facts(), start)
         assert stored == history, f"fold_facts\n{_lines(stored)}\nhistory\n{_lines(history)}"
 
 
@@ -341,6 +371,7 @@ def _lines(messages: Sequence[Msg]) -> str:
     return "\n".join(f"  {m.role} {m.content} {dict(m.metadata)}" for m in messages)
 
 
+@law
 def check_budget(seen: Seen, limit: int) -> None:
     """L7: at most N rounds of reasoning, then one summary."""
     reasons = [e for e in seen.observed if isinstance(e, PreReasoning)]
@@ -350,6 +381,7 @@ def check_budget(seen: Seen, limit: int) -> None:
     assert not summaries or reasons[-1] is summaries[0], "reasoning after the summary"
 
 
+@law
 def check_order(seen: Seen) -> None:
     """The call's own events stand at its ends."""
     kinds = [type(e) for e in seen.observed if not isinstance(e, Error)]

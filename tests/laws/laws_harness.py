@@ -207,11 +207,15 @@ class World:
 
     Attributes:
         given: Further arguments of the agent.
+        named: The id of its session, where the program names one.
+        patience: How long to wait for what hooks have left to tasks of their own.
     """
 
     given: ClassVar[dict[str, Any]] = {}
+    named = "s"
+    patience = FOREVER
 
-    def __init__(self, program: Program, store: MemoryStore | None = None, record: bool = True) -> None:
+    def __init__(self, program: Program, store: Any = None, record: bool = True) -> None:
         self.program = program
         self.armed = True
         self.seen = Seen()
@@ -264,7 +268,7 @@ class World:
             if self.fresh is None:
                 self.fresh = Session.fresh([Msg.user("before"), Msg.assistant("yes")] if self.program.earlier else [])
             return self.fresh
-        return "s" if kind == "named" else None
+        return self.named if kind == "named" else None
 
     @property
     def session(self) -> Session:
@@ -395,13 +399,22 @@ class World:
         return asyncio.get_running_loop().create_task(close(), name="closer")
 
     async def settle(self) -> None:
-        """Let what was dropped be closed (that it needs no garbage collector has a test of its own)."""
+        """Let what was dropped be closed (that it needs no garbage collector has a test of its own), however long it takes."""
         gc.collect()
         for _ in range(5):
             await asyncio.sleep(0)
         closing = [task for task in asyncio.all_tasks() if task.get_name() == "agentflow: closing a dropped stream"]
         if closing and (await asyncio.wait(closing, timeout=FOREVER))[1]:
             raise Stuck(f"a dropped stream is never closed\n{_stacks()}")
+        await asyncio.sleep(1_000)
+
+    def tasks(self) -> set[asyncio.Task[Any]]:
+        """The tasks that run beside the one that asks."""
+        return {task for task in asyncio.all_tasks() if task is not asyncio.current_task()}
+
+    async def facts(self) -> list[Fact]:
+        """What its store keeps of the named session."""
+        return list(MemoryStore.load(self.store, self.named))
 
     # -- what hooks do behind the back of a stage
 
@@ -417,11 +430,11 @@ class World:
     async def subscribe_late(self) -> None:
         """Subscribe what hooks have kept, and wait for what they left to tasks of their own: it raises, and nothing happens."""
         if self.spawned:
-            _, waiting = await asyncio.wait(self.spawned, timeout=FOREVER)
+            _, waiting = await asyncio.wait(self.spawned, timeout=self.patience)
             for task in waiting:  # a race with what never comes, whose other side the stage has taken along
                 task.cancel()
             await asyncio.gather(*self.spawned, return_exceptions=True)
-        before = self._state()
+        before = await self._state()
         for source in self.kept:
             try:
                 await (source.to_list() if isinstance(source, Flux) else source)
@@ -432,11 +445,10 @@ class World:
             assert len(self.program.arounds) > 1, "a source that was kept can be subscribed"  # (others' are their own)
         self.kept.clear()
         self.spawned.clear()
-        assert self._state() == before, "a source that was kept has done something behind its stage"
+        assert await self._state() == before, "a source that was kept has done something behind its stage"
 
-    def _state(self) -> list[Any]:
-        facts = list(MemoryStore.load(self.store, "s"))
-        return [self.history, facts, self.said, dict(self.ran), len(self.seen.observed)]
+    async def _state(self) -> list[Any]:
+        return [self.history, await self.facts(), self.said, dict(self.ran), len(self.seen.observed)]
 
     def save(self) -> None:
         """A session that waits can be saved, and be gone on with from that; one that is the caller's is."""
@@ -921,4 +933,4 @@ async def facts_of(program: Program) -> list[Fact]:
     for _ in range(5):
         if world.session.machine.state is State.SUSPENDED:
             await world.call(resume=world.decisions(), path=Path("call"))
-    return list(world.store.load("s"))
+    return await world.facts()

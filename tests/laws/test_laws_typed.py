@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, note
 from laws_harness import World, run
 from laws_programs import Piece, Program, programs
-from test_laws_programs import check_program
+from laws_whole import check_program
 
 from agentflow.agent.asked import Asked
 from agentflow.errors import OutputError

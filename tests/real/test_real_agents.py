@@ -11,9 +11,9 @@ import pytest
 from laws_checks import check_budget, check_folds, check_history, check_request, check_wires
 from laws_harness import World
 from laws_programs import AroundPlan, HookPlan, Path, Program
+from laws_whole import check_call, check_still
 from pydantic import BaseModel
 from real_models import DIRECT, Counted, Real
-from test_laws_programs import check_call, check_still
 
 from agentflow import Agent, Msg, tool
 from agentflow.errors import CallTimeoutError, ModelError, OutputError
@@ -104,7 +104,7 @@ async def check_real(world: RealWorld) -> None:
     for request in world.model.requests:
         check_request(request.messages)
         check_wires(request.messages, request.tools)
-    check_folds(world, start)
+    await check_folds(world, start)
 
 
 WATCHED = Program(replies=(), path=Path("stream"), max_iterations=2, session="fresh")

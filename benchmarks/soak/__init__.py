@@ -1,0 +1,1 @@
+"""Sessions with everything that may go wrong, for hours: `python -m benchmarks.soak --minutes 60`."""
