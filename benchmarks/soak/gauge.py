@@ -9,7 +9,7 @@ import threading
 from collections.abc import Sequence
 from typing import NamedTuple
 
-__all__ = ["BOUND", "Fit", "Held", "fit", "held"]
+__all__ = ["BOUND", "Fit", "Held", "fit", "held", "thinned"]
 
 BOUND = 100.0
 """How many KB 1,000 calls may cost for good."""
@@ -19,6 +19,11 @@ WARM_UP = 1 / 4
 
 ENOUGH = 2_000
 """How many calls a fit needs, behind the warm-up."""
+
+STEPS = 8 * 1024
+"""So many KB in all are no growth yet: an allocator takes memory in steps, and tables double."""
+
+_MOST = 1_000
 
 
 class Held(NamedTuple):
@@ -74,17 +79,19 @@ class Fit(NamedTuple):
     Attributes:
         growth: KB in 1,000 calls.
         error: The standard error of that.
+        rise: KB along the whole line.
         samples: Of how many points it is made.
     """
 
     growth: float
     error: float
+    rise: float
     samples: int
 
     @property
     def grows(self) -> bool:
         """Whether it is above the bound, and not by chance."""
-        return self.growth - 3 * self.error > BOUND
+        return self.growth - 3 * self.error > BOUND and self.rise > STEPS
 
 
 def fit(samples: Sequence[Held]) -> Fit | None:
@@ -100,4 +107,10 @@ def fit(samples: Sequence[Held]) -> Fit | None:
         return None
     growth = sum((x - middle_x) * (y - middle_y) for x, y in points) / spread
     rest = sum((y - middle_y - growth * (x - middle_x)) ** 2 for x, y in points)
-    return Fit(growth, math.sqrt(rest / (len(points) - 2) / spread), len(points))
+    rise = growth * (points[-1][0] - points[0][0])
+    return Fit(growth, math.sqrt(rest / (len(points) - 2) / spread), rise, len(points))
+
+
+def thinned(samples: list[Held]) -> list[Held]:
+    """The samples, or every other one where there are many: who measures memory must not fill it."""
+    return samples if len(samples) < _MOST else samples[::2]

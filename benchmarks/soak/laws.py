@@ -8,7 +8,7 @@ from pathlib import Path as _File
 _TESTS = _File(__file__).parents[2] / "tests"
 sys.path.extend(str(_TESTS / folder) for folder in ("support", "laws") if str(_TESTS / folder) not in sys.path)
 
-from laws_checks import HELD, check_brackets, check_chunks, check_ended, check_request, law  # noqa: E402
+from laws_checks import HELD, TAKEN, check_brackets, check_chunks, check_ended, check_request, law  # noqa: E402
 from laws_harness import Recorder, Seen, World  # noqa: E402
 from laws_programs import (  # noqa: E402
     ACTS,
@@ -34,6 +34,7 @@ __all__ = [
     "EVENTS",
     "HELD",
     "STAGES",
+    "TAKEN",
     "TOOLS",
     "VERDICTS",
     "AroundPlan",

@@ -9,7 +9,7 @@ from rich.live import Live
 from rich.text import Text
 
 from benchmarks.report import environment
-from benchmarks.soak.gauge import BOUND, Held
+from benchmarks.soak.gauge import BOUND, STEPS, Held
 from benchmarks.soak.soak import Asked, Broken, Soaked
 
 __all__ = ["Shown", "as_json", "table"]
@@ -86,7 +86,8 @@ def table(soaked: Soaked) -> str:
         "memory": f"{start.memory / 1024:.1f} MB at the start, {left.memory / 1024:.1f} MB at the end",
         "growth of memory": "too short to tell"
         if memory is None
-        else f"{memory.growth:.1f} ± {memory.error:.1f} KB in 1,000 calls, behind the warm-up (the bound: {BOUND:.0f})",
+        else f"{memory.growth:.1f} ± {memory.error:.1f} KB in 1,000 calls, {memory.rise / 1024:.1f} MB in all, "
+        f"behind the warm-up (the bound: {BOUND:.0f} KB, where it is more than {STEPS // 1024} MB in all)",
         "before": _held(start),
         "left": _held(left),
     }

@@ -21,7 +21,7 @@ from weakref import WeakSet
 from agentflow.models.clients import close_clients
 from agentflow.state.sql import SqlStore
 from benchmarks.soak import laws
-from benchmarks.soak.gauge import Fit, Held, fit, held
+from benchmarks.soak.gauge import Fit, Held, fit, held, thinned
 from benchmarks.soak.loops import OWNED, FasterLoop, real_seconds
 from benchmarks.soak.plans import DATABASES, plan_of
 from benchmarks.soak.servers import Served, Servers, started
@@ -80,7 +80,7 @@ class Soaked:
         stores: Sessions by store and wire.
         broken: What must not be.
         notes: What was left out, and why.
-        samples: What the process held, second by second.
+        samples: What the process held, from time to time.
         started: What it held before the first session.
         left: What it held behind the last one.
     """
@@ -243,8 +243,9 @@ class _Soak:
         while not self.stop.is_set():
             turn += 1
             if turn % 20 == 0:
+                laws.TAKEN.clear()
                 gc.collect()
-            self.soaked.samples.append(held(self.soaked.counts["calls"]))
+            self.soaked.samples = thinned([*self.soaked.samples, held(self.soaked.counts["calls"])])
             self._tell(self.soaked)
             if self.soaked.seconds > self.asked.seconds:
                 self.stop.set()

@@ -116,7 +116,7 @@ def check_request(messages: Sequence[Msg]) -> None:
             assert "while this was reported" not in text, f"the model reads of a hook's failure: {text}"
 
 
-_TAKEN: set[tuple[str, str, bytes]] = set()
+TAKEN: set[tuple[str, str, bytes]] = set()
 """Requests that a wire has taken: a job that dies at every point asks the same ones again and again."""
 
 
@@ -142,13 +142,11 @@ def check_wires(messages: Sequence[Msg], tools: Sequence[Any]) -> None:
 
 def _refused(wire: Any, subject: Subject) -> None:
     asked = (wire.name, subject.dialect.name, sha256(json.dumps(subject.body).encode()).digest())
-    if asked in _TAKEN:
+    if asked in TAKEN:
         return
     refusal = first_refusal(wire.rules, subject)
     assert refusal is None, f"{wire.name} ({subject.dialect.name}): {refusal}\n{subject.body}"
-    if len(_TAKEN) >= 10_000:
-        _TAKEN.clear()  # a soak asks others for hours
-    _TAKEN.add(asked)
+    TAKEN.add(asked)
 
 
 def _openai_tools(tools: Sequence[Any]) -> dict[str, Any]:
