@@ -134,7 +134,7 @@ def _path(draw: Random) -> Path:
     if kind in ("call", "stream"):
         return Path(kind, 0, timeout, slow)
     again = draw.choice(((), (), ("cancel", 3), ("interrupt", 3)))
-    return Path(kind, draw.randint(0, draw.choice((10, 40, 200))), timeout, slow, *again)
+    return Path(kind, draw.randint(0, draw.choice((10, 25, 60))), timeout, slow, *again)
 
 
 # ---- what the provider says
