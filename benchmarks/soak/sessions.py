@@ -84,6 +84,8 @@ class SoakWorld(laws.World):
         own: The tasks that were made in it.
     """
 
+    patience = real_seconds(20)
+
     def __init__(self, plan: Plan, base: str, store: Any) -> None:
         self.plan = plan
         self.named = f"s{plan.seed}"
