@@ -300,11 +300,12 @@ class EventStream(StreamIterator[HookEvent], Generic[T_co]):
         port = self.port
         reader = port.reader
         if isinstance(reader, asyncio.Task) and reader is not asyncio.current_task():
-            if port.stopping is not None:
-                port.stopping.close_reader()
-            self._read_over = asyncio.get_running_loop().create_future()
-            reader.cancel()
-            await self._read_over
+            if self._read_over is None or self._read_over.done():
+                if port.stopping is not None:
+                    port.stopping.close_reader()
+                self._read_over = asyncio.get_running_loop().create_future()
+                reader.cancel()
+            await asyncio.shield(self._read_over)  # two may close at once, and one of them may be cancelled
         driver = self.driver
         if driver is None:
             return

@@ -87,6 +87,44 @@ async def test_cleanup_has_run_when_aclose_returns() -> None:
     assert not agent.session().busy
 
 
+@pytest.mark.parametrize("gone", [False, True], ids=["both stay", "the first is cancelled"])
+async def test_two_that_close_a_stream_at_once_both_return_when_it_is_over(gone: bool) -> None:
+    """Another task closes while the first one still waits for the cleanup of a read; either may go away."""
+    reading, cleaned, let_go = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    class Slow:
+        name = "slow"
+
+        async def stream(self, request: Any) -> Any:
+            yield ModelChunk("one")
+            reading.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                cleaned.set()
+                await let_go.wait()
+
+    stream = aiter(Agent("a", Slow()).stream("go"))
+
+    async def read() -> None:
+        async for _ in stream:
+            pass
+
+    reader = asyncio.create_task(read())
+    await reading.wait()
+    first = asyncio.create_task(stream.aclose())
+    await cleaned.wait()
+    second = asyncio.create_task(stream.aclose())
+    await asyncio.sleep(0)
+    if gone:
+        first.cancel()
+    let_go.set()
+    async with asyncio.timeout(5):
+        ends = await asyncio.gather(first, second, return_exceptions=True)
+    assert [type(end) for end in ends] == [asyncio.CancelledError if gone else type(None), type(None)]
+    await asyncio.wait([reader])
+
+
 @pytest.mark.parametrize(
     ("verdicts", "injects"),
     [(0.0, 0.0), (0.15, 0.0), (0.0, 0.15), (0.1, 0.1)],
