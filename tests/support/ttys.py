@@ -129,13 +129,13 @@ class Terminal:
     def end(self, again: str = "") -> int:
         """Wait for the exit code; what is still printed is read.
 
-        `again` is pressed each second until then.
+        `again` is pressed every five seconds until then: a busy machine may take one to end, and a second Ctrl-C then tears it down.
         """
         end = time.monotonic() + LIMIT
         pressed = time.monotonic()
         while self._read(min(1.0, max(0.0, end - time.monotonic()))):
             assert time.monotonic() < end, f"the program did not end within {LIMIT:g} s; on the screen:\n{self.shown}"
-            if again and time.monotonic() - pressed > 1:
+            if again and time.monotonic() - pressed > 5:
                 pressed = time.monotonic()
                 self.type(again)
         _, status = os.waitpid(self.pid, 0)
