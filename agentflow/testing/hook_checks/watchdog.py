@@ -26,6 +26,8 @@ from typing import NamedTuple
 __all__ = ["Watchdog"]
 
 _EVERY = 0.002
+_STARTS = threading.Thread.start.__code__
+"""`asyncio.to_thread` is in it, on a busy machine, until the system has come to the thread: that blocks nobody's loop for long."""
 _ASLEEP = 0.02
 _BUSY = 0.1
 _TURNS = 3
@@ -145,6 +147,8 @@ class Watchdog:
 
     def _stand(self, turn: int, frames: list[FrameType]) -> _Stand | None:
         for frame in frames:
+            if frame.f_code is _STARTS:
+                return None
             if frame.f_code.co_filename in self._files:
                 name = frame.f_code.co_filename.rpartition("/")[2]
                 doing = frames[0].f_code.co_qualname
