@@ -129,7 +129,7 @@ class Terminal:
     def end(self, again: str = "") -> int:
         """Wait for the exit code; what is still printed is read.
 
-        `again` is pressed every five seconds until then: a busy machine may take one to end, and a second Ctrl-C then tears it down.
+        `again` is pressed every five seconds until then: a second Ctrl-C tears down what ends slowly.
         """
         end = time.monotonic() + LIMIT
         pressed = time.monotonic()

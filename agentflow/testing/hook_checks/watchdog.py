@@ -27,7 +27,7 @@ __all__ = ["Watchdog"]
 
 _EVERY = 0.002
 _STARTS = threading.Thread.start.__code__
-"""`asyncio.to_thread` is in it, on a busy machine, until the system has come to the thread: that blocks nobody's loop for long."""
+"""`asyncio.to_thread` is in it, on a busy machine, until the system comes to the thread."""
 _ASLEEP = 0.02
 _BUSY = 0.1
 _TURNS = 3
