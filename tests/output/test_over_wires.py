@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
 from pydantic import BaseModel, Field
 from wired import EVERY, Wired
 
-from agentflow import Agent, ModelOptions, Output, tool
+from agentflow import Agent, Deny, Hook, HookEvent, HookResult, ModelOptions, Msg, Output, PreActing, PreReasoning, tool
 from agentflow.errors import OutputError
 from agentflow.events import PostReasoning
 from agentflow.output import Way
@@ -137,3 +138,61 @@ async def test_broken_off(wired: Wired) -> None:
     async with wired.serve([cut, Reply(""), said("native", GOOD)]) as server:
         agent = Agent("clerk", wired.model(server), output=Output(Invoice, via="native", retries=3))
         assert (await agent.call("The invoice?")).output == MEANT
+
+
+class Planted(Exception):
+    """What a hook raises."""
+
+
+class Random(Hook):
+    """Does anything that a hook may do, by a seed."""
+
+    def __init__(self, dice: random.Random) -> None:
+        self.dice = dice
+
+    def on_event(self, event: HookEvent) -> HookResult:
+        roll = self.dice.random()
+        match event:
+            case PreReasoning() if roll < 0.3:
+                event.context.inject(Msg.user("By the way: be quick."))
+            case PostReasoning() if roll < 0.15:
+                return Again("Once more, please.")
+            case PostReasoning() if roll < 0.3:
+                event.reasoning_result = Msg.assistant("I would rather not.")
+            case PreActing() if roll < 0.3:
+                return Deny("not now")
+            case _ if roll > 0.9:
+                raise Planted
+            case _:
+                pass
+        return None
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("way", WAYS)
+async def test_random_hooks_leave_a_value_or_a_clear_error_and_a_legal_history(
+    wired: Wired, way: Way, seed: int, quiet: None
+) -> None:
+    """Whatever hooks do to what is asked and answered: each wire takes all that is sent, and the conversation goes on."""
+    dice = random.Random(seed)
+
+    @tool
+    async def price(item: str) -> int:
+        """What it costs."""
+        return 250
+
+    def brain(request: WireRequest) -> Reply:
+        if dice.random() < 0.3:
+            return Reply("Let me see.", calls=(ToolCall("price", {"item": "tea"}),))
+        return said(way, dice.choice([GOOD, BAD]))
+
+    async with wired.serve(brain) as server:
+        agent = Agent(
+            "clerk", wired.model(server), tools=[price], hooks=[Random(dice)], output=Output(Invoice, via=way)
+        )
+        for _ in range(3):
+            try:
+                reply = await agent.call("The invoice?", session="s")
+            except (OutputError, Planted):
+                continue
+            assert reply.output == MEANT if reply.typed else reply.outcome != "completed"
