@@ -140,7 +140,7 @@ async def test_broken_off(wired: Wired) -> None:
         assert (await agent.call("The invoice?")).output == MEANT
 
 
-class Planted(Exception):
+class PlantedError(Exception):
     """What a hook raises."""
 
 
@@ -162,7 +162,7 @@ class Random(Hook):
             case PreActing() if roll < 0.3:
                 return Deny("not now")
             case _ if roll > 0.9:
-                raise Planted
+                raise PlantedError
             case _:
                 pass
         return None
@@ -193,6 +193,6 @@ async def test_random_hooks_leave_a_value_or_a_clear_error_and_a_legal_history(
         for _ in range(3):
             try:
                 reply = await agent.call("The invoice?", session="s")
-            except (OutputError, Planted):
+            except (OutputError, PlantedError):
                 continue
             assert reply.output == MEANT if reply.typed else reply.outcome != "completed"
