@@ -16,26 +16,19 @@ from typing import TYPE_CHECKING, Any, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
 
-__all__ = ["VirtualClockLoop", "run_virtual"]
+__all__ = ["VirtualClockLoop", "WrappedSelector", "run_virtual"]
 
 T = TypeVar("T")
 
 
-class _JumpingSelector(selectors.BaseSelector):
-    """Polls instead of waiting, and counts the waiting it saved."""
+class WrappedSelector(selectors.BaseSelector):
+    """The system's selector, for those who wait otherwise."""
 
     def __init__(self) -> None:
-        self.saved = 0.0
-        self.threads = 0
         self._inner = selectors.DefaultSelector()
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        if timeout is None:
-            return self._inner.select(None)
-        ready = self._inner.select(timeout if self.threads else 0)
-        if not ready and timeout > 0:
-            self.saved += timeout
-        return ready
+        return self._inner.select(timeout)
 
     def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
         return self._inner.register(fileobj, events, data)
@@ -51,6 +44,23 @@ class _JumpingSelector(selectors.BaseSelector):
 
     def get_map(self) -> Mapping[Any, selectors.SelectorKey]:
         return self._inner.get_map()
+
+
+class _JumpingSelector(WrappedSelector):
+    """Polls instead of waiting, and counts the waiting it saved."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.saved = 0.0
+        self.threads = 0
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        if timeout is None:
+            return super().select(None)
+        ready = super().select(timeout if self.threads else 0)
+        if not ready and timeout > 0:
+            self.saved += timeout
+        return ready
 
 
 class VirtualClockLoop(asyncio.SelectorEventLoop):

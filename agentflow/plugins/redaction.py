@@ -24,6 +24,7 @@ binary files, and exceptions in `Error` events.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
 from typing import Any, Literal, TypeVar
 from weakref import WeakValueDictionary
 
@@ -37,7 +38,7 @@ from agentflow.plugins.redaction_at_rest import Numberless, at_rest, fact_at_res
 from agentflow.plugins.redaction_model import RedactedModel
 from agentflow.plugins.redaction_reply import RedactedFlux, redacted_pieces
 from agentflow.plugins.redaction_store import redacted_store
-from agentflow.plugins.redaction_text import DETECTORS, Detector, Scanner, Vault, places
+from agentflow.plugins.redaction_text import DETECTORS, Detector, Scanner, Vault, scan
 from agentflow.plugins.redaction_values import Cleaning
 from agentflow.ports.model import Model
 from agentflow.ports.store import Store
@@ -233,8 +234,15 @@ class Redaction(Hook):
             ([(9, 24, '<email>')], 29)
         """
         scanner = self._cleaning(Numberless.knowing(self._vaults.get(run_id))).scanner()
-        found, upto = places(scanner, text, start, whole)
-        return [(begin, end, f"<{kind}>") for begin, end, kind in found], upto
+        kinds: list[str] = []
+
+        def noted(kind: str, found: str) -> str:
+            kinds.append(kind)
+            return found
+
+        parts, upto = scan(lambda: scanner, text, start, whole, noted)  # plain, found, plain, found, ...
+        ends = list(accumulate(map(len, parts), initial=start))
+        return [(ends[2 * n + 1], ends[2 * n + 2], f"<{kind}>") for n, kind in enumerate(kinds) if kind], upto
 
     def _trusts(self, tool: str) -> bool:
         return self.restore and names(self.trusted_tools, tool)

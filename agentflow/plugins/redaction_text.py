@@ -33,20 +33,7 @@ try:
 except ImportError as error:
     raise ImportError('Redaction needs regex and python-stdnum: pip install "agentflow-hooks[redaction]"') from error
 
-__all__ = [
-    "CARD",
-    "DETECTORS",
-    "EMAIL",
-    "IBAN",
-    "SECRETS",
-    "SSN",
-    "Detector",
-    "Scanner",
-    "Streaming",
-    "Vault",
-    "places",
-    "scan",
-]
+__all__ = ["CARD", "DETECTORS", "EMAIL", "IBAN", "SECRETS", "SSN", "Detector", "Scanner", "Streaming", "Vault", "scan"]
 
 _CONTEXT = 80
 """How much of the text before a place a pattern may look back on."""
@@ -433,23 +420,6 @@ def scan(scanner: Callable[[], Scanner], text: str, start: int, final: bool, fou
         out.append(found(kind, text[at:position]))
         current = scanner()
     return out, position
-
-
-def places(scanner: Scanner, text: str, start: int, final: bool) -> tuple[list[tuple[int, int, str]], int]:
-    """Where `scan` finds something: begin, end and kind of each; and up to where that is certain."""
-    found: list[tuple[int, int, str]] = []
-    position = look = start
-    while position < len(text):
-        at, kind, length = scanner.next(text, look, final)
-        if length < 0:
-            return found, at
-        if length == 0:
-            look = at + 1
-            continue
-        position = look = at + length
-        if kind:
-            found.append((at, position, kind))
-    return found, position
 
 
 class Streaming:

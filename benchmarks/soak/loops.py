@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import selectors
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine
 from contextvars import Context, ContextVar
 from typing import Any
 from weakref import WeakSet
+
+from agentflow.ground.virtual_time import WrappedSelector
 
 __all__ = ["OWNED", "FasterLoop", "real_seconds"]
 
@@ -21,29 +23,11 @@ def real_seconds(seconds: float) -> float:
     return seconds * SPEED
 
 
-class _Selector(selectors.BaseSelector):
+class _Selector(WrappedSelector):
     """Waits a part of what it is told to."""
 
-    def __init__(self) -> None:
-        self._inner = selectors.DefaultSelector()
-
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        return self._inner.select(timeout / SPEED if timeout is not None and timeout > 0 else timeout)
-
-    def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
-        return self._inner.register(fileobj, events, data)
-
-    def unregister(self, fileobj: Any) -> selectors.SelectorKey:
-        return self._inner.unregister(fileobj)
-
-    def modify(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
-        return self._inner.modify(fileobj, events, data)
-
-    def close(self) -> None:
-        self._inner.close()
-
-    def get_map(self) -> Mapping[Any, selectors.SelectorKey]:
-        return self._inner.get_map()
+        return super().select(timeout / SPEED if timeout is not None and timeout > 0 else timeout)
 
 
 class FasterLoop(asyncio.SelectorEventLoop):
