@@ -12,14 +12,18 @@ and say so.
 from __future__ import annotations
 
 import asyncio
+import atexit
 import base64
 import itertools
 import json
 import os
 import shutil
+import subprocess
 import tempfile
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from functools import cache
+from threading import Thread
 from typing import Any
 
 import aiohttp
@@ -83,7 +87,7 @@ class Browser:
     @asynccontextmanager
     async def page(self, *, width: int = 1200, height: int = 800, dark: bool = False) -> AsyncIterator[Page]:
         """A page with cookies of its own; `page.tab()` is another one with the same."""
-        context = (await self.send("Target.createBrowserContext"))["browserContextId"]
+        context = (await self.send("Target.createBrowserContext", disposeOnDetach=True))["browserContextId"]
         yield await self.tab(context, width, height, dark)
         await self.send("Target.disposeBrowserContext", browserContextId=context)
 
@@ -202,10 +206,18 @@ class Page:
         return base64.b64decode((await self.send("Page.captureScreenshot", format="png"))["data"])
 
 
-@asynccontextmanager
-async def browser() -> AsyncIterator[Browser]:
-    """Start Chromium, and end it."""
-    path = chromium_path()
+@cache
+def started(path: str) -> str:
+    """Where the Chromium of all tests takes commands; it is started once, and ends with this process."""
+    return _RUNNING.enter_context(_chromium(path))
+
+
+_RUNNING = ExitStack()
+atexit.register(_RUNNING.close)
+
+
+@contextmanager
+def _chromium(path: str) -> Iterator[str]:
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home:
         options = [
             "--headless=new",
@@ -216,28 +228,29 @@ async def browser() -> AsyncIterator[Browser]:
         ]
         if os.geteuid() == 0:
             options.append("--no-sandbox")
-        process = await asyncio.create_subprocess_exec(
-            path, *options, "--remote-debugging-port=0", f"--user-data-dir={home}", stderr=asyncio.subprocess.PIPE
-        )
-        assert process.stderr is not None
-        listening: asyncio.Task[None] | None = None
-        try:
-            async with asyncio.timeout(LIMIT):
-                while b"DevTools listening on " not in (line := await process.stderr.readline()):
+        with subprocess.Popen(
+            [path, *options, "--remote-debugging-port=0", f"--user-data-dir={home}"], stderr=subprocess.PIPE
+        ) as process:
+            assert process.stderr is not None
+            try:
+                while b"DevTools listening on " not in (line := process.stderr.readline()):
                     assert line, "Chromium did not start"
-            rest = asyncio.create_task(process.stderr.read())  # so that the pipe never fills
-            async with (
-                aiohttp.ClientSession() as client,
-                client.ws_connect(line.split(b" on ")[1].decode().strip(), max_msg_size=0) as socket,
-            ):
-                chromium = Browser(socket)
-                listening = asyncio.create_task(chromium.listen())
-                yield chromium
-                await chromium.send("Browser.close")
-            await rest
-        finally:
-            if listening is not None:
-                listening.cancel()
-            if process.returncode is None:
+                Thread(target=process.stderr.read, daemon=True).start()  # so that the pipe never fills
+                yield line.split(b" on ")[1].decode().strip()
+            finally:
                 process.kill()
-            await process.wait()
+
+
+@asynccontextmanager
+async def browser() -> AsyncIterator[Browser]:
+    """A connection to Chromium; the pages that are opened over it, and their cookies, are gone with it."""
+    path = chromium_path()
+    async with asyncio.timeout(LIMIT):
+        address = await asyncio.to_thread(started, path)
+    async with aiohttp.ClientSession() as client, client.ws_connect(address, max_msg_size=0) as socket:
+        chromium = Browser(socket)
+        listening = asyncio.create_task(chromium.listen())
+        try:
+            yield chromium
+        finally:
+            listening.cancel()
