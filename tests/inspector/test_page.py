@@ -11,7 +11,7 @@ import pytest
 from browser import Page
 from inspected import clerk, first_run, key, lines_of, opened, serving
 
-from agentflow import Agent, ToolUseBlock
+from agentflow import Agent, ModelChunk, ToolUseBlock
 from agentflow.inspector import export
 from agentflow.plugins import Recorder
 from agentflow.runlog import load
@@ -175,6 +175,20 @@ async def test_two_runs_beside_each_other(runs: Path) -> None:
         assert "PostToolRound" in await page.js(CHOSEN)
 
 
+async def test_many_differences_scroll_in_their_own_box(tmp_path: Path) -> None:
+    """The list of them pushes neither the events nor the page."""
+    logs = [tmp_path / f"{name}.jsonl" for name in "ab"]
+    for log in logs:
+        log.write_text(lines_of(*[f"{log.stem} {n}" for n in range(80)]), "utf-8")
+    async with opened(export(tmp_path / "two.html", *logs).as_uri()) as page:
+        await page.click(".differences summary")
+        box = "(name => { const e = document.querySelector(name); return [e.clientHeight, e.scrollHeight]; })"
+        height, whole = await page.js(f"{box}('.differences')")
+        assert 0 < height < whole
+        assert (await page.js(f"{box}('.list')"))[0] > 100
+        assert await page.js("document.documentElement.scrollHeight <= innerHeight")
+
+
 HOSTILE = [
     "<script>window.hacked = 1</script>",
     "<img src=x onerror='window.hacked = 2'>",
@@ -289,16 +303,22 @@ async def test_nothing_is_wider_than_the_page(runs: Path, width: int) -> None:
             assert await page.js("document.documentElement.scrollWidth <= innerWidth")
 
 
-async def test_a_torn_log_is_shown_as_far_as_it_goes(runs: Path) -> None:
-    """What a killed process has left half written is said, and the rest is there."""
+@pytest.mark.parametrize("writer_came", [False, True])
+async def test_a_torn_log_is_shown_as_far_as_it_goes(runs: Path, tmp_path: Path, writer_came: bool) -> None:
+    """What a killed process has left half written is read over; behind it, others' lines are read, and it is said."""
     log = max(runs.iterdir(), key=lambda path: path.stat().st_mtime)  # noqa: ASYNC240 - a test's own files
     data = log.read_bytes()
-    cut = data[: len(data) * 2 // 3].rpartition(b"\n")[0] + b'\n{"kind": "event", "ty\n'
-    log.write_bytes(cut)
+    log.write_bytes(data[: len(data) * 2 // 3].rpartition(b"\n")[0] + b'\n{"kind": "event", "ty' + b"\n" * writer_came)
+    file = export(tmp_path / "report.html", log)
     async with serving(log) as (_, link), opened(link) as page:
         await first_run(page)
         assert await page.js("document.querySelector('h1').innerText") == "clerk\nrunning"
-        assert "1 lines of the log cannot be read" in await page.js("document.body.innerText")
+        said = "1 line of the log cannot be read"
+        assert (said in await page.js("document.body.innerText")) is writer_came
+        count = await page.js("document.querySelector('.stats').innerText")
+        await page.goto(file.as_uri())
+        await page.until("document.querySelector('main').dataset.ready")
+        assert await page.js("document.querySelector('.stats').innerText") == count
 
 
 async def test_a_run_grows_while_it_is_looked_at(tmp_path: Path) -> None:
@@ -341,3 +361,21 @@ async def test_what_hooks_say_in_a_sub_agent(tmp_path: Path) -> None:
         await first_run(page)
         await choose(page, "PreCall\ninner")
         assert "agent\ninner" in await page.js(DETAIL)
+
+
+async def test_an_interrupt_has_a_row(tmp_path: Path) -> None:
+    """Somebody has ended the call: how and why, as an error that a key finds; on the timeline all that ran ends there."""
+    recorder = Recorder(tmp_path / "runs")
+
+    async def interrupted() -> None:
+        agent.interrupt(None, "enough <b>of</b> it")
+
+    agent = clerk(recorder, script=[[ModelChunk("Let me"), interrupted, ModelChunk(" look.")]])
+    await agent.call("Hello")
+    recorder.close()
+    async with serving(tmp_path / "runs") as (_, link), opened(link) as page:
+        await first_run(page)
+        assert await page.js("document.querySelector('h1').innerText") == "clerk\ninterrupted"
+        await key(page, "e")
+        assert "Interrupt\ninterrupt enough <b>of</b> it" in await page.js(CHOSEN)
+        assert "enough <b>of</b> it" in await page.js(DETAIL)

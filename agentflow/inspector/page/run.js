@@ -7,7 +7,7 @@ import { showDetail } from "./detail.js";
 import { dollars, duration, el, fill, since, thousands } from "./dom.js";
 import { List } from "./list.js";
 import { Timeline } from "./timeline.js";
-import { line, phase, searchable, summary, took } from "./words.js";
+import { line, phase, plural, searchable, summary, took } from "./words.js";
 
 /** @typedef {import("./log.js").Log} Log */
 /** @typedef {import("./log.js").Row} Row */
@@ -123,7 +123,7 @@ export class RunView {
           .filter(([, value]) => value)
           .map(([term, value]) => el(`div.${term === "errors" ? "error" : term === "decided" ? "veto" : "plain"}`, null, el("dt", null, term), el("dd", null, value))),
       ),
-      log.torn.length ? el("p.banner.error", null, `${log.torn.length} lines of the log cannot be read: they were cut off.`) : null,
+      log.torn.length ? el("p.banner.error", null, `${plural(log.torn.length, "line")} of the log cannot be read: cut off.`) : null,
     );
     this.timeline.show(log);
     this._filter(true);

@@ -1,0 +1,215 @@
+"""Pictures of the inspector: two recorded runs in Chromium. `python -m website.pages` writes `docs/screens/inspector-*.png`.
+
+They show a moment, with its times: they are drawn when the page has changed, and looked at.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import tempfile
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final
+
+from agentflow import (
+    Agent,
+    Deny,
+    Hook,
+    HookEvent,
+    ModelChunk,
+    Msg,
+    PostActing,
+    PreActing,
+    PreReasoning,
+    ToolUseBlock,
+    Usage,
+    on,
+    tool,
+)
+from agentflow.debugger import Breakpoint
+from agentflow.inspector import Inspector
+from agentflow.plugins import Recorder
+from agentflow.testing import ScriptedModel
+from website.screens import FOLDER, ROOT
+
+ASKED: Final = "What are two apples and a loaf of bread? Tidy up afterwards."
+READY: Final = "document.querySelector('main').dataset.ready === '{}'"
+
+
+@tool(type="research")
+async def search(query: str) -> AsyncIterator[str]:
+    """Search the catalogue."""
+    for page in range(5):
+        await asyncio.sleep(0.055)
+        yield f"page {page}: 12 results for {query}\n"
+
+
+@tool(type="read")
+async def read_page(url: str) -> str:
+    """Read a page."""
+    await asyncio.sleep(0.11)
+    if "broken" in url:
+        raise ValueError("404 Not Found")
+    return f"The page at {url} says that bread costs 2.25 and apples 0.40 each.\n" * 8
+
+
+@tool
+async def delete_file(path: str) -> str:
+    """Delete a file."""
+    return f"deleted {path}"
+
+
+@on(PreActing, priority=20)
+def redirect(event: PreActing) -> None:
+    """Ask by https."""
+    use = event.tool_use
+    if str(use.input.get("url", "")).startswith("http:"):
+        event.tool_use = use.replace(input={"url": str(use.input["url"]).replace("http:", "https:")})
+
+
+class KeepFiles(Hook):
+    """Refuse to delete."""
+
+    guard = True
+
+    def on_event(self, event: HookEvent) -> Deny | None:
+        return Deny("files are kept") if isinstance(event, PreActing) and event.tool_use.name == "delete_file" else None
+
+
+class AddDate(Hook):
+    """Tell the model what day it is."""
+
+    def on_event(self, event: HookEvent) -> None:
+        if isinstance(event, PreReasoning):
+            event.input_messages = (*event.input_messages, Msg.user("Today is Sunday."))
+
+
+class Shorten(Hook):
+    """Cut long results."""
+
+    def on_event(self, event: HookEvent) -> None:
+        if isinstance(event, PostActing) and len(event.tool_result.text) > 200:
+            event.tool_result = replace(event.tool_result, content=f"{event.tool_result.text[:160]} [cut]")
+
+
+def said(text: str, tokens: int, *calls: ToolUseBlock) -> list[Any]:
+    """A reply in pieces."""
+
+    async def a_moment() -> None:
+        await asyncio.sleep(0.018)
+
+    words = [part for word in text.split(" ") for part in (a_moment, ModelChunk(f"{word} "))]
+    usage = Usage(input_tokens=tokens, output_tokens=len(words), cost=tokens * 2.5e-6, model_calls=1)
+    return [*words, *calls, ModelChunk(usage=usage)]
+
+
+def use(number: int, name: str, **given: str) -> ToolUseBlock:
+    """A call."""
+    return ToolUseBlock(f"t{number}", name, given)
+
+
+def clerk(*hooks: Hook, deletes: bool = True) -> Agent:
+    """An agent with hooks, tools and a sub-agent, and what its models say."""
+    checks = "Let me look at both prices and compare them with what I know."
+    prices = use(7, "read_page", url="https://prices.example/a")
+    checker = Agent(
+        "checker",
+        ScriptedModel([said(checks, 710, prices), said("Both are right.", 900)], name="openai/gpt-5-mini"),
+        description="Checks prices.",
+        tools=[read_page],
+    )
+    finds = [use(1, "search", query="bread"), use(2, "search", query="apples")]
+    finds.append(use(3, "read_page", url="http://shop.example/a"))
+    reads = [use(4, "read_page", url="https://shop.example/broken")]
+    reads.append(use(5, "checker", message="Are bread 2.25 and apples 0.40?"))
+    tidies = said("They are right. I tidy up.", 2300, use(6, "delete_file", path="/srv/basket"))
+    script = [
+        said("I will look for the prices of bread and of apples in the catalogue and read a page.", 1200, *finds),
+        said("The catalogue has both. One page is missing, so I have the prices checked.", 1900, *reads),
+        *([tidies] if deletes else []),
+        said("Two apples are 0.80 and a loaf of bread is 2.25: that is 3.05 in all.", 2600),
+    ]
+    return Agent(
+        "clerk",
+        ScriptedModel(script, name="openai/gpt-5"),
+        tools=[search, read_page, delete_file, checker.as_tool()],
+        system="You sell groceries.",
+        hooks=list(hooks),
+    )
+
+
+async def record(folder: Path) -> None:
+    """Two runs, of which one has a hook less."""
+    for hooks, deletes in (([redirect, KeepFiles(), AddDate(), Shorten()], True), ([redirect, AddDate()], False)):
+        recorder = Recorder(folder)
+        await clerk(*hooks, recorder, deletes=deletes).call(ASKED)
+        recorder.close()
+
+
+async def press(page: Any, *keys: str) -> None:
+    """Press keys that write."""
+    for one in keys:
+        await page.send("Input.dispatchKeyEvent", type="keyDown", key=one, text=one)
+        await page.send("Input.dispatchKeyEvent", type="keyUp", key=one)
+        await page.js("new Promise(requestAnimationFrame)")
+
+
+async def until_chosen(page: Any, text: str) -> None:
+    """Go down to an event that says a text."""
+    for _ in range(200):
+        if text in await page.js("document.querySelector('.line.chosen')?.innerText ?? ''"):
+            return
+        await press(page, "j")
+    raise LookupError(f"no event says {text!r}")
+
+
+async def keep(page: Any, name: str) -> None:
+    """Take the picture."""
+    await page.js("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    (FOLDER / f"inspector-{name}.png").write_bytes(await page.screenshot())
+    print(f"docs/screens/inspector-{name}.png")
+
+
+async def draw() -> None:
+    """All pictures."""
+    sys.path.append(str(ROOT / "tests" / "support"))
+    browser: Any = import_module("browser").browser
+    with tempfile.TemporaryDirectory() as folder:
+        await record(Path(folder))
+        inspector = Inspector(folder)
+        look = {"width": 1280, "height": 820}
+        async with inspector.serving() as link, browser() as chromium:
+            for dark in (False, True):
+                async with chromium.page(**look, dark=dark) as page:
+                    await page.goto(link)
+                    await page.until(READY.format("runs"))
+                    await page.click(".runs tbody tr:nth-child(2) a")
+                    await page.until(READY.format("run"))
+                    await until_chosen(page, "openai/gpt-5-mini" if dark else 'read_page(url="https://shop.example/a')
+                    await press(page, "2" if dark else "1")
+                    await keep(page, "conversation" if dark else "run")
+            async with chromium.page(**look) as page:
+                await page.goto(link)
+                await page.until(READY.format("runs"))
+                for row in (2, 1):
+                    await page.click(f".runs tbody tr:nth-child({row}) input")
+                await page.click(".filters button")
+                await page.until(READY.format("compare"))
+                await page.click(".differences summary")
+                await keep(page, "compare")
+            async with chromium.page(**look) as page:
+                await page.goto(link)
+                point = Breakpoint(PreActing, tools=["delete_*"], ask=inspector.attend, limit=600, otherwise="deny")
+                path = use(1, "delete_file", path="/srv/invoices/2019.txt")
+                agent = Agent("clerk", ScriptedModel([path, "Done."]), tools=[delete_file], hooks=[point])
+                call = asyncio.ensure_future(agent.call("Tidy up."))
+                await page.until("document.querySelector('.paused')")
+                await keep(page, "pause")
+                call.cancel()
+
+
+if __name__ == "__main__":
+    asyncio.run(draw())
