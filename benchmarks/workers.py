@@ -229,6 +229,7 @@ def main() -> None:
         effort = effort._replace(disturbances=(given.only,))
     if given.every is not None:
         effort = effort._replace(pause=(given.every / 2, given.every * 1.5))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # the workers are killed on the way out
     env = environment()
     if not given.json:
         print(f"{env['python']} on {env['platform']}, {env['cpus']} x {env['processor']}", flush=True)

@@ -132,6 +132,7 @@ class Connection:
             await asyncio.wait([holder], timeout=_CLOSING)
         if self._holder is holder:
             self._holder = self._opened = None
+            self._closing = asyncio.Event()  # the one that was waited for keeps its loop
 
     def lose(self, client: Client) -> None:
         """Somebody has noticed that it is not there any more: whoever comes next opens it anew."""

@@ -224,6 +224,9 @@ class MCPServer(LiveToolset):
         with self._guard:
             found = self._connections.get(loop)
             if found is None:
+                for other in list(self._connections):
+                    if other.is_closed():  # what was open there holds on to it
+                        del self._connections[other]
                 found = self._connections[loop] = Connection(self.settings, self._link, self._take)
             return found
 

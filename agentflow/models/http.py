@@ -28,10 +28,13 @@ if TYPE_CHECKING:
 
     import aiohttp
 
-__all__ = ["TLS", "failures", "finish", "loaded", "post", "refusal"]
+__all__ = ["NO_JSON", "TLS", "failures", "finish", "loaded", "post", "refusal"]
 
 TLS: TypeAlias = "ssl.SSLContext | bool"
 """A context of certificates; True is the system's, False checks none."""
+
+NO_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What msgspec raises where bytes are no JSON, have half a character in a text, or are nested without an end."""
 
 _LONGEST_ERROR = 1 << 20
 _PATIENCE = 0.25
@@ -87,9 +90,13 @@ async def post(
                 allow_redirects=False,
                 trace_request_ctx=asked,
             )
-        except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
-            if not asked.on_kept_connection:
-                raise
+        except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
+            if asked.on_kept_connection and not session.closed:
+                continue
+            if isinstance(error, aiohttp.ServerDisconnectedError) and not isinstance(error.message, str):
+                # It holds the headers that have come, cookies too.
+                raise aiohttp.ServerDisconnectedError("the server hung up within the head of its answer") from None
+            raise
 
 
 class _Asked:
@@ -123,10 +130,14 @@ def _proxy(url: str) -> str | None:
     proxies = getproxies()
     if not proxies:
         return None
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:  # aiohttp says so too
+        return None
     if parts.hostname is None or proxy_bypass(parts.hostname):
         return None
-    return proxies.get(parts.scheme)
+    proxy = proxies.get(parts.scheme)
+    return proxy if proxy is None or "://" in proxy else f"http://{proxy}"
 
 
 async def finish(response: aiohttp.ClientResponse) -> None:
@@ -163,7 +174,7 @@ def error_fields(said: bytes | bytearray) -> Mapping[str, object]:
     """The fields of the error in an answer's JSON: those of `error`, else its own; gateways wrap it in a list."""
     try:
         told: Any = msgspec.json.decode(said)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except NO_JSON:
         return {}
     outer = _fields(told[0] if told and type(told) is list else told)
     return _fields(outer.get("error")) or outer

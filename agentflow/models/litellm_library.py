@@ -13,7 +13,6 @@ Rules:
 import asyncio
 import logging
 import os
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
 from dataclasses import dataclass
 from functools import cache
@@ -120,7 +119,7 @@ def _load() -> LiteLLM:
 
 async def library() -> LiteLLM:
     """The package, loaded in a thread if this is the first time; what it opens on this loop is closed with it."""
-    litellm = _load() if "litellm" in sys.modules else await asyncio.to_thread(_load)
+    litellm = _load() if _load.cache_info().currsize else await asyncio.to_thread(_load)
     return await client_of_loop("litellm", lambda: _with_nothing_open(litellm), _close)
 
 

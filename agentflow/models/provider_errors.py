@@ -281,7 +281,7 @@ def _said(link: BaseException, *causes: BaseException) -> str:
 
 
 def _raw_text(link: BaseException) -> str:
-    body, code = field(link, "body"), field(link, "code")
+    body, code = field(link, "body"), vars(link).get("code")  # aiohttp has a property of this name, which warns
     extra = " ".join(str(part) for part in (field(body, "type"), field(body, "code"), code) if part)
     text = _said(link)
     return f"{text}\n{extra}" if extra else text

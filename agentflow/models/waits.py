@@ -4,6 +4,7 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from math import isfinite, nan
 
 __all__ = ["requested_wait"]
 
@@ -53,9 +54,10 @@ def requested_wait(headers: Mapping[str, str], message: str = "", now: Callable[
 
 def _number(text: str | None) -> float | None:
     try:
-        return float(text) if text is not None else None
+        number = float(text) if text is not None else nan
     except ValueError:
         return None
+    return number if isfinite(number) else None
 
 
 def _duration(text: str) -> float | None:

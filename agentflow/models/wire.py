@@ -27,7 +27,7 @@ from agentflow.models.adapter import Adapter, modes_of
 from agentflow.models.content_out import listens
 from agentflow.models.conversion import Conversation
 from agentflow.models.counting import count_here, limit_of
-from agentflow.models.http import TLS, failures, finish, loaded, post, refusal
+from agentflow.models.http import NO_JSON, TLS, failures, finish, loaded, post, refusal
 from agentflow.models.listing import listed, price
 from agentflow.models.profiles import PROFILES, Family, WireProfile, profile_for
 from agentflow.models.provider_errors import ProviderError, broken_stream, model_error, no_key
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 __all__ = ["DirectWire", "Named", "Reader", "Vendor", "with_halves"]
 
 _LONGEST_ANSWER = 1 << 20
+_NO_STREAM = ("application/json", "text/html")
 _json = msgspec.json.Encoder()
 
 
@@ -219,7 +220,7 @@ class DirectWire(Adapter):
                 connect_timeout=self._connect_timeout,
                 tls=self._tls,
             )
-            if response.status != 200 or response.content_type == "application/json":
+            if response.status != 200 or response.content_type in _NO_STREAM:
                 raise await refusal(response)
             events = EventReader(self._max_event)
             next_part = response.content.readany
@@ -233,9 +234,9 @@ class DirectWire(Adapter):
             if reader.finish_reason is None:
                 raise broken_stream(self._name)
             await finish(response)
-        except (*failures(), ProviderError, EventTooLargeError, msgspec.DecodeError) as error:
+        except (*failures(), *NO_JSON, ProviderError, EventTooLargeError) as error:
             if reader.finish_reason is None:
-                cause = _malformed(error) if isinstance(error, msgspec.DecodeError) else error
+                cause = _malformed(error) if isinstance(error, NO_JSON) else error
                 raise model_error(cause, self._name, secrets=self._secrets()) from error
         finally:
             if response is not None:
@@ -263,8 +264,8 @@ class DirectWire(Adapter):
                 while len(said) < _LONGEST_ANSWER and (part := await response.content.readany()):
                     said += part
                 return msgspec.json.decode(said, type=dict[str, object])
-        except (*failures(), ProviderError, msgspec.DecodeError) as error:
-            cause = _malformed(error) if isinstance(error, msgspec.DecodeError) else error
+        except (*failures(), *NO_JSON, ProviderError) as error:
+            cause = _malformed(error) if isinstance(error, NO_JSON) else error
             raise model_error(cause, self._name, secrets=self._secrets()) from error
 
     @abstractmethod
@@ -311,7 +312,8 @@ class DirectWire(Adapter):
     def _key(self) -> str | None:
         """The key; None: the server is another's, and nobody named one."""
         variables = self.key_variables
-        key = self._api_key or next((key for name in variables if (key := os.environ.get(name))), None)
+        given = (self._api_key, *map(os.environ.get, variables))
+        key = next((key for one in given if one and (key := one.strip())), None)  # a file's last line feed is no key
         if key is None and variables is self.vendor.keys:
             raise no_key(self._name, variables[0])
         return key
@@ -334,7 +336,7 @@ def with_halves(data: bytes, error: msgspec.DecodeError) -> object:
         raise error from None
 
 
-def _malformed(error: msgspec.DecodeError) -> ProviderError:
+def _malformed(error: Exception) -> ProviderError:
     return ProviderError(f"an event of the stream is no JSON of this wire: {error}")
 
 

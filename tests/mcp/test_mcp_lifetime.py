@@ -10,6 +10,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,23 @@ def test_block_and_a_loop_that_ends() -> None:
     assert agent.call("Go").block().text == "Again."
     assert [result.text for result in results(agent)] == ["3", "3"]
     assert children() == []
+
+
+def test_a_loop_that_has_ended_is_let_go() -> None:
+    """Closed or not, its connection keeps nothing of it: a program with a loop per request does not grow."""
+    server = MCPServer.in_memory(make())
+    loops: list[weakref.ref[asyncio.AbstractEventLoop]] = []
+
+    async def use(closes: bool) -> None:
+        loops.append(weakref.ref(asyncio.get_running_loop()))
+        await server.open(server)
+        if closes:
+            await server.close()
+
+    for closes in (False, True):
+        asyncio.run(use(closes))
+    gc.collect()
+    assert [loop() for loop in loops] == [None, None]
 
 
 def test_two_event_loops_at_once() -> None:
