@@ -13,15 +13,8 @@ import json
 import re
 from collections.abc import Iterable
 from functools import cache
-from typing import Final
 
-__all__ = ["CONTROLS", "described", "one_line", "printable", "printable_json", "without_password", "without_secrets"]
-
-CONTROLS: Final = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff"
-    "\ufff9-\ufffb\U000e0000-\U000e007f]"
-)
-"""What steers a terminal, breaks a line, turns text round or is unseen; not line feed, tab and the joiners of scripts."""
+__all__ = ["controls", "described", "one_line", "printable", "printable_json", "without_password", "without_secrets"]
 
 _LONGEST_FAILURE = 1_000
 _HIDDEN = "***"
@@ -36,6 +29,15 @@ _SHORTEST_SECRET = 8
 
 _pattern = cache(re.compile)
 """Compiled with the first text that is looked through: importing the package pays for none."""
+
+
+@cache
+def controls() -> re.Pattern[str]:
+    """What steers a terminal, breaks a line, turns text round or is unseen; not line feed, tab and the joiners of scripts."""
+    return re.compile(
+        "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff"
+        "\ufff9-\ufffb\U000e0000-\U000e007f]"
+    )
 
 
 def _escaped(found: re.Match[str]) -> str:
@@ -57,7 +59,7 @@ def printable(text: str, *, exact: bool = False) -> str:
         return text
     if exact:
         return "".join(c if c == "\n" or c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-    return CONTROLS.sub(_escaped, text)
+    return controls().sub(_escaped, text)
 
 
 def printable_json(text: str) -> str:
@@ -67,7 +69,7 @@ def printable_json(text: str) -> str:
         >>> printable_json('{"a":"\\x9b\\x7f"}')
         '{"a":"\\\\u009b\\\\u007f"}'
     """
-    return text if text.isprintable() else CONTROLS.sub(_escaped_in_json, text)
+    return text if text.isprintable() else controls().sub(_escaped_in_json, text)
 
 
 def _escaped_in_json(found: re.Match[str]) -> str:

@@ -46,7 +46,7 @@ from agentflow.events import (
     TurnValue,
     TurnView,
 )
-from agentflow.ground.shown import CONTROLS, one_line, printable_json
+from agentflow.ground.shown import controls, one_line, printable_json
 from agentflow.hooks.hook import Hook
 from agentflow.messages import Msg, ToolUseBlock
 from agentflow.specs import Usage
@@ -411,7 +411,7 @@ def _shown(value: object, clip: int) -> str:
         return text
     if len(text) > clip:
         text = f"{text[:clip]}… ({len(text)} characters)"
-    if _PLAIN.fullmatch(text) and (text.isprintable() or CONTROLS.search(text) is None):
+    if _PLAIN.fullmatch(text) and (text.isprintable() or controls().search(text) is None):
         return text
     return printable_json(encode_basestring(text))
 

@@ -33,7 +33,7 @@ _AT_ONCE: Final[Mapping[str, object]] = {"None": None} | {
     kind.__name__: kind for kind in (bool, str, int, float, bytes, list, dict, tuple, set, object)
 }
 _PLAIN: Final[Mapping[ToolType, type]] = {"completion_check": bool, "reasoning": str}
-_SAYS_NONE: Final = re.compile(r"\b(None|Optional|Any|object)\b")
+_SAYS_NONE: Final = r"\b(None|Optional|Any|object)\b"
 _STREAMS: Final = (AsyncIterator, AsyncGenerator, AsyncIterable)
 _LONGEST_VALUE: Final = 80
 
@@ -90,7 +90,7 @@ class Contract:
                 raise self.refusal(self._tool, "does not say what it returns")
             return
         if isinstance(hint, str):
-            self._allows_none = _SAYS_NONE.search(hint) is not None
+            self._allows_none = re.search(_SAYS_NONE, hint) is not None
             return
         leaves = _leaves(_item(hint) if self._streaming else hint)
         self._allows_none = any(leaf in (None, types.NoneType, Any, object) for leaf in leaves)

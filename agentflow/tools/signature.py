@@ -48,7 +48,7 @@ _INJECTED: Final[Mapping[object, Fill]] = {
 }
 # Names that linters move under TYPE_CHECKING, where the running program cannot see them.
 _KNOWN: Final[dict[str, object]] = {kind.__name__: kind for kind in (ToolContext, ToolEmitter, RunContext)}
-_IDENTIFIER: Final = re.compile(r"[^\W\d]\w*")
+_IDENTIFIER: Final = r"[^\W\d]\w*"
 _MOST_FRAMES: Final = 12
 
 
@@ -102,7 +102,7 @@ def local_names(function: FunctionType) -> Mapping[str, object]:
         name
         for annotation in annotations_of(function).values()
         if isinstance(annotation, str)
-        for name in _IDENTIFIER.findall(annotation)
+        for name in re.findall(_IDENTIFIER, annotation)
     }
     found: dict[str, object] = {}
     if not wanted:
@@ -213,7 +213,7 @@ def _hints(
         return typing.get_type_hints(stub, module, local, include_extras=True)
     except NameError as error:
         name = error.name or ""
-        culprit = next((p for p, text in annotations.items() if name in _IDENTIFIER.findall(str(text))), "?")
+        culprit = next((p for p, text in annotations.items() if name in re.findall(_IDENTIFIER, str(text))), "?")
         raise UsageError(
             f"Tool {tool!r}: the annotation of parameter {culprit!r} names {name!r}, which the running program does "
             f"not know. Import or define {name} before the tool, outside `if TYPE_CHECKING:`."

@@ -42,7 +42,7 @@ OPTIONS: Final = (
 )
 """The keywords of `@tool`; every other one fixes a parameter."""
 
-_NAME: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_-]{0,63}")
+_NAME: Final = r"[a-zA-Z_][a-zA-Z0-9_-]{0,63}"
 _VARIADIC: Final = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
 
 
@@ -73,7 +73,7 @@ def checked_name(name: str | None, function: object) -> str:
     found = name if name is not None else getattr(function, "__name__", None)
     if found is None:
         raise UsageError(f'@tool got a {kind}, which has no name of its own; name it: tool(..., name="...").')
-    if not _NAME.fullmatch(found):
+    if not re.fullmatch(_NAME, found):
         raise UsageError(
             f"A tool cannot be named {found!r}: providers take a letter or _ first, then letters, digits, _ or -, 64 "
             'at most. Name it: @tool(name="...").'

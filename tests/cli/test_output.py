@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agentflow.ground.shown import CONTROLS
+from agentflow.ground.shown import controls
 
 MODULE = r'''
 import asyncio
@@ -142,7 +142,7 @@ def test_no_command_prints_a_control_character(evil: Any, command: tuple[str, ..
     """In a pipe there is none at all, on either stream; what was there is visible as an escape."""
     ran = evil(*command, stdin="hi\ny\n/history\n/exit\n" if command[0] == "chat" else "")
     shown = ran.stdout + ran.stderr
-    assert CONTROLS.search(shown) is None, shown
+    assert controls().search(shown) is None, shown
     assert "\\x1b]52;c;ZXZpbA==" in shown
     assert "Traceback" not in shown
 
@@ -150,7 +150,7 @@ def test_no_command_prints_a_control_character(evil: Any, command: tuple[str, ..
 def test_json_has_none_either(evil: Any) -> None:
     """The lines of `--json` are JSON, and safe to look at."""
     ran = evil("run", "evil:worst", "hi", "--json")
-    assert CONTROLS.search(ran.stdout) is None
+    assert controls().search(ran.stdout) is None
     assert "\\u001b]52;c;ZXZpbA==\\u0007" in ran.stdout
 
 
@@ -160,7 +160,7 @@ def test_on_a_terminal(evil: Any, terminal: Any, command: tuple[str, ...]) -> No
     screen = terminal(*command)
     assert screen.end() == 0
     left = re.sub(r"\x1b\[(?:[0-9;]*m|\?25[lh]|1A|2K)|\r", "", screen.raw)  # colours, the cursor, the spinner's line
-    assert CONTROLS.search(left) is None, left
+    assert controls().search(left) is None, left
 
 
 def test_nothing_is_drawn_over_a_question(evil: Any, terminal: Any) -> None:

@@ -16,7 +16,7 @@ from worker_processes import ROOT
 
 from agentflow.cli.main import main
 from agentflow.durable.client import DurableClient
-from agentflow.ground.shown import CONTROLS
+from agentflow.ground.shown import controls
 
 SHOP = """
 from agentflow import Agent, ToolUseBlock, tool
@@ -126,7 +126,7 @@ async def test_runs_print_no_control_characters(folder: Path, ran: Ran) -> None:
             await client.call("evil", "Pay", session="till", run_id="bill")
             for words in (("list",), ("list", "--json"), ("show", "bill", "--follow"), ("show", "bill", "--json")):
                 _, lines, said = await asyncio.to_thread(ran, "runs", *words, "--database", url)
-                assert CONTROLS.search("".join(lines) + said) is None
+                assert controls().search("".join(lines) + said) is None
                 assert len(lines) > 0
             _, lines, _ = await asyncio.to_thread(ran, "runs", "show", "bill", "--database", url)
             assert lines[-1] == "waits for t1: pay(cents=5, note='x\\x1b[2J\\x9b\\u202e')"

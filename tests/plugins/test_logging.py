@@ -14,7 +14,7 @@ from wired import Wired
 from agentflow import Agent, CallEnded, Deny, ModelChunk, PostActing, PreActing, PreReasoning, Usage, on, tool
 from agentflow.errors import ModelError, UsageError
 from agentflow.events import Event
-from agentflow.ground.shown import CONTROLS
+from agentflow.ground.shown import controls
 from agentflow.plugins.logging import EventLog
 from agentflow.testing.scripted import ScriptedModel
 from agentflow.testing.wire import Call, Say, WireUsage
@@ -156,7 +156,7 @@ async def test_no_line_holds_a_control_character(sink: Sink, as_json: bool) -> N
     with pytest.raises(ModelError):
         await agent.call(steer, session="s")
     lines = [message.record["message"] for message in sink]
-    assert [line for line in lines if CONTROLS.search(line)] == []
+    assert [line for line in lines if controls().search(line)] == []
     assert "".join(lines).count("]52;c;eA==") > 20
     if as_json:
         assert [json.loads(line)["agent"] for line in lines] == [steer] * len(lines)

@@ -23,7 +23,7 @@ from agentflow import (
     tool,
 )
 from agentflow.errors import ModelError
-from agentflow.ground.shown import CONTROLS
+from agentflow.ground.shown import controls
 from agentflow.plugins import ModelRetry
 from agentflow.plugins.approval_terminal import questions
 from agentflow.testing import ScriptedModel
@@ -181,7 +181,7 @@ async def test_what_a_model_says_cannot_steer_the_terminal(shown: Any) -> None:
     file = Tty()
     await Console(Agent("a", ScriptedModel(script, name="model" + evil), tools=[pieces]).stream("Hi"), file=file)
     drawn = re.sub(r"\x1b\[(?:[0-9;]*m|\?25[lh]|1A|2K)|\r", "", file.getvalue())
-    assert CONTROLS.search(drawn) is None, drawn
+    assert controls().search(drawn) is None, drawn
     assert "\\x1b]52" in drawn
 
 
@@ -334,7 +334,7 @@ def test_in_a_pipe_it_is_plain_text(program: Any) -> None:
     """The same words, and no control character; a dumb terminal gets colours at most, and nothing drawn again."""
     ran = program.piped(TALK)
     assert (ran.returncode, ran.stderr) == (0, "")
-    assert CONTROLS.search(ran.stdout) is None
+    assert controls().search(ran.stdout) is None
     assert "  ✓ add: 3  " in ran.stdout
 
 
