@@ -19,7 +19,7 @@ from agentflow.events import Event, PreCall
 from agentflow.facts import CallOpened, CallResumed
 from agentflow.hooks.answers import check_final
 from agentflow.loop.conversation import Carried
-from agentflow.loop.endings import cut_short, end, halted, respond, wind_up
+from agentflow.loop.endings import answer_all, cut_short, end, halted, respond, wind_up
 from agentflow.loop.escalation import Halted
 from agentflow.loop.journal import written
 from agentflow.loop.machine import Machine
@@ -245,6 +245,8 @@ class Call(RunBase):
             return None if stage.begun else self.say("(no answer)", "closing")
         if self.machine.state is State.SUSPENDED:
             return None
+        if self.machine.transcript.open_round:  # a layer answers for a round that was cut or has failed
+            await answer_all(self)
         final = as_reply(found[0], "around", "PreCall", self.config.new_id)
         check_final(final, "around", "PreCall")
         return final

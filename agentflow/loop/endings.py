@@ -27,7 +27,7 @@ from agentflow.loop.states import State
 from agentflow.messages import Msg, Outcome, Reply, tool_result
 from agentflow.specs import Usage
 
-__all__ = ["cut_short", "end", "halted", "respond", "wind_up"]
+__all__ = ["answer_all", "cut_short", "end", "halted", "respond", "wind_up"]
 
 
 async def respond(run: RunBase, final: Msg, started: float) -> Reply:
@@ -145,7 +145,7 @@ async def _recovered(run: RunBase, error: BaseException, started: float) -> Repl
             return None
         final = as_reply(verdict.value, "Recover", "Error", run.config.new_id)
         run.outcome = "completed"
-        if await _answer_all(run):
+        if await answer_all(run):
             # What hooks of PostCall add stands behind a reply that the machine does not know yet.
             run.journal.holding = True
             reply = await respond(run, final, started)
@@ -164,7 +164,7 @@ async def _recovered(run: RunBase, error: BaseException, started: float) -> Repl
     return reply
 
 
-async def _answer_all(run: RunBase) -> bool:
+async def answer_all(run: RunBase) -> bool:
     """Store what was asked for, and answer the calls of an open round; returns whether the call is open."""
     machine = run.machine
     mine = machine.run_id == run.run_id
@@ -180,7 +180,7 @@ async def _answer_all(run: RunBase) -> bool:
 
 async def _close_history(run: RunBase, outcome: Outcome) -> None:
     """Close what is open."""
-    if not await _answer_all(run):
+    if not await answer_all(run):
         return
     final = _accepted(run)
     closed = CallClosed(run.run_id, run.call_id, outcome, final)

@@ -74,7 +74,8 @@ async def check_program(program: Program, make: Callable[[Program], World] = Wor
     await world.subscribe_late()
     check_still(world)
     check_call(world, seen, path)
-    check_budget(seen, program.max_iterations)
+    if not seen.hooked_cancel:  # what a hook has cut without a word to the run is asked again
+        check_budget(seen, program.max_iterations)
     check_history(world.history, bool(session.machine.transcript.open_round))
     for turn in range(12):  # a round of calls that suspend one behind the other takes a turn for each
         if session.machine.state is not State.SUSPENDED:

@@ -7,7 +7,7 @@ from hypothesis import example, given, note, settings
 from hypothesis import strategies as st
 from laws_corners import CORNERS, Corner
 from laws_harness import run
-from laws_programs import AroundPlan, HookPlan, Piece, Program, programs
+from laws_programs import AroundPlan, HookPlan, Path, Piece, Program, programs
 from laws_whole import check_program
 
 ADDED_BEHIND_A_RECOVERY = Program(
@@ -18,9 +18,20 @@ ADDED_BEHIND_A_RECOVERY = Program(
 )
 """A call that has suspended fails and is given a reply, and a hook adds a message behind that."""
 
+ANSWERED_ABOVE_AN_OPEN_ROUND = Program(
+    replies=((Piece("call", id="t1", name="cleans"),),),
+    hooks=(HookPlan("PostReasoning", "interrupt", nth=0, priority=100),),
+    arounds=(AroundPlan("PreCall", "swallow", nth=0),),
+    path=Path("cancel-call", 1, second="cancel"),
+    max_iterations=1,
+    session="named",
+)
+"""A layer around the call swallows the cut and answers, while a tool call has no result."""
+
 
 @given(programs())
 @example(ADDED_BEHIND_A_RECOVERY)
+@example(ANSWERED_ABOVE_AN_OPEN_ROUND)
 def test_the_laws_hold_whatever_model_hooks_and_callers_do(program: Program) -> None:
     """L1, L2, L4, L5, L7, L8 on every path; nothing leaks; the next call works."""
     note(repr(program))
