@@ -187,10 +187,10 @@ async def _decided(run: RunBase, verdict: Deny | Answer | Stop | None, hook: str
             return False
         case Answer(value=value):
             chunk = ModelChunk.of(as_reply(value, hook, "PreReasoning", run.config.new_id))
+            run.journal.holding = True
             await _stream_one(run, chunk)
             reply = fold((chunk,), used_ids=run.machine.transcript.used_ids, new_id=run.config.new_id)
             journal_reply = message(*_parts(reply), Usage(), reply.finish_reason)
-            run.journal.holding = True
             await _accept(run, journal_reply, purpose, 0.0, Usage(), "")
         case Deny(reason=reason):
             await _closed_with(run, reason, "denied")

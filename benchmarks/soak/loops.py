@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import selectors
+import traceback
 from collections.abc import Coroutine
 from contextvars import Context, ContextVar
 from typing import Any
@@ -41,7 +42,16 @@ class FasterLoop(asyncio.SelectorEventLoop):
         super().__init__(_Selector())
         self.loose: list[str] = []
         self.set_task_factory(_owned)
-        self.set_exception_handler(lambda _, told: self.loose.append(f"{told['message']}: {told.get('exception')!r}"))
+        self.set_exception_handler(self._uncaught)
+
+    def _uncaught(self, _: object, told: dict[str, Any]) -> None:
+        task = told.get("task") or told.get("future")
+        name = task.get_name() if isinstance(task, asyncio.Task) else task
+        if name == "agentflow: closing a dropped stream":
+            return  # what a call fails with whose reader has gone has nobody else to be told to
+        error = told.get("exception")
+        where = "" if error is None else "".join(traceback.format_exception(error))
+        self.loose.append(f"{told['message']}: {error!r}, of {name} {where}")
 
     def time(self) -> float:
         """Ten times the real one."""

@@ -83,7 +83,7 @@ SOAK = os.environ.get("AGENTFLOW_LAWS") == "soak"
 
 
 def _closes_dropped(task: Any) -> bool:
-    """A signal that ends a call whose reader has gone has nobody else to be told to than the loop."""
+    """What a call fails with whose reader has gone has nobody else to be told to than the loop."""
     return isinstance(task, asyncio.Task) and task.get_name() == "agentflow: closing a dropped stream"
 
 
@@ -95,7 +95,7 @@ def run(main: Callable[[], Coroutine[Any, Any, T]], seconds: int = 30) -> T:
     loose: list[str] = []
 
     def report(_: object, context: dict[str, Any]) -> None:
-        if not (isinstance(context.get("exception"), Bang) and _closes_dropped(context.get("future"))):
+        if not _closes_dropped(context.get("future")):
             loose.append(f"{context['message']}: {context.get('exception')!r}")
 
     loop.set_exception_handler(report)

@@ -28,9 +28,13 @@ ANSWERED_ABOVE_AN_OPEN_ROUND = Program(
 )
 """A layer around the call swallows the cut and answers, while a tool call has no result."""
 
+INJECTED_AT_AN_ANSWER = Program(hooks=(HookPlan("PreReasoning", "Answer", priority=5), HookPlan("ReasoningChunk", "inject")))
+"""A hook answers in place of the model, and one adds a message when it sees the answer's piece."""
+
 
 @given(programs())
 @example(ADDED_BEHIND_A_RECOVERY)
+@example(INJECTED_AT_AN_ANSWER)
 @example(ANSWERED_ABOVE_AN_OPEN_ROUND)
 def test_the_laws_hold_whatever_model_hooks_and_callers_do(program: Program) -> None:
     """L1, L2, L4, L5, L7, L8 on every path; nothing leaks; the next call works."""
