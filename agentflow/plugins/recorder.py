@@ -71,7 +71,7 @@ from agentflow.runlog.encoding import Clean, Line, error_words, set_fields
 from agentflow.runlog.entries import End
 from agentflow.runlog.keeping import LogStore, check_bounds
 from agentflow.runlog.quiet import Find
-from agentflow.verdicts import Deny
+from agentflow.verdicts import Decided, Deny
 
 __all__ = ["FindsInPieces", "Recorder", "Redacts", "run_of"]
 
@@ -228,11 +228,13 @@ class Recorder(ChangeListener, SideWrapper):
         place = self._places.get(frame.call_id) or self._begin(event, frame)
         if isinstance(event, ReasoningChunk):
             seen = (place, event.seq, event.iteration, event.time)
-            self._put(Chunk(*seen, event.incremental_chunk, event.attempt, event.restart))
+            failure = None if event.decision is None else self._failed(place, frame, event.decision)
+            self._put(Chunk(*seen, event.incremental_chunk, event.attempt, event.restart, event.decision, failure))
             return None
         if isinstance(event, ActingChunk):
             seen = (place, event.seq, event.iteration, event.time)
-            self._put(Piece(*seen, event.tool_use, piece_of(event.chunk)))
+            failure = None if event.decision is None else self._failed(place, frame, event.decision)
+            self._put(Piece(*seen, event.tool_use, piece_of(event.chunk), event.decision, failure))
             return None
         self._look(place, run_of(frame.context), event.time)
         kind, decision = type(event), event.decision
@@ -289,6 +291,7 @@ class Recorder(ChangeListener, SideWrapper):
         place.hooks = tuple([hook.name for hook in run.hooks.hooks if hook is not self])
         place.resumes = run.given is not None
         place.timeout = run.stopping.timeout
+        place.streamed = run.reader is not None
         if run.options is not run.config.options:
             place.options = set_fields(run.options)
         turn = current_turn.get()
@@ -313,6 +316,12 @@ class Recorder(ChangeListener, SideWrapper):
                 self._put(Facts(place, time, tuple(facts[seen:])))
         if not place.interrupted:
             self._look_for_end(place, run)
+
+    def _failed(self, place: Place, frame: Frame, decision: Decided) -> Line | None:
+        """What the hooks of a piece have failed with; it may be that somebody has ended the call meanwhile."""
+        if not place.interrupted:
+            self._look_for_end(place, run_of(frame.context))
+        return None if decision.error is None else error_words(decision.error)
 
     def _look_for_end(self, place: Place, run: RunBase) -> None:
         stopping = run.stopping
@@ -367,6 +376,7 @@ class Recorder(ChangeListener, SideWrapper):
         put(Asked(place, n, iteration, now(), side, *asked))
         end: End = "done"
         words: Line | None = None
+        waited = True
         stream = inner.open()
         try:
             async for chunk in stream:
@@ -374,10 +384,11 @@ class Recorder(ChangeListener, SideWrapper):
                 yield chunk
         except BaseException as error:
             end, words = self._ending(place, run, error)
+            waited = not isinstance(error, GeneratorExit)
             raise
         finally:
             await close(stream)
-            put(Answered(place, n, now(), end, words))
+            put(Answered(place, n, now(), end, words, waited))
 
     def around_tool(self, event: PreActing, source: ToolSource) -> Mono[ToolResultBlock]:
         """Keep what the tool gives, behind all other hooks."""

@@ -113,7 +113,9 @@ class Making:
             case Answered():
                 self._let_out(one.n)
                 line: Line = {"kind": "answered", "n": one.n, "call": one.place.call, "time": one.time, "end": one.end}
-                self._add(line, error=one.error and self._encoder.error(one.error))
+                self._add(
+                    line, error=one.error and self._encoder.error(one.error), waited=None if one.waited else False
+                )
             case Started():
                 use = self._works[one.n] = self._encoder.tool_use(one.use)
                 line = {"kind": "started", "n": one.n, "call": one.place.call, "tool_use": use}
@@ -153,6 +155,8 @@ class Making:
             line["timeout"] = place.timeout
         if place.options is not None:
             line["options"] = place.options
+        if not place.streamed:
+            line["streamed"] = False
         self._add(line)
 
     def _event(self, one: Happened) -> None:
@@ -272,6 +276,7 @@ class Making:
             self._open(batch, one.place)
         batch["pieces"].append(piece)
         batch["at"].append(_after(one.time, batch))
+        self._judged(one, batch)
 
     def _piece(self, one: Piece) -> None:
         batch, use = self._batch, self._encoder.tool_use(one.use)
@@ -289,6 +294,13 @@ class Making:
         alone = self._quiet is None or not self._encoder.content or not isinstance(one.piece, str)
         batch["pieces"].append(self._encoder.value(one.place.call, one.piece) if alone else plain(one.piece))
         batch["at"].append(_after(one.time, batch))
+        self._judged(one, batch)
+
+    def _judged(self, one: Chunk | Piece, batch: Line) -> None:
+        """A piece whose hooks have failed is the last of its batch."""
+        if one.decision is not None:
+            batch["decision"] = self._decision(one.place.call, one.decision, one.failure)
+            self._close()
 
     def _let_out(self, n: int) -> None:
         """A model's piece that has come out as no event is written as what it is."""

@@ -48,6 +48,7 @@ class Place:
     Attributes:
         root: The run at the top, to whose log it belongs.
         over: Whether its last event was seen.
+        streamed: Whether its events have a reader.
     """
 
     __slots__ = (
@@ -66,6 +67,7 @@ class Place:
         "run",
         "session",
         "source",
+        "streamed",
         "time",
         "timeout",
     )
@@ -84,6 +86,7 @@ class Place:
         self.options: Line | None = None
         self.interrupted = False
         self.over = False
+        self.streamed = True
         self.facts = 0
 
 
@@ -110,6 +113,8 @@ class Chunk(NamedTuple):
     chunk: ModelChunk
     attempt: int
     restart: bool
+    decision: Decided | None = None
+    failure: Line | None = None
 
 
 class Piece(NamedTuple):
@@ -121,6 +126,8 @@ class Piece(NamedTuple):
     time: float
     use: ToolUseBlock
     piece: Any
+    decision: Decided | None = None
+    failure: Line | None = None
 
 
 class Asked(NamedTuple):
@@ -154,6 +161,7 @@ class Answered(NamedTuple):
     time: float
     end: End
     error: Line | None
+    waited: bool = True
 
 
 class Started(NamedTuple):

@@ -9,7 +9,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from agentflow.ground.shown import one_line
@@ -97,7 +97,7 @@ class Facing:
     def steps(self, entry: EventEntry | ChunksEntry | PiecesEntry) -> list[Step]:
         """The events that an entry stands for."""
         if isinstance(entry, ChunksEntry):
-            return [
+            made = [
                 Step(
                     type="ReasoningChunk",
                     fields={"chunk": piece, "attempt": entry.attempt, "restart": entry.restart and not n},
@@ -106,9 +106,10 @@ class Facing:
                 )
                 for n, piece in enumerate(entry.pieces)
             ]
+            return self._judged(entry, made)
         if isinstance(entry, PiecesEntry):
             use = self._use(entry.tool_use)
-            return [
+            made = [
                 Step(
                     type="ActingChunk",
                     fields={"tool_use": use, "chunk": piece},
@@ -117,6 +118,7 @@ class Facing:
                 )
                 for n, piece in enumerate(entry.pieces)
             ]
+            return self._judged(entry, made)
         if entry.type == "PreReasoning":
             self._asked[entry.call] = entry
         said: dict[str, Any] = {}
@@ -128,6 +130,12 @@ class Facing:
         if entry.decision is not None:
             said["decision"] = self._decision(entry.decision)
         return [Step(type=entry.type, fields=said, seq=entry.seq, iteration=entry.iteration)]
+
+    def _judged(self, entry: ChunksEntry | PiecesEntry, steps: list[Step]) -> list[Step]:
+        """Pieces of which the hooks of the last one have failed."""
+        if entry.decision is not None and steps:
+            steps[-1] = replace(steps[-1], fields={**steps[-1].fields, "decision": self._decision(entry.decision)})
+        return steps
 
     def request(self, entry: RequestEntry) -> Step:
         """What a model is asked, as it is compared."""

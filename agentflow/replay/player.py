@@ -223,7 +223,7 @@ class Player(Recorder):
     def _cut_at(self, call: str) -> None:
         """End a call where somebody has ended it while its hooks had an event."""
         cut = self._cut_now(call)
-        if cut is not None and (cut.in_hook or cut.awaited):
+        if cut is not None and (cut.in_hook or cut.awaited or not self.script.log.calls[cut.entry.call].streamed):
             loop = asyncio.get_running_loop()
             if cut.wait > 1e-6 and not cut.awaited:
                 loop.call_later(cut.wait, self._cut, cut)

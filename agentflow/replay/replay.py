@@ -19,6 +19,7 @@ from agentflow.loop.session import Session
 from agentflow.messages import Msg, Reply
 from agentflow.plugins.recorder import Recorder
 from agentflow.ports.model import Model
+from agentflow.reactive import Mono
 from agentflow.replay.clock import ReplayClock
 from agentflow.replay.comparing import Departure
 from agentflow.replay.player import Goes, Player
@@ -191,13 +192,22 @@ def _making(
     }
     if not call.resumes:
         messages: list[Msg] = [script.log.message(ref) for ref in script.inputs.get(call.call, ())]
-        return _read(agent.stream(messages, **rest), player)  # pyright: ignore[reportReturnType]
+        if call.streamed:
+            return _read(agent.stream(messages, **rest), player)
+        return _called(agent.call(messages, **rest))
     given = script.decisions.get(call.call, {})
     waiting = [] if before is None else [waits.id for waits in before.pending]
     decisions = decisions_from_dict({key: _plain(script, said) for key, said in given.items()})
     if set(decisions) - set(waiting) and len(decisions) == len(waiting):  # ids of calls are others now
         decisions = dict(zip(waiting, decisions.values(), strict=True))
-    return _read(agent.resume_stream(decisions=decisions, **rest), player)  # pyright: ignore[reportReturnType]
+    if call.streamed:
+        return _read(agent.resume_stream(decisions=decisions, **rest), player)
+    return _called(agent.resume(decisions=decisions, **rest))
+
+
+async def _called(call: Mono[Reply[Any]]) -> Reply[Any]:
+    """Make a call whose events nobody reads: an end that comes meanwhile is noticed elsewhere than in a stream."""
+    return await call
 
 
 async def _read(flux: AgentFlux[Any], player: Player) -> Reply[Any]:

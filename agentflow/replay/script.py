@@ -267,7 +267,10 @@ class Script:
         self._doings += 1
         self._running[entry.call].pop(entry.n, None)
         cut = self.cuts.get(entry.call)
-        if cut is not None and entry.end == "cut" and entry.n not in cut.works:  # it began before it heard of it
+        waited = not isinstance(entry, AnsweredEntry) or entry.waited
+        if cut is not None and not waited:
+            cut.works.discard(entry.n)
+        elif cut is not None and entry.end == "cut" and entry.n not in cut.works:  # it began before it heard of it
             cut.events = cut.events if cut.works else self.total
             cut.works.add(entry.n)
         if cut is not None and entry.end != "cut" and cut.entry is self._entry_before and cut.entry.how == "interrupt":

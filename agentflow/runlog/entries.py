@@ -111,6 +111,7 @@ class CallEntry:
         resumes: Whether it goes on with a run that was suspended or cut.
         timeout: Seconds for the whole call, if it was given any.
         options: The options of its model calls, if the call was given any.
+        streamed: Whether its events had a reader; False: it was called, and only hooks saw them.
     """
 
     kind: Literal["call"] = "call"
@@ -127,6 +128,7 @@ class CallEntry:
     resumes: bool = False
     timeout: float | None = None
     options: dict[str, Json] | None = None
+    streamed: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,6 +205,7 @@ class ChunksEntry:
         pieces: A text, or an object with the fields of a `ModelChunk` that are set.
         at: When each came.
         reply: The number of the reply whose own pieces these are; None: hooks have made or changed them.
+        decision: Where the hooks of the last one have failed: `{"hook", "error"}`.
     """
 
     kind: Literal["chunks"] = "chunks"
@@ -215,11 +218,12 @@ class ChunksEntry:
     pieces: tuple[str | dict[str, Json], ...] = ()
     at: tuple[float, ...] = ()
     reply: int | None = None
+    decision: dict[str, Json] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PiecesEntry:
-    """`ActingChunk` events in a row, of one tool call."""
+    """`ActingChunk` events in a row, of one tool call; `decision` as in `ChunksEntry`."""
 
     kind: Literal["pieces"] = "pieces"
     call: str
@@ -229,6 +233,7 @@ class PiecesEntry:
     tool_use: str
     pieces: tuple[Json, ...] = ()
     at: tuple[float, ...] = ()
+    decision: dict[str, Json] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -305,7 +310,11 @@ class ReplyEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnsweredEntry:
-    """A reply is over."""
+    """A reply is over.
+
+    Attributes:
+        waited: Of one that was cut: whether it was waited for; False: whoever had its last piece did not come back.
+    """
 
     kind: Literal["answered"] = "answered"
     n: int
@@ -313,6 +322,7 @@ class AnsweredEntry:
     time: float = 0.0
     end: End = "done"
     error: dict[str, Json] | None = None
+    waited: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,11 +6,12 @@ import re
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from clocks import LoopClock
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
 from laws_harness import World, run
-from laws_programs import ACTS, TOOLS, Path, Program, hook_plans, programs
+from laws_programs import ACTS, TOOLS, HookPlan, Path, Piece, Program, hook_plans, programs
 from test_laws_paths import normal
 
 from agentflow import Agent, ToolUseBlock
@@ -131,12 +132,44 @@ NAMES = (*TOOLS, "helper", "helper", "helper")
 def test_a_program_that_was_recorded_runs_again_as_it_did(program: Program) -> None:
     """Whatever hooks, tools, sub-agents and callers did, until the run was over: the same events in the same order."""
     note(repr(program))
+    check_same(program)
+
+
+def check_same(program: Program) -> None:
+    """A replay of a program does what its recording says."""
     log, world = recorded(program)
     if not log.calls:
         return
     made, again = played(log, program)
     assert made.departure is None, str(made)
     assert told(again) == told(world)
+
+
+def _chunk_fails(action: str, **more: Any) -> HookPlan:
+    return HookPlan("ReasoningChunk", action, style="async", **more)
+
+
+_FAILING_OBSERVER = _chunk_fails("half-edit-raise", role="observer", on_failure="abort", serial=True)
+CUT = {
+    "interrupted-between-two-failing-observers-of-a-chunk": Program(
+        (), (_FAILING_OBSERVER,) * 3, path=Path("interrupt", 3, 2.5)
+    ),
+    "interrupted-by-a-tool-beside-others-where-nobody-reads": Program(
+        ((Piece("call", name="halt"), Piece("call", name="injects"), Piece("call", id="t5", name="halt")),)
+    ),
+    "interrupted-while-a-chunk's-hook-has-just-failed": Program(
+        (), (_chunk_fails("Recover", role="guard", priority=200),), path=Path("interrupt", 1)
+    ),
+    "the-reader-throws-at-the-error-of-a-chunk's-hook": Program(
+        (), (_chunk_fails("Answer", on_failure="abort"),), path=Path("throw", 2, slow_reader=True)
+    ),
+}
+
+
+@pytest.mark.parametrize("program", CUT.values(), ids=CUT)
+def test_a_run_that_was_cut_is_cut_at_the_same_place(program: Program) -> None:
+    """What an end meets first is what it met in the recording: the reader, a hook, a tool, or whoever comes next."""
+    check_same(replayable(program))
 
 
 TIMED = ("sleep", "hang", "timeout", "deadline", "complete")
