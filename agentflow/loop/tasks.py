@@ -28,7 +28,7 @@ async def in_tasks(run: RunBase, works: Sequence[Work], limit: int) -> None:
     port = run.port if run.port is not None and not run.port.closed else None
     tasks = _Tasks(works, port is not None)
     stopping = run.stopping
-    before, stopping.tasks = stopping.tasks, (*stopping.tasks, tasks.running)
+    before, stopping.tasks = stopping.tasks, (*stopping.tasks, tasks.running.keys())
     for _ in range(min(limit, len(works))):
         tasks.begin()
     cut: BaseException | None = None
@@ -73,7 +73,8 @@ class _Tasks:
         self.failures: list[BaseException] = []
         self._heard = heard
         self._waiting = list(reversed(works))
-        self.running: set[asyncio.Task[None]] = set()
+        # In the order in which they began: they are cancelled in that, whatever their addresses are.
+        self.running: dict[asyncio.Task[None], None] = {}
 
     def idle(self) -> bool:
         """Whether nothing runs any more."""
@@ -82,7 +83,7 @@ class _Tasks:
     def begin(self) -> None:
         """Begin the next work."""
         task = asyncio.get_running_loop().create_task(self._run(self._waiting.pop()))
-        self.running.add(task)
+        self.running[task] = None
         task.add_done_callback(self._over)
 
     def cancel(self) -> None:
@@ -102,7 +103,7 @@ class _Tasks:
             self.failures.append(error)
 
     def _over(self, task: asyncio.Task[None]) -> None:
-        self.running.discard(task)
+        self.running.pop(task, None)
         if self.failures:
             self.cancel()
         elif self._waiting:

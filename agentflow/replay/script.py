@@ -299,7 +299,7 @@ class Script:
             above = {n for n in outer.works if call in self._by_number[n].children}
             if above:
                 outer.works = (outer.works - above) | inner.works
-                outer.events, outer.wait = max(outer.events, inner.events), inner.wait
+                outer.events, outer.wait = min(outer.events, inner.events), inner.wait
                 self.cuts[call] = outer
 
     # ---- giving

@@ -677,7 +677,7 @@ class Planned(Hook):
             case "inject-transient":
                 context.inject("once", keep=False)
             case "compact":
-                context.compact(len(self.world.history) // 2, [Msg.assistant("what was")])
+                context.compact(len(context.history) // 2, [Msg.assistant("what was")])
             case _:
                 return 42
         return event

@@ -160,6 +160,11 @@ CUT = {
     "interrupted-while-a-chunk's-hook-has-just-failed": Program(
         (), (_chunk_fails("Recover", role="guard", priority=200),), path=Path("interrupt", 1)
     ),
+    "two-sub-agents-interrupted-beside-each-other": Program(
+        ((Piece("call", name="helper", args='{"message": "go"}'),) * 2,),
+        path=Path("interrupt", 5, 0.5),
+        schedule="PARALLEL",
+    ),
     "the-reader-throws-at-the-error-of-a-chunk's-hook": Program(
         (), (_chunk_fails("Answer", on_failure="abort"),), path=Path("throw", 2, slow_reader=True)
     ),
