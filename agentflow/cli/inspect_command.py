@@ -40,7 +40,11 @@ def inspect(
     """
     try:
         if file is not None:
-            say(f"{export_runs(file, *runs)} holds all of it: no server is needed to read it")
+            try:
+                written = export_runs(file, *runs)
+            except OSError as error:
+                raise UsageError(f"{file} cannot be written: {error.strerror}.") from error
+            say(f"{written} holds all of it: no server is needed to read it")
             return 0
         for run in runs:
             if not (live or is_store(run) or Path(run).exists()):

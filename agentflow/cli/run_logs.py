@@ -100,6 +100,8 @@ def replay(
             say(str(done))
         if found is not None and not done.stopped and done.reply is not None:
             say(f"it went on to: {one_line(done.reply.text)} ({done.reply.outcome})")
+        elif found is not None and not done.stopped and done.error is not None:
+            say(f"it went on to: {type(done.error).__name__}: {one_line(str(done.error))}")
     return 0 if found is None else _PARTED
 
 

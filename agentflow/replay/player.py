@@ -103,6 +103,7 @@ class Player(Recorder):
         self._new: dict[str, str] = {}
         self._hanging = False
         self.goes: Goes | None = None
+        self.failure: Exception | None = None
         self.new.add(self._reads.validate_python(self.lines[0]))
 
     # ---- what the run does
@@ -210,8 +211,13 @@ class Player(Recorder):
 
     def _depart(self, departure: Departure) -> None:
         if self.departure is None or (self.goes == "on" and departure.lost):
-            self.goes = self._departed(departure) if self.departure is None else "stop"
+            first, self.goes = self.departure is None, "stop"
             self.departure = self.departure or departure
+            if first:
+                try:
+                    self.goes = self._departed(departure)
+                except Exception as error:  # in a chain of hooks it would pass for one of theirs
+                    self.failure = error
             if departure.lost and self.goes == "on":
                 self.goes = "stop"
             if self.goes == "stop" and self._root is not None:

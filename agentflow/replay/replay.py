@@ -132,7 +132,8 @@ class Replay:
             since: Departures in events of the top before this `seq` do not count.
             pace: How many times faster than the recording; None: as fast as may be.
             departed: Told of the first departure; returns `"stop"`, `"on"` (go on with what is left of the recording) or
-                `"live"` (go on with a live model). By default it stops; with `model=` it goes on with that.
+                `"live"` (go on with a live model). By default it stops; with `model=` it goes on with that. What it raises
+                ends the replay, and is raised.
             model: Who is asked from there on.
             tools: Names of the tools that may run from there on; others give an error.
 
@@ -162,6 +163,8 @@ class Replay:
             reply, error = await _one(_making(variant, script, call, session, player, deps, reply))
             if player.departure is not None or (reply is None and error is None):
                 break
+        if player.failure is not None:
+            raise player.failure
         return Replayed(
             departure=player.departure,
             log=player.new,

@@ -88,6 +88,22 @@ def test_replay_says_whether_anything_has_changed(logs: Any) -> None:
     assert "departs at PostActing" in later.stdout
 
 
+def test_nobody_is_there_to_be_asked(logs: Any) -> None:
+    """What departs is told, once, and the program ends as one that is interrupted: it does not say that all is the same."""
+    done = logs("replay", "free.jsonl", "logs:free", "--hook", "logs:Guard", "--ask")
+    assert done.returncode == 130
+    assert done.stdout.count("departs at") == 1
+    assert "the same as recorded" not in done.stdout
+    assert "Traceback" not in done.stderr
+
+
+def test_a_live_model_that_fails_is_told(logs: Any) -> None:
+    """Behind the departure stands what it went on to, an error too."""
+    done = logs("replay", "free.jsonl", "logs:free", "--system", "Be brief.", "--model", "openai/gpt-5")
+    assert done.returncode == 1
+    assert "it went on to: ModelError: There is no API key" in done.stdout
+
+
 def test_diff_says_where_two_runs_part(logs: Any) -> None:
     """Aligned by rounds and calls: where they part, by which hook, what it came to; nothing acts on the screen."""
     told = logs("diff", "free.jsonl", "guarded.jsonl")

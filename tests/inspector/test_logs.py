@@ -159,6 +159,12 @@ def test_the_command_exports(tmp_path: Path) -> None:
         "",
     )
     assert file.read_text("utf-8").startswith("<!doctype html>")
+    unwritable = str(tmp_path / "no-folder" / "x.html")
+    assert ran(str(tmp_path), "--export", unwritable) == (
+        2,
+        "",
+        f"agentflow: {unwritable} cannot be written: No such file or directory.\n",
+    )
     code, _, said = ran("nothing-there")
     assert (code, said) == (
         2,

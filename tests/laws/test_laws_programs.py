@@ -28,7 +28,9 @@ ANSWERED_ABOVE_AN_OPEN_ROUND = Program(
 )
 """A layer around the call swallows the cut and answers, while a tool call has no result."""
 
-INJECTED_AT_AN_ANSWER = Program(hooks=(HookPlan("PreReasoning", "Answer", priority=5), HookPlan("ReasoningChunk", "inject")))
+INJECTED_AT_AN_ANSWER = Program(
+    replies=(), hooks=(HookPlan("PreReasoning", "Answer", priority=5), HookPlan("ReasoningChunk", "inject"))
+)
 """A hook answers in place of the model, and one adds a message when it sees the answer's piece."""
 
 
