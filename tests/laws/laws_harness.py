@@ -845,7 +845,9 @@ class Wrapping(Hook):
             case "hedge":
                 return source.amb(source.delay_subscription(self.plan.lag))
             case "race":
-                return source.amb(Flux.never() if flux else Mono.never())
+                # A hook that cancels its task ends the stage's side of the race: the other would be waited for for good.
+                ends = any(hook.action == "cancel" for hook in self.world.program.hooks)
+                return source if ends else source.amb(Flux.never() if flux else Mono.never())
             case "zip":
                 return Flux.merge(source, Flux.empty()) if flux else source.zip(Mono.just(1)).map(lambda both: both[0])
             case "switch":
