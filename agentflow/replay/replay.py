@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,7 +24,7 @@ from agentflow.reactive import Mono
 from agentflow.replay.clock import ReplayClock
 from agentflow.replay.comparing import Departure
 from agentflow.replay.player import Goes, Player
-from agentflow.replay.script import Script
+from agentflow.replay.script import Cut, Script
 from agentflow.runlog import RunLog, load
 from agentflow.runlog.entries import CallEntry
 from agentflow.saving.codec import decisions_from_dict
@@ -160,7 +161,8 @@ class Replay:
         reply: Reply[Any] | None = None
         error: BaseException | None = None
         for call in script.roots:
-            reply, error = await _one(_making(variant, script, call, session, player, deps, reply))
+            cut = partial(_cut_at_first, script.cut_at_first(call), session)
+            reply, error = await _one(_making(variant, script, call, session, player, deps, reply), cut)
             if player.departure is not None or (reply is None and error is None):
                 break
         if player.failure is not None:
@@ -236,9 +238,19 @@ def _plain(script: Script, said: Mapping[str, Any]) -> dict[str, Any]:
     return data
 
 
-async def _one(call: Coroutine[Any, Any, Reply[Any]]) -> tuple[Reply[Any] | None, BaseException | None]:
+def _cut_at_first(cut: Cut | None, session: Session, task: asyncio.Task[Any]) -> None:
+    """End a call that was ended while hooks had its first event: the player hears of that behind them."""
+    if cut is not None:
+        end = task.cancel if cut.entry.how == "left" else partial(session.interrupt, cut.entry.reason)
+        asyncio.get_running_loop().call_later(cut.wait, end)
+
+
+async def _one(
+    call: Coroutine[Any, Any, Reply[Any]], begun: Callable[[asyncio.Task[Any]], None]
+) -> tuple[Reply[Any] | None, BaseException | None]:
     """What comes of a call, whatever it raises; in a task of its own, which may be cancelled as the recorded one was."""
     task: asyncio.Task[Reply[Any]] = asyncio.get_running_loop().create_task(call)
+    begun(task)
     try:
         await asyncio.wait([task])
     except asyncio.CancelledError:

@@ -304,6 +304,14 @@ class Script:
 
     # ---- giving
 
+    def cut_at_first(self, call: CallEntry) -> Cut | None:
+        """Who has ended a call while hooks had its first event; a timeout comes by itself. `wait` is from its beginning."""
+        cut = self.cuts.get(call.call)
+        if cut is None or cut.place or not cut.in_hook or cut.works or cut.entry.how == "timeout":
+            return None
+        cut.wait = max(0.0, cut.entry.time - call.time)
+        return self.cuts.pop(call.call)
+
     def reply(self, call: str, iteration: int, side: str) -> Reply | None:
         """The next reply that a call's model gave in a round; None: it gave no more."""
         waiting = self._replies.get((call, iteration, side))

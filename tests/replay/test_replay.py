@@ -15,9 +15,11 @@ from agentflow import (
     Approve,
     Deny,
     Hook,
+    HookEvent,
     Msg,
     PostReasoning,
     PreActing,
+    PreCall,
     PreReasoning,
     Stop,
     Suspend,
@@ -247,6 +249,34 @@ def test_a_run_that_was_cut_is_cut_at_the_same_place(tmp_path: Path, how: str) -
         assert done.reply.outcome == "interrupted"
     else:
         assert isinstance(done.error, CallTimeoutError if how == "timeout" else asyncio.CancelledError)
+
+
+class _SlowAtFirst(Hook):
+    async def on_event(self, event: HookEvent) -> HookEvent:
+        if isinstance(event, PreCall):
+            await asyncio.sleep(3)
+        return event
+
+
+@pytest.mark.parametrize("how", ["interrupt", "timeout", "cancel"])
+def test_a_run_that_was_cut_at_its_first_event_is_cut_at_the_same_place(how: str) -> None:
+    """An end that comes while hooks have the very first event meets them there again."""
+    recorder = Recorder()
+    agent = Agent("a", ScriptedModel(["Hi."]), hooks=[_SlowAtFirst(), recorder])
+
+    async def main() -> None:
+        task = asyncio.ensure_future(agent.call("go", session="s", timeout=2 if how == "timeout" else None).resolve())
+        await asyncio.sleep(1.5)
+        if how == "interrupt":
+            agent.interrupt("s", "enough")
+        elif how == "cancel":
+            task.cancel()
+        await asyncio.wait([task])
+        task.cancelled() or task.exception()
+
+    run_virtual(main())
+    done = Replay(recorder.log).run(Agent("a", ScriptedModel([]), hooks=[_SlowAtFirst()]))
+    assert done.departure is None, str(done)
 
 
 @pytest.mark.parametrize("keep", [0.2, 0.4, 0.6, 0.8, 0.95])
