@@ -11,9 +11,10 @@ import click
 from agentflow.cli.calls import call_loop
 from agentflow.cli.failures import CommandError
 from agentflow.cli.say import say
-from agentflow.errors import AgentFlowError, UsageError
+from agentflow.errors import AgentFlowError, StoreError, UsageError
 from agentflow.inspector.guard import LOOPBACK
 from agentflow.inspector.inspector import Inspector
+from agentflow.inspector.logs import Logs
 from agentflow.inspector.one_file import export as export_runs
 from agentflow.stored_runs import is_store
 
@@ -49,6 +50,8 @@ def inspect(
         for run in runs:
             if not (live or is_store(run) or Path(run).exists()):
                 raise UsageError(f"There is no run log or folder {run!r}; with --live it may come later.")
+            if Path(run).is_file() and (problem := Logs([run]).problem):
+                raise StoreError(problem)
         if host not in LOOPBACK and not names:
             raise UsageError(f"--host {host} lets other machines in: say with --name under which name they reach it.")
         inspector = Inspector(*runs, hosts=(*LOOPBACK, *names))

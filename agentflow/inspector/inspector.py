@@ -10,8 +10,10 @@ Rules:
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import secrets
+import socket
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -113,22 +115,18 @@ class Inspector:
         Raises:
             UsageError: The port is taken, or the host is not this machine's.
         """
+        listening = await _listen(host, port)
         server = _Server(
-            uvicorn.Config(self, host, port, log_config=None, lifespan="off", server_header=False, proxy_headers=False)
+            uvicorn.Config(self, log_config=None, lifespan="off", server_header=False, proxy_headers=False)
         )
-        running = asyncio.ensure_future(server.run_to_end())
-        listens = asyncio.ensure_future(server.listens.wait())
-        await asyncio.wait({running, listens}, return_when=asyncio.FIRST_COMPLETED)
-        listens.cancel()
-        if running.done():
-            raise UsageError(
-                f"The inspector cannot listen on {host}:{port}; is something else there? Name another port."
-            )
+        running = asyncio.ensure_future(server.serve_on(listening))
         try:
-            yield self.link(server.url(host))
+            await server.listens.wait()
+            yield self.link(f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}")
         finally:
             server.should_exit = server.force_exit = True
             await running
+            listening.close()
 
     # ---- what is served
 
@@ -149,6 +147,8 @@ class Inspector:
         source = await asyncio.to_thread(self._logs.source, run_id)
         if source is None:
             raise HTTPException(404, "There is no such run.")
+        if source.problem:
+            raise HTTPException(409, source.problem)
         return source
 
     async def _run(self, request: Request) -> Response:
@@ -249,6 +249,25 @@ _TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 _FILES = frozenset(path.name for path in PAGE.iterdir() if path.suffix in _TYPES)
 
 
+_CURES = {
+    errno.EADDRINUSE: "something else listens there. Name another port; 0 takes a free one.",
+    errno.EADDRNOTAVAIL: "this machine has no such address. Name one that it has; 127.0.0.1 is for this machine only.",
+    errno.EACCES: "this user may not. Name a port from 1024 on; 0 takes a free one.",
+}
+
+
+async def _listen(host: str, port: int) -> socket.socket:
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        family, *_, address = found[0]
+        return socket.create_server((str(address[0]), port), family=family)
+    except (socket.gaierror, UnicodeError) as error:
+        raise UsageError(f"The inspector cannot listen on {host}: it is no address or name of this machine.") from error
+    except OSError as error:
+        why = _CURES.get(error.errno or 0, error.strerror)
+        raise UsageError(f"The inspector cannot listen on {host}, port {port}: {why}") from error
+
+
 class _Server(uvicorn.Server):
     """It tells when it listens, and leaves signals to the program."""
 
@@ -259,17 +278,8 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: Any = None) -> None:
         """Begin to listen."""
         await super().startup(sockets)
-        if self.started:
-            self.listens.set()
+        self.listens.set()
 
-    async def run_to_end(self) -> None:
+    async def serve_on(self, listening: socket.socket) -> None:
         """Serve until it is told to end."""
-        try:
-            await self._serve()
-        except SystemExit:  # it cannot listen
-            return
-
-    def url(self, host: str) -> str:
-        """Where it is reached."""
-        port = self.servers[0].sockets[0].getsockname()[1]
-        return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+        await self._serve([listening])

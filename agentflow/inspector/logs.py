@@ -21,6 +21,7 @@ from typing import Any, cast
 from agentflow.errors import StoreError, UsageError
 from agentflow.inspector.places import LogFile, Place, stored_logs
 from agentflow.runlog.keeping import LogStore
+from agentflow.runlog.reading import RunLogError, entry_data, none_in
 from agentflow.stored_runs import is_store, open_named
 
 __all__ = ["Logs", "RunInfo", "Source"]
@@ -79,11 +80,13 @@ class Source:
     Attributes:
         place: Where the log is.
         calls: The calls of the run, where the log holds others too; None: all lines are its own.
+        problem: Why they cannot be read; empty if they can.
     """
 
     place: Place
     run: str
     calls: set[str] | None = None
+    problem: str = ""
 
     def lines(self, begin: int = 0) -> tuple[bytes, int]:
         """The whole lines from a place in the log on, and the place behind them."""
@@ -155,6 +158,12 @@ class Logs:
         found = [run for place in self.places() for run in self._scan(place).runs]
         return sorted(found, key=lambda run: run.started, reverse=True)
 
+    @property
+    def problem(self) -> str:
+        """Why nothing of it can be shown; empty if something can, or if nothing is there yet."""
+        found = self.runs()
+        return found[0].problem if all(run.problem for run in found) and found else ""
+
     def source(self, run_id: str) -> Source | None:
         """Where a run's lines are; None: there is no such run."""
         for place in self.places():
@@ -207,18 +216,21 @@ def _scanned(place: Place, stamp: tuple[float, int]) -> _Scanned:
         data, _ = place.read()
     except (OSError, StoreError) as error:
         why = getattr(error, "strerror", None) or error
-        made.runs.append(RunInfo(key, "", place.name, problem=f"cannot be read: {why}"))
+        made.runs.append(RunInfo(key, "", place.name, problem=f"{place.name} cannot be read: {why}"))
         return made
     scan = _Scan(place.name, key)
-    for line in data[: data.rfind(b"\n") + 1].splitlines():
-        scan.line(line)
-    made.runs = list(scan.runs.values())
-    if not made.runs and data.strip() and not scan.is_log:
-        made.runs.append(RunInfo(key, "", place.name, started=stamp[0] / 1e9, problem="is no run log"))
+    try:
+        for number, line in enumerate(data[: data.rfind(b"\n") + 1].split(b"\n"), 1):
+            scan.line(line, number)
+        if data.strip() and not scan.is_log:
+            raise none_in(place.name)
+        made.runs = list(scan.runs.values())
+    except RunLogError as error:
+        made.runs.append(RunInfo(key, "", place.name, started=stamp[0] / 1e9, problem=str(error)))
     several = len(made.runs) > 1
     for run in made.runs:
         calls = {call for call, of in scan.of_call.items() if of is run}
-        made.sources[run.id] = Source(place, run.run, calls if several else None)
+        made.sources[run.id] = Source(place, run.run, calls if several else None, run.problem)
     return made
 
 
@@ -234,10 +246,11 @@ class _Scan:
         self._words = ""
         self._inner: set[str] = set()  # calls of sub-agents
 
-    def line(self, line: bytes) -> None:
-        match _kind(line):
-            case b"log":
-                self.is_log = True
+    def line(self, line: bytes, number: int) -> None:
+        kind = _kind(line)
+        if kind == b"log" or not self.is_log:
+            self.is_log = entry_data(line, self._name, number, first=not self.is_log) is not None or self.is_log
+        match kind:
             case b"call":
                 self._call(_parsed(line))
             case b"message" if not self._words:
@@ -252,7 +265,6 @@ class _Scan:
     def _call(self, entry: dict[str, Any]) -> None:
         if not isinstance(entry.get("call"), str):
             return
-        self.is_log = True
         parent = self.of_call.get(_caller(entry))
         run = str(entry.get("run", ""))
         info = parent or self.runs.get(run)

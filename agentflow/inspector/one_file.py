@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from agentflow.errors import UsageError
+from agentflow.errors import StoreError, UsageError
+from agentflow.ground.shown import without_password
 from agentflow.inspector.comparing import compared
 from agentflow.inspector.logs import Logs
 from agentflow.runlog.keeping import LogStore
@@ -22,6 +23,7 @@ from agentflow.runlog.keeping import LogStore
 __all__ = ["PAGE", "bundle", "export", "page_with"]
 
 PAGE: Final = Path(__file__).parent / "page"
+_MOST_NAMED: Final = 10
 _IMPORT = re.compile(r'^import \{ (.+) \} from "\./(\w+)\.js";$', re.MULTILINE)
 _EXPORT = re.compile(r"^export ((?:async )?function|class|const) (\w+)", re.MULTILINE)
 
@@ -88,7 +90,7 @@ def export(path: str | Path, *runs: str | Path | LogStore) -> Path:
 
     Raises:
         UsageError: There is none, or more than two runs.
-        StoreError: Two are to be compared, and one is no run log.
+        StoreError: What is named is no run log, or cannot be read; in a folder such a file is passed over.
 
     Example:
         >>> export("report.html", "runs/no-such-run.jsonl")
@@ -96,10 +98,17 @@ def export(path: str | Path, *runs: str | Path | LogStore) -> Path:
         agentflow.errors.UsageError: There is no run log 'runs/no-such-run.jsonl'. ...
     """
     logs = [Logs([one]) for one in runs]
+    for each in logs:
+        if each.problem:
+            raise StoreError(each.problem)
     found = [(each, run) for each in logs for run in reversed(each.runs()) if not run.problem]
     if not 1 <= len(found) <= 2:
+        named = without_password(", ".join(map(str, runs)))
+        held = list(dict.fromkeys(run.file for _, run in found))
+        which = f" Name one or two of {', '.join(held[:_MOST_NAMED])}." if len(held) > 1 else ""
+        several = " The page of `agentflow inspect` exports one of them." if len(held) == 1 else ""
         raise UsageError(
-            f"An export holds one run, or two to compare; {', '.join(map(str, runs)) or 'nothing'} holds {len(found)}."
+            f"An export holds one run, or two to compare; {named or 'nothing'} holds {len(found)}.{which}{several}"
         )
     sources = [(run.run, each.source(run.id)) for each, run in found]
     place = Path(path)

@@ -9,9 +9,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from agentflow.agent.agent import Agent, full_variant
+from agentflow.agent.agent import Agent, FullAgent, full_variant
 from agentflow.agent.agent_flux import AgentFlux
-from agentflow.errors import CallTimeoutError, UsageError, close_to
+from agentflow.agent.arguments import Behind, agent_behind
+from agentflow.errors import CallTimeoutError, StoreError, UsageError, close_to
 from agentflow.ground.virtual_time import VirtualClockLoop
 from agentflow.hooks import HookSource
 from agentflow.hooks.hook import Hook
@@ -84,13 +85,15 @@ class Replay:
 
     def __init__(self, run: RunLog | str | Path, run_id: str | None = None) -> None:
         log = run if isinstance(run, RunLog) else load(run)
+        _check_whole(log)
         runs = log.run_ids
         if run_id is None and len(runs) > 1:
             raise UsageError(
-                f"{log.name} tells of {len(runs)} runs; name one: run_id={runs[0]!r}. Its runs: {', '.join(runs)}."
+                f"{log.name} tells of {len(runs)} runs; name one: run_id={runs[0]!r}, of the command --run {runs[0]}. "
+                f"Its runs: {', '.join(runs)}."
             )
         self.log = log if run_id is None else log.run(run_id)
-        Script(self.log)  # what cannot be replayed is refused here
+        Script(self.log)  # what holds no call is refused here
 
     def run(self, agent: Agent[Any], **options: Any) -> Replayed:
         """Run it again, in virtual time (with `pace` in real time); see `arun`.
@@ -139,7 +142,7 @@ class Replay:
             tools: Names of the tools that may run from there on; others give an error.
 
         Raises:
-            UsageError: A hook that is to be left out is not there; `pace` is no such number.
+            UsageError: A hook that is to be left out is not there, or a tool that may run; `pace` is no such number.
         """
         if pace is not None and not pace > 0:
             raise UsageError(f"Replay: pace={pace}; it is a number above 0, or None.")
@@ -147,6 +150,7 @@ class Replay:
         first = script.roots[0]
         clock = ReplayClock(first.time, pace)
         chosen = _hooks_for(agent, without)
+        _check_tools(agent, tools)
         goes: Goes = "stop" if model is None else "live"
 
         def otherwise(_: Departure) -> Goes:
@@ -174,6 +178,17 @@ class Replay:
             stopped=player.goes == "stop",
             reply=reply,
             error=error,
+        )
+
+
+def _check_whole(log: RunLog) -> None:
+    """Refuse a log that does not hold what models and tools gave."""
+    if not log.header.content:
+        raise StoreError(f"{log.name} cannot be replayed: it keeps digests, and not what was said.")
+    if log.header.origin != "recorder":
+        raise StoreError(
+            f"{log.name} cannot be replayed: it was made of stored facts, which do not say what models gave piece by "
+            "piece. Replay what a Recorder has written."
         )
 
 
@@ -278,12 +293,33 @@ def _hooks_for(agent: Agent[Any], without: Collection[str]) -> list[Hook]:
     names = [hook.name for hook in own]
     for name in without:
         if name not in names:
-            close = close_to(name, names)
-            meant = f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
-            raise UsageError(
-                f"Agent {agent.name!r} has no hook {name!r} that could be left out.{meant} Its hooks: {', '.join(names)}."
-            )
+            raise _missing(agent, "hook", name, names, "be left out")
     return [hook for hook in own if hook.name not in without]
+
+
+def _check_tools(agent: Agent[Any], tools: Collection[str]) -> None:
+    """Refuse tools that neither the agent nor those below it have; what toolsets have is known when they are open."""
+    known: dict[str, None] = {}
+    assert isinstance(agent, FullAgent)  # each is made as one
+    below: list[Behind] = [agent]
+    for one in below:
+        if one.live_toolsets:
+            return
+        for tool in one.own_tools:
+            known[tool.name] = None
+            behind = agent_behind(tool.function)
+            below += [] if behind is None or behind in below else [behind]
+    for name in tools:
+        if name not in known:
+            raise _missing(agent, "tool", name, known, "run")
+
+
+def _missing(agent: Agent[Any], kind: str, name: str, known: Collection[str], could: str) -> UsageError:
+    close = close_to(name, known)
+    meant = f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
+    return UsageError(
+        f"Agent {agent.name!r} has no {kind} {name!r} that could {could}.{meant} Its {kind}s: {', '.join(known) or 'none'}."
+    )
 
 
 def _run(main: Coroutine[Any, Any, T], real: bool) -> T:

@@ -129,18 +129,11 @@ class Script:
         broken_off: The calls whose end the log does not tell of: the process was killed.
 
     Raises:
-        StoreError: The log holds no such run, or keeps no texts.
+        StoreError: The log holds no call.
     """
 
     def __init__(self, log: RunLog) -> None:
         self.log = log
-        if not log.header.content:
-            raise StoreError(f"{log.name} cannot be replayed: it keeps digests, and not what was said.")
-        if log.header.origin != "recorder":
-            raise StoreError(
-                f"{log.name} cannot be replayed: it was made of stored facts, which do not say what models gave piece by "
-                "piece. Replay what a Recorder has written."
-            )
         self.roots = [call for call in log.calls.values() if call.parent is None or call.parent.call not in log.calls]
         if not self.roots:
             raise StoreError(f"{log.name} holds no call.")

@@ -131,8 +131,9 @@ def _key(log: RunLog, event: EventEntry, places: _Places) -> str:
 
 
 def _usage(calls: Sequence[CallView]) -> Usage:
-    """What the calls at the top consumed: those of sub-agents are billed to them."""
-    return Usage.total([call.usage for call in calls if not call.source])
+    """What the calls consumed: those of sub-agents are billed to their callers when these end."""
+    ended = {call.call for call in calls if not call.breaks_off}
+    return Usage.total([call.usage for call in calls if call.parent not in ended])
 
 
 def _aligned(one: Sequence[T], other: Sequence[T], key: Callable[[T], object]) -> Iterator[tuple[T | None, T | None]]:
@@ -171,14 +172,23 @@ def _calls(one: Sequence[CallView], other: Sequence[CallView]) -> Iterator[Diffe
     for a, b in _aligned_calls(one, other):
         here = a or b
         assert here is not None
-        where = f"call of {here.source or here.agent}"
+        where = f"call of {here.source or here.agent or 'the agent'}"
         if a is None or b is None:
             yield Difference(where=where, what="call", one=a and a.input, other=b and b.input)
             continue
         yield from _field(where, "input", a, b)
         yield from _rounds(where, a.rounds, b.rounds)
-        for name in ("decided", "error", "outcome", "reply"):
+        for name in ("decided", "error"):
             yield from _field(where, name, a, b)
+        if a.breaks_off != b.breaks_off:
+            yield Difference(where=where, what="end", one=_end(a), other=_end(b))
+        else:
+            yield from _field(where, "outcome", a, b)
+        yield from _field(where, "reply", a, b)
+
+
+def _end(call: CallView) -> str:
+    return f"none: the log breaks off behind {call.breaks_off}" if call.breaks_off else call.outcome
 
 
 def _field(where: str, name: str, one: Any, other: Any, what: str = "") -> Iterator[Difference]:
@@ -225,9 +235,12 @@ def _tools(where: str, one: Sequence[ToolView], other: Sequence[ToolView]) -> It
         yield from _field(place, "decided", a, b)
         if (a.state, a.text) != (b.state, b.text):
             hooks = tuple(dict.fromkeys((*a.hooks, *b.hooks)))
-            said = (f"{a.state}: {a.text}", f"{b.state}: {b.text}")
-            yield Difference(where=place, what="result", one=said[0], other=said[1], hooks=hooks)
+            yield Difference(where=place, what="result", one=_result(a), other=_result(b), hooks=hooks)
 
 
 def _call(tool: ToolView) -> str:
     return f"{tool.name} {tool.input}"
+
+
+def _result(tool: ToolView) -> str | None:
+    return f"{tool.state}: {tool.text}" if tool.state else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any, cast
 
 from pydantic_core import ValidationError, from_json
 
@@ -12,7 +13,7 @@ from agentflow.ground.validation import adapter_of, first_problem
 from agentflow.runlog.entries import FORM, VERSION, Entry, WrittenEntry
 from agentflow.runlog.log import RunLog
 
-__all__ = ["RunLogError", "load", "read_lines"]
+__all__ = ["RunLogError", "entry_data", "load", "none_in", "read_lines"]
 
 
 class RunLogError(StoreError):
@@ -53,31 +54,51 @@ def read_lines(lines: Iterable[bytes | str], name: str = "these lines") -> RunLo
     form = adapter_of(WrittenEntry)
     entries: list[Entry] = []
     for number, line in enumerate(lines, 1):
-        if not line.strip():
+        data = entry_data(line, name, number, first=not entries)
+        if data is None:
             continue
-        try:
-            data: object = from_json(line)
-        except ValueError:
-            continue  # cut off by a crash
-        _check_form(data, name, number, first=not entries)
         try:
             entry = form.validate_python(data)
         except ValidationError as error:
             raise RunLogError(f"{name}, line {number}, is no entry of a run log: {first_problem(error)}.") from error
         entries.append(entry)
     if not entries:
-        raise RunLogError(f"{name} holds no run log: it has no line with form={FORM!r}. A Recorder writes one.")
+        raise none_in(name)
     return RunLog(entries, name)
 
 
-def _check_form(data: object, name: str, number: int, first: bool) -> None:
-    """Refuse what is none, by its first line, and what is newer."""
+def none_in(name: str) -> RunLogError:
+    """What is said of that which has no line of a run log."""
+    return RunLogError(f"{name} holds no run log: it has no line with form={FORM!r}. A Recorder writes one.")
+
+
+def entry_data(line: bytes | str, name: str, number: int, *, first: bool) -> dict[str, Any] | None:
+    """A line as data.
+
+    Args:
+        line: The line.
+        name: What it is a line of, for errors.
+        number: Which one, likewise.
+        first: Whether no entry stands before it.
+
+    Returns:
+        The data; None where nothing stands there, or half a line, which a crash has cut off.
+
+    Raises:
+        RunLogError: It is that of no run log, or of a newer agentflow's.
+    """
+    try:
+        data: Any = from_json(line)
+    except ValueError:
+        return None
     if not isinstance(data, dict):
         raise RunLogError(f"{name}, line {number}, is no entry of a run log: it is no JSON object.")
-    form, version = data.get("form"), data.get("version")  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
+    found = cast("dict[str, Any]", data)
+    form, version = found.get("form"), found.get("version")
     if first and form != FORM:
         raise RunLogError(f"{name} is no run log: its first line has no form={FORM!r}. A Recorder writes one.")
     if form == FORM and isinstance(version, int) and version > VERSION:
         raise RunLogError(
             f"{name} is a run log of form {version}; this agentflow reads forms up to {VERSION}. Upgrade agentflow."
         )
+    return found

@@ -67,17 +67,21 @@ class CallView:
 
     Attributes:
         source: The path of sub-agent names; empty at the top.
+        parent: The call that it is a part of; empty at the top.
         input: What was said, as hooks left it.
         outcome: How it ended; empty: the log breaks off.
-        usage: Of the whole call.
+        breaks_off: Behind what the log breaks off; empty: the call has ended.
+        usage: Of the whole call; where the log breaks off, of its rounds.
     """
 
     call: str
     agent: str
     source: str = ""
+    parent: str = ""
     input: str = ""
     reply: str = ""
     outcome: str = ""
+    breaks_off: str = "its beginning"
     error: str = ""
     decided: str = ""
     hooks: list[str] = field(default_factory=list[str])
@@ -96,7 +100,8 @@ class _Reading:
         begun = log.calls[call]
         self._log = log
         self._call = call
-        self._view = CallView(call=call, agent=begun.agent, source=begun.source)
+        parent = "" if begun.parent is None else begun.parent.call
+        self._view = CallView(call=call, agent=begun.agent, source=begun.source, parent=parent)
         self._rounds: dict[int, RoundView] = {}
         self._tools: dict[str, ToolView] = {}
 
@@ -109,6 +114,9 @@ class _Reading:
             elif isinstance(entry, HookEntry) and entry.via != "shadow":
                 self._hook(entry)
         self._view.rounds = [self._rounds[number] for number in sorted(self._rounds)]
+        if self._view.breaks_off:
+            self._view.outcome = ""
+            self._view.usage = Usage.total([one.usage for one in self._view.rounds])
         return self._view
 
     def _round(self, number: int) -> RoundView:
@@ -123,6 +131,8 @@ class _Reading:
     def _event(self, entry: EventEntry) -> None:
         fields, view, log = entry.fields, self._view, self._log
         decided = _decided(entry.decision)
+        ended = entry.type == "CallEnded"
+        view.breaks_off = "" if ended else f"{entry.type}, round {entry.iteration}" if entry.iteration else entry.type
         match entry.type:
             case "PreCall":
                 view.input = "\n".join(self._said(ref) for ref in log.messages(entry))

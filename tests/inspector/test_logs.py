@@ -12,13 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from inspected import clerk, lines_of
+from click.testing import CliRunner
+from inspected import clerk, client, lines_of, serving
 
-from agentflow.errors import UsageError
+from agentflow.cli.inspect_command import inspect
+from agentflow.errors import StoreError, UsageError
 from agentflow.inspector import export
 from agentflow.inspector.logs import Logs, RunInfo
 from agentflow.inspector.one_file import PAGE, bundle, page_with
 from agentflow.plugins import Recorder
+from agentflow.runlog.reading import RunLogError, load
 
 ROOT = Path(__file__).parents[2]
 
@@ -98,7 +101,33 @@ def test_a_damaged_file_is_in_the_list(tmp_path: Path, damage: str) -> None:
     (tmp_path / "b.jsonl").write_text(lines_of("one").replace("\n", f"\n{damage}\n", 3), "utf-8")
     (tmp_path / "empty.jsonl").write_text("", "utf-8")
     runs = Logs([tmp_path]).runs()
-    assert sorted((run.file, run.problem) for run in runs) == [("a.jsonl", "is no run log"), ("b.jsonl", "")]
+    with pytest.raises(RunLogError) as refused:
+        load(tmp_path / "a.jsonl")
+    why = str(refused.value).replace(f"{tmp_path}/", "")
+    assert sorted((run.file, run.problem) for run in runs) == [("a.jsonl", why), ("b.jsonl", "")]
+
+
+@pytest.mark.parametrize("place", [0, 3], ids=["first line", "a later writer"])
+async def test_a_log_of_a_newer_form_is_refused(tmp_path: Path, place: int) -> None:
+    """As all that reads run logs refuses it: in the list, where it is asked for, by an export and the command."""
+    header = '{"kind":"log","form":"agentflow.run-log","version":99,"writer":"w"}\n'
+    lines = lines_of("one").splitlines(keepends=True)
+    file = tmp_path / "newer.jsonl"
+    file.write_text("".join([*lines[:place], header, *lines[place or 1 :]]), "utf-8")
+    why = "newer.jsonl is a run log of form 99; this agentflow reads forms up to 1. Upgrade agentflow."
+    with pytest.raises(RunLogError, match=re.escape(why)):
+        load(file)
+    assert [run.problem for run in Logs([tmp_path]).runs()] == [why]
+    for arguments in ([file], [tmp_path], [file, tmp_path]):
+        with pytest.raises(StoreError, match=re.escape(why)):
+            export(tmp_path / "x.html", *arguments)
+    assert str(CliRunner().invoke(inspect, [str(file)], standalone_mode=False).exception) == why
+    async with serving(tmp_path) as (inspector, link), client(link) as (http, base):
+        http.headers["authorization"] = f"Bearer {inspector.token}"
+        async with http.get(f"{base}api/runs") as response:
+            (run,) = await response.json()
+        async with http.get(f"{base}api/runs/{run['id']}") as response:
+            assert (response.status, await response.text()) == (409, why)
 
 
 def test_an_export_says_what_it_holds(tmp_path: Path) -> None:
@@ -107,8 +136,12 @@ def test_an_export_says_what_it_holds(tmp_path: Path) -> None:
         export(tmp_path / "x.html")
     for name in "abc":
         (tmp_path / f"{name}.jsonl").write_text(lines_of("one"), "utf-8")
-    with pytest.raises(UsageError, match="holds 3"):
+    with pytest.raises(UsageError, match=r"holds 3\. Name one or two of c\.jsonl, b\.jsonl, a\.jsonl\."):
         export(tmp_path / "x.html", tmp_path)
+    (tmp_path / "notes.txt").write_text("nothing of this is JSON\n", "utf-8")
+    for arguments in (["notes.txt"], ["a.jsonl", "notes.txt"]):
+        with pytest.raises(StoreError, match=r"^notes\.txt holds no run log: it has no line with form="):
+            export(tmp_path / "x.html", *[tmp_path / name for name in arguments])
     assert not (tmp_path / "x.html").exists()
 
 

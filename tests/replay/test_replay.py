@@ -194,6 +194,16 @@ def test_from_the_departure_it_goes_on_with_a_live_model(tmp_path: Path) -> None
     assert RAN == {"look": 1}
 
 
+def test_tools_that_may_run_are_the_agents(tmp_path: Path) -> None:
+    """A name that neither it nor an agent below it has is refused, before anything runs."""
+    path = record(tmp_path / "run.jsonl")
+    below = Agent("below", Unreachable(), tools=[Agent("lower", Unreachable(), tools=[slow])])
+    assert Replay(path).run(below, tools=["slow", "lower"]).departure is not None
+    for names, agent in ((["look", "lok"], make()), (["slo"], below)):
+        with pytest.raises(UsageError, match=rf"has no tool '{names[-1]}' that could run\. Did you mean '(look|slow)'"):
+            Replay(path).run(agent, tools=names)
+
+
 def test_a_suspended_run_goes_on_as_it_was_decided(tmp_path: Path) -> None:
     """Suspended, decided, resumed: one run, replayed through both of its calls."""
 

@@ -105,7 +105,7 @@ async def test_any_beginning_of_a_session_can_be_exported() -> None:
     decided = [entry.decision for entry in whole.events() if entry.type == "PreActing"]
     assert decided == [None, {"hook": "a hook", "verdict": {"verdict": "Deny", "reason": "not that"}}]
     with pytest.raises(StoreError, match="it was made of stored facts"):
-        Replay(whole.run(whole.run_ids[0]))
+        Replay(whole)
 
 
 async def test_secrets_can_be_taken_out() -> None:

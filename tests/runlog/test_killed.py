@@ -9,10 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from agentflow import Agent, tool
+from agentflow import Agent, ModelChunk, ToolUseBlock, Usage, tool
 from agentflow.inspector.logs import Logs
+from agentflow.plugins.recorder import Recorder
 from agentflow.replay import Replay
-from agentflow.runlog.entries import ChunksEntry, StartedEntry
+from agentflow.runlog import RunLog
+from agentflow.runlog.diffing import diff_runs
+from agentflow.runlog.entries import ChunksEntry, EventEntry, StartedEntry
 from agentflow.stored_runs import load_named
 from agentflow.testing import ScriptedModel
 
@@ -105,3 +108,39 @@ async def test_a_killed_process_loses_what_came_since_the_last_flush(
         assert "ada@" not in repr(log.entries)
         done = await Replay(log).arun(Agent("a", ScriptedModel([]), tools=[look], max_iterations=2000))
         assert done.departure is None, str(done)
+
+
+async def test_a_run_that_was_cut_is_not_the_same_as_a_whole_one() -> None:
+    """Wherever its log ends, a comparison says behind what, and counts what its rounds consumed; two cut alike are the same."""
+
+    @tool
+    async def look(x: int) -> str:
+        """Look."""
+        return f"result {x}"
+
+    recorder = Recorder()
+    usage = Usage(input_tokens=5, model_calls=1)
+    script = [[ToolUseBlock("t1", "look", {"x": 1}), ModelChunk(usage=usage)], ["Done.", ModelChunk(usage=usage)]]
+    inner = Agent("inner", ScriptedModel(script), tools=[look], description="Looks.")
+    ask = ToolUseBlock("t0", "inner", {"message": "go"})
+    await Agent("outer", ScriptedModel([ask, "Done."]), tools=[inner], hooks=[recorder]).call("go")
+    whole = recorder.log
+    events = [entry for entry in whole.entries if isinstance(entry, EventEntry)]
+
+    def cut_before(event: EventEntry) -> RunLog:
+        return RunLog(whole.entries[: whole.entries.index(event)])
+
+    told: dict[str, tuple[str, int]] = {}
+    for event in events[1:]:
+        log = cut_before(event)
+        assert diff_runs(log, log).parts is None
+        found = diff_runs(whole, log)
+        ends = [each.other for each in found.differences if each.what == "end" and each.where == "call of outer"]
+        told[f"{event.type} {whole.calls[event.call].source}".strip()] = *ends, found.usage[1].total_tokens
+    behind = "none: the log breaks off behind"
+    assert told["CallEnded"] == (f"{behind} PostCall, round 2", 10)
+    assert told["PostActing"] == (f"{behind} PreActing, round 1", 10)
+    assert told["PostActing inner"] == (f"{behind} PreActing, round 1", 5)
+    assert told["PostReasoning"] == (f"{behind} PreReasoning, round 2", 10)
+    (end,) = diff_runs(whole, cut_before(events[-1])).differences
+    assert (end.what, end.one) == ("end", "completed")
