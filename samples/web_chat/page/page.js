@@ -1,23 +1,36 @@
 // The page of the chat. What comes from the backend is put in as text (`textContent`), never as markup.
 
-const $ = (id) => document.getElementById(id);
-const [log, form, text, send, stop, status, welcome] = ["log", "form", "text", "send", "stop", "status", "welcome"].map($);
-const scroller = document.querySelector("main");
+/** @typedef {{ id: string, question: string }} Question */
 
+const $ = (/** @type {string} */ selector) => /** @type {HTMLElement} */ (document.querySelector(selector));
+const [log, form, stop, status, welcome, scroller] = ["#log", "#form", "#stop", "#status", "#welcome", "main"].map($);
+const text = /** @type {HTMLTextAreaElement} */ ($("#text"));
+const send = /** @type {HTMLButtonElement} */ ($("#send"));
+
+/** @type {Record<string, string>} */
 const STATES = { running: "runs", success: "done", denied: "not done", suspended: "waits for you", interrupted: "stopped" };
+/** @type {Record<string, string>} */
 const ENDS = {
   interrupted: "You stopped the answer.",
   limited: "The answer was ended: it took too many steps.",
   shutdown: "The server restarts. The answer goes on in a moment.",
 };
 
+/** @type {Map<string, HTMLElement>} */
 let items = new Map(); // list items by the id of what they show
+/** @type {HTMLElement | null} */
 let open = null; // the reply that is being said
 let busy = false; // a call runs, here or in another tab
 let asked = 0; // how many questions wait
 
 // ---- showing
 
+/**
+ * @template {keyof HTMLElementTagNameMap} T
+ * @param {T} tag
+ * @param {string} [name] its class
+ * @param {string} [content]
+ */
 function element(tag, name, content) {
   const made = document.createElement(tag);
   if (name) made.className = name;
@@ -25,6 +38,7 @@ function element(tag, name, content) {
   return made;
 }
 
+/** @param {string} name @param {string} [id] */
 function add(name, id) {
   const item = log.appendChild(element("li", name));
   if (id !== undefined) items.set(id, item);
@@ -32,30 +46,34 @@ function add(name, id) {
   return item;
 }
 
+/** @param {string} name @param {string} [id] */
 function bubble(name, id) {
   const item = add(name, id);
-  const made = item.appendChild(element("div", "bubble"));
-  made.dir = "auto";
+  item.appendChild(element("div", "bubble")).dir = "auto";
   return item;
 }
 
+const inside = (/** @type {HTMLElement} */ item) => /** @type {HTMLElement} */ (item.firstElementChild);
+
+/** @param {string} content @param {boolean} [bad] */
 function note(content, bad) {
   add(bad ? "note bad" : "note").textContent = content;
 }
 
+/** @type {Record<string, (event: any) => void>} by the type of what backend.py sends */
 const show = {
   user: ({ id, text }) => {
-    bubble("user", `user ${id}`).firstChild.textContent = text;
+    inside(bubble("user", `user ${id}`)).textContent = text;
   },
   words: ({ text, restart }) => {
     open ??= bubble("reply open");
-    if (restart) open.firstChild.textContent = "";
-    open.firstChild.append(text);
+    if (restart) inside(open).textContent = "";
+    inside(open).append(text);
   },
   reply: ({ id, text }) => {
     const item = items.get(`reply ${id}`) ?? open ?? bubble("reply");
     items.set(`reply ${id}`, item);
-    if (item.firstChild.textContent !== text) item.firstChild.textContent = text;
+    if (inside(item).textContent !== text) inside(item).textContent = text;
     close();
   },
   tool: ({ id, label, state }) => {
@@ -64,7 +82,7 @@ const show = {
     if (!item) {
       item = add("tool", `tool ${id}`);
       item.append(element("span", "mark"), element("bdi"), element("span", "unseen"));
-      item.firstChild.ariaHidden = "true";
+      inside(item).ariaHidden = "true";
     }
     item.dataset.state = state;
     item.children[1].textContent = state === "running" ? `${label}…` : label;
@@ -84,8 +102,10 @@ function close() {
   open = null;
 }
 
+/** @param {Question[]} questions */
 function ask(questions) {
   asked = questions.length;
+  /** @type {Record<string, boolean>} */
   const decisions = Object.create(null); // any id is a plain key here, `__proto__` too
   for (const { id, question } of questions) {
     const item = add("ask");
@@ -95,8 +115,8 @@ function ask(questions) {
     const row = item.appendChild(element("div"));
     row.role = "group";
     row.setAttribute("aria-labelledby", label.id);
-    for (const [yes, word] of [[true, "Yes"], [false, "No"]]) {
-      const button = row.appendChild(element("button", yes ? "yes" : "no", word));
+    for (const yes of [true, false]) {
+      const button = row.appendChild(element("button", yes ? "yes" : "no", yes ? "Yes" : "No"));
       button.type = "button";
       button.ariaPressed = "false";
       button.onclick = () => {
@@ -107,7 +127,8 @@ function ask(questions) {
     }
   }
   // The question has the focus, and no button of it: an Enter that was meant for something else decides nothing.
-  if (asked && !document.activeElement?.value) log.querySelector(".ask")?.focus();
+  const writes = document.activeElement === text && text.value;
+  if (asked && !writes) /** @type {HTMLElement | null} */ (log.querySelector(".ask"))?.focus();
   settle();
 }
 
@@ -122,6 +143,7 @@ function settle() {
   status.textContent = words;
 }
 
+/** @param {() => void} change */
 function follow(change) {
   const near = scroller.scrollHeight - scroller.scrollTop - scroller.clientHeight < 80;
   change();
@@ -130,23 +152,30 @@ function follow(change) {
 
 // ---- asking the backend
 
+/** @param {string} path @param {object} data */
 function post(path, data) {
   return fetch(path, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(data) });
 }
 
+/** @param {Response} response */
 async function* events(response) {
-  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  const body = /** @type {ReadableStream<BufferSource>} */ (response.body);
+  const reader = body.pipeThrough(new TextDecoderStream()).getReader();
   let left = "";
   for (;;) {
     const { value, done } = await reader.read();
     if (done) return;
     const lines = (left + value).split("\n\n");
-    left = lines.pop();
+    left = lines.pop() ?? "";
     for (const line of lines) if (line.startsWith("data: ")) yield JSON.parse(line.slice(6));
   }
 }
 
-// Begin or go on, and show what happens; false if the backend has refused.
+/**
+ * Begin or go on, and show what happens; false if the backend has refused.
+ * @param {string} path
+ * @param {object} data
+ */
 async function call(path, data) {
   busy = true;
   settle();
@@ -171,7 +200,10 @@ async function call(path, data) {
   return true;
 }
 
-// Show the conversation as it is stored; wait for the server, and for a call that runs in another tab.
+/**
+ * Show the conversation as it is stored; wait for the server, and for a call that runs in another tab.
+ * @param {string} [said] noted if one does
+ */
 async function reload(said) {
   close();
   busy = true;
@@ -204,6 +236,7 @@ async function reload(said) {
   }
 }
 
+/** @param {Record<string, boolean>} decisions */
 async function goOn(decisions) {
   for (const item of log.querySelectorAll(".ask")) item.remove();
   asked = 0;
@@ -211,6 +244,7 @@ async function goOn(decisions) {
   await call("go-on", { decisions });
 }
 
+/** @param {string} words */
 async function say(words) {
   if (busy || asked || !words.trim()) return;
   follow(() => show.user({ id: `new ${items.size}`, text: words }));
@@ -220,13 +254,16 @@ async function say(words) {
   settle();
 }
 
-form.onsubmit = (event) => {
+/** @param {Event} event */
+function submit(event) {
   event.preventDefault();
   say(text.value);
-};
+}
+
+form.onsubmit = submit;
 text.oninput = settle;
-text.onkeydown = (event) => {
-  if (event.key === "Enter" && !event.shiftKey && !event.isComposing) form.onsubmit(event);
+text.onkeydown = (/** @type {KeyboardEvent} */ event) => {
+  if (event.key === "Enter" && !event.shiftKey && !event.isComposing) submit(event);
 };
 document.onkeydown = (event) => {
   if (event.key === "Escape" && busy) stop.click();
@@ -235,7 +272,7 @@ stop.onclick = () => {
   post("stop", {}).catch(() => {});
   text.focus();
 };
-for (const idea of welcome.querySelectorAll("button")) idea.onclick = () => say(idea.textContent);
+for (const idea of welcome.querySelectorAll("button")) idea.onclick = () => say(idea.textContent ?? "");
 document.onvisibilitychange = () => {
   if (!document.hidden && !busy) reload(); // another tab may have gone on
 };
