@@ -1,6 +1,7 @@
 """Pictures of the inspector: two recorded runs in Chromium. `python -m website.pages` writes `docs/screens/inspector-*.png`.
 
-They show a moment, with its times: they are drawn when the page has changed, and looked at.
+They show a moment, with its times: they are drawn when the page has changed, and looked at. The tests of the inspector use the
+hooks.
 """
 
 from __future__ import annotations
@@ -33,8 +34,9 @@ from agentflow.debugger import Breakpoint
 from agentflow.inspector import Inspector
 from agentflow.plugins import Recorder
 from agentflow.testing import ScriptedModel
-from website.screens import FOLDER, ROOT
 
+ROOT: Final = Path(__file__).parents[1]
+FOLDER: Final = ROOT / "docs" / "screens"
 ASKED: Final = "What are two apples and a loaf of bread? Tidy up afterwards."
 READY: Final = "document.querySelector('main').dataset.ready === '{}'"
 

@@ -90,7 +90,7 @@ async def test_a_change_is_shown_as_a_diff(runs: Path) -> None:
         await first_run(page)
         await choose(page, 'read_page(url="https://shop/a")')
         assert await page.js("[...document.querySelectorAll('.diff mark')].map(m => m.innerText)") == ["http", "https"]
-        assert await page.js("document.querySelector('.hook strong').innerText") == "secure_links"
+        assert await page.js("document.querySelector('.hook strong').innerText") == "redirect"
 
 
 async def test_the_conversation_at_a_round(runs: Path) -> None:

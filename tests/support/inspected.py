@@ -13,24 +13,11 @@ from typing import Any
 import aiohttp
 from browser import Page, browser
 
-from agentflow import (
-    Agent,
-    Deny,
-    Hook,
-    HookEvent,
-    ModelChunk,
-    Msg,
-    PostActing,
-    PreActing,
-    PreReasoning,
-    ToolUseBlock,
-    Usage,
-    on,
-    tool,
-)
+from agentflow import Agent, Hook, HookEvent, ModelChunk, PostActing, ToolUseBlock, Usage, tool
 from agentflow.inspector import Inspector
 from agentflow.plugins import Recorder
 from agentflow.testing import ScriptedModel
+from website.pages import AddDate, KeepFiles, redirect
 
 
 @tool(type="read")
@@ -46,33 +33,6 @@ async def read_page(url: str) -> Any:
 async def delete_file(path: str) -> str:
     """Delete a file."""
     return "gone"
-
-
-@on(PreActing, priority=20)
-def secure_links(event: PreActing) -> None:
-    """Change what is asked for."""
-    use = event.tool_use
-    if str(use.input.get("url", "")).startswith("http:"):
-        event.tool_use = use.replace(input={"url": str(use.input["url"]).replace("http:", "https:")})
-
-
-class KeepFiles(Hook):
-    """Decides."""
-
-    guard = True
-
-    def on_event(self, event: HookEvent) -> Deny | None:
-        """Refuse."""
-        return Deny("files are kept") if isinstance(event, PreActing) and event.tool_use.name == "delete_file" else None
-
-
-class AddDate(Hook):
-    """Changes what the model sees."""
-
-    def on_event(self, event: HookEvent) -> None:
-        """Add a message."""
-        if isinstance(event, PreReasoning):
-            event.input_messages = (*event.input_messages, Msg.user("Today is Sunday."))
 
 
 class Shorten(Hook):
@@ -106,7 +66,7 @@ def clerk(*hooks: Any, script: Any = None) -> Agent:
 
 async def record(folder: Path) -> None:
     """Two runs, of which one has a hook less."""
-    for hooks in ([secure_links, KeepFiles(), AddDate(), Shorten()], [secure_links, KeepFiles(), AddDate()]):
+    for hooks in ([redirect, KeepFiles(), AddDate(), Shorten()], [redirect, KeepFiles(), AddDate()]):
         recorder = Recorder(folder)
         await clerk(*hooks, recorder).call("What is a bread?")
         recorder.close()
