@@ -11,8 +11,11 @@ from agentflow.ground.shown import without_password
 from agentflow.runlog import RunLog, load
 from agentflow.runlog.keeping import load_from
 
-__all__ = ["is_store", "load_named", "open_named"]
+__all__ = ["HOW_TO_GET_ONE", "is_store", "load_named", "open_named"]
 
+HOW_TO_GET_ONE = (
+    "A Recorder writes run logs; `agentflow export` makes one of a session or a durable run that a database keeps."
+)
 _MOST_NAMED = 10
 
 
@@ -70,8 +73,10 @@ async def _loaded(name: str, run_id: str | None) -> RunLog:
         wanted = run_id or named
         if wanted is None:
             known = [log.run_id for log in await asyncio.wrap_future(store.logs())]
+            if not known:
+                raise StoreError(f"{store.url} keeps no run log. {HOW_TO_GET_ONE}")
             if len(known) != 1:
-                some = ", ".join(known[:_MOST_NAMED]) or "none"
+                some = ", ".join(known[:_MOST_NAMED])
                 raise UsageError(
                     f"{store.url} keeps {len(known)} runs; name one behind a #, such as '{store.url}#run_1'. "
                     f"The last written: {some}."

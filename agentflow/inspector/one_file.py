@@ -19,6 +19,7 @@ from agentflow.ground.shown import without_password
 from agentflow.inspector.comparing import compared
 from agentflow.inspector.logs import Logs
 from agentflow.runlog.keeping import LogStore
+from agentflow.stored_runs import HOW_TO_GET_ONE
 
 __all__ = ["PAGE", "bundle", "export", "page_with"]
 
@@ -105,11 +106,10 @@ def export(path: str | Path, *runs: str | Path | LogStore) -> Path:
     if not 1 <= len(found) <= 2:
         named = without_password(", ".join(map(str, runs)))
         held = list(dict.fromkeys(run.file for _, run in found))
-        which = f" Name one or two of {', '.join(held[:_MOST_NAMED])}." if len(held) > 1 else ""
-        several = " The page of `agentflow inspect` exports one of them." if len(held) == 1 else ""
-        raise UsageError(
-            f"An export holds one run, or two to compare; {named or 'nothing'} holds {len(found)}.{which}{several}"
-        )
+        cure = f"Name one or two of {', '.join(held[:_MOST_NAMED])}."
+        if len(held) < 2:  # nothing, or one file with many
+            cure = "The page of `agentflow inspect` exports one of them." if held else HOW_TO_GET_ONE
+        raise UsageError(f"An export holds one run, or two to compare; {named or 'nothing'} holds {len(found)}. {cure}")
     sources = [(run.run, each.source(run.id)) for each, run in found]
     place = Path(path)
     place.write_text(page_with([(name, source.lines()[0]) for name, source in sources if source is not None]), "utf-8")

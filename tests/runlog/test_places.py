@@ -281,7 +281,7 @@ async def test_what_is_not_there_is_said(store: SqlStore, tmp_path: Path) -> Non
     with pytest.raises(RunLogError, match="keeps no log of a run 'run_9'"):
         await load_from(store, "run_9")
     name = store.url
-    with pytest.raises(UsageError, match=r"keeps 0 runs; name one behind a #"):
+    with pytest.raises(StoreError, match=r"keeps no run log\. A Recorder writes run logs"):
         await asyncio.to_thread(load_named, name)
     missing = tmp_path / "missing.db"
     with pytest.raises(StoreError, match="There is no database"):
@@ -381,6 +381,9 @@ async def test_commands_read_a_store_by_its_name(tmp_path: Path) -> None:
         recorder = Recorder(store)
         one = await agent_with(recorder, script=["One."]).call("go")
         two = await agent_with(recorder, script=["Two."]).call("go")
+    empty = f"sqlite:///{tmp_path}/sessions.db"
+    async with SqlStore(empty) as store:
+        await Agent("a", ScriptedModel(["Hello!"]), store=store).call("Hi", session="s")
 
     def ran(*arguments: str) -> tuple[int, str]:
         done = CliRunner().invoke(cli, arguments, standalone_mode=False)
@@ -393,6 +396,8 @@ async def test_commands_read_a_store_by_its_name(tmp_path: Path) -> None:
         assert "keeps 2 runs; name one behind a #" in ran("explain", name, "last")[1]
         file = tmp_path / "report.html"
         assert "holds all of it" in ran("inspect", f"{name}#{one.run_id}", "--export", str(file))[1]
+        for arguments in (("explain", empty, "last"), ("inspect", empty, "--export", str(file))):
+            assert "`agentflow export` makes one of a session or a durable run" in ran(*arguments)[1]
         assert one.run_id in file.read_text("utf-8")
         assert two.run_id not in file.read_text("utf-8")
         assert "There is no database" in ran("inspect", f"sqlite:///{tmp_path}/none.db")[1]
