@@ -123,9 +123,15 @@ async def _note_kept_connection(session: aiohttp.ClientSession, context: Any, to
 
 
 def _proxy(url: str) -> str | None:
-    """The proxy that the environment names for an address."""
+    """The proxy that the environment names for an address.
+
+    Raises:
+        InvalidURL: It is none for HTTP, the one way to proxies that is spoken here.
+    """
     from urllib.parse import urlsplit
     from urllib.request import getproxies, proxy_bypass
+
+    import aiohttp
 
     proxies = getproxies()
     if not proxies:
@@ -137,7 +143,15 @@ def _proxy(url: str) -> str | None:
     if parts.hostname is None or proxy_bypass(parts.hostname):
         return None
     proxy = proxies.get(parts.scheme)
-    return proxy if proxy is None or "://" in proxy else f"http://{proxy}"
+    if not proxy:
+        return None
+    scheme, named, _ = proxy.partition("://")
+    if named and scheme.lower() not in ("http", "https"):
+        raise aiohttp.InvalidURL(
+            f"{parts.scheme}_proxy={scheme}://…",
+            f"a direct wire asks proxies that begin with http:// or https://; name one, or {parts.hostname} in no_proxy",
+        )
+    return proxy if named else f"http://{proxy}"
 
 
 async def finish(response: aiohttp.ClientResponse) -> None:

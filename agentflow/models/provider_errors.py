@@ -51,6 +51,8 @@ _PERMANENT = frozenset(
         "BudgetExceededError",
     }
 )
+# Names of aiohttp and httpx for what is no address: no attempt will reach it.
+_NO_ADDRESS = frozenset({"InvalidURL", "NonHttpUrlClientError", "UnsupportedProtocol"})
 _RETRYABLE_STATUS = frozenset({408, 409, 425, 429})
 _QUOTA = ("insufficient_quota", "exceeded your current quota", "credit balance is too low", "billing_hard_limit")
 _BROKEN_REQUEST = ("invalid_request_error", "authentication_error", "permission_error", "not_found_error")
@@ -217,6 +219,7 @@ def _facts(error: BaseException) -> _Facts:
     names = frozenset(cls.__name__ for cls in type(chain[0]).__mro__)
     if isinstance(chain[0], OSError) or type(chain[0]).__module__.split(".")[0] in ("httpx", "aiohttp", "httpcore"):
         names = names | {"APIConnectionError"}
+    no_address = any(cls.__name__ in _NO_ADDRESS for link in chain for cls in type(link).__mro__)
     raw = "\n".join(dict.fromkeys(_raw_text(link) for link in chain[:3]))
     headers = _headers(chain)
     keyless = not headers and _NO_KEY.search(raw) is not None
@@ -226,7 +229,7 @@ def _facts(error: BaseException) -> _Facts:
         headers=headers,
         text=_clean(_said(chain[0], *chain[1:])),
         raw=raw,
-        fault=not line_fault and isinstance(chain[-1], _FAULTS),
+        fault=no_address or (not line_fault and isinstance(chain[-1], _FAULTS)),
         keyless=keyless,
     )
 

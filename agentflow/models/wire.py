@@ -17,12 +17,14 @@ from abc import abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+from urllib.parse import urlsplit
 
 import msgspec
 
 from agentflow.chunks import ModelChunk
 from agentflow.errors import UsageError
 from agentflow.ground.frozen import EMPTY
+from agentflow.ground.shown import without_password
 from agentflow.models.adapter import Adapter, modes_of
 from agentflow.models.content_out import listens
 from agentflow.models.conversion import Conversation
@@ -152,8 +154,8 @@ class DirectWire(Adapter):
             family=family,
             sleep=sleep,
         )
-        if api_base is not None and not api_base.startswith(("http://", "https://")):
-            raise UsageError(f"{self!r} was built with api_base={api_base!r}; it begins with http:// or https://.")
+        if api_base is not None and (wrong := _wrong_in(api_base)) is not None:
+            raise UsageError(f"{self!r} was built with api_base={without_password(api_base)!r}; {wrong}.")
         self._connect_timeout = connect_timeout
         self._tls = tls
         self._max_event = max_event
@@ -338,6 +340,20 @@ def with_halves(data: bytes, error: msgspec.DecodeError) -> object:
 
 def _malformed(error: Exception) -> ProviderError:
     return ProviderError(f"an event of the stream is no JSON of this wire: {error}")
+
+
+def _wrong_in(url: str) -> str | None:
+    """Why no request can go to an address; None: one can, if there is a server."""
+    if not url.startswith(("http://", "https://")):
+        return "it begins with http:// or https://"
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError as error:
+        return f"that is no address: {error}"
+    if not host or port == 0 or any(character.isspace() for character in url):
+        return "it has no host, port 0, or a space"
+    return None
 
 
 def _host(url: str) -> str:

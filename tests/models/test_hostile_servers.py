@@ -118,10 +118,31 @@ async def test_a_proxy_with_a_password(closed_clients: None, monkeypatch: pytest
         assert await said(OpenAIWire("m", api_base="http://model.invalid/v1", api_key="k", retries=0)) == "hé"
         assert b"Basic " + base64.b64encode(b"me:word") in heads[0]
         monkeypatch.setenv("http_proxy", f"{scheme}me:word@127.0.0.1:99999")
-        assert "word" not in str(
-            await failure(OpenAIWire("m", api_base="http://model.invalid/v1", api_key="k", retries=0))
+        error = await failure(OpenAIWire("m", api_base="http://model.invalid/v1", api_key="k", retries=0))
+        assert ("word" in str(error), error.retryable) == (False, False)
+
+
+async def test_a_proxy_that_is_not_for_http(closed_clients: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is sent to it, and the error says which variable names it; another attempt would not help."""
+    async with server(HEAD + b"\r\n" + EVENT) as (port, heads):
+        monkeypatch.setenv("http_proxy", f"socks5://me:word@127.0.0.1:{port}")
+        error = await failure(OpenAIWire("m", api_base="http://model.invalid/v1", api_key="k"))
+        assert "could not be asked: http_proxy=socks5://… - a direct wire asks proxies that begin with http" in str(
+            error
         )
-        assert "[none" in str(await failure(OpenAIWire("m", api_base="http://[none/v1", api_key="k", retries=0)))
+        assert (error.retryable, "word" in str(error), heads) == (False, False, [])
+        monkeypatch.setenv("no_proxy", "127.0.0.1")
+        assert await said(model_at(OpenAIWire, port)) == "hé"
+
+
+@pytest.mark.parametrize("base", ["ftp://127.0.0.1/v1", "http://[none/v1", "http://127.0.0.1:99999/v1", "127.0.0.1:80"])
+async def test_an_address_of_the_environment_that_is_none(
+    closed_clients: None, monkeypatch: pytest.MonkeyPatch, base: str
+) -> None:
+    """It is not tried again: no attempt will reach it."""
+    monkeypatch.setenv("OPENAI_BASE_URL", base)
+    error = await failure(OpenAIWire("m", api_key="k"))
+    assert ("m could not be asked: " in str(error), error.retryable) == (True, False)
 
 
 async def test_the_line_feed_of_a_file_is_no_part_of_a_key(closed_clients: None) -> None:

@@ -232,6 +232,18 @@ def test_names() -> None:
             OpenAIWire(wrong)
     with pytest.raises(UsageError, match="begins with http"):
         OpenAIWire("m", api_base="127.0.0.1:8000")
+    for wrong in (
+        "http://[::1/v1",
+        "http://h:99999/v1",
+        "http://h:p/v1",
+        "http://h:0/v1",
+        "http:///v1",
+        "http://a b/v1",
+    ):
+        with pytest.raises(UsageError, match=r"built with api_base='http://.*; (that is no address|it has no host)"):
+            AnthropicWire("m", api_base=wrong)
+    with pytest.raises(UsageError, match="that is no address: Invalid IPv6 URL"):
+        OpenAIWire("openai+http://[::1#m")
     with pytest.raises(UsageError, match="empty name"):
         AnthropicWire("anthropic/")
     with pytest.raises(UsageError, match=r"holds \['stream'\], which OpenAIWire sets itself"):
