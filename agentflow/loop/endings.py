@@ -35,6 +35,8 @@ async def respond(run: RunBase, final: Msg, started: float) -> Reply:
     events, journal, port = run.events, run.journal, run.port
     if journal.landed or journal.asked:
         await journal.announce(events, port)
+    if run.machine.state is State.ASSISTANT:  # no fact has the reply yet: what hooks of PostCall add stands behind it
+        journal.holding = True
     duration = (run.monotonic() - started) * 1000
     usage = run.usage
     heard = events.decide(PostCall, port, (final, run.outcome, usage, duration))
@@ -42,13 +44,16 @@ async def respond(run: RunBase, final: Msg, started: float) -> Reply:
     if event is not None:
         final = event.final_message
     cut = None
-    if run.machine.state is not State.USER_INPUT:  # a denied call never opened
+    denied = run.machine.state is State.USER_INPUT  # it never opened
+    if not denied:
         writing = journal.append_new(CallClosed, (run.run_id, run.call_id, run.outcome, final))
         cut = None if writing is None else await journal.kept(writing)
     if event is not None:
         await events.hand_over(event, port)
     if cut is not None:
         raise cut
+    if journal.held and not denied:
+        await journal.flush()
     if journal.landed or journal.asked:
         await journal.announce(events, port)
     return _reply(run, final, usage if event is None else run.usage)
@@ -146,11 +151,7 @@ async def _recovered(run: RunBase, error: BaseException, started: float) -> Repl
         final = as_reply(verdict.value, "Recover", "Error", run.config.new_id)
         run.outcome = "completed"
         if await answer_all(run):
-            # What hooks of PostCall add stands behind a reply that the machine does not know yet.
-            run.journal.holding = True
             reply = await respond(run, final, started)
-            await run.journal.flush()
-            await run.journal.announce(run.events, run.port)
         else:
             await run.journal.announce(run.events, run.port)
             reply = _reply(run, final, run.usage)
