@@ -14,6 +14,7 @@ from laws_programs import (
     LAGS,
     SCHEDULES,
     STAGES,
+    VERDICTS,
     AroundPlan,
     HookPlan,
     Path,
@@ -198,6 +199,23 @@ def own_cancellations(draw: Draw) -> Program:
     return _program(draw, (_round(draw, WORKS),), path=path, hooks=both[0], arounds=both[1])
 
 
+def given_replies(draw: Draw) -> Program:
+    """A verdict, a layer, a limit or a recovery gives the reply, and messages are injected around it."""
+    verdict = HookPlan(
+        _of(draw, "PreCall", "PreCall", "PreReasoning", "PostReasoning"), _of(draw, *VERDICTS), priority=200
+    )
+    given = _of(draw, (verdict,), (verdict,), (), (HookPlan("PreReasoning", "raise"), HookPlan("Error", "Recover", 0)))
+    spoken = [
+        HookPlan(_of(draw, *EVENTS), _of(draw, "inject", "inject", "inject-interrupt", "inject-raise"), _of(draw, 0, 1))
+        for _ in range(draw(st.integers(1, 2)))
+    ]
+    acts = ("veto", "error", "empty", "catch", "timeout", "map", "just", "swallow", "raise")
+    layer = AroundPlan(_of(draw, "PreCall", "PreReasoning"), _of(draw, *acts), 0, draw(LAGS))
+    replies = _of(draw, (), (_round(draw, WORKS),))
+    hooks = (*given, *spoken)
+    return _program(draw, replies, hooks=hooks, arounds=_of(draw, (), (layer,)), max_iterations=_of(draw, 1, 3))
+
+
 def untold_words(draw: Draw) -> Program:
     """Hooks of `MessagesAdded` end or hold up the telling of messages, while the call is cut, fails, or ends by itself."""
     failure = _of(draw, "abort", "abort", None)
@@ -218,6 +236,7 @@ def untold_words(draw: Draw) -> Program:
 
 
 CORNERS: tuple[Corner, ...] = (
+    given_replies,
     untold_words,
     kept_sources,
     second_cuts,

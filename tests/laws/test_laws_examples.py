@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from laws_harness import SlowStore, run
 
-from agentflow import Agent, Deny, Hook, Msg, ToolUseBlock, on, tool
+from agentflow import Agent, Answer, Deny, Hook, Msg, ToolUseBlock, on, tool
 from agentflow.chunks import ModelChunk
 from agentflow.errors import CallTimeoutError, UsageError, Veto
 from agentflow.events import (
@@ -419,9 +419,20 @@ def test_a_hook_that_fails_in_a_parallel_round_fails_alike_with_and_without_a_re
     assert logs[0] == logs[1]
 
 
+@on(PreCall)
+def _answers(event: PreCall) -> Answer:
+    return Answer("ok")
+
+
+class _Layer(Hook):
+    def around(self, event: Any, source: Any) -> Any:
+        return Mono.just("ok") if isinstance(event, PreCall) else source
+
+
+@pytest.mark.parametrize("given", [None, _answers, _Layer()], ids=["by the model", "by a verdict", "by a layer"])
 @pytest.mark.parametrize("kind", [PostCall, CallEnded])
-def test_what_is_injected_at_the_end_is_told_in_its_place(kind: type[Event]) -> None:
-    """L4: the reply first, then what came behind it."""
+def test_what_is_injected_at_the_end_is_told_in_its_place(kind: type[Event], given: Any) -> None:
+    """L4: the reply first, whoever has given it, then what came behind it."""
     events: list[Any] = []
 
     @on(kind)
@@ -429,9 +440,12 @@ def test_what_is_injected_at_the_end_is_told_in_its_place(kind: type[Event]) -> 
         event.context.inject("late")
 
     async def main() -> None:
-        agent = Agent("a", ScriptedModel(["ok"]), hooks=[injects, seeing(events)])
+        hooks = [injects, seeing(events), *([] if given is None else [given])]
+        agent = Agent("a", ScriptedModel(["ok"]), hooks=hooks)
         await agent.call("hi")
-        assert fold_events(events) == tuple(agent.session().messages)
+        stored = agent.session().messages
+        assert [msg.text for msg in stored] == (["hi", "ok", "late"] if kind is PostCall else ["hi", "ok"])
+        assert fold_events(events) == tuple(stored)
 
     run(main)
 
