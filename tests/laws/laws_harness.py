@@ -35,7 +35,7 @@ from agentflow.loop.states import State
 from agentflow.messages import Reply, TextBlock, ThinkingBlock, ToolResultBlock
 from agentflow.ports.model import ModelRequest
 from agentflow.ports.store import MemoryStore
-from agentflow.reactive import Flux, Mono
+from agentflow.reactive import Flux, Mono, SourceTimeoutError
 from agentflow.specs import ModelOptions, Usage
 from agentflow.testing import ScriptedModel, VirtualClockLoop
 from agentflow.tools.tool_context import ToolContext, ToolEmitter
@@ -329,8 +329,14 @@ class World:
             closed, _ = await asyncio.wait([self.closer], timeout=FOREVER)
             if not closed:
                 raise Stuck(f"aclose() never ends\n{_stacks()}")
-            if not (self.closer.cancelled() and seen.hooked_cancel):
-                self.closer.result()  # a hook that cancels the task it runs in may have hit the one that closes
+            # A hook that cancels the task it runs in may have hit the one that closes, and a layer's time may just be over.
+            if self.closer.cancelled():
+                excused = seen.hooked_cancel
+            else:
+                timed = any(plan.action in ("timeout", "deadline") for plan in self.program.arounds)
+                excused = timed and isinstance(self.closer.exception(), SourceTimeoutError)
+            if not excused:
+                self.closer.result()
             self.closer = None
         if not done:
             raise Stuck(f"the call never ends\n{_stacks()}")

@@ -91,8 +91,10 @@ async def check_program(program: Program, make: Callable[[Program], World] = Wor
         check_call(world, seen, CALM)
     world.armed = False
     assert session.machine.state is not State.SUSPENDED
-    seen = await world.call("and now?", path=CALM)
-    assert seen.error is None, f"the next call fails: {seen.error!r}"
+    before, seen = seen, await world.call("and now?", path=CALM)
+    assert seen.error is None, (
+        f"the next call fails: {seen.error!r}; before it: {before.error!r}, {before.reply!r:.200}"
+    )
     assert seen.reply is not None
     assert (seen.reply.text, seen.reply.outcome) == ("done", "completed")
     check_call(world, seen, CALM)
