@@ -32,7 +32,7 @@ if MEMORY := memory_folder():
 
 
 @pytest.fixture(autouse=True)
-def log() -> None:
+def heard() -> None:
     """Tests look at what the library logs."""
     logger.enable("agentflow")
 

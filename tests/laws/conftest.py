@@ -26,7 +26,7 @@ def _few_to_collect() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def _quiet(log: None) -> Iterator[None]:
+def _quiet(heard: None) -> Iterator[None]:
     """Failing hooks are logged with tracebacks; thousands of them say nothing."""
     logger.disable("agentflow")
     yield
