@@ -172,11 +172,18 @@ async def answer_all(run: RunBase) -> bool:
     if not mine:
         run.journal.held = ()
     await run.journal.flush()
-    if machine.state is State.USER_INPUT or not mine:
+    if machine.state is State.USER_INPUT or not mine or _waits(run):
         return False
     if machine.transcript.open_round:
         await written(run.journal.append(_closing_round(run), origin="interrupted"))
     return True
+
+
+def _waits(run: RunBase) -> bool:
+    """Whether the call is closed as suspended: what cuts it behind that takes nothing from who resumes it."""
+    if run.machine.state is not State.SUSPENDED:
+        return False
+    return any(isinstance(fact, CallClosed) and fact.call_id == run.call_id for fact in reversed(run.journal.facts))
 
 
 async def _close_history(run: RunBase, outcome: Outcome) -> None:

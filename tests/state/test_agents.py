@@ -71,6 +71,25 @@ async def test_two_agents_that_write_one_session(store: SessionStore) -> None:
     assert await stored(store, "s") == ["1", "1", "2", "3", "4", "5"]
 
 
+async def test_a_reader_that_leaves_a_suspended_call_takes_nothing_from_who_resumes_it(store: SessionStore) -> None:
+    """What waits is stored when `PostCall` is shown: a cut behind that leaves it to `resume`."""
+
+    @tool(requires_approval=True)
+    async def delete(path: str) -> str:
+        """Delete."""
+        return f"deleted {path}"
+
+    agent = Agent("a", ScriptedModel([use("t1", "delete", path="x"), "done"]), tools=[delete], store=store)
+    async with agent.stream("delete x", session="s") as events:
+        async for event in events:
+            if isinstance(event, PostCall):
+                break
+    assert [waits.id for waits in agent.session("s").pending] == ["t1"]
+    reply = await agent.resume("s", {"t1": Approve()})
+    assert (reply.text, reply.outcome) == ("done", "completed")
+    assert history(agent.session("s"))[2] == "tool: t1 success 'deleted x'"
+
+
 async def stored(store: SessionStore, session_id: str) -> list[str]:
     data = await store.export(session_id)
     return [msg.text for msg in Session.from_dict(data).messages]
