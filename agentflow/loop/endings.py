@@ -119,6 +119,7 @@ async def wind_up(run: RunBase, error: BaseException, started: float) -> Reply |
     shown = ended or (None if reason is not None else error)
     if not run.stopping.leaves() and not await _closed_and_told(run, partial(_close_history, run, outcome), error):
         cut_short(run)
+    usage = run.usage  # as `CallEnded` shows it
     try:
         await end(run, outcome, shown)
     except GeneratorExit:
@@ -136,7 +137,7 @@ async def wind_up(run: RunBase, error: BaseException, started: float) -> Reply |
             del ended, shown  # its traceback holds this frame
     if reason is not None:
         final = run.partial or run.say(f"(interrupted: {reason})", "interrupted")
-        return Reply.of(final, "interrupted", run.run_id, run.usage, (), run.session.id)
+        return Reply.of(final, "interrupted", run.run_id, usage, (), run.session.id)
     return None
 
 
