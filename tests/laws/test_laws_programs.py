@@ -33,10 +33,22 @@ INJECTED_AT_AN_ANSWER = Program(
 )
 """A hook answers in place of the model, and one adds a message when it sees the answer's piece."""
 
+ASKED_AT_AN_INTERRUPTED_END = Program(
+    replies=(), hooks=(HookPlan("CallEnded", "complete"),), path=Path("call", second="interrupt", again=3), store="slow"
+)
+"""A hook of `CallEnded` asks the model on the side, in a call that was interrupted."""
+
+SUSPENDED_AND_CUT = Program(
+    replies=((Piece("call", id="t1", name="ask"),),), hooks=(HookPlan("PostCall", "interrupt"),), session="named"
+)
+"""A call is interrupted when it is closed as suspended."""
+
 
 @given(programs())
 @example(ADDED_BEHIND_A_RECOVERY)
 @example(INJECTED_AT_AN_ANSWER)
+@example(ASKED_AT_AN_INTERRUPTED_END)
+@example(SUSPENDED_AND_CUT)
 @example(ANSWERED_ABOVE_AN_OPEN_ROUND)
 def test_the_laws_hold_whatever_model_hooks_and_callers_do(program: Program) -> None:
     """L1, L2, L4, L5, L7, L8 on every path; nothing leaks; the next call works."""
