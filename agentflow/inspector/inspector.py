@@ -122,6 +122,8 @@ class Inspector:
         running = asyncio.ensure_future(server.serve_on(listening))
         try:
             await server.listens.wait()
+            if running.done():  # it could not begin
+                await running
             yield self.link(f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}")
         finally:
             server.should_exit = server.force_exit = True
@@ -282,4 +284,7 @@ class _Server(uvicorn.Server):
 
     async def serve_on(self, listening: socket.socket) -> None:
         """Serve until it is told to end."""
-        await self._serve([listening])
+        try:
+            await self._serve([listening])
+        finally:
+            self.listens.set()
