@@ -89,6 +89,7 @@ class ModelSource(Flux[ModelChunk]):
         ask: Gives the same work with another request.
         layer: What is put around that.
         private: What the attribute says.
+        runs: Where its runs are written down: its stage closes those that hooks leave open.
 
     Attributes:
         request: What the model will be asked: the event as hooks left it, with what they injected meanwhile.
@@ -106,16 +107,21 @@ class ModelSource(Flux[ModelChunk]):
         ask: Asked,
         layer: Layer | None = None,
         private: bool = False,
+        *,
+        runs: list[AsyncIterator[Any]],
     ) -> None:
         self.inner = inner
         self.request = request
         self._ask = ask
         self._layer = layer
         self.private = private
+        self.runs = runs
 
     def open(self) -> AsyncIterator[ModelChunk]:
         """Start an attempt; see `Flux.open`."""
-        return self.inner.open()  # pyright: ignore[reportOptionalMemberAccess] - a source stands for something
+        run = self.inner.open()  # pyright: ignore[reportOptionalMemberAccess] - a source stands for something
+        self.runs.append(run)  # pyright: ignore[reportOptionalMemberAccess]
+        return run
 
     def using(
         self,
@@ -136,7 +142,7 @@ class ModelSource(Flux[ModelChunk]):
 
     def over(self, inner: Observable[Any]) -> ModelSource:
         """The same source with other work; `using` asks the source as it was."""
-        return ModelSource(_flux_of(inner), self.request, self._ask, self._layer, self.private)
+        return ModelSource(_flux_of(inner), self.request, self._ask, self._layer, self.private, runs=self.runs)
 
 
 class PrivateFlux(Flux[ModelChunk]):
@@ -224,7 +230,8 @@ def layered(around: Around, hook: Wrapping, event: Event, source: Any) -> Any:
     below: type[Any] = source.__class__
     if below is ModelSource and isinstance(made, Flux):
         private = source.private or isinstance(made, PrivateFlux)
-        return ModelSource(made, source.request, source.using, (around, hook, event), private)  # pyright: ignore[reportUnknownArgumentType]
+        layer = (around, hook, event)
+        return ModelSource(made, source.request, source.using, layer, private, runs=source.runs)  # pyright: ignore[reportUnknownArgumentType]
     if below is ToolSource and isinstance(made, Mono):
         return ToolSource(made, source.chunks, source.instead, (around, hook, event))  # pyright: ignore[reportUnknownArgumentType]
     if not hasattr(made, "subscribe"):
@@ -238,7 +245,7 @@ def layered(around: Around, hook: Wrapping, event: Event, source: Any) -> Any:
         )
     if below is ModelSource:
         return ModelSource(
-            Flux.from_observable(made), source.request, source.using, (around, hook, event), source.private
+            Flux.from_observable(made), source.request, source.using, (around, hook, event), source.private, runs=source.runs
         )
     if below is ToolSource:
         return ToolSource(Mono.from_observable(made), source.chunks, source.instead, (around, hook, event))

@@ -321,7 +321,7 @@ async def _through_arounds(
             stage.over = True
             return await _pull(run, resolve_model(model).stream(request), [], None), request.model
         flux = cast("Flux[ModelChunk]", source if isinstance(source, Flux) else Flux.from_observable(source))
-        return await stage.guarded(_pull(run, flux.open(), [], attempts)), attempts.model
+        return await stage.ended(_pull(run, flux.open(), [], attempts)), attempts.model
     finally:
         stage.over = True
 

@@ -14,11 +14,13 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from types import AsyncGeneratorType
 from typing import Any, TypeAlias, TypeVar, cast
 
 from agentflow.chunks import ModelChunk
 from agentflow.errors import HookError, UsageError
 from agentflow.events import Event, PreActing, PreCall, PreToolRound
+from agentflow.ground.logs import log_failure
 from agentflow.hooks.answers import cancellations, raise_swallowed
 from agentflow.hooks.hook_set import FullHookSet
 from agentflow.hooks.options import concerns_tool
@@ -47,9 +49,10 @@ class Stage:
     Attributes:
         over: Whether nothing of it may be run any more.
         begun: How often it was run.
+        runs: The streams that were opened of it, the outermost first.
     """
 
-    __slots__ = ("_before", "_gone", "_kind", "_loop", "_mine", "_run", "_tasks", "begun", "over")
+    __slots__ = ("_before", "_gone", "_kind", "_loop", "_mine", "_run", "_tasks", "begun", "over", "runs")
 
     def __init__(self, run: RunBase, kind: type[Event]) -> None:
         self._run = run
@@ -61,6 +64,7 @@ class Stage:
         self._before = 0
         self.begun = 0
         self.over = False
+        self.runs: list[AsyncIterator[Any]] = []
 
     def check(self) -> None:
         """Refuse a subscription that the stage does not allow.
@@ -115,17 +119,38 @@ class Stage:
         finally:
             if strays is not None:
                 stopping.tasks = tuple([tasks for tasks in stopping.tasks if tasks is not strays])
-            self._tasks.remove(task)
-            if self._gone is not None and not self._gone.done():
-                self._gone.set_result(None)
+            self.leave(task)
+
+    async def join(self) -> asyncio.Task[Any] | None:
+        """Take part in the stage as one who streams from it, until `leave` is called with the task that this returns."""
+        await self.enter()
+        task = asyncio.current_task()
+        self._tasks.append(task)
+        return task
+
+    def leave(self, task: asyncio.Task[Any] | None) -> None:
+        """Say that a task's run is over."""
+        self._tasks.remove(task)
+        if self._gone is not None and not self._gone.done():
+            self._gone.set_result(None)
 
     async def outcome(self, wrapped: Any) -> Any:
         """Run what the hooks have made of the work, to its value (or `EMPTY`), and end the stage."""
         mono = cast("Mono[Any]", wrapped if isinstance(wrapped, Mono) else Mono.from_observable(wrapped))
+        return await self.ended(mono.resolve())
+
+    async def ended(self, wrapped: Awaitable[T]) -> T:
+        """Run what the hooks have made of the work, to its end, and end the stage; see `guarded`."""
         try:
-            return await self.guarded(mono.resolve())
-        finally:
+            value = await self.guarded(wrapped)
+        except GeneratorExit:  # the run itself is dropped: nothing can be awaited any more
+            self.over = True
+            raise
+        except BaseException:
             await self.close()
+            raise
+        await self.close()
+        return value
 
     async def guarded(self, wrapped: Awaitable[T]) -> T:
         """Tell a cancellation of the run from a hook that raises `CancelledError` itself, and notice one that was swallowed.
@@ -151,7 +176,7 @@ class Stage:
     async def close(self) -> None:
         """End the stage: nothing of it runs any more when this returns, and nothing of it can be run."""
         self.over = True
-        cut: asyncio.CancelledError | None = None
+        cut = await self._close_runs() if self.runs else None
         mine = asyncio.current_task()
         while left := [task for task in self._tasks if task is not None and task is not mine]:
             for task in left:
@@ -163,6 +188,23 @@ class Stage:
                 cut = error
         if cut is not None:
             raise cut
+
+    async def _close_runs(self) -> asyncio.CancelledError | None:
+        """Close the streams that hooks have left open; those that another task reads end with it.
+
+        Python closes a generator that was left in the middle, but not what it was reading.
+        """
+        cut: asyncio.CancelledError | None = None
+        for stream in self.runs:
+            if isinstance(stream, AsyncGeneratorType) and (stream.ag_frame is None or stream.ag_running):
+                continue
+            try:
+                await close_stream(stream)
+            except asyncio.CancelledError as error:
+                cut = error
+            except Exception as error:  # its cleanup has failed; what came of the stage stands
+                log_failure("DEBUG", error, f"closing what a hook has left open behind {self._kind.__name__} failed")
+        return cut
 
 
 def wrap(run: RunBase, kind: type[Any], event: Any, source: Any, scope: FullHookSet | None = None) -> Any:
@@ -191,7 +233,10 @@ def model_source(attempts: Attempts, model: str | Model, request: ModelRequest) 
         request: What.
     """
     return ModelSource(
-        Flux(partial(_attempt, attempts, model, request)), request, partial(_asked, attempts, model, request)
+        Flux(partial(_attempt, attempts, model, request)),
+        request,
+        partial(_asked, attempts, model, request),
+        runs=attempts.stage.runs,
     )
 
 
@@ -218,10 +263,11 @@ def _asked(
 async def _attempt(attempts: Attempts, model: str | Model, request: ModelRequest) -> AsyncIterator[ModelChunk]:
     """One attempt at the model's reply."""
     name, stage = request.model, attempts.stage
-    await stage.enter()
-    first = attempts.begin(name)
-    stream = resolve_model(model).stream(request)
+    task = await stage.join()
+    stream: AsyncIterator[ModelChunk] | None = None
     try:
+        first = attempts.begin(name)
+        stream = resolve_model(model).stream(request)
         async for chunk in stream:
             if stage.over:
                 stage.check()
@@ -232,7 +278,11 @@ async def _attempt(attempts: Attempts, model: str | Model, request: ModelRequest
             attempts.model = name  # of several at once, the one that is listened to
             yield chunk
     finally:
-        await close_stream(stream)
+        try:
+            if stream is not None:
+                await close_stream(stream)
+        finally:
+            stage.leave(task)
 
 
 def tool_source(

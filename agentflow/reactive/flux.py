@@ -90,6 +90,7 @@ class Flux(Reducing[T_co], metaclass=_FluxType):
 
     Attributes:
         inner: The flux that this one only stands for: steps before and behind it run in one loop. A subclass's affair.
+        runs: Where the runs of what it stands for are written down, for whoever closes those that are left open.
 
     Example:
         >>> async for line in Flux(read_lines).filter(bool).take(10):
@@ -97,6 +98,7 @@ class Flux(Reducing[T_co], metaclass=_FluxType):
     """
 
     inner: Flux[Any] | None = None
+    runs: list[AsyncIterator[Any]] | None = None
     _entered: list[tuple[asyncio.Task[Any] | None, AsyncIterator[Any]]] | None = None
     """The streams of `async with` blocks that are open, with the tasks that are in them."""
 
@@ -552,16 +554,20 @@ class _StepFlux(Flux[T_co], Generic[T_co]):
         """Start a run of the whole row of steps."""
         row: list[items.Step | items.End] = []
         node: Flux[Any] = self
+        runs: list[AsyncIterator[Any]] | None = None
         while True:
             if type(node) is _StepFlux:
                 row.append(node._made() if node._anew else node._made)
                 node = node._upstream
             elif node.inner is not None:
-                node = node.inner
+                runs, node = node.runs, node.inner
             else:
                 break
         row.reverse()
-        return cast("AsyncIterator[T_co]", items.fused(node.open(), row))
+        source = node.open()
+        if runs is not None:
+            runs.append(source)
+        return cast("AsyncIterator[T_co]", items.fused(source, row))
 
 
 Piping.flux_type = Flux
