@@ -114,10 +114,20 @@ class LoopScheduler(PeriodicScheduler):
         run.when_closed(self._runs.discard)
 
     async def settled(self) -> None:
-        """Wait for the cleanup of the adopted runs that were disposed; one that is shared with others goes on."""
+        """Wait for the cleanup of the adopted runs that were disposed; one that is shared with others goes on.
+
+        A cancellation that comes meanwhile is passed on to them, and raised when they are over.
+        """
+        cut: asyncio.CancelledError | None = None
         for run in list(self._runs):
-            if run.is_disposed:
-                await run.closed()
+            while run.is_disposed and not run.is_closed:
+                try:
+                    await run.closed()
+                except asyncio.CancelledError as error:
+                    cut = error
+                    run.cancel()
+        if cut is not None:
+            raise cut
 
     def _trampoline(self, invoke: Callable[[], None]) -> None:
         self._queue.append(invoke)

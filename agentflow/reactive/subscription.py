@@ -72,6 +72,10 @@ class Subscription(DisposableBase):
         if self._disposed:
             return
         self._disposed = True
+        self.cancel()
+
+    def cancel(self) -> None:
+        """Cancel the run's task; behind `dispose()` once more, which cuts its cleanup."""
         loop = self._loop
         if loop is None or self._done.done():
             return

@@ -2,17 +2,29 @@
 
 import asyncio
 import contextlib
+import gc
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 import pytest
 from eventlog import Recorder, history, log, streamed, use
 from toolbox import add
 
-from agentflow import Agent, Hook, MemoryStore, Mono, Msg, Recover, Session, tool
+from agentflow import Agent, Flux, Hook, MemoryStore, Mono, Msg, Recover, Session, on, tool
+from agentflow.chunks import ModelChunk
 from agentflow.errors import HookContractError, HookError, ModelError, StoreError, TranscriptError, UsageError
-from agentflow.events import ErrorPhase, PreActing, PreCall, PreReasoning, PreToolRound
+from agentflow.events import (
+    CallEnded,
+    Error,
+    ErrorPhase,
+    PostReasoning,
+    PreActing,
+    PreCall,
+    PreReasoning,
+    PreToolRound,
+    ReasoningChunk,
+)
 from agentflow.loop.history import fold_facts
 from agentflow.messages import ToolResultBlock
 from agentflow.saving.codec import msg_to_dict
@@ -109,6 +121,110 @@ async def test_a_source_that_was_kept_where_the_next_hook_fails_raises(kind: typ
         await value_of(kept[0])
     assert (len(recorder.seen), stored(store)) == before
     await usable(store)
+
+
+class Streams(ScriptedModel):
+    """Tells when its stream is closed."""
+
+    def __init__(self, told: list[str]) -> None:
+        super().__init__([["one", "two", "three"]])
+        self.told = told
+
+    async def stream(self, request: Any) -> AsyncIterator[ModelChunk]:
+        try:
+            async for chunk in super().stream(request):
+                yield chunk
+        finally:
+            self.told.append("model")
+
+
+def leaves(told: list[str], name: str, made: Callable[[Any], Any], chunks: int) -> Callable[[Any, Any], Any]:
+    """A layer that goes after so many chunks, and leaves what it reads as it is."""
+
+    async def layer(source: Any) -> AsyncIterator[ModelChunk]:
+        try:
+            left = chunks
+            async for chunk in made(source):
+                yield chunk if isinstance(chunk, ModelChunk) else chunk[0]
+                left -= 1
+                if not left:
+                    break
+        finally:
+            told.append(name)
+
+    return lambda _, source: Flux(lambda: layer(source))
+
+
+WAYS = {
+    "plain": lambda source: source,
+    "map": lambda source: source.map(lambda chunk: chunk),
+    "zip": lambda source: Flux.zip(source, Flux.of(1, 2, 3, 4)),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("end", ["leaves", "fails", "cut"])
+async def test_what_a_layer_leaves_open_is_closed_with_the_stage(way: str, end: str) -> None:
+    """Neither a layer further in nor the model waits for the garbage collector, however the stage ends."""
+    told: list[str] = []
+
+    @on(ReasoningChunk, on_failure="abort")
+    async def second(event: ReasoningChunk) -> None:
+        if end == "leaves" or event.incremental_chunk.text == "one":
+            return
+        if end == "fails":
+            raise ValueError("broken")
+        agent.interrupt("s")
+
+    @on(PostReasoning, Error, CallEnded, observer=True)
+    def then(event: Any) -> None:
+        told.append(type(event).__name__)
+
+    chunks = 1 if end == "leaves" else 3
+    around = [Around(PreReasoning, leaves(told, name, WAYS[way], chunks)) for name in ("outer", "inner")]
+    agent = Agent("a", Streams(told), hooks=[*around, second, then])
+    gc.disable()
+    try:
+        with contextlib.suppress(ValueError):
+            await agent.call("go", session="s")
+    finally:
+        gc.enable()
+    ends = {"leaves": ["PostReasoning", "CallEnded"], "fails": ["Error", "CallEnded"], "cut": ["CallEnded"]}[end]
+    assert sorted(told[:3]) == ["inner", "model", "outer"] and told[0] == "outer", told
+    assert told[3:] == ends
+
+
+async def test_a_stream_that_another_task_reads_ends_with_its_stage() -> None:
+    """A hook leaves a reader behind: it is cancelled where the model works, and the stage waits for that."""
+    told: list[str] = []
+    readers: list[asyncio.Task[Any]] = []
+
+    class Waits:
+        name = "waits"
+
+        async def stream(self, request: Any) -> AsyncIterator[ModelChunk]:
+            try:
+                yield ModelChunk("one")
+                await asyncio.Event().wait()
+            finally:
+                await asyncio.sleep(0)
+                told.append("model")
+
+    def reads(_: Any, source: Any) -> Any:
+        async def beside() -> AsyncIterator[ModelChunk]:
+            readers.append(asyncio.ensure_future(source.to_list()))
+            await asyncio.sleep(0)
+            yield ModelChunk("mine", finish_reason="stop")
+
+        return Flux(beside)
+
+    @on(PostReasoning, observer=True)
+    def then(event: Any) -> None:
+        told.append("PostReasoning")
+
+    reply = await Agent("a", Waits(), hooks=[Around(PreReasoning, reads), then]).call("go")
+    await asyncio.wait(readers)
+    assert (reply.text, told, readers[0].cancelled()) == ("mine", ["model", "PostReasoning"], True)
 
 
 async def test_a_refresh_in_the_background_is_refused() -> None:
