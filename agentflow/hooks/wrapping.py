@@ -108,7 +108,7 @@ class ModelSource(Flux[ModelChunk]):
         layer: Layer | None = None,
         private: bool = False,
         *,
-        runs: list[AsyncIterator[Any]],
+        runs: list[AsyncIterator[Any]] | None,
     ) -> None:
         self.inner = inner
         self.request = request
@@ -120,7 +120,8 @@ class ModelSource(Flux[ModelChunk]):
     def open(self) -> AsyncIterator[ModelChunk]:
         """Start an attempt; see `Flux.open`."""
         run = self.inner.open()  # pyright: ignore[reportOptionalMemberAccess] - a source stands for something
-        self.runs.append(run)  # pyright: ignore[reportOptionalMemberAccess]
+        if self.runs is not None:
+            self.runs.append(run)
         return run
 
     def using(
@@ -245,7 +246,12 @@ def layered(around: Around, hook: Wrapping, event: Event, source: Any) -> Any:
         )
     if below is ModelSource:
         return ModelSource(
-            Flux.from_observable(made), source.request, source.using, (around, hook, event), source.private, runs=source.runs
+            Flux.from_observable(made),
+            source.request,
+            source.using,
+            (around, hook, event),
+            source.private,
+            runs=source.runs,
         )
     if below is ToolSource:
         return ToolSource(Mono.from_observable(made), source.chunks, source.instead, (around, hook, event))

@@ -196,7 +196,7 @@ class Stage:
         """
         cut: asyncio.CancelledError | None = None
         for stream in self.runs:
-            if isinstance(stream, AsyncGeneratorType) and (stream.ag_frame is None or stream.ag_running):
+            if _is_over_or_read(stream):
                 continue
             try:
                 await close_stream(stream)
@@ -205,6 +205,10 @@ class Stage:
             except Exception as error:  # its cleanup has failed; what came of the stage stands
                 log_failure("DEBUG", error, f"closing what a hook has left open behind {self._kind.__name__} failed")
         return cut
+
+
+def _is_over_or_read(stream: object) -> bool:
+    return isinstance(stream, AsyncGeneratorType) and (stream.ag_frame is None or stream.ag_running)
 
 
 def wrap(run: RunBase, kind: type[Any], event: Any, source: Any, scope: FullHookSet | None = None) -> Any:

@@ -19,7 +19,7 @@ from reactivex import operators as ops
 from agentflow import Agent, Hook, Msg, ToolUseBlock, tool
 from agentflow.chunks import ModelChunk, ToolUseDelta
 from agentflow.context import RunContext
-from agentflow.errors import ModelError, UsageError, Veto
+from agentflow.errors import HookError, ModelError, UsageError, Veto
 from agentflow.events import (
     Event,
     PostReasoning,
@@ -329,12 +329,15 @@ class World:
             closed, _ = await asyncio.wait([self.closer], timeout=FOREVER)
             if not closed:
                 raise Stuck(f"aclose() never ends\n{_stacks()}")
-            # A hook that cancels the task it runs in may have hit the one that closes, and a layer's time may just be over.
+            # A hook that cancels the task it runs in may have hit the one that closes, and a layer may just be failing.
             if self.closer.cancelled():
                 excused = seen.hooked_cancel
             else:
-                timed = any(plan.action in ("timeout", "deadline") for plan in self.program.arounds)
-                excused = timed and isinstance(self.closer.exception(), SourceTimeoutError)
+                actions = {plan.action for plan in self.program.arounds}
+                told = self.closer.exception()
+                excused = (
+                    isinstance(told, SourceTimeoutError) and not actions.isdisjoint(("timeout", "deadline"))
+                ) or (isinstance(told, HookError) and "cancelled" in actions)
             if not excused:
                 self.closer.result()
             self.closer = None

@@ -216,6 +216,38 @@ def test_reactivex_timers_run_on_the_loop_in_context() -> None:
     run_virtual(main())
 
 
+async def test_a_reader_that_is_cancelled_twice_still_waits_for_what_it_has_begun() -> None:
+    """A run of ours behind two foreign operators is over before its reader is, however often that is cancelled."""
+    told: list[str] = []
+    begun, cleaning = asyncio.Event(), asyncio.Event()
+
+    async def work() -> None:
+        try:
+            begun.set()
+            await asyncio.Event().wait()
+        finally:
+            try:
+                cleaning.set()
+                await asyncio.Event().wait()  # until the second cancellation
+            finally:
+                await asyncio.sleep(0)
+                told.append("work")
+
+    async def read() -> None:
+        try:
+            await Mono(work).pipe(ops.map(str)).pipe(ops.map(str)).to_list()
+        finally:
+            told.append("reader")
+
+    reader = asyncio.ensure_future(read())
+    for moment in (begun, cleaning):
+        await moment.wait()
+        reader.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await reader
+    assert told == ["work", "reader"]
+
+
 async def test_foreign_observables_are_read_without_a_hop_and_disposed_at_once() -> None:
     """A synchronous observable needs no loop turn; a subject loses its observer at the first value wanted."""
     turns = 0
