@@ -276,6 +276,10 @@ class Stopping:
             return CallTimeoutError(self.timeout, self._agent)
         return None
 
+    def reader_has_gone(self) -> bool:
+        """Whether the reader has closed the stream, or the task that drives the run was cancelled by somebody else."""
+        return self._closing
+
     def close_reader(self) -> None:
         """The reader has closed the stream: events are dropped, and the cancellation that follows is real."""
         self._closing = True

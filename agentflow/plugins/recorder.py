@@ -331,7 +331,8 @@ class Recorder(ChangeListener, SideWrapper):
             self._put(Interrupted(place, run.config.clock.now(), how, stopping.interrupting, stopping.by_itself))
         elif stopping.is_cancelled_from_outside():
             place.interrupted = True
-            self._put(Interrupted(place, run.config.clock.now(), "left", ""))
+            gone = "the reader has gone" if stopping.reader_has_gone() else ""
+            self._put(Interrupted(place, run.config.clock.now(), "left", gone))
 
     # ---- what models and tools give
 

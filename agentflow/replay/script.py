@@ -274,7 +274,7 @@ class Script:
         for call, cut in list(self.cuts.items()):
             steps = self.steps[call]
             before, behind = steps[: cut.place][-1:], steps[cut.place :][:1]
-            if cut.entry.how == "left" and any(map(_went_on, steps[-1:])):
+            if cut.entry.how == "left" and not cut.entry.reason and any(map(_went_on, steps[-1:])):
                 del self.cuts[call]  # a task of its round was cancelled since another one had failed
                 continue
             if any(step.type == "Error" and step.fields["phase"] == "hook" for step in before):
@@ -287,6 +287,8 @@ class Script:
         for call in reversed(self.log.calls):
             inner, parent = self.cuts.get(call), self.log.calls[call].parent
             outer = None if inner is None or parent is None else self.cuts.get(parent.call)
+            if inner is not None and inner.entry.how == "left" and parent is not None and outer is None:
+                del self.cuts[call]  # its caller went on: a layer, a time limit or another tool's failure ended it there
             if inner is None or outer is None:
                 continue
             above = {n for n in outer.works if call in self._by_number[n].children}

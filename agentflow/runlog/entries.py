@@ -370,6 +370,7 @@ class InterruptEntry:
 
     Attributes:
         how: By an interrupt, because its time was over, or by leaving it (a cancelled task, a closed stream).
+        reason: What was said to an interrupt; of one that was left, whether it was its reader who has gone.
         by_itself: Whether hooks or tools of the call have interrupted it.
     """
 
