@@ -18,8 +18,9 @@ from agentflow.agent.arguments import agent_behind
 from agentflow.chunks import ModelChunk
 from agentflow.context import RunContext
 from agentflow.errors import ToolError
-from agentflow.events import Event, Frame, PreActing, PreReasoning
+from agentflow.events import EVENT_TYPES, Event, Frame, PreActing, PreReasoning
 from agentflow.ground.validation import adapter_of
+from agentflow.hooks.chain import Chain, Entry
 from agentflow.hooks.wrapping import ModelSource, ToolCall, ToolSource
 from agentflow.loop.run import RunBase
 from agentflow.messages import ToolResultBlock, ToolUseBlock
@@ -233,8 +234,27 @@ class Player(Recorder):
             loop = asyncio.get_running_loop()
             if cut.wait > 1e-6 and not cut.awaited:
                 loop.call_later(cut.wait, self._cut, cut)
-            else:  # it came with the first thing that hooks wait for
+            elif not self._cut_in_hook(call, cut):  # it came with the first thing that hooks wait for
                 loop.call_soon(self._cut, cut)
+
+    def _cut_in_hook(self, call: str, cut: Cut) -> bool:
+        """End a call as soon as the hook that had its next event in the recording has it here; False: there is none."""
+        run = self._runs[call]
+        kind = next((kind for kind in EVENT_TYPES if kind.__name__ == cut.event), None)
+        chain = None if kind is None else run.events.chains[kind]
+        if kind is None or chain is None or all(entry.hook.name != cut.hook for entry in chain):
+            return False
+        loop, parts = asyncio.get_running_loop(), (chain.editors, chain.guards, chain.observers)
+
+        def told(entry: Entry) -> Entry:
+            def called(event: Event) -> Any:
+                loop.call_soon(self._cut, cut)
+                return entry.call(event)
+
+            return Entry(called, entry.hook) if entry.hook.name == cut.hook else entry
+
+        run.events.chains = {**run.events.chains, kind: Chain(kind, *[tuple(map(told, part)) for part in parts])}
+        return True
 
     def _cut_now(self, call: str) -> Cut | None:
         """Who has ended a call behind the events that have happened, and not in what a model or a tool did."""
@@ -249,7 +269,7 @@ class Player(Recorder):
         cut = self._cut_now(event.call_id)
         if cut is None or cut.in_hook or cut.awaited:
             return False
-        if cut.entry.how != "left":
+        if cut.entry.how != "left" or not cut.entry.reason:  # the reader's task was cancelled, and not its loop left
             self._cut(cut)
             return False
         return True

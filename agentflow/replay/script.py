@@ -103,6 +103,8 @@ class Cut:
         wait: Seconds since the last one.
         works: The numbers of the replies and works that it has cut.
         in_hook: Whether it came while hooks had the event behind it.
+        event: That event's type.
+        hook: The hook that had it then.
         awaited: Whether all works that it cuts wait for it.
     """
 
@@ -112,6 +114,8 @@ class Cut:
     wait: float
     works: set[int] = field(default_factory=set[int])
     in_hook: bool = False
+    event: str = ""
+    hook: str = ""
     awaited: bool = False
 
 
@@ -274,21 +278,27 @@ class Script:
         for call, cut in list(self.cuts.items()):
             steps = self.steps[call]
             before, behind = steps[: cut.place][-1:], steps[cut.place :][:1]
-            if cut.entry.how == "left" and not cut.entry.reason and any(map(_went_on, steps[-1:])):
+            at_end = any(step.type == "CallEnded" and _is_cancelled(step) for step in behind)
+            went_on = any(map(_went_on, steps[-1:])) and not at_end
+            if cut.entry.how == "left" and not cut.entry.reason and went_on:
                 del self.cuts[call]  # a task of its round was cancelled since another one had failed
                 continue
             if any(step.type == "Error" and step.fields["phase"] == "hook" for step in before):
                 cut.works = set()  # it came while a hook's failure was told, in the midst of another event's hooks
-                continue
-            cut.works = {n for n in cut.works if self._by_number[n].end == "cut"}
-            cut.in_hook = any(map(_is_cancelled, behind))
+            else:
+                cut.works = {n for n in cut.works if self._by_number[n].end == "cut"}
+                cut.in_hook = any(map(_is_cancelled, behind))
+                if cut.in_hook:
+                    cut.event, cut.hook = behind[0].type, behind[0].fields["decision"]["hook"]
             if cut.entry.by_itself and not cut.works:
                 del self.cuts[call]
         for call in reversed(self.log.calls):
             inner, parent = self.cuts.get(call), self.log.calls[call].parent
             outer = None if inner is None or parent is None else self.cuts.get(parent.call)
             if inner is not None and inner.entry.how == "left" and parent is not None and outer is None:
-                del self.cuts[call]  # its caller went on: a layer, a time limit or another tool's failure ended it there
+                del self.cuts[
+                    call
+                ]  # its caller went on: a layer, a time limit or another tool's failure ended it there
             if inner is None or outer is None:
                 continue
             above = {n for n in outer.works if call in self._by_number[n].children}
@@ -329,9 +339,9 @@ def _went_on(step: Step) -> bool:
 
 
 def _is_cancelled(step: Step) -> bool:
-    """Whether the hooks of an event were cancelled."""
+    """Whether the hooks of an event were cancelled, as far as it shows: a call that was cut ends with a cancellation anyway."""
     match step.fields.get("decision"):
-        case {"error": {"type": "CancelledError"}}:
+        case {"error": {"type": "CancelledError"}} if step.type != "CallEnded" or _went_on(step):
             return True
         case _:
             return False
