@@ -11,7 +11,7 @@ from agentflow.ground.shown import without_password
 from agentflow.runlog import RunLog, load
 from agentflow.runlog.keeping import load_from
 
-__all__ = ["HOW_TO_GET_ONE", "is_store", "load_named", "open_named"]
+__all__ = ["HOW_TO_GET_ONE", "is_store", "load_named", "nothing_in", "open_named"]
 
 HOW_TO_GET_ONE = (
     "A Recorder writes run logs; `agentflow export` makes one of a session or a durable run that a database keeps."
@@ -38,9 +38,7 @@ def open_named(name: str) -> tuple[stores.SqlStore, str | None]:
     Raises:
         StoreError: There is no such database, or what it needs is not installed.
     """
-    url, mark, run_id = name.rpartition("#")
-    if not mark or "@" in run_id:  # a # in a password
-        url, run_id = name, ""
+    url, run_id = _parts(name)
     path = url.partition(":///")[2].partition("?")[0]
     if url.startswith("sqlite") and not (path and Path(path).is_file()):
         raise StoreError(f"There is no database {without_password(url)!r}.")
@@ -48,6 +46,23 @@ def open_named(name: str) -> tuple[stores.SqlStore, str | None]:
         return stores.SqlStore(url), run_id or None
     except ModuleNotFoundError as error:
         raise StoreError(str(error)) from error
+
+
+def nothing_in(name: str) -> StoreError:
+    """The error for the name of a store in which there is no run log, or not the one that is named.
+
+    Args:
+        name: A database's URL, and a run of it behind a `#`.
+    """
+    url, run_id = _parts(name)
+    what = f"no run {run_id!r}" if run_id else "no run log"
+    return StoreError(f"{without_password(url)} keeps {what}. {HOW_TO_GET_ONE}")
+
+
+def _parts(name: str) -> tuple[str, str]:
+    """A database's URL and the run that is named behind it."""
+    url, mark, run_id = name.rpartition("#")
+    return (name, "") if not mark or "@" in run_id else (url, run_id)  # (a # in a password)
 
 
 def load_named(name: str | Path, run_id: str | None = None) -> RunLog:
@@ -74,7 +89,7 @@ async def _loaded(name: str, run_id: str | None) -> RunLog:
         if wanted is None:
             known = [log.run_id for log in await asyncio.wrap_future(store.logs())]
             if not known:
-                raise StoreError(f"{store.url} keeps no run log. {HOW_TO_GET_ONE}")
+                raise nothing_in(name)
             if len(known) != 1:
                 some = ", ".join(known[:_MOST_NAMED])
                 raise UsageError(

@@ -16,7 +16,7 @@ from agentflow.inspector.guard import LOOPBACK
 from agentflow.inspector.inspector import Inspector
 from agentflow.inspector.logs import Logs
 from agentflow.inspector.one_file import export as export_runs
-from agentflow.stored_runs import is_store
+from agentflow.stored_runs import is_store, nothing_in
 
 __all__ = ["inspect", "serve"]
 
@@ -50,6 +50,8 @@ def inspect(
         for run in runs:
             if not (live or is_store(run) or Path(run).exists()):
                 raise UsageError(f"There is no run log or folder {run!r}; with --live it may come later.")
+            if is_store(run) and not (live or Logs([run]).runs()):
+                raise nothing_in(run)
             if Path(run).is_file() and (problem := Logs([run]).problem):
                 raise StoreError(problem)
         if host not in LOOPBACK and not names:

@@ -19,7 +19,7 @@ from agentflow.ground.shown import without_password
 from agentflow.inspector.comparing import compared
 from agentflow.inspector.logs import Logs
 from agentflow.runlog.keeping import LogStore
-from agentflow.stored_runs import HOW_TO_GET_ONE
+from agentflow.stored_runs import HOW_TO_GET_ONE, is_store, nothing_in
 
 __all__ = ["PAGE", "bundle", "export", "page_with"]
 
@@ -99,9 +99,11 @@ def export(path: str | Path, *runs: str | Path | LogStore) -> Path:
         agentflow.errors.UsageError: There is no run log 'runs/no-such-run.jsonl'. ...
     """
     logs = [Logs([one]) for one in runs]
-    for each in logs:
+    for one, each in zip(runs, logs, strict=True):
         if each.problem:
             raise StoreError(each.problem)
+        if isinstance(one, str) and is_store(one) and not each.runs():
+            raise nothing_in(one)
     found = [(each, run) for each in logs for run in reversed(each.runs()) if not run.problem]
     if not 1 <= len(found) <= 2:
         named = without_password(", ".join(map(str, runs)))

@@ -142,7 +142,8 @@ class Replay:
             tools: Names of the tools that may run from there on; others give an error.
 
         Raises:
-            UsageError: A hook that is to be left out is not there, or a tool that may run; `pace` is no such number.
+            UsageError: A hook that is to be left out is not there, or a tool that may run; tools may run, and nobody says
+                that it goes on with a live model; `pace` is no such number.
         """
         if pace is not None and not pace > 0:
             raise UsageError(f"Replay: pace={pace}; it is a number above 0, or None.")
@@ -151,6 +152,11 @@ class Replay:
         clock = ReplayClock(first.time, pace)
         chosen = _hooks_for(agent, without)
         _check_tools(agent, tools)
+        if tools and model is None and departed is None:
+            raise UsageError(
+                f"Replay: tools={sorted(tools)} may run where it goes on with a live model, and it stops instead: give it a "
+                "model=, or departed=, which may say so (of the command: --model, --ask)."
+            )
         goes: Goes = "stop" if model is None else "live"
 
         def otherwise(_: Departure) -> Goes:

@@ -215,6 +215,9 @@ class Script:
 
     def _events(self, entry: EventEntry | ChunksEntry | PiecesEntry, time: float) -> None:
         made = self.facing.steps(entry)
+        cut = self.cuts.get(entry.call)
+        if cut is not None and isinstance(entry, EventEntry) and len(self.steps[entry.call]) == cut.place:
+            cut.in_hook = entry.time < cut.entry.time - 1e-6  # it had begun, and its hooks waited
         self.steps[entry.call].extend(made)
         self.total += len(made)
         self._time = time + (entry.at[-1] / 1000 if not isinstance(entry, EventEntry) and entry.at else 0.0)
@@ -285,11 +288,11 @@ class Script:
                 continue
             if any(step.type == "Error" and step.fields["phase"] == "hook" for step in before):
                 cut.works = set()  # it came while a hook's failure was told, in the midst of another event's hooks
+                cut.in_hook = False
             else:
                 cut.works = {n for n in cut.works if self._by_number[n].end == "cut"}
-                cut.in_hook = any(map(_is_cancelled, behind))
-                if cut.in_hook:
-                    cut.event, cut.hook = behind[0].type, behind[0].fields["decision"]["hook"]
+                if any(map(_is_cancelled, behind)):
+                    cut.in_hook, cut.event, cut.hook = True, behind[0].type, behind[0].fields["decision"]["hook"]
             if cut.entry.by_itself and not cut.works:
                 del self.cuts[call]
         for call in reversed(self.log.calls):

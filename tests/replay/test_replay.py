@@ -198,7 +198,9 @@ def test_tools_that_may_run_are_the_agents(tmp_path: Path) -> None:
     """A name that neither it nor an agent below it has is refused, before anything runs."""
     path = record(tmp_path / "run.jsonl")
     below = Agent("below", Unreachable(), tools=[Agent("lower", Unreachable(), tools=[slow])])
-    assert Replay(path).run(below, tools=["slow", "lower"]).departure is not None
+    assert Replay(path).run(below, tools=["slow", "lower"], departed=lambda _: "stop").departure is not None
+    with pytest.raises(UsageError, match="may run where it goes on with a live model, and it stops instead"):
+        Replay(path).run(below, tools=["slow", "lower"])
     for names, agent in ((["look", "lok"], make()), (["slo"], below)):
         with pytest.raises(UsageError, match=rf"has no tool '{names[-1]}' that could run\. Did you mean '(look|slow)'"):
             Replay(path).run(agent, tools=names)

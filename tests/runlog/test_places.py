@@ -20,6 +20,7 @@ from loguru import logger
 from sqlalchemy import create_engine, text
 
 from agentflow import Agent, Approve, Hook, PreActing, Suspend, ToolUseBlock, tool
+from agentflow.cli.inspect_command import inspect
 from agentflow.cli.main import cli
 from agentflow.errors import StoreError, UsageError
 from agentflow.inspector import export
@@ -283,6 +284,11 @@ async def test_what_is_not_there_is_said(store: SqlStore, tmp_path: Path) -> Non
     name = store.url
     with pytest.raises(StoreError, match=r"keeps no run log\. A Recorder writes run logs"):
         await asyncio.to_thread(load_named, name)
+    for asked, what in ((name, "run log"), (f"{name}#run_9", "run 'run_9'")):
+        with pytest.raises(StoreError, match=f"keeps no {what}. A Recorder writes"):
+            await asyncio.to_thread(export, tmp_path / "x.html", asked)
+        answer = await asyncio.to_thread(CliRunner().invoke, inspect, [asked], standalone_mode=False)
+        assert f"keeps no {what}. A Recorder writes" in str(answer.exception)
     missing = tmp_path / "missing.db"
     with pytest.raises(StoreError, match="There is no database"):
         await asyncio.to_thread(load_named, f"sqlite:///{missing}")
