@@ -14,7 +14,6 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from types import AsyncGeneratorType
 from typing import Any, TypeAlias, TypeVar, cast
 
 from agentflow.chunks import ModelChunk
@@ -95,22 +94,24 @@ class Stage:
                 "twice at once, wrap PreActing."
             )
 
-    async def enter(self) -> None:
-        """Refuse a subscription that the stage does not allow, or that a hook makes after it has swallowed a cancellation."""
-        self.check()
-        if (
-            self._mine is asyncio.current_task()
-            and cancellations() > self._before
-            and self._run.stopping.is_cancelled()
-        ):
+    async def enter(self) -> asyncio.Task[Any] | None:
+        """Take part in the stage until `leave` is called with the task that this returns.
+
+        Refuses a subscription that the stage does not allow, or that a hook makes after it has swallowed a cancellation.
+        """
+        if self.over or self.begun or self._tasks or asyncio.get_running_loop() is not self._loop:
+            self.check()
+        task = asyncio.current_task()
+        if self._mine is task and cancellations() > self._before and self._run.stopping.is_cancelled():
             await raise_swallowed(self._kind.__name__)
+        self._tasks.append(task)
+        return task
 
     async def do(self, work: Callable[[], Awaitable[T]]) -> T:
         """Run the stage's work for somebody who has subscribed to it."""
-        await self.enter()
+        task = await self.enter()
         self.begun += 1
-        stopping, task = self._run.stopping, asyncio.current_task()
-        self._tasks.append(task)
+        stopping = self._run.stopping
         strays = {task} if task is not None and not stopping.waits_for(task) else None
         if strays is not None:  # an operator's own task: no call that is made in it outlives this one
             stopping.tasks = (*stopping.tasks, strays)
@@ -120,13 +121,6 @@ class Stage:
             if strays is not None:
                 stopping.tasks = tuple([tasks for tasks in stopping.tasks if tasks is not strays])
             self.leave(task)
-
-    async def join(self) -> asyncio.Task[Any] | None:
-        """Take part in the stage as one who streams from it, until `leave` is called with the task that this returns."""
-        await self.enter()
-        task = asyncio.current_task()
-        self._tasks.append(task)
-        return task
 
     def leave(self, task: asyncio.Task[Any] | None) -> None:
         """Say that a task's run is over."""
@@ -140,35 +134,28 @@ class Stage:
         return await self.ended(mono.resolve())
 
     async def ended(self, wrapped: Awaitable[T]) -> T:
-        """Run what the hooks have made of the work, to its end, and end the stage; see `guarded`."""
-        try:
-            value = await self.guarded(wrapped)
-        except GeneratorExit:  # the run itself is dropped: nothing can be awaited any more
-            self.over = True
-            raise
-        except BaseException:
-            await self.close()
-            raise
-        await self.close()
-        return value
-
-    async def guarded(self, wrapped: Awaitable[T]) -> T:
-        """Tell a cancellation of the run from a hook that raises `CancelledError` itself, and notice one that was swallowed.
+        """Run what the hooks have made of the work, to its end, and end the stage.
 
         Raises:
-            HookError: A hook has raised `CancelledError` itself.
+            HookError: A hook has raised `CancelledError` itself, although nobody cancelled the run.
+            asyncio.CancelledError: The run was cancelled, also where a hook has swallowed that.
         """
         self._mine, self._before = asyncio.current_task(), cancellations()
         try:
             value = await wrapped
-        except asyncio.CancelledError as error:
-            if self._run.stopping.is_cancelled():
+        except GeneratorExit:  # the run itself is dropped: nothing can be awaited any more
+            self.over = True
+            raise
+        except BaseException as error:
+            by_hook = isinstance(error, asyncio.CancelledError) and not self._run.stopping.is_cancelled()
+            await self.close()
+            if not by_hook:
                 raise
-            name = self._kind.__name__
             raise HookError(
-                f"What hooks made of the source behind {name} raised CancelledError itself, although nobody cancelled the "
-                "run."
+                f"What hooks made of the source behind {self._kind.__name__} raised CancelledError itself, although nobody "
+                "cancelled the run."
             ) from error
+        await self.close()
         if cancellations() > self._before and self._run.stopping.is_cancelled():
             await raise_swallowed(self._kind.__name__)
         return value
@@ -176,7 +163,8 @@ class Stage:
     async def close(self) -> None:
         """End the stage: nothing of it runs any more when this returns, and nothing of it can be run."""
         self.over = True
-        cut = await self._close_runs() if self.runs else None
+        streams = [run for run in self.runs if getattr(run, "ag_frame", run) is not None]
+        cut = await self._close_runs(streams) if streams else None
         mine = asyncio.current_task()
         while left := [task for task in self._tasks if task is not None and task is not mine]:
             for task in left:
@@ -189,14 +177,14 @@ class Stage:
         if cut is not None:
             raise cut
 
-    async def _close_runs(self) -> asyncio.CancelledError | None:
+    async def _close_runs(self, streams: Sequence[AsyncIterator[Any]]) -> asyncio.CancelledError | None:
         """Close the streams that hooks have left open; those that another task reads end with it.
 
         Python closes a generator that was left in the middle, but not what it was reading.
         """
         cut: asyncio.CancelledError | None = None
-        for stream in self.runs:
-            if _is_over_or_read(stream):
+        for stream in streams:
+            if getattr(stream, "ag_running", False):
                 continue
             try:
                 await close_stream(stream)
@@ -205,10 +193,6 @@ class Stage:
             except Exception as error:  # its cleanup has failed; what came of the stage stands
                 log_failure("DEBUG", error, f"closing what a hook has left open behind {self._kind.__name__} failed")
         return cut
-
-
-def _is_over_or_read(stream: object) -> bool:
-    return isinstance(stream, AsyncGeneratorType) and (stream.ag_frame is None or stream.ag_running)
 
 
 def wrap(run: RunBase, kind: type[Any], event: Any, source: Any, scope: FullHookSet | None = None) -> Any:
@@ -267,7 +251,7 @@ def _asked(
 async def _attempt(attempts: Attempts, model: str | Model, request: ModelRequest) -> AsyncIterator[ModelChunk]:
     """One attempt at the model's reply."""
     name, stage = request.model, attempts.stage
-    task = await stage.join()
+    task = await stage.enter()
     stream: AsyncIterator[ModelChunk] | None = None
     try:
         first = attempts.begin(name)
@@ -283,7 +267,9 @@ async def _attempt(attempts: Attempts, model: str | Model, request: ModelRequest
             yield chunk
     finally:
         try:
-            if stream is not None:
+            if (
+                stream is not None and getattr(stream, "ag_frame", stream) is not None
+            ):  # (a generator that is over has none)
                 await close_stream(stream)
         finally:
             stage.leave(task)

@@ -34,6 +34,8 @@ def again(words: Mapping[str, Any]) -> BaseException:
     body: dict[str, Any] = {"__str__": told, "__module__": module, "__qualname__": name}
     made = type(name.rpartition(".")[2], (known,), body)
     error = cast("BaseException", made.__new__(made, message))
+    if message and not error.args:  # `OSError` and its like take them in the constructor only
+        error.args = (message,)
     for attribute, value in dict(words.get("attributes", {})).items():
         try:
             setattr(error, attribute, value)

@@ -26,9 +26,10 @@ from agentflow import (
     ToolUseBlock,
     tool,
 )
-from agentflow.errors import CallTimeoutError, ModelError, StoreError, UsageError
+from agentflow.errors import CallTimeoutError, ModelError, StoreError, ToolArgumentError, TurnTimeoutError, UsageError
 from agentflow.plugins.recorder import Recorder
 from agentflow.replay import Replay
+from agentflow.replay.errors_again import again
 from agentflow.runlog import load
 from agentflow.testing import RunChangedError, ScriptedModel, assert_replays, run_virtual
 from agentflow.tools.tool_context import ToolEmitter
@@ -347,3 +348,13 @@ def test_what_cannot_be_replayed_says_so(tmp_path: Path) -> None:
     recorder.close()
     with pytest.raises(StoreError, match="keeps digests"):
         Replay(tmp_path / "quiet.jsonl")
+
+
+@pytest.mark.parametrize(
+    "error", [ToolArgumentError("broken"), TurnTimeoutError("t", 1.0), OSError("gone"), KeyError("k")]
+)
+def test_a_failure_is_raised_again_as_it_was(error: Exception) -> None:
+    """Its class, its text and what `repr` shows, whatever its constructor takes."""
+    made = again({"type": type(error).__name__, "module": type(error).__module__, "message": str(error)})
+    assert isinstance(made, type(error))
+    assert (str(made), made.args) == (str(error), (str(error),))
