@@ -479,10 +479,14 @@ class World:
             self.fresh = loaded
 
     def decisions(self, kind: int = 0) -> dict[str, Any]:
-        """Answers for everything that is pending."""
-        made = (Approve(), Deny("no"), Answer("given"), Approve(input={"x": 5}))
-        pending = self.session.pending
-        return {p.id: made[(kind + n) % 4] for n, p in enumerate(pending) if p.kind != "parked"}
+        """Answers for everything that is pending; an agent that is a tool takes another message, all others another `x`."""
+        made: dict[str, Any] = {}
+        for n, waits in enumerate(self.session.pending):
+            use = waits.tool_use
+            edited = {"message": "Go on."} if use is not None and "message" in use.raw else {"x": 5}
+            if waits.kind != "parked":
+                made[waits.id] = (Approve(), Deny("no"), Answer("given"), Approve(input=edited))[(kind + n) % 4]
+        return made
 
 
 def _piece(piece: Piece, calls: int) -> Any:
