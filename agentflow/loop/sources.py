@@ -267,9 +267,8 @@ async def _attempt(attempts: Attempts, model: str | Model, request: ModelRequest
             yield chunk
     finally:
         try:
-            if (
-                stream is not None and getattr(stream, "ag_frame", stream) is not None
-            ):  # (a generator that is over has none)
+            # (A generator that is over has no frame.)
+            if stream is not None and getattr(stream, "ag_frame", stream) is not None:
                 await close_stream(stream)
         finally:
             stage.leave(task)
