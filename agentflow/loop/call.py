@@ -235,7 +235,10 @@ class Call(RunBase):
                 self.port = outer
 
         if self.port is None:
-            await wrapped(None)
+            try:
+                await wrapped(None)
+            finally:
+                self.stopping.take_back()
         else:
             try:
                 await in_tasks(self, [wrapped], 1)

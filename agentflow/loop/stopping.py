@@ -286,6 +286,12 @@ class Stopping:
         if self._reader is not None:
             self._reader.closed = True
 
+    def take_back(self) -> None:
+        """A time limit of a layer around the call has cancelled the task, and has taken that back: nobody is gone."""
+        task = asyncio.current_task()
+        if self._reader is None and task is not None and task.cancelling() <= self._base_of(task):
+            self._closing = False
+
     # ---- the process ends
 
     def halt(self) -> None:

@@ -26,6 +26,7 @@ from agentflow.events import (
 )
 from agentflow.loop.history import fold_facts
 from agentflow.messages import ToolResultBlock
+from agentflow.reactive import SourceTimeoutError
 from agentflow.saving.codec import msg_to_dict
 from agentflow.testing import ScriptedModel
 from agentflow.testing.virtual_time import run_virtual
@@ -223,6 +224,28 @@ async def test_a_stream_that_another_task_reads_ends_with_its_stage() -> None:
     reply = await Agent("a", Waits(), hooks=[Around(PreReasoning, reads), then]).call("go")
     await asyncio.wait(readers)
     assert (reply.text, told, readers[0].cancelled()) == ("mine", ["model", "PostReasoning"], True)
+
+
+@pytest.mark.parametrize("way", ["call", "stream"])
+def test_a_time_limit_around_the_call_is_no_cancellation_of_it(way: str) -> None:
+    """What a hook of `CallEnded` raises behind it is that hook's failure, and the call raises the limit's."""
+
+    @on(CallEnded, on_failure="skip")
+    async def cancels(event: CallEnded) -> None:
+        raise asyncio.CancelledError("a hook's own")
+
+    hooks = [Around(PreCall, lambda _, source: source.timeout(1)), cancels]
+    agent = Agent("a", ScriptedModel([lambda _: asyncio.sleep(5)]), hooks=hooks)
+
+    async def main() -> None:
+        if way == "call":
+            await agent.call("go")
+        async with agent.stream("go") as events:
+            async for _ in events:
+                pass
+
+    with pytest.raises(SourceTimeoutError):
+        run_virtual(main())
 
 
 async def test_a_refresh_in_the_background_is_refused() -> None:
