@@ -21,6 +21,7 @@ from agentflow.events import Event
 from agentflow.messages import Msg, ToolResultBlock
 from agentflow.ports.model import Model, ModelRequest
 from agentflow.reactive import Empty, Flux, Mono
+from agentflow.reactive.iterators import Runs
 from agentflow.specs import ModelOptions
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ class ModelSource(Flux[ModelChunk]):
         layer: Layer | None = None,
         private: bool = False,
         *,
-        runs: list[AsyncIterator[Any]] | None,
+        runs: Runs | None,
     ) -> None:
         self.inner = inner
         self.request = request
@@ -120,9 +121,7 @@ class ModelSource(Flux[ModelChunk]):
     def open(self) -> AsyncIterator[ModelChunk]:
         """Start an attempt; see `Flux.open`."""
         run = self.inner.open()  # pyright: ignore[reportOptionalMemberAccess] - a source stands for something
-        if self.runs is not None:
-            self.runs.append(run)
-        return run
+        return run if self.runs is None else self.runs.add(run)
 
     def using(
         self,

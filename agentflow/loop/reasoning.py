@@ -273,7 +273,8 @@ async def _pull(
             ):
                 await keep_partial(run, chunks)
         finally:  # cancelled once more while that is stored
-            await _close_quietly(stream)
+            if attempts is None:  # what hooks have wrapped is closed with its stage
+                await _close_quietly(stream)
         if isinstance(error, AttributeError) and chunk is not None and type(chunk) is not ModelChunk:
             raise _no_chunk(run, chunk) from None
         raise

@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias, TypeVar, cast
+from weakref import ref
 
 from agentflow.chunks import ModelChunk
 from agentflow.errors import HookError, UsageError
@@ -28,6 +29,7 @@ from agentflow.loop.run import RunBase
 from agentflow.messages import Msg, ToolResultBlock
 from agentflow.ports.model import Model, ModelRequest, resolve_model
 from agentflow.reactive import Flux, Mono
+from agentflow.reactive.iterators import Runs
 from agentflow.specs import ModelOptions
 from agentflow.transcript import legalise
 
@@ -48,10 +50,11 @@ class Stage:
     Attributes:
         over: Whether nothing of it may be run any more.
         begun: How often it was run.
-        runs: The streams that were opened of it, the outermost first.
+        runs: The streams that were opened of it and are not dropped, the outermost first.
+        readings: The attempts at a model's reply that are open.
     """
 
-    __slots__ = ("_before", "_gone", "_kind", "_loop", "_mine", "_run", "_tasks", "begun", "over", "runs")
+    __slots__ = ("_before", "_gone", "_kind", "_loop", "_mine", "_run", "_tasks", "begun", "over", "readings", "runs")
 
     def __init__(self, run: RunBase, kind: type[Event]) -> None:
         self._run = run
@@ -63,7 +66,8 @@ class Stage:
         self._before = 0
         self.begun = 0
         self.over = False
-        self.runs: list[AsyncIterator[Any]] = []
+        self.runs = Runs()
+        self.readings: list[_Reading] = []
 
     def check(self) -> None:
         """Refuse a subscription that the stage does not allow.
@@ -95,22 +99,23 @@ class Stage:
             )
 
     async def enter(self) -> asyncio.Task[Any] | None:
-        """Take part in the stage until `leave` is called with the task that this returns.
+        """Refuse a subscription that the stage does not allow, or that a hook makes after it has swallowed a cancellation.
 
-        Refuses a subscription that the stage does not allow, or that a hook makes after it has swallowed a cancellation.
+        Returns:
+            The task that subscribes.
         """
         if self.over or self.begun or self._tasks or asyncio.get_running_loop() is not self._loop:
             self.check()
         task = asyncio.current_task()
         if self._mine is task and cancellations() > self._before and self._run.stopping.is_cancelled():
             await raise_swallowed(self._kind.__name__)
-        self._tasks.append(task)
         return task
 
     async def do(self, work: Callable[[], Awaitable[T]]) -> T:
         """Run the stage's work for somebody who has subscribed to it."""
         task = await self.enter()
         self.begun += 1
+        self._tasks.append(task)
         stopping = self._run.stopping
         strays = {task} if task is not None and not stopping.waits_for(task) else None
         if strays is not None:  # an operator's own task: no call that is made in it outlives this one
@@ -120,11 +125,17 @@ class Stage:
         finally:
             if strays is not None:
                 stopping.tasks = tuple([tasks for tasks in stopping.tasks if tasks is not strays])
-            self.leave(task)
+            self._tasks.remove(task)
+            if self._gone is not None:
+                self._tell()
 
-    def leave(self, task: asyncio.Task[Any] | None) -> None:
-        """Say that a task's run is over."""
-        self._tasks.remove(task)
+    def left(self, reading: _Reading) -> None:
+        """Say that an attempt is over."""
+        self.readings.remove(reading)
+        if self._gone is not None:
+            self._tell()
+
+    def _tell(self) -> None:
         if self._gone is not None and not self._gone.done():
             self._gone.set_result(None)
 
@@ -163,11 +174,14 @@ class Stage:
     async def close(self) -> None:
         """End the stage: nothing of it runs any more when this returns, and nothing of it can be run."""
         self.over = True
-        streams = [run for run in self.runs if getattr(run, "ag_frame", run) is not None]
-        cut = await self._close_runs(streams) if streams else None
+        cut = await self._close_runs() if self.runs else None
         mine = asyncio.current_task()
-        while left := [task for task in self._tasks if task is not None and task is not mine]:
-            for task in left:
+        while self._tasks or self.readings:
+            reading = [each.task for each in self.readings if each.stream() is not None]
+            working = [t for t in (*self._tasks, *reading) if t is not None and t is not mine and not t.done()]
+            if not working and (cut is not None or not self.readings):
+                break  # (what was dropped is being closed: that is waited for, until somebody cancels)
+            for task in working:
                 task.cancel()
             self._gone = self._loop.create_future()
             try:
@@ -177,22 +191,29 @@ class Stage:
         if cut is not None:
             raise cut
 
-    async def _close_runs(self, streams: Sequence[AsyncIterator[Any]]) -> asyncio.CancelledError | None:
-        """Close the streams that hooks have left open; those that another task reads end with it.
+    async def _close_runs(self) -> asyncio.CancelledError | None:
+        """Close the streams that hooks have left open, the outermost first; one that is being read ends with its reader.
 
-        Python closes a generator that was left in the middle, but not what it was reading.
+        Closing a generator does not close what that was reading: so all are held before the first is closed.
         """
         cut: asyncio.CancelledError | None = None
-        for stream in streams:
-            if getattr(stream, "ag_running", False):
+        for stream in [run() for run in self.runs]:
+            if stream is None or getattr(stream, "ag_running", False):
                 continue
             try:
                 await close_stream(stream)
             except asyncio.CancelledError as error:
-                cut = error
-            except Exception as error:  # its cleanup has failed; what came of the stage stands
-                log_failure("DEBUG", error, f"closing what a hook has left open behind {self._kind.__name__} failed")
+                if self._run.stopping.is_cancelled():
+                    cut = error
+                else:
+                    self._cleanup_failed(error)
+            except Exception as error:
+                self._cleanup_failed(error)
         return cut
+
+    def _cleanup_failed(self, error: BaseException) -> None:
+        """What a hook has left open has failed while it was closed; what came of the stage stands."""
+        log_failure("DEBUG", error, f"closing what a hook has left open behind {self._kind.__name__} failed")
 
 
 def wrap(run: RunBase, kind: type[Any], event: Any, source: Any, scope: FullHookSet | None = None) -> Any:
@@ -221,7 +242,7 @@ def model_source(attempts: Attempts, model: str | Model, request: ModelRequest) 
         request: What.
     """
     return ModelSource(
-        Flux(partial(_attempt, attempts, model, request)),
+        Flux(partial(_opened, attempts, model, request)),
         request,
         partial(_asked, attempts, model, request),
         runs=attempts.stage.runs,
@@ -248,10 +269,34 @@ def _asked(
     return model_source(attempts, current if model is None else model, request)
 
 
-async def _attempt(attempts: Attempts, model: str | Model, request: ModelRequest) -> AsyncIterator[ModelChunk]:
+class _Reading:
+    """An attempt that is open.
+
+    Attributes:
+        task: Who reads it, or has read it last.
+        stream: Its chunks; dead where whoever read it has dropped it, and it is about to be closed.
+    """
+
+    __slots__ = ("stream", "task")
+
+    task: asyncio.Task[Any] | None
+    stream: ref[AsyncIterator[ModelChunk]]
+
+
+def _opened(attempts: Attempts, model: str | Model, request: ModelRequest) -> AsyncIterator[ModelChunk]:
+    reading = _Reading()
+    stream = _attempt(attempts, reading, model, request)
+    reading.stream = ref(stream)
+    return stream
+
+
+async def _attempt(
+    attempts: Attempts, reading: _Reading, model: str | Model, request: ModelRequest
+) -> AsyncIterator[ModelChunk]:
     """One attempt at the model's reply."""
     name, stage = request.model, attempts.stage
-    task = await stage.enter()
+    reading.task = await stage.enter()
+    stage.readings.append(reading)
     stream: AsyncIterator[ModelChunk] | None = None
     try:
         first = attempts.begin(name)
@@ -265,13 +310,14 @@ async def _attempt(attempts: Attempts, model: str | Model, request: ModelRequest
             attempts.delivered = True
             attempts.model = name  # of several at once, the one that is listened to
             yield chunk
+            reading.task = asyncio.current_task()  # each chunk may be read in a task of its own
     finally:
         try:
             # (A generator that is over has no frame.)
             if stream is not None and getattr(stream, "ag_frame", stream) is not None:
                 await close_stream(stream)
         finally:
-            stage.leave(task)
+            stage.left(reading)
 
 
 def tool_source(

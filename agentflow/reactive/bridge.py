@@ -119,12 +119,12 @@ class LoopScheduler(PeriodicScheduler):
         A cancellation that comes meanwhile is passed on to them, and raised when they are over.
         """
         cut: asyncio.CancelledError | None = None
-        for run in list(self._runs):
-            while run.is_disposed and not run.is_closed:
-                try:
-                    await run.closed()
-                except asyncio.CancelledError as error:
-                    cut = error
+        while left := [run for run in self._runs if run.is_disposed and not run.is_closed]:
+            try:
+                await left[0].closed()
+            except asyncio.CancelledError as error:
+                cut = error
+                for run in left:
                     run.cancel()
         if cut is not None:
             raise cut

@@ -14,12 +14,13 @@ import asyncio
 from abc import ABCMeta
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from types import AsyncGeneratorType, TracebackType
-from typing import Generic, Never, Self, TypeVar, cast
+from typing import Any, Generic, Never, Self, TypeVar, cast
+from weakref import ref
 
 from agentflow.errors import UsageError
 from agentflow.reactive.signals import EMPTY, Empty
 
-__all__ = ["ManagedStream", "SingleIterator", "StreamIterator", "close", "closing"]
+__all__ = ["ManagedStream", "Runs", "SingleIterator", "StreamIterator", "close", "closing"]
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -50,6 +51,25 @@ async def closing(iterator: AsyncIterator[T]) -> AsyncIterator[T]:
             yield value
     finally:
         await close(iterator)
+
+
+class Runs(list["ref[AsyncIterator[Any]]"]):
+    """Runs that somebody may leave open, in the order in which they were opened; one that is dropped is not kept alive.
+
+    Example:
+        >>> for run in [run() for run in runs]:
+        ...     if run is not None:
+        ...         await close(run)
+    """
+
+    __slots__ = ()
+
+    def add(self, run: AsyncIterator[T]) -> AsyncIterator[T]:
+        """Write a run down, and give it back as a generator: that knows whether it is over, and whether it is read."""
+        if not hasattr(run, "ag_frame"):
+            run = closing(run)
+        self.append(ref(run, self.remove))
+        return run
 
 
 class SingleIterator(AsyncIterator[T_co]):

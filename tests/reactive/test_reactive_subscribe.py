@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import contextvars
 import threading
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -246,6 +247,36 @@ async def test_a_reader_that_is_cancelled_twice_still_waits_for_what_it_has_begu
     with pytest.raises(asyncio.CancelledError):
         await reader
     assert told == ["work", "reader"]
+
+
+async def test_a_second_cancellation_reaches_all_that_foreign_operators_run() -> None:
+    """Three runs behind one operator clean up slowly: all are told, and the reader is cancelled when all are over."""
+    told: list[str] = []
+    begun = [asyncio.Event() for _ in range(6)]
+
+    def work(number: int) -> Flux[int]:
+        async def items() -> AsyncIterator[int]:
+            try:
+                begun[number].set()
+                await asyncio.Event().wait()
+                yield 1
+            finally:
+                try:
+                    begun[3 + number].set()
+                    await asyncio.Event().wait()
+                finally:
+                    told.append("over")
+
+        return Flux(items)
+
+    reader = asyncio.ensure_future(first_value(rx.merge(*[work(number) for number in range(3)])))
+    for moments in (begun[:3], begun[3:]):
+        for moment in moments:
+            await moment.wait()
+        reader.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await reader
+    assert told == ["over"] * 3
 
 
 async def test_foreign_observables_are_read_without_a_hop_and_disposed_at_once() -> None:
