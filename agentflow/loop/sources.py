@@ -174,7 +174,7 @@ class Stage:
     async def close(self) -> None:
         """End the stage: nothing of it runs any more when this returns, and nothing of it can be run."""
         self.over = True
-        cut = await self._close_runs() if self.runs else None
+        cut = await self._close_runs() if self.runs or self.readings else None
         mine = asyncio.current_task()
         while self._tasks or self.readings:
             reading = [each.task for each in self.readings if each.stream() is not None]
@@ -197,7 +197,7 @@ class Stage:
         Closing a generator does not close what that was reading: so all are held before the first is closed.
         """
         cut: asyncio.CancelledError | None = None
-        for stream in [run() for run in self.runs]:
+        for stream in [*[run() for run in self.runs], *[reading.stream() for reading in self.readings]]:
             if stream is None or getattr(stream, "ag_running", False):
                 continue
             try:

@@ -186,7 +186,8 @@ async def test_what_a_layer_leaves_open_is_closed_with_the_stage(way: str, end: 
     gc.disable()
     try:
         with contextlib.suppress(ValueError):
-            await agent.call("go", session="s")
+            async with asyncio.timeout(10):
+                await agent.call("go", session="s")
     finally:
         gc.enable()
     if (
@@ -303,6 +304,63 @@ def test_an_attempt_that_a_layer_drops_is_closed_at_once() -> None:
     agent = Agent("a", streaming(chunks), hooks=[Around(PreReasoning, lambda _, source: Flux(lambda: layer(source)))])
     assert ends(agent) == "one two"
     assert told == ["open"] * 51 + ["whole"]
+
+
+def test_what_a_worker_has_dropped_is_waited_for_and_the_worker_goes_on() -> None:
+    """The model takes a while to end behind a reader that has let go of it: that reader does something else by then."""
+    told: list[str] = []
+    workers: list[asyncio.Task[None]] = []
+
+    async def chunks() -> AsyncIterator[ModelChunk]:
+        try:
+            yield ModelChunk("one")
+        finally:
+            await asyncio.sleep(1)
+            told.append("model")
+
+    async def layer(source: Any) -> AsyncIterator[ModelChunk]:
+        async def work() -> None:
+            async for _ in source:
+                break
+            await asyncio.sleep(5)
+            told.append("worker")
+
+        workers.append(asyncio.ensure_future(work()))
+        await asyncio.sleep(0.1)
+        yield ModelChunk("mine")
+
+    agent = Agent("a", streaming(chunks), hooks=[Around(PreReasoning, lambda _, source: Flux(lambda: layer(source)))])
+
+    async def main() -> None:
+        assert (await agent.call("go")).text == "mine"
+        assert told == ["model"]
+        await asyncio.wait(workers)
+
+    run_virtual(main())
+    assert told == ["model", "worker"]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_stream_that_is_held_for_good_is_closed(way: str) -> None:
+    """Whatever operator stands between, no frame lets go of it."""
+    told: list[str] = []
+    held: list[Any] = []
+
+    async def inner(source: Any) -> AsyncIterator[ModelChunk]:
+        try:
+            async for chunk in source:
+                yield chunk
+        finally:
+            told.append("inner")
+
+    async def outer(source: Any) -> AsyncIterator[ModelChunk]:
+        held.append(aiter(WAYS[way](source)))
+        chunk = await anext(held[0])
+        yield chunk if isinstance(chunk, ModelChunk) else chunk[0]
+
+    hooks = [Around(PreReasoning, lambda _, source, made=made: Flux(lambda: made(source))) for made in (outer, inner)]
+    assert ends(Agent("a", Streams(told), hooks=hooks)) == "one"
+    assert sorted(told) == ["inner", "model"]
 
 
 @pytest.mark.parametrize("error", [asyncio.CancelledError("its own"), ValueError("broken")])
