@@ -244,7 +244,8 @@ async def test_a_reader_that_is_cancelled_twice_still_waits_for_what_it_has_begu
     for moment in (begun, cleaning):
         await moment.wait()
         reader.cancel()
-    assert (await asyncio.wait([reader], timeout=10))[0] and reader.cancelled()
+    assert (await asyncio.wait([reader], timeout=10))[0]
+    assert reader.cancelled()
     assert told == ["work", "reader"]
 
 
@@ -267,7 +268,8 @@ async def test_a_cancellation_while_a_foreign_operator_winds_up_counts() -> None
     reader = asyncio.ensure_future(first_value(rx.merge(Mono(slow), Mono(quick))))
     await cleaning.wait()
     reader.cancel()
-    assert (await asyncio.wait([reader], timeout=10))[0] and reader.cancelled()
+    assert (await asyncio.wait([reader], timeout=10))[0]
+    assert reader.cancelled()
 
 
 async def test_a_second_cancellation_reaches_all_that_foreign_operators_run() -> None:
@@ -295,7 +297,8 @@ async def test_a_second_cancellation_reaches_all_that_foreign_operators_run() ->
         for moment in moments:
             await moment.wait()
         reader.cancel()
-    assert (await asyncio.wait([reader], timeout=10))[0] and reader.cancelled()
+    assert (await asyncio.wait([reader], timeout=10))[0]
+    assert reader.cancelled()
     assert told == ["over"] * 3
 
 
