@@ -387,7 +387,11 @@ class Player(Recorder):
 
     async def _end(self, call: str, reply: Reply) -> None:
         if reply.end == "cut" or reply.over is None:
-            await self._hang(call, reply)
+            try:
+                await self._hang(call, reply)
+            finally:  # what was cut at one moment may take its time to clean up
+                if reply.over is not None and self.departure is None:
+                    await self._until(reply.over)
             return
         await self._until(reply.over)
         if reply.end == "failed":

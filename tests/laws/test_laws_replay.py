@@ -218,6 +218,11 @@ CUT = {
         arounds=(AroundPlan("PreToolRound", "timeout", 0, 5.0),),
         max_iterations=1,
     ),
+    "two-tools-of-which-the-first-takes-its-time-to-clean-up": Program(
+        ((Piece("call", id="t1", name="cleans"), Piece("call", id="t2", name="slow_look")),),
+        path=Path("close", 7),
+        schedule="PARALLEL",
+    ),
     "the-reader-throws-at-the-error-of-a-chunk's-hook": Program(
         (), (_chunk_fails("Answer", on_failure="abort"),), path=Path("throw", 2, slow_reader=True)
     ),
