@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol
 
 from agentflow.errors import UsageError
 from agentflow.events import Event, HookEvent
+from agentflow.hooks.answers import cancellations
 from agentflow.loop.words import words
 from agentflow.messages import Reply, T_co
 from agentflow.reactive import StreamIterator
@@ -131,7 +132,7 @@ class _Rest:
 
     def __await__(self) -> Generator[Any, Any, None]:
         driver, port = self._driver, self._port
-        disturbed = False
+        before = cancellations()
         try:
             yielded = driver.throw(asyncio.CancelledError("the stream was closed"))
             while True:
@@ -141,14 +142,13 @@ class _Rest:
                 try:
                     sent = yield yielded
                 except BaseException as error:
-                    disturbed = True
                     yielded = driver.throw(error)
                 else:
                     yielded = driver.send(sent)
         except StopIteration:
             return
         except asyncio.CancelledError:
-            if disturbed:  # the closer itself was cancelled
+            if cancellations() > before:  # the closer itself was cancelled
                 raise
 
 

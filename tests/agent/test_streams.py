@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
 from eventlog import Recorder, history, use
 from toolbox import ONE, agent_of, look, looks
 
-from agentflow import Again, Agent, Hook, ModelChunk, ReasoningChunk, Session, Stop, Suspend, tool
+from agentflow import Again, Agent, Flux, Hook, ModelChunk, ReasoningChunk, Session, Stop, Suspend, tool
 from agentflow.events import (
     ActingChunk,
     CallEnded,
@@ -85,6 +87,54 @@ async def test_cleanup_has_run_when_aclose_returns() -> None:
     assert cleaned == ["tool", "around"]
     assert asyncio.all_tasks() == {asyncio.current_task()}
     assert not agent.session().busy
+
+
+@asynccontextmanager
+async def beating() -> AsyncIterator[None]:
+    """A task beside the work, ended as tasks are: cancelled, and awaited."""
+    beat = asyncio.ensure_future(asyncio.Event().wait())
+    try:
+        yield
+    finally:
+        beat.cancel()
+        with suppress(asyncio.CancelledError):
+            await beat
+
+
+@pytest.mark.parametrize("place", ["model", "layer", "tool"])
+async def test_a_reader_that_leaves_is_not_cancelled_by_what_is_cleaned_up(place: str) -> None:
+    """The end of a task that somebody's cleanup awaits is no cancellation of the reader."""
+
+    class Beats:
+        name = "beats"
+
+        async def stream(self, request: Any) -> Any:
+            async with beating():
+                yield ModelChunk("one")
+
+    async def layered(source: Any) -> Any:
+        async with beating():
+            async for chunk in source:
+                yield chunk
+
+    class Mine(Hook):
+        def around(self, event: Any, source: Any) -> Any:
+            return Flux(lambda: layered(source)) if place == "layer" and isinstance(event, PreReasoning) else source
+
+    @tool
+    async def beats() -> Any:
+        """Streams."""
+        async with beating():
+            yield "piece"
+            await asyncio.Event().wait()
+
+    model: Any = ScriptedModel([[use("t1", "beats")]]) if place == "tool" else Beats()
+    agent = Agent("a", model, tools=[beats], hooks=[Mine()])
+    async with asyncio.timeout(5), agent.stream("go") as events:
+        async for event in events:
+            if isinstance(event, ActingChunk if place == "tool" else ReasoningChunk):
+                break
+    assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
 @pytest.mark.parametrize("gone", [False, True], ids=["both stay", "the first is cancelled"])
