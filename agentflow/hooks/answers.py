@@ -75,10 +75,10 @@ def cancellations() -> int:
     return 0 if task is None else task.cancelling()
 
 
-async def raise_swallowed(event: str) -> None:
-    """Raise the cancellation that a hook has swallowed, or the one that it has asked for and that is on its way."""
+async def raise_swallowed(event: str, who: str = "a hook") -> None:
+    """Raise the cancellation that somebody has swallowed, or the one that was asked for and is on its way."""
     await asyncio.sleep(0)
-    raise asyncio.CancelledError(f"a hook has swallowed it on {event}")
+    raise asyncio.CancelledError(f"{who} has swallowed it on {event}")
 
 
 def verdicts_of(hook: Hook, kind: type[Event]) -> tuple[type[Verdict], ...]:

@@ -262,6 +262,9 @@ async def _pull(
                     await heard
             if stopping.interrupting is not None:
                 stopping.notice()
+        task = asyncio.current_task()
+        if task is not None and task.cancelling() and stopping.is_cancelled_from_outside():
+            await raise_swallowed("PreReasoning", "a model")
     except GeneratorExit:
         raise
     except BaseException as error:

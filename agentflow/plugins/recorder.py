@@ -383,6 +383,10 @@ class Recorder(ChangeListener, SideWrapper):
             async for chunk in stream:
                 put(RawChunk(place, n, now(), chunk))
                 yield chunk
+            task = asyncio.current_task()
+            if task is not None and task.cancelling() and not place.interrupted:  # the model has swallowed it
+                self._look_for_end(place, run)
+                end = "cut" if place.interrupted else "done"
         except BaseException as error:
             end, words = self._ending(place, run, error)
             waited = not isinstance(error, GeneratorExit)

@@ -58,6 +58,7 @@ def _program(draw: Draw, replies: tuple[Reply, ...], **settled: Any) -> Program:
         "session": _of(draw, "named", "named", "implicit", "fresh"),
         "store": _of(draw, "memory", "memory", "slow"),
         "earlier": draw(st.booleans()),
+        "beats": draw(st.booleans()),
     }
     return Program(replies, **{**rest, **settled})
 

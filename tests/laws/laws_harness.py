@@ -212,6 +212,22 @@ class First(Hook):
         self.world.seen.unedited[id(event)] = event.reasoning_result
 
 
+class Beating(ScriptedModel):
+    """A model whose cleanup awaits a task that it has cancelled."""
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[ModelChunk]:
+        """Say the next line."""
+        beat = asyncio.ensure_future(asyncio.Event().wait())
+        try:
+            async with contextlib.aclosing(super().stream(request)) as chunks:
+                async for chunk in chunks:
+                    yield chunk
+        finally:
+            beat.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await beat
+
+
 class World:
     """An agent with a program's model, tools and hooks, and the program's way of calling it.
 
@@ -261,7 +277,7 @@ class World:
 
     def make_model(self) -> Any:
         """The model of the agent: says what the program says."""
-        return ScriptedModel(self._say)
+        return (Beating if self.program.beats else ScriptedModel)(self._say)
 
     def make_tools(self) -> list[Any]:
         """The tools of the agent."""

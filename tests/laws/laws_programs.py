@@ -103,6 +103,8 @@ class Program:
     store: Literal["memory", "slow"] = "memory"
     system: bool = True
     earlier: bool = False
+    beats: bool = False
+    """Whether the model's cleanup awaits a task that it has cancelled, and so swallows what comes then."""
 
     @property
     def parallel(self) -> bool:
@@ -331,6 +333,7 @@ def programs(
         draw(st.sampled_from(["memory", "memory", "slow"])),
         draw(st.booleans()),
         draw(st.booleans()),
+        draw(st.booleans()),
     )
 
 
@@ -353,6 +356,7 @@ def steady_programs(draw: st.DrawFn) -> Program:
         Path(),
         draw(st.integers(1, 3)),
         draw(SCHEDULES),
+        beats=draw(st.booleans()),
     )
 
 

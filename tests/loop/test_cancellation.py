@@ -891,6 +891,46 @@ async def test_a_cancellation_that_a_hook_swallows_is_noticed(kind: type, form: 
     assert not agent.session().busy
 
 
+class RudeModel(ScriptedModel):
+    """Its cleanup awaits a task that it has cancelled, as many do, and swallows what comes meanwhile."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.cleaning = asyncio.Event()
+
+    async def stream(self, request: Any) -> Any:
+        task = asyncio.ensure_future(asyncio.Event().wait())
+        try:
+            async for chunk in super().stream(request):
+                yield chunk
+        finally:
+            self.cleaning.set()
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+
+@pytest.mark.parametrize("how", ["cancel", "interrupt"])
+@pytest.mark.parametrize("watched", [False, True])
+@pytest.mark.parametrize("script", [["end"], [[use("t1", "noop")], "end"]], ids=["answer", "round"])
+async def test_a_cancellation_that_a_models_cleanup_swallows_is_noticed(how: str, watched: bool, script: Any) -> None:
+    """A cancelled call is cancelled, and an interrupted one interrupted, though the model's reply was whole."""
+    model = RudeModel(script)
+    recorder = Recorder()
+    agent = Agent("a", model, tools=[noop], hooks=[recorder])
+    task = asyncio.ensure_future(agent.stream("go").to_list() if watched else agent.call("go"))
+    await model.cleaning.wait()
+    if how == "cancel":
+        task.cancel()
+    else:
+        agent.interrupt()
+    await asyncio.wait([task])
+    assert task.cancelled() == (how == "cancel")
+    assert len(model.requests) == 1
+    assert recorder.log[-1].startswith("CallEnded interrupted")
+    assert not agent.session().busy
+
+
 @tool(type="read")
 async def noop() -> str:
     """Do nothing."""
