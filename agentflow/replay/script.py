@@ -217,7 +217,10 @@ class Script:
         made = self.facing.steps(entry)
         cut = self.cuts.get(entry.call)
         if cut is not None and isinstance(entry, EventEntry) and len(self.steps[entry.call]) == cut.place:
-            cut.in_hook = entry.time < cut.entry.time - 1e-6  # it had begun, and its hooks waited
+            if "interrupted" in (entry.fields.get("outcome"), entry.fields.get("origin")):  # it tells of the cut
+                cut.wait = min(cut.wait, max(0.0, entry.time - self._time))
+            else:
+                cut.in_hook = entry.time < cut.entry.time - 1e-6  # it had begun, and its hooks waited
         self.steps[entry.call].extend(made)
         self.total += len(made)
         self._time = time + (entry.at[-1] / 1000 if not isinstance(entry, EventEntry) and entry.at else 0.0)

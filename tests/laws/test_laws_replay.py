@@ -121,10 +121,13 @@ def played(log: RunLog, program: Program, **options: Any) -> tuple[Replayed, Wor
 _FREE = re.compile(r"#\d+|(?<=CancelledError)\([^)]*\)|[\"']|\\+ud83d\\+ude00|\U0001f600")
 """What may differ: ids of messages and calls, the words of a cancellation, and how a character is written."""
 
+_UNSEEN = re.compile(r"Decided\(verdict=None, hook=observer [^,]*, error=CancelledError\)")
+"""An observer behind the recorder was cut: the recorder cannot have seen it."""
+
 
 def told(world: World) -> list[str]:
     """The events of a world, as text."""
-    return [_FREE.sub("", line) for line in normal(seen_by(world))]
+    return [_UNSEEN.sub("None", _FREE.sub("", line)) for line in normal(seen_by(world))]
 
 
 def seen_by(world: World) -> list[Any]:
