@@ -262,8 +262,10 @@ async def _pull(
                     await heard
             if stopping.interrupting is not None:
                 stopping.notice()
-        task = asyncio.current_task()
-        if task is not None and task.cancelling() and stopping.is_cancelled_from_outside():
+        task = asyncio.current_task()  # what ends the run may have come while the model cleaned up
+        if stopping.interrupting is not None:
+            stopping.notice()
+        elif task is not None and task.cancelling() and stopping.is_cancelled_from_outside():
             await raise_swallowed("PreReasoning", "a model")
     except GeneratorExit:
         raise

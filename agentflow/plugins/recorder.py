@@ -384,7 +384,8 @@ class Recorder(ChangeListener, SideWrapper):
                 put(RawChunk(place, n, now(), chunk))
                 yield chunk
             task = asyncio.current_task()
-            if task is not None and task.cancelling() and not place.interrupted:  # the model has swallowed it
+            swallowed = run.stopping.interrupting is not None or (task is not None and task.cancelling())
+            if swallowed and not place.interrupted:
                 self._look_for_end(place, run)
                 end = "cut" if place.interrupted else "done"
         except BaseException as error:
