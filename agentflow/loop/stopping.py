@@ -201,7 +201,7 @@ class Stopping:
 
     def _cut_off(self, why: str) -> None:
         """End the wait for a hook of `CallEnded`."""
-        task = self._driving
+        task = self._driving or (self._reader and self._reader.closer)
         if self._ending and isinstance(task, asyncio.Task) and not task.done():
             self._cuts += 1
             self._cut_why = why
@@ -212,7 +212,8 @@ class Stopping:
         if not self._cuts:
             return ""
         self._take_back_cuts()
-        return "" if self.is_cancelled_from_outside() else self._cut_why
+        task = asyncio.current_task()
+        return "" if task is not None and task.cancelling() > self._base_of(task) else self._cut_why
 
     def _take_back_cuts(self) -> None:
         """Take back what a hook was cut off by, whether or not it heeded that."""

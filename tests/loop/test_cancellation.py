@@ -560,6 +560,27 @@ async def test_a_hook_that_hangs_in_callended_is_cut_off_by_an_interrupt(make: l
     assert task.cancelling() == 0
 
 
+@pytest.mark.parametrize("make", ENDINGS, ids=ENDING_NAMES)
+def test_a_hook_that_hangs_in_callended_is_cut_off_behind_a_reader_that_has_gone(make: list[Any]) -> None:
+    """By the timeout, each; the other hooks are told, and whoever has closed the stream goes on."""
+
+    async def main() -> None:
+        hooks, recorder = [one() for one in make], Recorder()
+        agent = Agent("a", ScriptedModel(["answer"]), hooks=[*hooks, recorder])
+        async with agent.stream("go", timeout=5) as events:
+            async for event in events:
+                if isinstance(event, PreReasoning):
+                    break
+        assert recorder.log[-1] == "CallEnded interrupted CancelledError: the stream was closed"
+        assert [hook.cut for hook in hooks] == [1] * len(hooks)
+        task = asyncio.current_task()
+        assert task is not None
+        assert task.cancelling() == 0
+        assert asyncio.get_running_loop().time() == 5 * len(hooks)
+
+    run_virtual(main())
+
+
 def test_a_call_past_its_timeout_does_not_wait_for_its_exporter_for_ever() -> None:
     """The limit has passed while a tool ran; the hook of `CallEnded` that hangs then is cut off after as long again."""
 
