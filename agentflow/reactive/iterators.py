@@ -57,9 +57,15 @@ class Runs(list["ref[AsyncIterator[Any]]"]):
     """Runs that somebody may leave open, in the order in which they were opened; one that is dropped is not kept alive.
 
     Example:
-        >>> for run in [run() for run in runs]:
-        ...     if run is not None:
-        ...         await close(run)
+        >>> from agentflow import Flux
+        >>> from agentflow.reactive.iterators import Runs
+        >>> runs = Runs()
+        >>> run = runs.add(Flux.of(1, 2).open())
+        >>> len(runs)
+        1
+        >>> del run
+        >>> len(runs)
+        0
     """
 
     __slots__ = ()
