@@ -47,10 +47,15 @@ _NOTHING = cast("Awaitable[None]", _Nothing())
 async def closing(iterator: AsyncIterator[T]) -> AsyncIterator[T]:
     """Pass a foreign iterator on from an async generator, so that a dropped one is closed by the loop's hooks too."""
     try:
-        async for value in iterator:
-            yield value
-    finally:
+        while True:
+            try:
+                item = await anext(iterator)
+            except StopAsyncIteration:
+                return
+            yield item
+    except BaseException:  # one that has ended needs no closing
         await close(iterator)
+        raise
 
 
 class Runs(list["ref[AsyncIterator[Any]]"]):
@@ -72,7 +77,8 @@ class Runs(list["ref[AsyncIterator[Any]]"]):
 
     def add(self, run: AsyncIterator[T]) -> AsyncIterator[T]:
         """Write a run down, and give it back as a generator: that knows whether it is over, and whether it is read."""
-        if not hasattr(run, "ag_frame"):
+        kind: type = type(run)  # (an object that passes attributes on would look like one)
+        if kind is not AsyncGeneratorType:
             run = closing(run)
         self.append(ref(run, self.remove))
         return run

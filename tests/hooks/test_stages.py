@@ -828,3 +828,32 @@ async def test_a_model_that_raises_cancelled_error_itself_fails() -> None:
 
     with pytest.raises(ModelError, match="'stray' raised CancelledError itself"):
         await Agent("a", Stray()).call("go")
+
+
+class Delegates:
+    """An iterator of somebody else's: no weak references, attributes passed on, and closing it fails."""
+
+    __slots__ = ("_chunks",)
+
+    def __init__(self, chunks: Any) -> None:
+        self._chunks = aiter(chunks)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._chunks, name)
+
+    async def __anext__(self) -> Any:
+        return await anext(self._chunks)
+
+    async def aclose(self) -> None:
+        raise RuntimeError("closed already")
+
+
+async def test_a_layer_may_be_any_iterator() -> None:
+    """What passes attributes on is taken for no generator, and one that has ended is not closed."""
+
+    class Passes(Hook):
+        def around(self, event: Any, source: Any) -> Any:
+            return Flux(lambda: Delegates(source)) if isinstance(event, PreReasoning) else source
+
+    reply = await Agent("a", ScriptedModel([["one ", "two"]]), hooks=[Passes(), Passes()]).call("go")
+    assert reply.text == "one two"
