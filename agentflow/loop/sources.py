@@ -78,7 +78,7 @@ class Stage:
         name = self._kind.__name__
         if self.over:
             raise UsageError(
-                f"The source behind {name} was subscribed when its stage was over. It is work of that one stage: use it in "
+                f"The source behind {name} was used when its stage was over. It is work of that one stage: use it in "
                 "what `around` returns, and nowhere else; it cannot be kept for later, or be left to a task that goes on "
                 "behind the stage."
             )
@@ -174,13 +174,15 @@ class Stage:
     async def close(self) -> None:
         """End the stage: nothing of it runs any more when this returns, and nothing of it can be run."""
         self.over = True
-        cut = await self._close_runs() if self.runs or self.readings else None
+        cut = await self._close_runs() if self.runs else None
         mine = asyncio.current_task()
         while self._tasks or self.readings:
             reading = [each.task for each in self.readings if each.stream() is not None]
             working = [t for t in (*self._tasks, *reading) if t is not None and t is not mine and not t.done()]
-            if not working and (cut is not None or not self.readings):
-                break  # (what was dropped is being closed: that is waited for, until somebody cancels)
+            if not working and (
+                cut is not None or len(reading) == len(self.readings) or self._run.stopping.is_cancelled()
+            ):
+                break  # (what was dropped is being closed: that is waited for, unless somebody cancels)
             for task in working:
                 task.cancel()
             self._gone = self._loop.create_future()
@@ -197,11 +199,11 @@ class Stage:
         Closing a generator does not close what that was reading: so all are held before the first is closed.
         """
         cut: asyncio.CancelledError | None = None
-        for stream in [*[run() for run in self.runs], *[reading.stream() for reading in self.readings]]:
-            if stream is None or getattr(stream, "ag_running", False):
+        for run in [run() for run in self.runs]:
+            if run is None:
                 continue
             try:
-                await close_stream(stream)
+                await run.end(self.check)
             except asyncio.CancelledError as error:
                 if self._run.stopping.is_cancelled():
                     cut = error

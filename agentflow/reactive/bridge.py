@@ -119,7 +119,7 @@ class LoopScheduler(PeriodicScheduler):
         A cancellation that comes meanwhile is passed on to them, and raised when they are over.
         """
         cut: asyncio.CancelledError | None = None
-        while left := [run for run in self._runs if run.is_disposed and not run.is_closed]:
+        while left := [run for run in tuple(self._runs) if run.is_disposed and not run.is_closed]:
             try:
                 await left[0].closed()
             except asyncio.CancelledError as error:

@@ -13,14 +13,15 @@ from __future__ import annotations
 import asyncio
 from abc import ABCMeta
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from functools import partial
 from types import AsyncGeneratorType, TracebackType
-from typing import Any, Generic, Never, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Never, Self, TypeVar, cast
 from weakref import ref
 
 from agentflow.errors import UsageError
 from agentflow.reactive.signals import EMPTY, Empty
 
-__all__ = ["ManagedStream", "Runs", "SingleIterator", "StreamIterator", "close", "closing"]
+__all__ = ["ManagedStream", "Run", "Runs", "SingleIterator", "StreamIterator", "close", "closing"]
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -58,7 +59,56 @@ async def closing(iterator: AsyncIterator[T]) -> AsyncIterator[T]:
         raise
 
 
-class Runs(list["ref[AsyncIterator[Any]]"]):
+class Run(Generic[T]):
+    """A run that somebody else than its reader may end: what is read then fails, where it would look like a good end.
+
+    Args:
+        source: The run's iterator.
+
+    Example:
+        >>> from agentflow import Flux
+        >>> from agentflow.reactive.iterators import Run
+        >>> [number async for number in Run(Flux.of(1, 2).open())]
+        [1, 2]
+    """
+
+    __slots__ = ("__weakref__", "_next", "_source")
+
+    def __init__(self, source: AsyncIterator[T]) -> None:
+        kind: type = type(source)  # (an object that passes attributes on would look like a generator)
+        self._source = cast("AsyncGeneratorType[T, None]", source if kind is AsyncGeneratorType else closing(source))
+        self._next: Any = self._source.__anext__
+
+    def __aiter__(self) -> Self:
+        return self
+
+    if TYPE_CHECKING:
+
+        async def __anext__(self) -> T:
+            """Read the next item."""
+            ...
+
+    def aclose(self) -> Awaitable[None]:
+        """Stop the run and wait for its cleanup."""
+        return self._source.aclose()
+
+    async def end(self, refuse: Callable[[], object]) -> None:
+        """Stop the run, unless it is over; one that is being read goes on until its reader has what it waits for.
+
+        Args:
+            refuse: Raises what whoever reads it later is told.
+        """
+        if self._source.ag_frame is not None:
+            self._next = refuse
+            if not self._source.ag_running:
+                await self._source.aclose()
+
+
+# Reading calls what the slot holds, without a frame of ours in between.
+type.__setattr__(Run, "__anext__", Run._next)  # pyright: ignore[reportPrivateUsage]
+
+
+class Runs(list["ref[Run[Any]]"]):
     """Runs that somebody may leave open, in the order in which they were opened; one that is dropped is not kept alive.
 
     Example:
@@ -75,11 +125,9 @@ class Runs(list["ref[AsyncIterator[Any]]"]):
 
     __slots__ = ()
 
-    def add(self, run: AsyncIterator[T]) -> AsyncIterator[T]:
-        """Write a run down, and give it back as a generator: that knows whether it is over, and whether it is read."""
-        kind: type = type(run)  # (an object that passes attributes on would look like one)
-        if kind is not AsyncGeneratorType:
-            run = closing(run)
+    def add(self, source: AsyncIterator[T]) -> Run[T]:
+        """Write a run down."""
+        run = Run(source)
         self.append(ref(run, self.remove))
         return run
 
@@ -124,10 +172,11 @@ class StreamIterator(AsyncIterator[T], Generic[T], metaclass=_IteratorType):
     __slots__ = ("__weakref__", "_next", "_reader", "_source")
 
     def __init__(self, source: AsyncIterator[T]) -> None:
-        if not isinstance(source, AsyncGeneratorType) and hasattr(source, "aclose"):
+        if not isinstance(source, AsyncGeneratorType | Run) and hasattr(source, "aclose"):
             source = closing(source)
         self._source: AsyncIterator[T] = source
-        self._next: Callable[[], Awaitable[T]] = source.__anext__
+        # What a run that is ended refuses with comes later than this.
+        self._next: Callable[[], Awaitable[T]] = partial(anext, source) if isinstance(source, Run) else source.__anext__
         self._reader: asyncio.Task[object] | bool | None = None
 
     def __aiter__(self) -> Self:

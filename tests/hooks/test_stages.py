@@ -13,7 +13,15 @@ from toolbox import add
 
 from agentflow import Agent, Flux, Hook, MemoryStore, Mono, Msg, Recover, Session, on, tool
 from agentflow.chunks import ModelChunk
-from agentflow.errors import HookContractError, HookError, ModelError, StoreError, TranscriptError, UsageError
+from agentflow.errors import (
+    CallTimeoutError,
+    HookContractError,
+    HookError,
+    ModelError,
+    StoreError,
+    TranscriptError,
+    UsageError,
+)
 from agentflow.events import (
     CallEnded,
     ErrorPhase,
@@ -93,7 +101,7 @@ async def test_a_source_that_is_kept_for_later_raises(kind: type) -> None:
     model = ScriptedModel([ONE, "end"])
     await Agent("a", model, tools=[add], hooks=[Around(kind, keep), recorder], store=store).call("go", session="s")
     seen = len(recorder.seen)
-    with pytest.raises(UsageError, match=f"behind {kind.__name__} was subscribed when its stage was over"):
+    with pytest.raises(UsageError, match=f"behind {kind.__name__} was used when its stage was over"):
         await value_of(kept[0])
     assert (len(model.requests), len(recorder.seen), stored(store)) == (2, seen, PLAIN)
     await usable(store)
@@ -117,7 +125,7 @@ async def test_a_source_that_was_kept_where_the_next_hook_fails_raises(kind: typ
     with contextlib.suppress(RuntimeError):
         await agent.call("go", session="s")
     before = len(recorder.seen), stored(store)
-    with pytest.raises(UsageError, match=f"behind {kind.__name__} was subscribed when its stage was over"):
+    with pytest.raises(UsageError, match=f"behind {kind.__name__} was used when its stage was over"):
         await value_of(kept[0])
     assert (len(recorder.seen), stored(store)) == before
     await usable(store)
@@ -857,3 +865,81 @@ async def test_a_layer_may_be_any_iterator() -> None:
 
     reply = await Agent("a", ScriptedModel([["one ", "two"]]), hooks=[Passes(), Passes()]).call("go")
     assert reply.text == "one two"
+
+
+@pytest.mark.parametrize(
+    "ways", [lambda source: source, lambda source: source.map(lambda chunk: chunk)], ids=["bare", "mapped"]
+)
+@pytest.mark.parametrize("read", ["for", "tasks", "step"])
+async def test_a_task_that_comes_back_to_a_source_behind_its_stage_is_told_so(ways: Any, read: str) -> None:
+    """It is between two reads when the stage ends: what it has is no whole reply, and must not look like one."""
+    go_on, whole = asyncio.Event(), list[str]()
+
+    async def paced(source: Any) -> Any:
+        async for chunk in source:
+            yield chunk
+            await go_on.wait()
+
+    async def collect(source: Any, has: asyncio.Event) -> None:
+        said: list[str] = []
+        chunks = aiter(Flux(lambda: paced(source)) if read == "step" else source)
+        while True:
+            try:
+                said.append((await (asyncio.ensure_future(anext(chunks)) if read == "tasks" else anext(chunks))).text)
+            except StopAsyncIteration:
+                break
+            has.set()
+            await go_on.wait()
+        whole.extend(said)
+
+    class Leaves(Hook):
+        def around(self, event: Any, source: Any) -> Any:
+            return Flux(lambda: self.layer(ways(source))) if isinstance(event, PreReasoning) else source
+
+        async def layer(self, source: Any) -> Any:
+            has = asyncio.Event()
+            self.task = asyncio.ensure_future(collect(source, has))
+            await has.wait()
+            yield ModelChunk("busy")
+
+    hook = Leaves()
+    reply = await Agent("a", ScriptedModel([["one ", "two"]]), hooks=[hook]).call("go")
+    assert reply.text == "busy"
+    go_on.set()
+    with pytest.raises(UsageError, match="used when its stage was over"):
+        await hook.task
+    assert whole == []
+
+
+@pytest.mark.parametrize("way", ["timeout", "cancel"])
+async def test_a_stream_that_a_layer_has_dropped_does_not_hold_up_a_call_that_is_cut(way: str) -> None:
+    """Its cleanup takes for ever, and the one cancellation goes to what the layer waits for: the call ends all the same."""
+    waits = asyncio.Event()
+
+    class Slow:
+        name = "slow"
+
+        async def stream(self, request: Any) -> Any:
+            try:
+                yield ModelChunk("one")
+            finally:
+                await asyncio.Event().wait()
+
+    class Leaves(Hook):
+        def around(self, event: Any, source: Any) -> Any:
+            return Flux(lambda: self.layer(source)) if isinstance(event, PreReasoning) else source
+
+        async def layer(self, source: Any) -> Any:
+            async for _ in source:
+                break
+            waits.set()
+            await asyncio.Event().wait()
+            yield ModelChunk("two")
+
+    agent = Agent("a", Slow(), hooks=[Leaves()])
+    task = asyncio.ensure_future(agent.call("go", timeout=0.01 if way == "timeout" else None))
+    await waits.wait()
+    if way == "cancel":
+        task.cancel()
+    assert (await asyncio.wait([task], timeout=10))[0]
+    assert isinstance(task.exception(), CallTimeoutError) if way == "timeout" else task.cancelled()
