@@ -520,6 +520,15 @@ ENDINGS = [[Exports], [Exports, Exports], [lambda: Exports(observer=True)], [lam
 ENDING_NAMES = ["one", "two", "observer", "swallows"]
 
 
+def check_let_go(hooks: list[Any], seconds: int) -> None:
+    """Each hook was let go of after so many seconds, and no cancellation is left behind."""
+    assert [hook.cut for hook in hooks] == [1] * len(hooks)
+    task = asyncio.current_task()
+    assert task is not None
+    assert task.cancelling() == 0
+    assert asyncio.get_running_loop().time() == seconds * len(hooks)
+
+
 @pytest.mark.parametrize("make", ENDINGS, ids=ENDING_NAMES)
 @pytest.mark.parametrize("read", ["call", "stream"])
 def test_a_hook_that_hangs_in_callended_is_cut_off_by_the_timeout(make: list[Any], read: str) -> None:
@@ -536,11 +545,7 @@ def test_a_hook_that_hangs_in_callended_is_cut_off_by_the_timeout(make: list[Any
             events = [event async for event in agent.stream("go", timeout=5)]
             assert log(events)[-1] == "CallEnded completed"
         assert recorder.log[-1] == "CallEnded completed"
-        assert [hook.cut for hook in hooks] == [1] * len(hooks)
-        task = asyncio.current_task()
-        assert task is not None
-        assert task.cancelling() == 0
-        assert asyncio.get_running_loop().time() == 5 * len(hooks)
+        check_let_go(hooks, 5)
 
     run_virtual(main())
 
@@ -572,11 +577,7 @@ def test_a_hook_that_hangs_in_callended_is_cut_off_behind_a_reader_that_has_gone
                 if isinstance(event, PreReasoning):
                     break
         assert recorder.log[-1] == "CallEnded interrupted CancelledError: the stream was closed"
-        assert [hook.cut for hook in hooks] == [1] * len(hooks)
-        task = asyncio.current_task()
-        assert task is not None
-        assert task.cancelling() == 0
-        assert asyncio.get_running_loop().time() == 5 * len(hooks)
+        check_let_go(hooks, 5)
 
     run_virtual(main())
 
