@@ -3,15 +3,14 @@
 Rules:
 
 1. Order: editing hooks, then guards, then observers; in each by ascending priority; ties by scope, then registration.
-2. A hook's answer is the event, None, a verdict, or any of these as an awaitable or observable; anything else is a
-   `HookContractError`. `None` and an empty Mono mean: the same event, assignments included.
+2. A hook's answer is the event, None (the same event, assignments included), a verdict, or any of these as an awaitable or
+   observable (an empty one is None); anything else is a `HookContractError`.
 3. On a Pre event the first verdict decides and the rest is skipped; on a Post event all run, the strongest counts
    (Suspend, then Stop, then Again).
 4. When the editing hooks are done the event is sealed; guards and observers cannot write.
 5. An exception keeps its type and gets a note that names hook, priority and event. Cancellation is never a failure; one
    that a hook swallows is raised behind it.
-
-The order is settled when a chain is made, options of a hook become wrappers around its call then; running is one loop.
+6. The order is settled when a chain is made, options of a hook become wrappers around its call then; running is one loop.
 """
 
 from __future__ import annotations

@@ -9,7 +9,8 @@ from agentflow.ground.facade import objects_of
 from agentflow.hooks.chain import Chain, Entry
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.options import WRAPPED, around_of, call_of, listens_to
-from agentflow.hooks.recording import ChangeListener, SideWrapper, VerdictListener, recorded, recorded_around
+from agentflow.hooks.recorded_layers import recorded_around
+from agentflow.hooks.recording import ChangeListener, SideWrapper, VerdictListener, recorded
 from agentflow.hooks.wrapping import Around
 
 __all__ = ["FullHookSet", "HookSet", "full_hooks"]

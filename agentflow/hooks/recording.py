@@ -1,8 +1,8 @@
 """What each hook did to each event, told to hooks that want to know: the seam for provenance.
 
 Where a set of hooks holds a `ChangeListener`, the calls of its editing hooks and guards, and its `around` layers, are
-compiled with a wrapper that looks at the event before and after. A set without a listener pays nothing: its compiled calls
-are the hooks' own methods.
+compiled with a wrapper that looks at the event before and after (the layers' is in `recorded_layers`). A set without a
+listener pays nothing: its compiled calls are the hooks' own methods.
 
 Rules:
 
@@ -13,35 +13,34 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from operator import is_
 from time import perf_counter
-from typing import Any, ClassVar, TypeAlias, cast
+from typing import Any, ClassVar, TypeAlias
 
-from agentflow.chunks import ModelChunk, fold
+from agentflow.chunks import ModelChunk
 from agentflow.context import RunContext
-from agentflow.events import Event, PreReasoning
+from agentflow.events import Event
 from agentflow.ground.logs import log_failure
 from agentflow.ground.values import frozen
 from agentflow.hooks.answers import comes_to, is_later, settle
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.options import Call, getter
-from agentflow.hooks.wrapping import Around, standing_for
 from agentflow.ports.model import ModelRequest
-from agentflow.reactive import Flux, Mono
-from agentflow.reactive.iterators import close
-from agentflow.reactive.signals import EMPTY
+from agentflow.reactive import Flux
 
 __all__ = [
     "ChangeListener",
     "FieldChange",
     "HookCall",
     "LayerRun",
-    "Side",
+    "Listeners",
     "SideWrapper",
     "VerdictListener",
+    "all_quiet",
+    "clock_of",
     "recorded",
-    "recorded_around",
+    "tell_all",
 ]
 
 
@@ -164,7 +163,8 @@ class SideWrapper(Hook):
 Listeners: TypeAlias = tuple[ChangeListener, ...]
 
 
-def _clock(event: Event) -> Callable[[], float]:
+def clock_of(event: Event) -> Callable[[], float]:
+    """What durations are taken from."""
     frame = event._frame  # pyright: ignore[reportPrivateUsage] - an event built by hand has none
     return perf_counter if frame is None else frame.context.clock.monotonic
 
@@ -184,7 +184,7 @@ def recorded(call: Call, hook: Hook, kind: type[Event], listeners: Listeners) ->
 
     def watching(event: Any) -> Any:
         before = values_of(event)
-        began = _clock(event)()
+        began = clock_of(event)()
         shadows = len(event.context.shadows) if hook.shadow else 0
 
         def tell(result: Any, error: BaseException | None) -> None:
@@ -234,7 +234,7 @@ class _Watch:
 
     def tell(self, result: Any, error: BaseException | None, began: float, shadows: int) -> None:
         """Tell what the call has done, since when, and how many shadows there were before."""
-        duration = (_clock(self.event)() - began) * 1000
+        duration = (clock_of(self.event)() - began) * 1000
         if self.hook.shadow:
             self._tell_shadow(duration, shadows)
             return
@@ -244,10 +244,10 @@ class _Watch:
             for name, before in self.before.items()
             if (now := getattr(after, name)) is not before
         )
-        if not (changes or verdict is not None or error is not None) and _all_quiet(self.listeners):
+        if not (changes or verdict is not None or error is not None) and all_quiet(self.listeners):
             return
         told = HookCall(self.hook, self.event, changes, verdict, error, duration)
-        _tell(self.listeners, lambda listener: listener.on_call(told))
+        tell_all(self.listeners, lambda listener: listener.on_call(told))
 
     def _tell_shadow(self, duration: float, shadows: int) -> None:
         changes: tuple[FieldChange, ...] = ()
@@ -262,10 +262,11 @@ class _Watch:
             else:
                 verdict = shadow.verdict
         told = HookCall(self.hook, self.event, changes, verdict, error, duration, True)
-        _tell(self.listeners, lambda listener: listener.on_call(told))
+        tell_all(self.listeners, lambda listener: listener.on_call(told))
 
 
-def _tell(listeners: Listeners, say: Callable[[ChangeListener], None]) -> None:
+def tell_all(listeners: Listeners, say: Callable[[ChangeListener], None]) -> None:
+    """Tell all listeners."""
     for listener in listeners:
         try:
             say(listener)
@@ -273,150 +274,6 @@ def _tell(listeners: Listeners, say: Callable[[ChangeListener], None]) -> None:
             log_failure("WARNING", error, "listener {} failed and was skipped", listener.name)
 
 
-def _all_quiet(listeners: Listeners) -> bool:
+def all_quiet(listeners: Listeners) -> bool:
+    """Whether none wants to know what comes to nothing."""
     return all(listener.changes_only for listener in listeners)
-
-
-def recorded_around(around: Around, hook: Hook, listeners: Listeners) -> Around:
-    """A hook's `around`, with what passes its layer told to the listeners."""
-
-    def layered(event: Any, source: Any) -> Any:
-        layer = _Layer(hook, event, listeners)
-        inner = layer.inside(source)
-        wrapped = around(event, inner)
-        if wrapped is inner:
-            return source
-        return layer.outside(wrapped) if hasattr(wrapped, "subscribe") else wrapped
-
-    return layered
-
-
-class Side:
-    """What passes one side of a layer: the chunks of the last run, or one value."""
-
-    __slots__ = ("_value", "chunks", "ended")
-
-    def __init__(self) -> None:
-        self.chunks: list[ModelChunk] = []
-        self.ended = False
-        self._value: Any = None
-
-    def take_chunk(self, chunk: ModelChunk) -> None:
-        """The next chunk; one that begins anew makes those before it void."""
-        if self.ended or chunk.restart:
-            self.chunks, self.ended = [], False
-        self.chunks.append(chunk)
-
-    def take_value(self, value: Any) -> None:
-        """The one value."""
-        self._value = value
-
-    def end(self) -> None:
-        """No chunk follows."""
-        self.ended = True
-
-    def seen(self) -> Any:
-        """The message that the chunks make, or the value."""
-        return fold(self.chunks, id="") if self.chunks else self._value
-
-    def same(self, other: Side) -> bool:
-        """Whether the very same things have passed."""
-        return (
-            self._value is other._value
-            and len(self.chunks) == len(other.chunks)
-            and all(map(is_, self.chunks, other.chunks))
-        )
-
-
-class _WatchedModel(Flux[ModelChunk]):
-    """A model's work whose chunks are looked at in passing."""
-
-    def __init__(self, inner: Flux[ModelChunk], side: Side) -> None:
-        self._watched = inner
-        self.side = side
-        self.on_end: Callable[[], None] | None = None
-
-    def open(self) -> AsyncIterator[ModelChunk]:
-        return self._run()
-
-    async def _run(self) -> AsyncIterator[ModelChunk]:
-        take = self.side.take_chunk
-        chunks = self._watched.open()
-        try:
-            async for chunk in chunks:
-                take(chunk)
-                yield chunk
-        finally:
-            await close(chunks)
-        self.side.end()
-        if self.on_end is not None:
-            self.on_end()
-
-
-class _WatchedWork(Mono[Any]):
-    """Work of one value, which is looked at in passing."""
-
-    def __init__(self, inner: Mono[Any], side: Side) -> None:
-        self._watched = inner
-        self.side = side
-        self.on_end: Callable[[], None] | None = None
-
-    async def resolve(self) -> Any:
-        value = await self._watched.resolve()
-        if value is not EMPTY:
-            self.side.take_value(value)
-            if self.on_end is not None:
-                self.on_end()
-        return value
-
-
-_Watched: TypeAlias = _WatchedModel | _WatchedWork
-
-
-class _Layer:
-    """One hook's layer around one piece of work."""
-
-    __slots__ = ("after", "before", "began", "clock", "event", "hook", "listeners")
-
-    def __init__(self, hook: Hook, event: Event, listeners: Listeners) -> None:
-        self.hook = hook
-        self.event = event
-        self.listeners = listeners
-        self.before = Side()
-        self.after = Side()
-        self.clock = _clock(event)
-        self.began = self.clock()
-
-    def inside(self, source: Any) -> Any:
-        """The source as the layer gets it; what only sources can do (`using`, `chunks`) it can do too.
-
-        What goes out of a layer goes into the next one, and is looked at once.
-        """
-        inner = getattr(source, "inner", source)
-        if isinstance(inner, _Watched):
-            self.before = inner.side
-            return source
-        if isinstance(source, Flux):
-            return standing_for(source, _WatchedModel(cast("Flux[ModelChunk]", source), self.before))
-        if isinstance(source, Mono):
-            return standing_for(source, _WatchedWork(cast("Mono[Any]", source), self.before))
-        return source
-
-    def outside(self, wrapped: Any) -> Any:
-        """What the layer made of it, watched."""
-        watched: _Watched
-        if isinstance(self.event, PreReasoning):
-            flux = cast("Flux[ModelChunk]", wrapped if isinstance(wrapped, Flux) else Flux.from_observable(wrapped))
-            watched = _WatchedModel(flux, self.after)
-        else:
-            mono = cast("Mono[Any]", wrapped if isinstance(wrapped, Mono) else Mono.from_observable(wrapped))
-            watched = _WatchedWork(mono, self.after)
-        watched.on_end = self._tell
-        return standing_for(wrapped, watched)
-
-    def _tell(self) -> None:
-        if self.before.same(self.after) and _all_quiet(self.listeners):
-            return
-        duration = (self.clock() - self.began) * 1000
-        told = LayerRun(self.hook, self.event, self.before.seen(), self.after.seen(), duration)
-        _tell(self.listeners, lambda listener: listener.on_layer(told))

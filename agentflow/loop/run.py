@@ -1,7 +1,4 @@
-"""A run: what calls and turns have in common, and what contexts may ask of it.
-
-It holds three parts: its events, its journal of facts, and what may stop it. What its stages do stands in their modules.
-"""
+"""A run: what calls and turns have in common, and what contexts may ask of it. Its stages have modules of their own."""
 
 from __future__ import annotations
 
