@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any, Literal, assert_never, cast
 
 from agentflow.chunks import ModelChunk, fold
@@ -11,11 +12,10 @@ from agentflow.context import as_messages
 from agentflow.errors import HookContractError, ModelError, Veto
 from agentflow.events import ErrorPhase, Event, PostReasoning, PreReasoning, Purpose, ReasoningChunk
 from agentflow.facts import Injected, Reasoned, RoundSuspended
-from agentflow.ground.logs import log_failure
 from agentflow.hooks.answers import raise_swallowed
 from agentflow.loop.journal import written
 from agentflow.loop.run import RunBase
-from agentflow.loop.sources import Attempts, Stage, close_stream, model_source, wrap
+from agentflow.loop.sources import Attempts, Stage, close_quietly, model_source, wrap
 from agentflow.messages import Msg, Pending, ToolUseBlock, message, with_metadata
 from agentflow.ports.model import Model, ModelRequest, resolve_model
 from agentflow.reactive import Flux
@@ -279,7 +279,7 @@ async def _pull(
                 await keep_partial(run, chunks)
         finally:  # cancelled once more while that is stored
             if attempts is None:  # what hooks have wrapped is closed with its stage
-                await _close_quietly(stream)
+                await close_quietly(stream)
         if isinstance(error, AttributeError) and chunk is not None and type(chunk) is not ModelChunk:
             raise _no_chunk(run, chunk) from None
         raise
@@ -303,14 +303,6 @@ def _bill(run: RunBase, chunks: Sequence[ModelChunk]) -> None:
             return
 
 
-async def _close_quietly(stream: AsyncIterator[Any]) -> None:
-    """Close a stream whose reading failed; the failure that counts is the one on its way."""
-    try:
-        await close_stream(stream)
-    except Exception as error:
-        log_failure("DEBUG", error, "closing a model's stream failed")
-
-
 async def _through_arounds(
     run: RunBase, model: str | Model, request: ModelRequest, event: PreReasoning | None, purpose: Purpose
 ) -> tuple[list[ModelChunk], str]:
@@ -327,7 +319,8 @@ async def _through_arounds(
             stage.over = True
             return await _pull(run, resolve_model(model).stream(request), [], None), request.model
         flux = cast("Flux[ModelChunk]", source if isinstance(source, Flux) else Flux.from_observable(source))
-        return await stage.ended(_pull(run, flux.open(), [], attempts)), attempts.model
+        chunks = await stage.ended(_pull(run, flux.open(), [], attempts), partial(_cut_behind, run))
+        return chunks, attempts.model
     finally:
         stage.over = True
 
@@ -351,15 +344,21 @@ async def _recovered(run: RunBase, error: Exception) -> Msg | None:
     return as_reply(recovered.value, "Recover", "Error", run.config.new_id)
 
 
+async def _cut_behind(run: RunBase, chunks: Sequence[ModelChunk]) -> None:
+    """The call was cut behind the last chunk."""
+    _bill(run, chunks)
+    await keep_partial(run, chunks)
+
+
 async def keep_partial(run: RunBase, chunks: Sequence[ModelChunk]) -> None:
     """Store what had been said when the call was cut, marked; half tool calls are dropped."""
     if not chunks or run.stopping.leaves():  # what is left open is asked again
         return
-    partial = fold(chunks, new_id=run.config.new_id)
-    content = tuple(b for b in partial.content if not isinstance(b, ToolUseBlock))
+    said = fold(chunks, new_id=run.config.new_id)
+    content = tuple(b for b in said.content if not isinstance(b, ToolUseBlock))
     if not any(getattr(b, "text", "").strip() for b in content):
         return
-    kept = with_metadata(message("assistant", content, partial.id, usage=partial.usage), interrupted=True)
+    kept = with_metadata(message("assistant", content, said.id, usage=said.usage), interrupted=True)
     run.partial = kept
     injected = Injected(run.run_id, (kept,), None, None, run.call_id, run.next_number())
     await written(run.journal.append(injected, origin="interrupted"))

@@ -29,11 +29,11 @@ from agentflow.loop.run import RunBase
 from agentflow.messages import Msg, ToolResultBlock
 from agentflow.ports.model import Model, ModelRequest, resolve_model
 from agentflow.reactive import Flux, Mono
-from agentflow.reactive.iterators import Runs
+from agentflow.reactive.iterators import Runs, close
 from agentflow.specs import ModelOptions
 from agentflow.transcript import legalise
 
-__all__ = ["Attempts", "Stage", "close_stream", "model_source", "tool_source", "wrap"]
+__all__ = ["Attempts", "Stage", "close_quietly", "model_source", "tool_source", "wrap"]
 
 T = TypeVar("T")
 
@@ -144,8 +144,12 @@ class Stage:
         mono = cast("Mono[Any]", wrapped if isinstance(wrapped, Mono) else Mono.from_observable(wrapped))
         return await self.ended(mono.resolve())
 
-    async def ended(self, wrapped: Awaitable[T]) -> T:
+    async def ended(self, wrapped: Awaitable[T], keep: Callable[[T], Awaitable[None]] | None = None) -> T:
         """Run what the hooks have made of the work, to its end, and end the stage.
+
+        Args:
+            wrapped: What they have made.
+            keep: Gets what came of it, where the run is cancelled while the stage ends.
 
         Raises:
             HookError: A hook has raised `CancelledError` itself, although nobody cancelled the run.
@@ -166,9 +170,15 @@ class Stage:
                 f"What hooks made of the source behind {self._kind.__name__} raised CancelledError itself, although nobody "
                 "cancelled the run."
             ) from error
-        await self.close()
-        if cancellations() > self._before and self._run.stopping.is_cancelled():
-            await raise_swallowed(self._kind.__name__)
+        try:
+            await self.close()
+            if cancellations() > self._before and self._run.stopping.is_cancelled():
+                await raise_swallowed(self._kind.__name__)
+        except asyncio.CancelledError as error:
+            if keep is not None:
+                self._run.stopping.absorb(error)
+                await keep(value)
+            raise
         return value
 
     async def close(self) -> None:
@@ -276,13 +286,17 @@ class _Reading:
 
     Attributes:
         task: Who reads it, or has read it last.
-        stream: Its chunks; dead where whoever read it has dropped it, and it is about to be closed.
+        stream: Gives its chunks; nothing where whoever read it has dropped or closed it.
     """
 
     __slots__ = ("stream", "task")
 
     task: asyncio.Task[Any] | None
-    stream: ref[AsyncIterator[ModelChunk]]
+    stream: Callable[[], AsyncIterator[ModelChunk] | None]
+
+
+def _dropped() -> None:
+    """What a reference to a stream that is about to be closed gives."""
 
 
 def _opened(attempts: Attempts, model: str | Model, request: ModelRequest) -> AsyncIterator[ModelChunk]:
@@ -302,6 +316,7 @@ async def _attempt(
     stream: AsyncIterator[ModelChunk] | None = None
     try:
         first = attempts.begin(name)
+        before = cancellations()
         stream = resolve_model(model).stream(request)
         async for chunk in stream:
             if stage.over:
@@ -312,14 +327,21 @@ async def _attempt(
             attempts.delivered = True
             attempts.model = name  # of several at once, the one that is listened to
             yield chunk
-            reading.task = asyncio.current_task()  # each chunk may be read in a task of its own
+            reading.task = task = asyncio.current_task()  # each chunk may be read in a task of its own
+            before = 0 if task is None else task.cancelling()
+        if cancellations() > before:  # else half a reply would look like a whole one to the layers
+            await raise_swallowed("PreReasoning", "a model")
+    except GeneratorExit:
+        reading.stream = _dropped  # who closes it may be a task of its own
+        if stream is not None:
+            await close(stream)
+        raise
+    except BaseException:
+        if stream is not None:
+            await close_quietly(stream)
+        raise
     finally:
-        try:
-            # (A generator that is over has no frame.)
-            if stream is not None and getattr(stream, "ag_frame", stream) is not None:
-                await close_stream(stream)
-        finally:
-            stage.left(reading)
+        stage.left(reading)
 
 
 def tool_source(
@@ -376,8 +398,9 @@ class Attempts:
         return self.delivered
 
 
-async def close_stream(stream: AsyncIterator[Any]) -> None:
-    """Close a stream that can be closed."""
-    aclose = getattr(stream, "aclose", None)
-    if aclose is not None:
-        await aclose()
+async def close_quietly(stream: AsyncIterator[Any]) -> None:
+    """Close a stream whose reading failed; the failure that counts is the one on its way."""
+    try:
+        await close(stream)
+    except Exception as error:
+        log_failure("DEBUG", error, "closing a model's stream failed")

@@ -290,7 +290,10 @@ class Stopping:
     def take_back(self) -> None:
         """A time limit of a layer around the call has cancelled the task, and has taken that back: nobody is gone."""
         task = asyncio.current_task()
-        if self._reader is None and task is not None and task.cancelling() <= self._base_of(task):
+        if self._reader is not None or task is None:
+            return
+        ours = self._cancelled is task and not self._absorbed  # the call's own limit may have passed meanwhile
+        if task.cancelling() - ours <= self._base_of(task):
             self._closing = False
 
     # ---- the process ends

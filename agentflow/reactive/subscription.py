@@ -55,7 +55,7 @@ class Subscription(DisposableBase):
         self._task: asyncio.Task[None] | None = None
         self._thread: int | None = None
         self.on_signal: Callable[[BaseException], object] | None = None
-        """Called when the run ends by a signal that is no `Exception` and that nobody asked for."""
+        """Called when the run ends by a signal that is no `Exception` and that its subscriber did not ask for."""
 
     @property
     def is_disposed(self) -> bool:
@@ -135,14 +135,20 @@ class Subscription(DisposableBase):
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         if task.cancelled():
-            if not self._disposed and not task.cancelling():
-                self._signal(asyncio.CancelledError("a subscribed source raised CancelledError itself"))
+            if not self._disposed:
+                self._was_cancelled(bool(task.cancelling()))
         elif (error := task.exception()) is not None:
             if isinstance(error, Exception):
                 _report(task.get_loop(), "a subscriber's callback raised; its subscription was ended", error)
             else:
                 self._signal(error)
         self._finish()
+
+    def _was_cancelled(self, by_somebody: bool) -> None:
+        if not by_somebody:
+            self._signal(asyncio.CancelledError("a subscribed source raised CancelledError itself"))
+        elif self.on_signal is not None:  # whoever has cancelled the task knows; who reads behind an operator does not
+            self._signal(asyncio.CancelledError("a subscribed source was cancelled"))
 
     def _signal(self, signal: BaseException) -> None:
         # No observer can be told: reactivex knows only Exceptions. Silence would leave whoever waits for this waiting.
