@@ -10,6 +10,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 from laws_programs import (
+    CLEANUPS,
     EVENTS,
     LAGS,
     SCHEDULES,
@@ -58,7 +59,7 @@ def _program(draw: Draw, replies: tuple[Reply, ...], **settled: Any) -> Program:
         "session": _of(draw, "named", "named", "implicit", "fresh"),
         "store": _of(draw, "memory", "memory", "slow"),
         "earlier": draw(st.booleans()),
-        "beats": draw(st.booleans()),
+        "cleanup": draw(CLEANUPS),
     }
     return Program(replies, **{**rest, **settled})
 

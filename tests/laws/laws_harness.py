@@ -228,6 +228,20 @@ class Beating(ScriptedModel):
                 await beat
 
 
+class Quiet(ScriptedModel):
+    """A model whose stream just ends where it is cancelled."""
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[ModelChunk]:
+        """Say the next line."""
+        with contextlib.suppress(asyncio.CancelledError):
+            async with contextlib.aclosing(super().stream(request)) as chunks:
+                async for chunk in chunks:
+                    yield chunk
+
+
+_MODELS = {"plain": ScriptedModel, "beats": Beating, "quiet": Quiet}
+
+
 class World:
     """An agent with a program's model, tools and hooks, and the program's way of calling it.
 
@@ -277,7 +291,7 @@ class World:
 
     def make_model(self) -> Any:
         """The model of the agent: says what the program says."""
-        return (Beating if self.program.beats else ScriptedModel)(self._say)
+        return _MODELS[self.program.cleanup](self._say)
 
     def make_tools(self) -> list[Any]:
         """The tools of the agent."""

@@ -103,8 +103,8 @@ class Program:
     store: Literal["memory", "slow"] = "memory"
     system: bool = True
     earlier: bool = False
-    beats: bool = False
-    """Whether the model's cleanup awaits a task that it has cancelled, and so swallows what comes then."""
+    cleanup: Literal["plain", "beats", "quiet"] = "plain"
+    """Whether the model's awaits a task that it has cancelled, and so swallows what comes then; or it just ends when cut."""
 
     @property
     def parallel(self) -> bool:
@@ -311,6 +311,7 @@ def paths(draw: st.DrawFn) -> Path:
     )
 
 
+CLEANUPS = st.sampled_from(["plain", "plain", "beats", "quiet"])
 SCHEDULES = st.sampled_from(["BY_TYPE", "BY_TYPE", "IN_CALL_ORDER", "SEQUENTIAL", "PARALLEL"])
 
 
@@ -333,7 +334,7 @@ def programs(
         draw(st.sampled_from(["memory", "memory", "slow"])),
         draw(st.booleans()),
         draw(st.booleans()),
-        draw(st.booleans()),
+        draw(CLEANUPS),
     )
 
 
@@ -361,7 +362,7 @@ def steady_programs(draw: st.DrawFn) -> Program:
         Path(),
         draw(st.integers(1, 3)),
         draw(SCHEDULES),
-        beats=draw(st.booleans()),
+        cleanup=draw(CLEANUPS),
     )
 
 

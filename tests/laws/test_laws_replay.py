@@ -221,7 +221,7 @@ CUT = {
         arounds=(AroundPlan("PreToolRound", "timeout", 0, 5.0),),
         max_iterations=1,
     ),
-    "cancelled-while-a-model-cleans-up-behind-a-whole-reply": Program((), path=Path("cancel-call", 1), beats=True),
+    "cancelled-while-a-model-cleans-up-behind-a-whole-reply": Program((), path=Path("cancel-call", 1), cleanup="beats"),
     "two-tools-of-which-the-first-takes-its-time-to-clean-up": Program(
         ((Piece("call", id="t1", name="cleans"), Piece("call", id="t2", name="slow_look")),),
         path=Path("close", 7),
