@@ -1,6 +1,7 @@
 """How a stage ends where its call is cut, a model cleans up badly, or a layer leaves the closing to others."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -10,7 +11,7 @@ from eventlog import use
 
 from agentflow import Agent, Flux, Hook, MemoryStore, Mono, Msg, tool
 from agentflow.chunks import ModelChunk
-from agentflow.errors import CallTimeoutError, ModelError
+from agentflow.errors import CallTimeoutError, ModelError, UsageError
 from agentflow.events import PreCall, PreReasoning
 from agentflow.plugins.cache import ModelCache
 from agentflow.plugins.retry import ModelRetry
@@ -131,6 +132,36 @@ def test_a_layers_task_that_its_stage_cancels_has_no_whole_reply() -> None:
     async def main() -> None:
         assert (await Agent("a", Streams(half), hooks=[Layer(collects)]).call("go")).text == "busy"
         assert tasks[0].cancelled()
+
+    run_virtual(main())
+
+
+def test_what_a_model_says_behind_its_stage_is_heard_by_nobody() -> None:
+    """It takes no notice of the cancellation; the layer's task that reads it is told, and has no more of the reply."""
+    said: list[str] = []
+    tasks: list[asyncio.Task[None]] = []
+
+    async def stubborn() -> AsyncIterator[ModelChunk]:
+        yield ModelChunk("one")
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(3600)
+        yield ModelChunk("two")
+
+    async def leaves(source: Flux[ModelChunk]) -> AsyncIterator[ModelChunk]:
+        async def read() -> None:
+            async for chunk in source:
+                said.append(chunk.text)  # noqa: PERF401 - each as it comes
+
+        tasks.append(asyncio.ensure_future(read()))
+        await asyncio.sleep(1)
+        yield ModelChunk("busy")
+
+    async def main() -> None:
+        async with asyncio.timeout(100):
+            assert (await Agent("a", Streams(stubborn), hooks=[Layer(leaves)]).call("go")).text == "busy"
+        with pytest.raises(UsageError, match="used when its stage was over"):
+            await tasks[0]
+        assert said == ["one"]
 
     run_virtual(main())
 

@@ -287,8 +287,12 @@ def test_a_stream_may_be_read_in_a_task_for_each_chunk(cancels: bool) -> None:
             yield readers[-1].result()
 
     agent = Agent("a", streaming(chunks), hooks=[Around(PreReasoning, lambda _, source: Flux(lambda: layer(source)))])
-    assert ends(agent, timeout=50) == "one"
-    assert (told, readers[-1].cancelled()) == (["closed"], True)
+
+    async def main() -> None:
+        assert (await agent.call("go", timeout=50)).text == "one"
+        assert (told, readers[-1].cancelled()) == (["closed"], True)
+
+    run_virtual(main())
 
 
 def test_an_attempt_that_a_layer_drops_is_closed_at_once() -> None:
