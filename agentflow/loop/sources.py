@@ -311,12 +311,12 @@ async def _attempt(
 ) -> AsyncIterator[ModelChunk]:
     """One attempt at the model's reply."""
     name, stage = request.model, attempts.stage
-    reading.task = await stage.enter()
+    reading.task = task = await stage.enter()
     stage.readings.append(reading)
     stream: AsyncIterator[ModelChunk] | None = None
     try:
         first = attempts.begin(name)
-        before = cancellations()
+        before = 0 if task is None else task.cancelling()
         stream = resolve_model(model).stream(request)
         async for chunk in stream:
             if stage.over:
@@ -329,7 +329,7 @@ async def _attempt(
             yield chunk
             reading.task = task = asyncio.current_task()  # each chunk may be read in a task of its own
             before = 0 if task is None else task.cancelling()
-        if cancellations() > before:  # else half a reply would look like a whole one to the layers
+        if task is not None and task.cancelling() > before:  # else layers would take half a reply for a whole one
             await raise_swallowed("PreReasoning", "a model")
     except GeneratorExit:
         reading.stream = _dropped  # who closes it may be a task of its own
