@@ -21,7 +21,7 @@ from prompt_toolkit.output import create_output
 from prompt_toolkit.output.vt100 import Vt100_Output
 from rich.text import Text
 
-from agentflow.debugger.fields import read_value
+from agentflow.debugger.deciding import VERDICTS, decided, form_of, typed
 from agentflow.debugger.pause import Pause, told
 from agentflow.errors import UsageError
 from agentflow.event_json import Json
@@ -30,7 +30,7 @@ from agentflow.messages import Msg
 from agentflow.plugins.approval_terminal import questions
 from agentflow.terminal.phrases import duration_text, plural, shorten, speech, text_of
 from agentflow.terminal.screen import make_console
-from agentflow.verdicts import Again, Answer, Deny, Recover, Stop, Suspend, Verdict
+from agentflow.verdicts import Deny
 
 __all__ = ["TerminalDebugger"]
 
@@ -38,15 +38,7 @@ Read: TypeAlias = Callable[[Pause, str, str], Awaitable[str]]
 
 _PROMPT = "debug> "
 _LAST = 6
-_VERDICTS: Final[dict[str, tuple[Callable[..., Verdict], str]]] = {  # by its word: the verdict, and how it is typed
-    "deny": (Deny, "deny [REASON]"),
-    "answer": (Answer, "answer VALUE"),
-    "again": (Again, "again TEXT"),
-    "stop": (Stop, "stop [REASON]"),
-    "suspend": (Suspend, "suspend [REQUEST]"),
-    "recover": (Recover, "recover VALUE"),
-}
-_IN_WORDS: Final = frozenset({"deny", "again", "stop"})
+_BY_WORD: Final = {name.lower(): kind for name, kind in VERDICTS.items()}
 _SHORT: Final = {"c": "continue", "s": "step", "d": "deny", "a": "answer", "e": "edit", "h": "history", "?": "help"}
 _WITHOUT_FIELD: Final = frozenset({"type", "seq", "iteration", "time", "source", "run_id", "call_id", "session_id"})
 _HELP = """\
@@ -132,7 +124,7 @@ def _completer(pause: Pause) -> Completer:
 
 
 def _legal(pause: Pause) -> list[str]:
-    return [word for word, (kind, _) in _VERDICTS.items() if kind in pause.verdicts]
+    return [word for word, kind in _BY_WORD.items() if kind in pause.verdicts]
 
 
 class _Dialogue:
@@ -178,7 +170,7 @@ class _Dialogue:
                 path, _, value = rest.partition(" ")
                 if not value.strip():
                     raise UsageError(f"set FIELD VALUE: what can be set is {', '.join(pause.writable) or 'nothing'}.")
-                self._edit(path, _read(value.strip()))
+                self._edit(path, typed(value.strip()))
             case "edit":
                 await self._edit_as_it_is(rest)
             case "chain":
@@ -186,10 +178,10 @@ class _Dialogue:
             case "history":
                 self._history(rest)
             case "help":
-                legal = "".join(f"\n  {_VERDICTS[name][1]}" for name in _legal(pause))
+                legal = "".join(f"\n  {form_of(kind)}" for kind in _BY_WORD.values() if kind in pause.verdicts)
                 self._say(_HELP + legal, "dim")
-            case _ if word in _VERDICTS:
-                self._decide(word, rest)
+            case _ if word in _BY_WORD:
+                pause.decide(decided(_BY_WORD[word], rest))
             case _:
                 raise UsageError(f"There is no command {word!r:.40}; help lists them.")
 
@@ -211,14 +203,7 @@ class _Dialogue:
         except KeyboardInterrupt:
             self._say("  (left as it was)", "dim")
             return
-        self._edit(path, _read(given))
-
-    def _decide(self, word: str, rest: str) -> None:
-        kind, form = _VERDICTS[word]
-        if form.endswith(("VALUE", "TEXT")) and not rest:
-            raise UsageError(f"{form}: it needs what it is to say.")
-        value = rest if word in _IN_WORDS else _read(rest) if rest else None
-        self._pause.decide(kind(value) if value else kind())
+        self._edit(path, typed(given))
 
     # ---- what is shown
 
@@ -280,13 +265,6 @@ class _Dialogue:
 
     def _message(self, msg: Msg) -> None:
         self._say(f"  {msg.role:<10}{speech(msg)}".replace("\n", "\n" + " " * 12))
-
-
-def _read(text: str) -> Json:
-    try:
-        return read_value(text)
-    except ValueError as error:
-        raise UsageError(f"This begins as JSON and is none: {error}.") from error
 
 
 def _in_short(value: Json) -> str:

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
-from agentflow.debugger.fields import read_value
+from agentflow.debugger.deciding import VERDICTS, decided, typed
 from agentflow.debugger.pause import Pause
 from agentflow.errors import UsageError
 from agentflow.messages import Msg
-from agentflow.verdicts import Again, Answer, Deny, Recover, Stop, Suspend, Verdict
+from agentflow.verdicts import Deny
 
 __all__ = ["Pauses"]
 
 _LAST = 20
-_WORDS: Final = ("Deny", "Stop", "Again")
-_KINDS: Final[Mapping[str, Any]] = {kind.__name__: kind for kind in (Again, Answer, Deny, Recover, Stop, Suspend)}
 
 
 class Pauses:
@@ -78,10 +76,10 @@ class Pauses:
                 pause.go_on(step=how == "step")
             case {"do": "edit", "field": str(field), "value": str(value)}:
                 as_text = field in pause.writable and isinstance(pause.value(field), str)
-                pause.edit(field, value if as_text else _read(value))
+                pause.edit(field, value if as_text else typed(value))
                 return {"value": pause.value(field)}
-            case {"do": "decide", "verdict": str(name), "value": str(value)} if name in _KINDS:
-                pause.decide(_verdict(name, value))
+            case {"do": "decide", "verdict": str(name), "value": str(value)} if name in VERDICTS:
+                pause.decide(decided(VERDICTS[name], value))
             case _:
                 raise UsageError("This is nothing that can be done to a paused run.")
         return {}
@@ -90,22 +88,6 @@ class Pauses:
 def _settle(future: asyncio.Future[None]) -> None:
     if not future.done():
         future.set_result(None)
-
-
-def _read(text: str) -> Any:
-    try:
-        return read_value(text)
-    except ValueError as error:
-        raise UsageError(f"This begins as JSON and is none: {error}.") from error
-
-
-def _verdict(name: str, value: str) -> Verdict:
-    kind = _KINDS[name]
-    if not value.strip():
-        if name in ("Deny", "Stop", "Suspend"):
-            return kind()
-        raise UsageError(f"{name} needs what it is to say.")
-    return kind(value if name in _WORDS else _read(value))
 
 
 def _shown(pause: Pause) -> dict[str, Any]:

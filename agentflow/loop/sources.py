@@ -219,6 +219,10 @@ class Stage:
                     cut = error
                 else:
                     self._cleanup_failed(error)
+            except BaseExceptionGroup as group:  # what a generator that is closed in a task group makes of that
+                if group.subgroup((KeyboardInterrupt, SystemExit)) is not None:
+                    raise
+                self._cleanup_failed(group)
             except Exception as error:
                 self._cleanup_failed(error)
         return cut

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args
 
 from agentflow.facts import (
     CallClosed,
@@ -23,7 +23,7 @@ from agentflow.facts import (
 )
 from agentflow.messages import DataBlock, Msg, Pending, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
 from agentflow.specs import Usage
-from agentflow.verdicts import Again, Answer, AnyVerdict, Approve, Deny, Recover, Stop, Suspend
+from agentflow.verdicts import Again, Answer, AnyVerdict, Approve, Deny, Recover, Stop, Suspend, Verdict
 
 __all__ = ["VERDICTS", "a_call", "samples"]
 
@@ -49,6 +49,7 @@ VERDICTS: tuple[AnyVerdict, ...] = (
     Recover("instead"),
     Approve(),
     Approve({"euros": 39}),
+    *[kind("a text") for kind in get_args(Verdict)],
 )
 """Verdicts and decisions of each kind."""
 
