@@ -12,7 +12,7 @@ from eventlog import use
 from agentflow import Agent, Flux, Hook, MemoryStore, Mono, Msg, tool
 from agentflow.chunks import ModelChunk
 from agentflow.errors import CallTimeoutError, ModelError, UsageError
-from agentflow.events import PreCall, PreReasoning
+from agentflow.events import PreCall, PreReasoning, ReasoningChunk
 from agentflow.plugins.cache import ModelCache
 from agentflow.plugins.retry import ModelRetry
 from agentflow.testing import ScriptedModel
@@ -284,3 +284,121 @@ def test_a_calls_time_limit_counts_where_a_layers_has_passed_before_it() -> None
     with pytest.raises(CallTimeoutError):
         run_virtual(main(2))
     assert run_virtual(main(8)) == "too slow"
+
+
+@pytest.mark.parametrize("leaves", ["held", "reader"])
+def test_a_layer_with_a_task_group_that_is_left_loses_no_reply(leaves: str) -> None:
+    """A group makes a `BaseExceptionGroup` of its generator's closing, which is no failure of the call."""
+
+    async def grouped(source: Any) -> AsyncIterator[ModelChunk]:
+        chunks: asyncio.Queue[ModelChunk] = asyncio.Queue()
+
+        async def read() -> None:
+            async for chunk in source:
+                await chunks.put(chunk)
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(read())
+            while True:
+                yield await chunks.get()
+
+    held: list[Any] = []
+
+    async def two(source: Any) -> AsyncIterator[ModelChunk]:
+        held.append(aiter(source))
+        yield await anext(held[0])
+        yield await anext(held[0])
+
+    hooks = [Layer(two), Layer(grouped)] if leaves == "held" else [Layer(grouped)]
+    agent = Agent("a", ScriptedModel([["one ", "two", "!"], "fine"]), hooks=hooks, store=MemoryStore())
+
+    async def main() -> None:
+        if leaves == "held":
+            assert (await agent.call("go", session="s")).text == "one two"
+            return
+        async with agent.stream("go", session="s") as events:
+            async for event in events:
+                if isinstance(event, ReasoningChunk):
+                    break
+        said = [(msg.text, msg.metadata.get("interrupted")) for msg in agent.session("s").messages]
+        assert said[:2] == [("go", None), ("one ", True)]
+
+    run_virtual(main())
+
+
+def closing_slowly(told: list[str]) -> Callable[[], AsyncIterator[ModelChunk]]:
+    """Streams that take a second to clean up."""
+
+    async def chunks() -> AsyncIterator[ModelChunk]:
+        try:
+            yield ModelChunk("one")
+            yield ModelChunk("two")
+        finally:
+            await asyncio.sleep(1)
+            told.append("closed")
+
+    return chunks
+
+
+def test_who_comes_while_a_stage_closes_comes_too_late() -> None:
+    """To the stream that is being closed, and with a subscription of its own: both are told, and the model is not asked."""
+    told: list[str] = []
+    model = Streams(closing_slowly(told))
+    tasks: list[asyncio.Task[Any]] = []
+
+    async def comes_late(source: Any) -> AsyncIterator[ModelChunk]:
+        chunks = aiter(source)
+
+        async def reads_on() -> list[ModelChunk]:
+            await asyncio.sleep(0.5)
+            return [chunk async for chunk in chunks]
+
+        async def asks_anew() -> list[ModelChunk]:
+            await asyncio.sleep(0.5)
+            return [chunk async for chunk in source]
+
+        yield await anext(chunks)
+        tasks.extend([asyncio.ensure_future(reads_on()), asyncio.ensure_future(asks_anew())])
+
+    async def main() -> None:
+        async with asyncio.timeout(100):
+            assert (await Agent("a", model, hooks=[Layer(comes_late)]).call("go")).text == "one"
+        assert (told, model.asked) == (["closed"], 1)
+        for task in tasks:
+            with pytest.raises(UsageError, match="used when its stage was over"):
+                await task
+
+    run_virtual(main())
+
+
+def test_a_cancellation_leaves_no_stream_open_behind_the_one_that_it_meets() -> None:
+    """The first of two is being closed when it comes: the second is closed all the same, before the call ends."""
+    told: list[str] = []
+    held: list[Any] = []
+
+    async def holds(source: Any) -> AsyncIterator[ModelChunk]:
+        for _ in range(2):
+            held.append(aiter(source))
+            yield await anext(held[-1])
+
+    async def main() -> None:
+        task = asyncio.ensure_future(Agent("a", Streams(closing_slowly(told)), hooks=[Layer(holds)]).call("go"))
+        await asyncio.sleep(0.5)
+        task.cancel()
+        await asyncio.wait([task])
+        assert (task.cancelled(), told) == (True, ["closed"])
+
+    run_virtual(main())
+
+
+async def test_a_whole_stream_that_is_read_on_is_just_over() -> None:
+    """Behind the stage as within it: there is nothing that could be missed."""
+    held: list[Any] = []
+
+    async def reads(source: Any) -> AsyncIterator[ModelChunk]:
+        held.append(aiter(source))
+        async for chunk in held[0]:
+            yield chunk
+
+    assert (await Agent("a", ScriptedModel(["whole"]), hooks=[Layer(reads)]).call("go")).text == "whole"
+    assert [chunk async for chunk in held[0]] == []
