@@ -15,6 +15,7 @@ from agentflow.errors import CallTimeoutError, ModelError, UsageError
 from agentflow.events import PreCall, PreReasoning, ReasoningChunk
 from agentflow.plugins.cache import ModelCache
 from agentflow.plugins.retry import ModelRetry
+from agentflow.specs import Usage
 from agentflow.testing import ScriptedModel
 from agentflow.testing.virtual_time import run_virtual
 
@@ -82,7 +83,7 @@ async def through(source: Flux[ModelChunk]) -> AsyncIterator[ModelChunk]:
 
 
 async def cut(agent: Agent[Any], how: str) -> Any:
-    """A call that is cut a second after it began: its reply, or what it raised."""
+    """A call that is cut a second after it began: its reply, what it raised, or "cancelled"."""
     task = asyncio.ensure_future(agent.call("go", session="s", timeout=1 if how == "timeout" else None))
     await asyncio.sleep(1)
     if how == "interrupt":
@@ -92,12 +93,14 @@ async def cut(agent: Agent[Any], how: str) -> Any:
     await asyncio.wait([task])
     if task.cancelled():
         return "cancelled"
-    return task.exception() or task.result().outcome
+    return task.exception() or task.result()
 
 
 def ended(how: str, end: Any) -> bool:
     """Whether it ended as it was cut."""
-    return isinstance(end, CallTimeoutError) if how == "timeout" else end in ("interrupted", "cancelled")
+    if how == "timeout":
+        return isinstance(end, CallTimeoutError)
+    return end == "cancelled" if how == "cancel" else end.outcome == "interrupted"
 
 
 @pytest.mark.parametrize("how", CUTS)
@@ -116,6 +119,32 @@ def test_half_a_reply_of_a_model_that_ends_quietly_is_not_kept_for_a_whole_one(h
         other = ScriptedModel(["whole"])
         assert (await Agent("b", other, hooks=[cache]).call("go")).text == "whole"
         assert (whole, len(other.requests)) == ([], 1)
+
+    run_virtual(main())
+
+
+def test_a_cancellation_between_two_chunks_concerns_no_model() -> None:
+    """A layer's worker is cancelled while it does something else, and goes on: the reply that it then reads is whole."""
+    whole: list[str] = []
+
+    async def reads(source: Flux[ModelChunk]) -> AsyncIterator[ModelChunk]:
+        async def work() -> None:
+            said: list[str] = []
+            async for chunk in source:
+                said.append(chunk.text)
+                with contextlib.suppress(asyncio.CancelledError):
+                    await asyncio.sleep(3)
+            whole.extend(said)
+
+        worker = asyncio.ensure_future(work())
+        await asyncio.sleep(1)
+        worker.cancel()
+        await worker
+        yield ModelChunk("mine")
+
+    async def main() -> None:
+        assert (await Agent("a", ScriptedModel([["one ", "two"]]), hooks=[Layer(reads)]).call("go")).text == "mine"
+        assert "".join(whole) == "one two"
 
     run_virtual(main())
 
@@ -217,7 +246,7 @@ def test_a_whole_reply_is_kept_where_the_call_is_cut_while_its_stage_closes(how:
 
     async def slow() -> AsyncIterator[ModelChunk]:
         try:
-            yield ModelChunk("All of it.")
+            yield ModelChunk("All of it.", usage=Usage(3, 4))
         finally:
             if model.asked == 2:
                 await asyncio.sleep(3600)
@@ -237,6 +266,8 @@ def test_a_whole_reply_is_kept_where_the_call_is_cut_while_its_stage_closes(how:
         assert ended(how, end), end
         said = [(msg.role, msg.text, msg.metadata.get("interrupted")) for msg in agent.session("s").messages]
         assert said == [("user", "go", None), ("assistant", "All of it.", True)]
+        if how == "interrupt":
+            assert (end.usage.input_tokens, end.usage.output_tokens) == (3, 4)
 
     run_virtual(main())
 
