@@ -13,6 +13,7 @@ from typing import Any
 
 import agentflow
 from agentflow import Agent, Hook, HookEvent, PreActing, Session
+from agentflow.chunks import ModelChunk
 from benchmarks.allocations import ALLOCATIONS, BLOCKS
 from benchmarks.bare import Script, answer, tool_reply
 from benchmarks.loops import agent_of
@@ -25,9 +26,9 @@ __all__ = ["COUNTERS", "counters"]
 _PACKAGE = str(Path(agentflow.__file__).parent)
 _ROUNDS = 10
 
-BUDGETS = {"call": 53, "round": 51, "streamed": 98, "hook": 7, "plugins": 635}
-"""What is entered at most by a call without tools, one more round, one more streamed round, below a `PreActing` hook, and by
-one more round with all plugins."""
+BUDGETS = {"call": 53, "round": 51, "streamed": 98, "chunk": 6, "hook": 7, "plugins": 635}
+"""What is entered at most by a call without tools, one more round, one more streamed round, one more streamed chunk, below a
+`PreActing` hook, and by one more round with all plugins."""
 
 
 async def entered(work: Callable[[], Awaitable[object]]) -> int:
@@ -79,6 +80,18 @@ async def streamed() -> float:
     return (await _of(2 * _ROUNDS, _streamed) - await _of(_ROUNDS, _streamed)) / _ROUNDS
 
 
+async def chunk() -> float:
+    """One more chunk of a streamed reply, read."""
+
+    async def of(count: int) -> int:
+        agent = agent_of(Script([*[ModelChunk("word ")] * (count - 1), *answer()]))
+        await _streamed(agent, Session.fresh())
+        session = Session.fresh()
+        return await entered(lambda: _streamed(agent, session))
+
+    return (await of(2 * _ROUNDS) - await of(_ROUNDS)) / _ROUNDS
+
+
 class _Stands(Hook):
     """Notes on how many frames of ours it stands."""
 
@@ -117,6 +130,7 @@ COUNTERS: dict[str, Callable[[], Awaitable[float]]] = {
     "call": call,
     "round": round_,
     "streamed": streamed,
+    "chunk": chunk,
     "hook": hook,
     "plugins": plugins,
 }
@@ -128,6 +142,7 @@ async def counters(effort: Effort) -> list[Figure]:
         "call": "functions of ours in a call",
         "round": "  in one more round",
         "streamed": "  in one more streamed round",
+        "chunk": "  in one more streamed chunk",
         "hook": "  below a PreActing hook",
         "plugins": "  in one more round with all plugins",
     }

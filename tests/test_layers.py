@@ -243,6 +243,17 @@ def test_every_module_has_a_layer() -> None:
     assert sorted({part(module) for module in MODULES} - LAYERS.keys()) == []
 
 
+def test_a_reader_holds_each_module_in_the_head() -> None:
+    """At most 400 lines in the loop, the agent and the hooks, 600 anywhere else."""
+    long = {
+        str(path.relative_to(PACKAGE)): lines
+        for path in PACKAGE.rglob("*.py")
+        if (lines := len(path.read_text().splitlines()))
+        > (400 if path.relative_to(PACKAGE).parts[0] in ("loop", "agent", "hooks") else 600)
+    }
+    assert long == {}
+
+
 def test_imports_go_downward() -> None:
     """Nobody imports from a higher layer, not even for the type checker."""
     upward = [one for one in OURS if LAYERS[part(one.target)] > LAYERS[part(one.module)]]

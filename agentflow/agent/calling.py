@@ -2,7 +2,7 @@
 
 Rules:
 
-1. `call`, `stream`, `resume` and `resume_stream` go one way, `_start`: check what was given, acquire the session, check that
+1. `call`, `stream`, `resume` and `resume_stream` go one way, `_open`: check what was given, acquire the session, check that
    it is open to such a call, build the run, execute it, and remember or forget that the session waits.
 2. They do nothing until awaited, iterated, subscribed to or blocked on; each time is a new call.
 3. What a call needs is checked before its first event: a refused call raises and fires nothing.

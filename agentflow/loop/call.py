@@ -26,7 +26,8 @@ from agentflow.loop.machine import Machine
 from agentflow.loop.reasoning import as_reply, reason
 from agentflow.loop.round import act
 from agentflow.loop.run import RunBase
-from agentflow.loop.sources import Stage, wrap
+from agentflow.loop.sources import wrap
+from agentflow.loop.stage import Stage
 from agentflow.loop.states import State
 from agentflow.loop.stream import Port
 from agentflow.loop.tasks import in_tasks

@@ -244,11 +244,11 @@ def cut_short(run: RunBase) -> None:
     if machine.state in (State.USER_INPUT, State.SUSPENDED) or machine.run_id != run.run_id or run.stopping.leaves():
         return
     if machine.transcript.open_round:
-        _record_now(run, _closing_round(run))
-    _record_now(run, CallClosed(run.run_id, run.call_id, "interrupted", _accepted(run)))
+        _append_unwaited(run, _closing_round(run))
+    _append_unwaited(run, CallClosed(run.run_id, run.call_id, "interrupted", _accepted(run)))
 
 
-def _record_now(run: RunBase, fact: Fact) -> None:
+def _append_unwaited(run: RunBase, fact: Fact) -> None:
     try:
         run.session.record_now(fact)
     except Exception as error:

@@ -15,7 +15,8 @@ from agentflow.facts import Injected, Reasoned, RoundSuspended
 from agentflow.hooks.answers import raise_swallowed
 from agentflow.loop.journal import written
 from agentflow.loop.run import RunBase
-from agentflow.loop.sources import Attempts, Stage, close_quietly, model_source, wrap
+from agentflow.loop.sources import Attempts, close_quietly, model_source, wrap
+from agentflow.loop.stage import Stage
 from agentflow.messages import Msg, Pending, ToolUseBlock, message, with_metadata
 from agentflow.ports.model import Model, ModelRequest, resolve_model
 from agentflow.reactive import Flux

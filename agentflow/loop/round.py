@@ -21,7 +21,8 @@ from agentflow.facts import Fact, RoundClosed, RoundSuspended
 from agentflow.loop.escalation import Halted, attach
 from agentflow.loop.journal import written
 from agentflow.loop.run import RunBase, current_turn
-from agentflow.loop.sources import Stage, wrap
+from agentflow.loop.sources import wrap
+from agentflow.loop.stage import Stage
 from agentflow.loop.stream import Port
 from agentflow.loop.tasks import Work, in_tasks
 from agentflow.loop.tool_call.acting import Acting

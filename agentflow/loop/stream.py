@@ -30,7 +30,7 @@ from agentflow.reactive import StreamIterator
 __all__ = ["EventStream", "ForwardPort", "Port"]
 
 
-class Stoppable(Protocol):
+class Stopper(Protocol):
     """What may end the run that a stream drives."""
 
     interrupting: str | None
@@ -91,7 +91,7 @@ class Port:
         self.closer: asyncio.Task[Any] | None = None
         self.reader: asyncio.Task[Any] | Literal[Reading.READING] | None = None
         self.run: Streamed | None = None
-        self.stopping: Stoppable | None = None
+        self.stopping: Stopper | None = None
         self.handed = handed = object()
         self._hand = (handed,).__iter__
 
@@ -332,7 +332,7 @@ class EventStream(StreamIterator[HookEvent], Generic[T_co]):
             driver.close()
 
 
-def _resumed(driver: Coroutine[Any, Any, Any], stopping: Stoppable | None) -> Any:
+def _resumed(driver: Coroutine[Any, Any, Any], stopping: Stopper | None) -> Any:
     """Let a driver that was interrupted while its reader had an event go on: it is told, if it has not taken that in."""
     error = None if stopping is None else stopping.noticed()
     if error is None:

@@ -32,7 +32,8 @@ from agentflow.hooks.wrapping import Transform, Work
 from agentflow.loop.escalation import Halted, ToolSuspended, attach
 from agentflow.loop.journal import written
 from agentflow.loop.run import current_turn
-from agentflow.loop.sources import Stage, tool_source, wrap
+from agentflow.loop.sources import tool_source, wrap
+from agentflow.loop.stage import Stage
 from agentflow.loop.tool_call.attempts import carefully, held_locks
 from agentflow.loop.tool_call.limit import LimitPassed, drive
 from agentflow.loop.tool_call.pieces import Pieces
