@@ -72,9 +72,10 @@ class Run(Generic[T]):
         [1, 2]
     """
 
-    __slots__ = ("__weakref__", "_next", "_source")
+    __slots__ = ("__weakref__", "_ending", "_next", "_source")
 
     def __init__(self, source: AsyncIterator[T]) -> None:
+        self._ending = False
         kind: type = type(source)  # (an object that passes attributes on would look like a generator)
         self._source = cast("AsyncGeneratorType[T, None]", source if kind is AsyncGeneratorType else closing(source))
         self._next: Any = self._source.__anext__
@@ -89,8 +90,8 @@ class Run(Generic[T]):
             ...
 
     def aclose(self) -> Awaitable[None]:
-        """Stop the run and wait for its cleanup."""
-        return self._source.aclose()
+        """Stop the run and wait for its cleanup; where somebody is ending it, that one waits."""
+        return _NOTHING if self._ending and self._source.ag_running else self._source.aclose()
 
     async def end(self, refuse: Callable[[], object]) -> None:
         """Stop the run, unless it is over; one that is being read goes on until its reader has what it waits for.
@@ -100,6 +101,7 @@ class Run(Generic[T]):
         """
         if self._source.ag_frame is not None:
             self._next = refuse
+            self._ending = True
             if not self._source.ag_running:
                 await self._source.aclose()
 

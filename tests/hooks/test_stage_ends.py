@@ -212,7 +212,8 @@ async def test_what_a_model_fails_with_is_not_hidden_by_its_cleanup() -> None:
     assert (reply.text, model.asked, broken.closed) == ("two", 2, 1)
 
 
-def test_a_stage_waits_for_a_stream_that_a_task_closes() -> None:
+@pytest.mark.parametrize("begun", [True, False])
+def test_a_stage_waits_for_a_stream_that_a_task_closes(begun: bool) -> None:
     """The model has cleaned up when its stage is over, whoever closes it, and it is not cancelled in that."""
     told: list[str] = []
 
@@ -228,7 +229,8 @@ def test_a_stage_waits_for_a_stream_that_a_task_closes() -> None:
         chunks = aiter(source)
         yield await anext(chunks)
         tasks.append(asyncio.ensure_future(chunks.aclose()))
-        await asyncio.sleep(0)
+        if begun:
+            await asyncio.sleep(0)
 
     tasks: list[asyncio.Task[None]] = []
 
