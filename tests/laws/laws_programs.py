@@ -353,7 +353,7 @@ def _unhalted(reply: tuple[Piece, ...]) -> tuple[Piece, ...]:
 
 
 def _in_turn(program: Program) -> Program:
-    """So does how far the third of several calls at once has come where a hook fails at the first; and no hook adds a `halt`."""
+    """So does how far the third of several calls has come where a hook fails at the first; and no hook adds a `halt`."""
     if any(piece.name == "halt" for reply in program.replies for piece in reply):
         program = replace(program, hooks=tuple(h for h in program.hooks if not h.action.startswith("calls:")))
     more = any(plan.action.startswith("calls:") for plan in program.hooks)
