@@ -42,7 +42,7 @@ def form_of(kind: type[Verdict]) -> str:
         >>> form_of(Deny), form_of(Answer)
         ('deny [REASON]', 'answer VALUE')
     """
-    field = kind.__match_args__[0].upper()
+    field = "TEXT" if kind is Again else kind.__match_args__[0].upper()
     return f"{kind.__name__.lower()} {field if kind in _NOT_EMPTY else f'[{field}]'}"
 
 
@@ -60,5 +60,5 @@ def decided(kind: type[Verdict], text: str) -> Verdict:
     if text.strip():
         return make(text if kind in _IN_WORDS else typed(text))
     if kind in _NOT_EMPTY:
-        raise UsageError(f"{form_of(kind)}: it needs what it is to say.")
+        raise UsageError(f"{kind.__name__} needs what it is to say.")
     return make()

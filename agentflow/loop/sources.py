@@ -121,6 +121,10 @@ async def _attempt(
             before = 0 if task is None else task.cancelling()
         if task is not None and task.cancelling() > before:  # else layers would take half a reply for a whole one
             await raise_swallowed("PreReasoning", "a model")
+        if (
+            getattr(stream, "ag_frame", stream) is not None
+        ):  # an iterator of somebody's own, which may hold a connection
+            await close_quietly(stream)
     except GeneratorExit:
         reading.stream = gone  # who closes it may be a task of its own
         if stream is not None:

@@ -23,7 +23,7 @@ def test_no_verdict_is_missing() -> None:
         (Deny, "deny [REASON]", "", Deny()),
         (Answer, "answer VALUE", '{"a": 1}', Answer({"a": 1})),
         (Answer, "answer VALUE", "0", Answer(0)),
-        (Again, "again MESSAGES", "7", Again("7")),
+        (Again, "again TEXT", "7", Again("7")),
         (Stop, "stop [REASON]", "", Stop()),
         (Suspend, "suspend [REQUEST]", "who pays?", Suspend("who pays?")),
         (Recover, "recover VALUE", "null", Recover(None)),
@@ -37,8 +37,8 @@ def test_what_is_typed_becomes_what_it_carries(kind: Any, form: str, text: str, 
 @pytest.mark.parametrize(
     ("kind", "text", "said"),
     [
-        (Again, " ", "again MESSAGES: it needs what it is to say."),
-        (Recover, "", "recover VALUE: it needs what it is to say."),
+        (Again, " ", "Again needs what it is to say."),
+        (Recover, "", "Recover needs what it is to say."),
         (Answer, '{"a"', "This begins as JSON and is none"),
     ],
 )

@@ -196,11 +196,11 @@ def test_what_a_model_says_behind_its_stage_is_heard_by_nobody() -> None:
 
 
 @pytest.mark.parametrize("hooks", [[], [Layer(through)]], ids=["alone", "wrapped"])
-async def test_a_stream_that_is_over_is_not_closed(hooks: list[Hook]) -> None:
-    """A reply is whole when its stream has ended, though the model's iterator could not be closed then."""
+async def test_a_reply_is_whole_though_its_stream_cannot_be_closed(hooks: list[Hook]) -> None:
+    """It is whole when the stream has ended; behind layers an iterator of somebody's own is closed, and a failure logged."""
     stream = Own(["one ", "two"])
     assert (await Agent("a", Streams(lambda: stream), hooks=hooks).call("go")).text == "one two"
-    assert stream.closed == 0
+    assert stream.closed == len(hooks)
 
 
 async def test_what_a_model_fails_with_is_not_hidden_by_its_cleanup() -> None:
@@ -435,3 +435,43 @@ async def test_a_whole_stream_that_is_read_on_is_just_over() -> None:
 
     assert (await Agent("a", ScriptedModel(["whole"]), hooks=[Layer(reads)]).call("go")).text == "whole"
     assert [chunk async for chunk in held[0]] == []
+
+
+@pytest.mark.parametrize(
+    "through_tasks",
+    [Flux.merge, lambda source: Flux.of(1).switch_map(lambda _: source), lambda source: Flux.amb(source, Flux.never())],
+    ids=["merge", "switch_map", "amb"],
+)
+def test_half_a_reply_that_operators_read_in_tasks_is_not_kept_for_a_whole_one(through_tasks: Any) -> None:
+    """The stage cancels those tasks of the operator, and who reads behind it is told; a cache keeps nothing."""
+    cache = ModelCache()
+
+    class Inner(Hook):
+        priority = 999
+
+        def around(self, event: Any, source: Any) -> Any:
+            return through_tasks(source) if isinstance(event, PreReasoning) else source
+
+    tasks: list[asyncio.Task[Any]] = []
+
+    async def answers_itself(source: Flux[ModelChunk]) -> AsyncIterator[ModelChunk]:
+        tasks.append(asyncio.ensure_future(source.to_list()))
+        await asyncio.sleep(1)
+        yield ModelChunk("busy")
+
+    outer = Layer(answers_itself)
+    outer.priority = 1
+
+    async def slow() -> AsyncIterator[ModelChunk]:
+        yield ModelChunk("half ")
+        await asyncio.sleep(3600)
+        yield ModelChunk("whole")
+
+    async def main() -> None:
+        async with asyncio.timeout(100):
+            assert (await Agent("a", Streams(slow), hooks=[outer, cache, Inner()]).call("go")).text == "busy"
+            await asyncio.wait(tasks)
+        assert tasks[0].cancelled()
+        assert (await Agent("b", ScriptedModel(["complete"]), hooks=[cache]).call("go")).text == "complete"
+
+    run_virtual(main())

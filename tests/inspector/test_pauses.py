@@ -87,7 +87,7 @@ NOTHING = "This is nothing that can be done to a paused run."
         ({"do": "nonsense"}, NOTHING),
         ({"do": "decide", "verdict": "Exec", "value": "x"}, NOTHING),
         ({"do": "decide", "verdict": "Stop", "value": "x"}, "Stop is not legal here; legal: Deny, Answer, Suspend."),
-        ({"do": "decide", "verdict": "Answer", "value": " "}, "answer VALUE: it needs what it is to say."),
+        ({"do": "decide", "verdict": "Answer", "value": " "}, "Answer needs what it is to say."),
         ({"do": "edit", "field": "__class__", "value": "x"}, "__class__ is not writable; what is: tool_use."),
         ({"do": "edit", "field": "tool_use", "value": "{"}, "(char 1)."),
     ],

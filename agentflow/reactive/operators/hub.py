@@ -5,7 +5,8 @@ Rules:
 1. Strict hand-over: a source works on its next item only after the reader came back for more, so each source is at most
    one item ahead. With a capacity it may run that many items ahead.
 2. The first failure ends the hub, once; the others are cancelled, and `close()` returns when their cleanup is done.
-3. A source that ends by a cancellation of its own is not taken for an end: the reader gets the `CancelledError`.
+3. A source that is cancelled, by itself or by somebody else, has not come to its end: the reader gets a `CancelledError`.
+   Only those that the hub's operator drops itself end without a word.
 """
 
 from __future__ import annotations
@@ -52,7 +53,18 @@ class Hub(Generic[T]):
         changed: Set whenever there may be something to take: for a reader of several hubs.
     """
 
-    __slots__ = ("_capacity", "_changed", "_closing", "_error", "_held", "_loop", "_queue", "_tasks", "_waiter")
+    __slots__ = (
+        "_capacity",
+        "_changed",
+        "_closing",
+        "_dropped",
+        "_error",
+        "_held",
+        "_loop",
+        "_queue",
+        "_tasks",
+        "_waiter",
+    )
 
     def __init__(self, capacity: int = 0, changed: asyncio.Event | None = None) -> None:
         self._capacity = capacity
@@ -64,6 +76,7 @@ class Hub(Generic[T]):
         self._held: asyncio.Future[None] | None = None
         self._error: BaseException | None = None
         self._closing = False
+        self._dropped: set[asyncio.Task[None]] = set()
 
     def spawn(self, work: Coroutine[object, object, None]) -> asyncio.Task[None]:
         """Run a coroutine as one of the hub's tasks."""
@@ -132,6 +145,12 @@ class Hub(Generic[T]):
             finally:
                 self._waiter = None
 
+    async def drop(self, tasks: Iterable[asyncio.Task[None]]) -> None:
+        """Cancel some of its tasks, which are not wanted any more, and wait for their cleanup."""
+        dropped = list(tasks)
+        self._dropped.update(task for task in dropped if not task.done())
+        await cancelled(dropped)
+
     def leave(self) -> list[asyncio.Task[None]]:
         """Take nothing more; what still runs is left to whoever called this."""
         self._closing = True
@@ -145,11 +164,12 @@ class Hub(Generic[T]):
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if task.cancelled():
-            error = None if self._closing or task.cancelling() else asyncio.CancelledError("a merged source cancelled")
+            error = None if task in self._dropped else asyncio.CancelledError("a merged source was cancelled")
         else:
             error = task.exception()
         if error is not None and self._error is None and not self._closing:
             self._error = error
+        self._dropped.discard(task)
         self._wake()
 
     def _wake(self) -> None:

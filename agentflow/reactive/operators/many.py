@@ -113,7 +113,7 @@ async def switch_map(outer: AsyncIterator[object], mapper: Mapper, operator: str
         try:
             async for value in outer:
                 if current is not None:
-                    await cancelled([current])
+                    await hub.drop([current])
                 current = hub.spawn(hub.feed(open_source(operator, mapper(value))))
         finally:
             await close(outer)
@@ -204,7 +204,7 @@ async def amb(sources: Sequence[object]) -> AsyncIterator[object]:
             index, value = item
             if winner is None:
                 winner = index
-                await cancelled([task for number, task in enumerate(tasks) if number != index])
+                await hub.drop([task for number, task in enumerate(tasks) if number != index])
             if index == winner:
                 if value is EMPTY:
                     return
