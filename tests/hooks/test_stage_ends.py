@@ -77,6 +77,20 @@ async def half() -> AsyncIterator[ModelChunk]:
         return
 
 
+def closing_slowly(told: list[str]) -> Callable[[], AsyncIterator[ModelChunk]]:
+    """Streams that take a second to clean up."""
+
+    async def chunks() -> AsyncIterator[ModelChunk]:
+        try:
+            yield ModelChunk("one")
+            yield ModelChunk("two")
+        finally:
+            await asyncio.sleep(1)
+            told.append("closed")
+
+    return chunks
+
+
 async def through(source: Flux[ModelChunk]) -> AsyncIterator[ModelChunk]:
     async for chunk in source:
         yield chunk
@@ -217,14 +231,6 @@ def test_a_stage_waits_for_a_stream_that_a_task_closes(begun: bool) -> None:
     """The model has cleaned up when its stage is over, whoever closes it, and it is not cancelled in that."""
     told: list[str] = []
 
-    async def slow() -> AsyncIterator[ModelChunk]:
-        try:
-            yield ModelChunk("one")
-            yield ModelChunk("two")
-        finally:
-            await asyncio.sleep(1)
-            told.append("closed")
-
     async def closes(source: Any) -> AsyncIterator[ModelChunk]:
         chunks = aiter(source)
         yield await anext(chunks)
@@ -235,7 +241,7 @@ def test_a_stage_waits_for_a_stream_that_a_task_closes(begun: bool) -> None:
     tasks: list[asyncio.Task[None]] = []
 
     async def main() -> None:
-        assert (await Agent("a", Streams(slow), hooks=[Layer(closes)]).call("go")).text == "one"
+        assert (await Agent("a", Streams(closing_slowly(told)), hooks=[Layer(closes)]).call("go")).text == "one"
         assert told == ["closed"]
         await tasks[0]
 
@@ -357,20 +363,6 @@ def test_a_layer_with_a_task_group_that_is_left_loses_no_reply(leaves: str) -> N
         assert said[:2] == [("go", None), ("one ", True)]
 
     run_virtual(main())
-
-
-def closing_slowly(told: list[str]) -> Callable[[], AsyncIterator[ModelChunk]]:
-    """Streams that take a second to clean up."""
-
-    async def chunks() -> AsyncIterator[ModelChunk]:
-        try:
-            yield ModelChunk("one")
-            yield ModelChunk("two")
-        finally:
-            await asyncio.sleep(1)
-            told.append("closed")
-
-    return chunks
 
 
 def test_who_comes_while_a_stage_closes_comes_too_late() -> None:
