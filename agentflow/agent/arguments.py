@@ -72,12 +72,14 @@ class StreamOptions(CallOptions, total=False):
     """What `stream` takes by name besides `output`."""
 
     children: bool
+    buffer: int
 
 
 class ResumeStream(ResumeOptions, total=False):
     """What `resume_stream` takes by name besides `output`."""
 
     children: bool
+    buffer: int
 
 
 class Behind(Protocol):

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from agentflow.errors import UsageError
 from agentflow.hooks.hook_set import FullHookSet
-from agentflow.loop.call import Call
 from agentflow.loop.config import LoopConfig
 from agentflow.loop.run import RunBase
 from agentflow.messages import Reply
 from agentflow.output.hooks import AskForOutput, JudgeOutput
 from agentflow.output.output import Output
 from agentflow.output.replying import typed
+from agentflow.typed_state import StateMap
 
 __all__ = ["Asked"]
 
@@ -75,7 +76,10 @@ class Asked:
             self._set = hooks.with_hooks((AskForOutput(self.output, model, last), JudgeOutput(self.output)))
         return self._set
 
-    async def reply(self, run: Call) -> Reply[Any]:
-        """Run the call; its reply has the output."""
-        state = run.context.state
-        return typed(await run.execute(), self.output, state)
+    def reader_of(self, state: StateMap) -> Callable[[Reply], Reply[Any]]:
+        """What gives a call's reply its output.
+
+        Args:
+            state: The state of the call, which holds the output as an object.
+        """
+        return lambda reply: typed(reply, self.output, state)

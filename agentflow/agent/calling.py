@@ -31,14 +31,14 @@ from agentflow.agent.asked import Asked
 from agentflow.agent.session_agent import SessionsAgent
 from agentflow.agent.sessions import refuse_waiting_for_itself
 from agentflow.context import find_dep
-from agentflow.errors import ShutdownError
+from agentflow.errors import ShutdownError, UsageError
 from agentflow.hooks.hook_set import FullHookSet
 from agentflow.hooks.named import HookSource
 from agentflow.loop.call import Call
 from agentflow.loop.run import RunBase, current_turn
 from agentflow.loop.session import FullSession, Session
 from agentflow.loop.states import State
-from agentflow.loop.stream import EventStream, Port
+from agentflow.loop.stream import BUFFER, EventBuffer, EventStream
 from agentflow.messages import Msg, Reply, T_co
 from agentflow.output.output import Output, OutputLike, output_of
 from agentflow.reactive import CallMono
@@ -56,6 +56,12 @@ Where: TypeAlias = str | Session | None
 """A session, or its id; None is the agent's own."""
 
 _MakeArguments: TypeAlias = Callable[[Callable[[str], str]], CallArguments]
+
+
+def _capacity(buffer: int) -> int:
+    if isinstance(buffer, bool) or not isinstance(buffer, int) or buffer < 0:  # pyright: ignore[reportUnnecessaryIsInstance] - input from outside
+        raise UsageError(f"buffer={buffer!r}: it is a number of events, 0 or more.")
+    return buffer
 
 
 _MOST_KEPT = 32
@@ -134,6 +140,7 @@ class CallingAgent(SessionsAgent, Generic[T_co]):
         deps: object = None,
         hooks: HookSource = (),
         children: bool = False,
+        buffer: int = BUFFER,
         output: Any = None,
     ) -> AgentFlux[Any]:
         """Run one call and hand out its events, sealed, as they happen.
@@ -141,12 +148,14 @@ class CallingAgent(SessionsAgent, Generic[T_co]):
         Args:
             input: As in `call`, like the other arguments.
             children: Hand out the events of sub-agents too; their `source` says whose they are.
+            buffer: How many events the run may be ahead of the reader; with 0 they take turns, so that what the reader does
+                on an event takes hold exactly there.
 
         Returns:
             A Flux of events; `async with` it, or iterate it. A slow reader slows the model down.
         """
         make = partial(CallArguments, input, None, session, options, timeout, deps, hooks, children, output)
-        flux: AgentFlux[Any] = AgentFlux(partial(EventStream, partial(self._open, make)))
+        flux: AgentFlux[Any] = AgentFlux(partial(EventStream, partial(self._opened, make), _capacity(buffer)))
         if output is not None or self._output is not None:
             flux.asked = self._asked(output).output
         return flux
@@ -227,53 +236,57 @@ class CallingAgent(SessionsAgent, Generic[T_co]):
         deps: object = None,
         hooks: HookSource = (),
         children: bool = False,
+        buffer: int = BUFFER,
         output: Any = None,
     ) -> AgentFlux[Any]:
         """Like `resume`, with the events handed out like `stream`."""
         make = partial(CallArguments, None, decisions or {}, session, options, timeout, deps, hooks, children, output)
-        flux: AgentFlux[Any] = AgentFlux(partial(EventStream, partial(self._open, make)))
+        flux: AgentFlux[Any] = AgentFlux(partial(EventStream, partial(self._opened, make), _capacity(buffer)))
         if output is not None or self._output is not None:
             flux.asked = self._asked(output).output
         return flux
 
-    def _open(self, make: _MakeArguments, reader: Port | None = None) -> Coroutine[Any, Any, Reply[Any]]:
-        """The way in: a call, streamed or not, begun or continued, as a coroutine that is to be awaited at once.
-
-        It holds its session, or waits for it.
+    def _open(self, make: _MakeArguments) -> Coroutine[Any, Any, Reply[Any]]:
+        """The way in of a call without a reader, as a coroutine that is to be awaited at once.
 
         Args:
             make: Makes the arguments, and so checks them.
-            reader: Where the events go.
         """
-        given, sessions = make(self._config.new_id), self._sessions
-        session = sessions.implicit if given.session is None else given.session
-        if not isinstance(session, FullSession):
-            session = sessions.of(session, to_go_on=given.decisions is not None)
+        given = make(self._config.new_id)
+        session = self._session_for(given)
         if self._toolsets is not None or not session.try_acquire():
-            return self._open_later(given, session, reader)
-        asked = self._output
-        if asked is None and given.output is None:
-            return self._run(given, session, reader).execute()
-        return self._open_asked(given, session, reader)
+            return self._open_later(given, session)
+        run = self._run(given, session, None)
+        run.start()
+        return run.scope.result()
 
-    async def _open_later(self, given: CallArguments, session: FullSession, reader: Port | None) -> Reply[Any]:
+    async def _open_later(self, given: CallArguments, session: FullSession) -> Reply[Any]:
+        await self._acquired(given, session)
+        run = self._run(given, session, None)
+        run.start()
+        return await run.scope.result()
+
+    async def _opened(self, make: _MakeArguments, buffer: EventBuffer) -> Call:
+        """The way in of a call that is streamed: it is started, and puts its events into the buffer."""
+        given = make(self._config.new_id)
+        session = self._session_for(given)
+        if self._toolsets is not None or not session.try_acquire():
+            await self._acquired(given, session)
+        run = self._run(given, session, buffer)
+        run.start()
+        return run
+
+    def _session_for(self, given: CallArguments) -> FullSession:
+        session = self._sessions.implicit if given.session is None else given.session
+        if isinstance(session, FullSession):
+            return session
+        return self._sessions.of(session, to_go_on=given.decisions is not None)
+
+    async def _acquired(self, given: CallArguments, session: FullSession) -> None:
+        """Open the agent's toolsets, and wait for the session's turn."""
         if self._toolsets is not None and not self._config.running.closed:
             await self._toolsets.open()
         await self._acquire(session)
-        if self._output is None and given.output is None:
-            return await self._run(given, session, reader).execute()
-        return await self._open_asked(given, session, reader)
-
-    def _open_asked(
-        self, given: CallArguments, session: FullSession, reader: Port | None
-    ) -> Coroutine[Any, Any, Reply[Any]]:
-        """The way in of a call that is to give something of a form."""
-        try:
-            asked = self._asked(given.output)
-        except BaseException:
-            session.release()
-            raise
-        return asked.reply(self._run(given, session, reader, asked))
 
     def _take_tools(self, tools: dict[str, FullTool[..., Any]]) -> None:
         """See `ToolsetAgent`; calls that are to give something of a form keep their final tool."""
@@ -296,10 +309,11 @@ class CallingAgent(SessionsAgent, Generic[T_co]):
             found = kept[id(given)] = Asked(given, output)
         return found
 
-    def _run(self, given: CallArguments, session: FullSession, reader: Port | None, asked: Asked | None = None) -> Call:
-        """The run of a call on a session that was acquired for it; where it cannot be, that is released."""
+    def _run(self, given: CallArguments, session: FullSession, buffer: EventBuffer | None) -> Call:
+        """The run of a call on a session that was acquired for it; if it cannot be, that is released."""
         config = self._config
         try:
+            asked = None if self._output is None and given.output is None else self._asked(given.output)
             if config.running.closed:
                 self._refuse_while_closed(session)
             machine = session.machine
@@ -326,6 +340,9 @@ class CallingAgent(SessionsAgent, Generic[T_co]):
                 hooks, source, deps = self._below(caller.run, hooks, deps)
             for parameter, kind in config.dep_types:
                 find_dep(deps, kind, parameter)
+            children = given.children
+            if caller is not None and buffer is None and caller.run.shows_children():  # its events go to its caller's reader
+                buffer, children = caller.run.events.buffer, True
             run = Call(  # by position: names cost 0.6 µs, since a class that is called with them makes a dict
                 config,
                 hooks,
@@ -336,14 +353,14 @@ class CallingAgent(SessionsAgent, Generic[T_co]):
                 given.timeout,
                 source,
                 None if caller is None else caller.run,
-                reader,
-                given.children,
+                buffer,
+                children,
             )
+            if asked is not None:
+                run.typed = asked.reader_of(run.context.state)
             run.input_messages = given.messages
             if decisions is not None:
                 run.continuing(decisions)
-            if caller is not None and reader is None:
-                run.port, run.children = caller.run.child_port(caller.port), caller.run.children
         except BaseException:
             session.release()
             raise

@@ -226,8 +226,8 @@ class TurnQueue:
         owner = self._owner
         turn.enter(owner.name)
         try:
-            run = make_run(turn, owner.config, full_hooks(owner.hooks), None, owner.name, current_turn.get(), None)
-            event = await run.events.emit(PrePut, None, (turn.view,))
+            run = make_run(turn, owner.config, full_hooks(owner.hooks), None, owner.name, current_turn.get())
+            event = await run.events.emit(PrePut, (turn.view,))
             verdict = None if event is None else event.verdict
             if verdict is not None:
                 raise TurnDeniedError(turn.tool.name, verdict.reason)
@@ -243,7 +243,7 @@ class TurnQueue:
             entry.home = asyncio.get_running_loop()
         self._entries.add(entry, reserved)
         try:
-            await run.events.emit(PostPut, None, (turn.view,))
+            await run.events.emit(PostPut, (turn.view,))
         finally:
             run.end()
             if sent:
@@ -297,7 +297,7 @@ class TurnQueue:
         """
 
         def start() -> EventStream:
-            return EventStream(lambda port: self._runner.read(port, deps, wait))
+            return EventStream(lambda values: self._runner.start(values, deps, wait), 0)
 
         return Flux[HookEvent](start).map(self._runner.shown)
 

@@ -27,7 +27,8 @@ from agentflow.ground.locks import FairLock
 from agentflow.ground.logs import logger
 from agentflow.hooks.hook_set import full_hooks
 from agentflow.loop.run import current_turn
-from agentflow.loop.stream import Port
+from agentflow.loop.scope import CLEANUP_TIMEOUT, RunScope
+from agentflow.loop.stream import EventBuffer
 from agentflow.loop.tool_call.attempts import held_locks
 from agentflow.loop.turns.bound import FullBoundTool
 from agentflow.loop.turns.turn import Turn
@@ -75,6 +76,7 @@ class Runner:
         self._workers = _Workers(self, entries)
         self._running = FairLock()
         self._driver: asyncio.Task[Any] | None = None  # the task that runs it: while that one waits, nothing goes on
+        self._reader: asyncio.Task[Any] | None = None  # the task that handles its values
         self._loop: object = None  # the loop over `run()` that reads it
         self._shown: Turn[Any] | None = None  # whose value the reader gets
         self.current: Entry | None = None
@@ -98,8 +100,8 @@ class Runner:
 
     # ---- by a reader
 
-    async def read(self, port: Port, deps: object, wait: bool) -> None:
-        """Run what there is for the reader of a port; with `wait`, what comes too."""
+    async def start(self, values: EventBuffer, deps: object, wait: bool) -> _QueueRun:
+        """Run what there is for a reader, in a task of its own; with `wait`, what comes too."""
         with self._entries.guard:
             if self.reading:
                 raise SafeExecutionError(
@@ -107,35 +109,53 @@ class Runner:
                 )
             self.reading = True
             self._loop = object()
+        run = _QueueRun()
+        run.scope.start(self._read(run.scope, values, deps, wait), lambda: run.scope.finish(None, None))
+        return run
+
+    async def _read(self, scope: RunScope, values: EventBuffer, deps: object, wait: bool) -> None:
+        failure: BaseException | None = None
+        try:
+            await self._run_for(values, deps, wait)
+        except GeneratorExit:
+            scope.finish(None, None)
+            raise
+        except BaseException as error:
+            failure = error
+        scope.finish(None, failure)
+        failure = None  # its traceback holds this frame
+        values.wake()
+
+    async def _run_for(self, values: EventBuffer, deps: object, wait: bool) -> None:
         self._workers.bury()
         self._entries.bell.ring()
         try:
             await self._running.acquire()  # a worker stops behind its current turn
             self._driver = asyncio.current_task()
             try:
-                while not await self._drain(port, deps, None) and wait and not port.closed:
+                while not await self._drain(values, deps, None) and wait and not values.closed:
                     await self._entries.bell.wait_for(lambda: len(self._entries) > 0)
             finally:
                 self._driver = None
                 self._running.release()
         finally:
             self.reading = False
-            self._shown = self._loop = None
+            self._shown = self._loop = self._reader = None
             self._entries.bell.ring()  # what others have sent is run all the same, by their workers
 
     def shown(self, event: HookEvent) -> tuple[Turn[Any], Any]:
         """What the reader gets of an event: the turn and its value."""
         assert isinstance(event, TurnValue)
         assert self._shown is not None
-        self._driver = asyncio.current_task()  # a stream may change its reader
+        self._reader = asyncio.current_task()
         if self._loop not in (loops := _loops.get()):
             _loops.set((*loops, self._loop))
         return self._shown, event.value
 
     def driven_here(self) -> bool:
         """Whether the running task is the one that runs this queue, its hooks and its reader's loop included."""
-        driver = self._driver
-        return driver is not None and driver is asyncio.current_task()
+        task = asyncio.current_task()
+        return task is not None and task in (self._driver, self._reader)
 
     def stuck(self, sent: bool) -> str:
         """Why nothing may ever be taken out while the running code waits; empty where all is well.
@@ -196,7 +216,7 @@ class Runner:
 
     # ---- by either
 
-    async def _drain(self, port: Port | None, deps: object, worker: asyncio.AbstractEventLoop | None) -> bool:
+    async def _drain(self, values: EventBuffer | None, deps: object, worker: asyncio.AbstractEventLoop | None) -> bool:
         """Run what there is; returns whether a turn has ended the run."""
         while True:
             await self._gate(worker)
@@ -207,22 +227,22 @@ class Runner:
                 continue
             if not self._entries.take_out(entry):  # somebody dropped it just now
                 continue
-            if await self._run_one(entry, port, deps) and worker is None:
+            if await self._run_one(entry, values, deps) and worker is None:
                 return True
-            if port is not None and port.closed:
+            if values is not None and values.closed:
                 return True
 
     async def _gate(self, worker: asyncio.AbstractEventLoop | None) -> None:
         """Wait while it is paused, unless there is nothing that could be run."""
         owner = self._owner
         while self.paused and self._next(worker) is not None:
-            host = make_host(owner.config, full_hooks(owner.hooks), None, owner.name, None, None)
+            host = make_host(owner.config, full_hooks(owner.hooks), None, owner.name, None)
             try:
-                await host.events.emit(Paused, None)
+                await host.events.emit(Paused)
                 await self._entries.bell.wait_for(lambda: not self.paused or self._next(worker) is None)
                 if self.paused:
                     return
-                await host.events.emit(Resumed, None)
+                await host.events.emit(Resumed)
             finally:
                 host.end()
 
@@ -237,7 +257,7 @@ class Runner:
             return None
         return first
 
-    async def _run_one(self, entry: Entry, port: Port | None, deps: object) -> bool:
+    async def _run_one(self, entry: Entry, values: EventBuffer | None, deps: object) -> bool:
         """Run a turn; returns whether the run ends with it."""
         turn, owner = entry.turn, self._owner
         self.current = entry
@@ -245,15 +265,17 @@ class Runner:
         try:
             given = turn.deps if turn.deps is not None else deps
             name = "" if turn.tool is owner.asking else owner.name  # a question's call names the agent itself
-            run = make_run(turn, owner.config, full_hooks(owner.hooks), given, name, entry.place, port)
+            run = make_run(turn, owner.config, full_hooks(owner.hooks), given, name, entry.place)
             run.route = self._follow
             run.inherits = ((inside, (*inside.get(), entry)),)
             entry.run = run
             if entry.taken_back:  # just now
                 raise TurnDeniedError(turn.tool.name, TAKEN_BACK)
-            value = await run_turn(turn, run, port)
+            run.start(run_turn(turn, run, values))
+            self._driver = run.scope.task
+            value = await run.scope.result()
         except BaseException as error:
-            entry.settle(None, _lasting(error, turn), seen=port is not None or entry.taken_back)
+            entry.settle(None, _lasting(error, turn), seen=values is not None or entry.taken_back)
             if entry.taken_back and isinstance(error, Exception):
                 # It concerns nobody but its sender, who knows whence it comes; a traceback would keep whoever runs the queue.
                 error.__traceback__ = error.__cause__ = error.__context__ = None
@@ -264,9 +286,19 @@ class Runner:
             entry.over = True
             entry.run = None
         entry.settle(value, None)
-        await run.hand_out(port)
+        await run.hand_out(values)
         done = turn.tool.type == "completion_check" and value is True
         return done or run.stop is not None
+
+
+class _QueueRun:
+    """The run of a queue, as its stream knows it."""
+
+    def __init__(self) -> None:
+        self.scope = RunScope(None, None, CLEANUP_TIMEOUT)
+
+    def abandoned_by_reader(self) -> None:
+        """Its stream was dropped; nobody waits for its cleanup."""
 
 
 def _lasting(error: BaseException, turn: Turn[Any]) -> BaseException:

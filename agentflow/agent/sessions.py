@@ -152,12 +152,12 @@ def refuse_waiting_for_itself(session: FullSession, agent: str) -> None:
         UsageError: It is made from there.
     """
     task, place, holder = asyncio.current_task(), current_turn.get(), session.run
-    certain = isinstance(holder, RunBase) and holder.stopping.works_in(task)
+    certain = isinstance(holder, RunBase) and holder.scope.works_in(task)
     if not certain:
         run = cast("RunBase | None", called_from.get()) if place is None else place.run
-        certain = run is not None and run.stopping.waits_for(task)
+        certain = run is not None and run.scope.waits_for(task)
         while run is not None and not run.over and not run.uses(session):
-            certain = certain and run.parent is not None and run.parent.stopping.waits_for(run.stopping.task)
+            certain = certain and run.parent is not None and run.parent.scope.waits_for(run.scope.caller)
             run = run.parent
         if run is None or run.over:
             return

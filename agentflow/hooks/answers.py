@@ -14,7 +14,6 @@ Rules:
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable
 from types import CoroutineType
 from typing import Any, cast
@@ -29,14 +28,12 @@ from agentflow.reactive import EMPTY, Flux, Mono, first_value
 from agentflow.verdicts import Again, Answer, Deny, Recover, Verdict
 
 __all__ = [
-    "cancellations",
     "check_final",
     "comes_to",
     "failure_of",
     "is_later",
     "judge",
     "label_of",
-    "raise_swallowed",
     "settle",
     "verdicts_of",
     "withheld",
@@ -67,18 +64,6 @@ async def settle(answer: Any) -> Any:
             answer = await cast("Awaitable[Any]", answer)
         else:
             return None if answer is EMPTY else answer
-
-
-def cancellations() -> int:
-    """How often the running task was cancelled, as far as nobody has taken that back."""
-    task = asyncio.current_task()
-    return 0 if task is None else task.cancelling()
-
-
-async def raise_swallowed(event: str, who: str = "a hook") -> None:
-    """Raise the cancellation that somebody has swallowed, or the one that was asked for and is on its way."""
-    await asyncio.sleep(0)
-    raise asyncio.CancelledError(f"{who} has swallowed it on {event}")
 
 
 def verdicts_of(hook: Hook, kind: type[Event]) -> tuple[type[Verdict], ...]:

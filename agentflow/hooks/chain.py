@@ -24,16 +24,7 @@ from typing import Any, Protocol
 from agentflow.errors import Aside, HookError
 from agentflow.events import Decision, Error, Event, PostActing, PostReasoning
 from agentflow.ground.values import NamedTuple
-from agentflow.hooks.answers import (
-    cancellations,
-    failure_of,
-    is_later,
-    judge,
-    label_of,
-    raise_swallowed,
-    settle,
-    withheld,
-)
+from agentflow.hooks.answers import failure_of, is_later, judge, label_of, settle, withheld
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.options import Call
 from agentflow.messages import Msg
@@ -52,8 +43,20 @@ class Entry(NamedTuple):
     hook: Hook
 
 
+class Stoppable(Protocol):
+    """A run's scope, as its chains know it."""
+
+    stopped: bool
+    """Whether the run's work must not continue."""
+
+
 class Faults(Protocol):
     """Where a chain reports hooks that fail: the run."""
+
+    @property
+    def scope(self) -> Stoppable:
+        """Whether the run was cancelled."""
+        ...
 
     async def hook_failed(self, kind: type[Event], hook: Hook, error: Exception, fatal: bool) -> bool:
         """A hook has failed.
@@ -73,12 +76,16 @@ class Faults(Protocol):
         """Whether a `Suspend` on this event has been answered by resuming, so that it counts as pass."""
         ...
 
+    def check(self) -> None:
+        """Raise `CancelledError` if the run was cancelled, also if a hook has swallowed that: no further hook is called."""
+        ...
+
     def cut_off(self) -> str:
-        """Why the run, which goes on, has cancelled the wait for a hook (that is taken back); empty: it has not."""
+        """Why the wait for a hook was cancelled although the run continues: its cleanup is late. Empty: it was not."""
         ...
 
     def is_cancelled(self) -> bool:
-        """Whether somebody has cancelled the run: only then is a `CancelledError` a cancellation."""
+        """Whether a `CancelledError` is a cancellation of the run; else the hook has raised it itself."""
         ...
 
 
@@ -164,16 +171,16 @@ async def _rest(
 ) -> None:
     """Go on where an editing hook has answered more than "go on", or failed; and with guards and observers."""
     decided: Decided | None = None
-    before = -1  # how often the task had been cancelled before a hook was waited for
     try:
         while True:
             try:
                 if failure is not None:
                     raise failure
                 if answer is not None:
-                    before = cancellations()
                     first, answer = answer, None
                     verdict = await _verdict(chain, _current(chain, editing), event, first, faults)
+                    if faults.scope.stopped:
+                        faults.check()
                     if verdict is not None:
                         decided = _stronger(decided, verdict, _current(chain, editing))
                         if chain.pre:
@@ -184,9 +191,9 @@ async def _rest(
                         continue
                     kind = result.__class__
                     if kind is CoroutineType:
-                        if before < 0:
-                            before = cancellations()
                         result = await result
+                        if faults.scope.stopped:
+                            faults.check()
                         if result is event or result is None:
                             continue
                     elif result is None:
@@ -195,9 +202,9 @@ async def _rest(
                         result = result.value
                         if result is event or result is None:
                             continue
-                    if before < 0:
-                        before = cancellations()
                     verdict = await _verdict(chain, _current(chain, editing), event, result, faults)
+                    if faults.scope.stopped:
+                        faults.check()
                     if verdict is not None:
                         decided = _stronger(decided, verdict, _current(chain, editing))
                         if chain.pre:
@@ -213,8 +220,6 @@ async def _rest(
                 decided = _stronger(decided, verdict, _current(chain, editing))
                 if chain.pre:
                     break
-        if 0 <= before < cancellations():
-            await _swallowed(chain, faults)
         if chain.guards and not (chain.pre and decided is not None):
             _put(event, "__class__", chain.kind)
             decided = await _judge(chain, event, faults, decided, chain.guards, None, None)
@@ -324,10 +329,9 @@ async def _answer(
         result: Any = entry.call(event) if answer is None else answer
         if result is event or result is None:
             return None
-        before = cancellations()
         verdict = await _verdict(chain, entry, event, result, faults)
-        if cancellations() > before:
-            await _swallowed(chain, faults)
+        if faults.scope.stopped:
+            faults.check()
         return verdict
     except asyncio.CancelledError as error:
         return await _stray(chain, entry, event, error, faults)
@@ -375,12 +379,6 @@ async def _failed(chain: Chain, entry: Entry, event: Event, error: Exception, fa
     if await faults.hook_failed(kind, hook, found, policy != "skip"):
         return None
     raise found
-
-
-async def _swallowed(chain: Chain, faults: Faults) -> None:
-    """A hook has swallowed a cancellation: it is raised behind it, unless it concerned that hook alone."""
-    if not faults.cut_off() and faults.is_cancelled():
-        await raise_swallowed(chain.kind.__name__)
 
 
 async def _stray(

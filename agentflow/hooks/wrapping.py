@@ -21,7 +21,6 @@ from agentflow.events import Event
 from agentflow.messages import Msg, ToolResultBlock
 from agentflow.ports.model import Model, ModelRequest
 from agentflow.reactive import Empty, Flux, Mono
-from agentflow.reactive.iterators import Runs
 from agentflow.specs import ModelOptions
 
 if TYPE_CHECKING:
@@ -31,6 +30,8 @@ __all__ = ["ModelSource", "PrivateFlux", "ToolSource", "Transform", "Work", "lay
 
 Transform: TypeAlias = Callable[[Flux[Any]], Any]
 """Makes other pieces of a tool's: gets them as a Flux, returns another."""
+Opens: TypeAlias = Callable[[AsyncIterator[Any]], AsyncIterator[Any]]
+"""Takes note of a stream that was opened."""
 Around: TypeAlias = Callable[[Any, Any], Any]
 Asked: TypeAlias = Callable[..., "ModelSource"]
 """Takes what `ModelSource.using` takes."""
@@ -90,7 +91,7 @@ class ModelSource(Flux[ModelChunk]):
         ask: Gives the same work with another request.
         layer: What is put around that.
         private: What the attribute says.
-        runs: Where its runs are written down: its stage closes those that hooks leave open.
+        opens: Gets each stream that is opened, for its stage, which closes those that hooks leave open.
 
     Attributes:
         request: What the model will be asked: the event as hooks left it, with what they injected meanwhile.
@@ -109,19 +110,19 @@ class ModelSource(Flux[ModelChunk]):
         layer: Layer | None = None,
         private: bool = False,
         *,
-        runs: Runs | None,
+        opens: Opens | None,
     ) -> None:
         self.inner = inner
         self.request = request
         self._ask = ask
         self._layer = layer
         self.private = private
-        self.runs = runs
+        self.opens = opens
 
     def open(self) -> AsyncIterator[ModelChunk]:
         """Start an attempt; see `Flux.open`."""
         run = self.inner.open()  # pyright: ignore[reportOptionalMemberAccess] - a source stands for something
-        return run if self.runs is None else self.runs.add(run)
+        return run if self.opens is None else self.opens(run)
 
     def using(
         self,
@@ -142,7 +143,7 @@ class ModelSource(Flux[ModelChunk]):
 
     def over(self, inner: Observable[Any]) -> ModelSource:
         """The same source with other work; `using` asks the source as it was."""
-        return ModelSource(_flux_of(inner), self.request, self._ask, self._layer, self.private, runs=self.runs)
+        return ModelSource(_flux_of(inner), self.request, self._ask, self._layer, self.private, opens=self.opens)
 
 
 class PrivateFlux(Flux[ModelChunk]):
@@ -231,7 +232,7 @@ def layered(around: Around, hook: Wrapping, event: Event, source: Any) -> Any:
     if below is ModelSource and isinstance(made, Flux):
         private = source.private or isinstance(made, PrivateFlux)
         layer = (around, hook, event)
-        return ModelSource(made, source.request, source.using, layer, private, runs=source.runs)  # pyright: ignore[reportUnknownArgumentType]
+        return ModelSource(made, source.request, source.using, layer, private, opens=source.opens)  # pyright: ignore[reportUnknownArgumentType]
     if below is ToolSource and isinstance(made, Mono):
         return ToolSource(made, source.chunks, source.instead, (around, hook, event))  # pyright: ignore[reportUnknownArgumentType]
     if not hasattr(made, "subscribe"):
@@ -250,7 +251,7 @@ def layered(around: Around, hook: Wrapping, event: Event, source: Any) -> Any:
             source.using,
             (around, hook, event),
             source.private,
-            runs=source.runs,
+            opens=source.opens,
         )
     if below is ToolSource:
         return ToolSource(Mono.from_observable(made), source.chunks, source.instead, (around, hook, event))

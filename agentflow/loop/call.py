@@ -2,7 +2,7 @@
 
 Rules:
 
-1. One driver for every path: `call`, `stream`, `block` and durable workers run this coroutine; only the reader differs.
+1. One driver for every path: `call`, `stream`, `block` and durable workers run this coroutine, in a task of its own.
 2. Exactly one `CallEnded` per call, and it is the last event, on success, failure, interrupt, cancellation and close.
 
 How a call ends, by itself or otherwise, stands in `endings`.
@@ -10,6 +10,7 @@ How a call ends, by itself or otherwise, stands in `endings`.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Mapping
 from functools import partial
 from typing import Any, assert_never, cast
@@ -26,11 +27,8 @@ from agentflow.loop.machine import Machine
 from agentflow.loop.reasoning import as_reply, reason
 from agentflow.loop.round import act
 from agentflow.loop.run import RunBase
-from agentflow.loop.sources import wrap
-from agentflow.loop.stage import Stage
+from agentflow.loop.stage import Stage, wrap
 from agentflow.loop.states import State
-from agentflow.loop.stream import Port
-from agentflow.loop.tasks import in_tasks
 from agentflow.messages import Msg, Outcome, Reply
 from agentflow.reactive import EMPTY, Mono
 from agentflow.transcript import MessageTuple
@@ -54,7 +52,7 @@ def _outcome_so_far(machine: Machine) -> Outcome:
 
 
 class Call(RunBase):
-    """One call of an agent. `execute` is the whole of it; the session must have been acquired, and is released."""
+    """One call of an agent. `start` runs it in a task of its own; the session must have been acquired, and is released."""
 
     __slots__ = ()
 
@@ -84,33 +82,23 @@ class Call(RunBase):
         self.session.carried = None
         return self
 
-    async def execute(self) -> Reply:
-        """Run the call from its first event to its last.
-
-        Returns:
-            The reply: completed, denied, stopped, limited, suspended or interrupted.
-
-        Raises:
-            Exception: What the call failed with, after `CallEnded`.
-        """
-        session, stopping, running = self.session, self.stopping, self.config.running
-        try:
-            if stopping.take_task():
-                await stopping.await_earlier()
-        except BaseException:
-            stopping.over = True
-            session.release()
-            raise
+    def start(self) -> None:
+        """Run the call in a task of its own; `scope.result` waits for its reply."""
+        session, scope, running = self.session, self.scope, self.config.running
         session.run = self
         if session.interrupted is not None:
-            stopping.interrupt(session.interrupted)
-        if stopping.timeout is not None:
-            stopping.watch_the_clock()
+            scope.cancel("interrupted", session.interrupted)
+        running.runs.add(self)
+        if running.closed:  # between its permission and now
+            running.halt(self)
+        scope.start(self._execute(), self._abandon)
+
+    async def _execute(self) -> None:
+        """Run the call from its first event to its last; nothing is raised here, `scope.result` does."""
         started = self.monotonic()
+        reply: Reply | None = None
+        failure: BaseException | None = None
         try:
-            running.runs.add(self)
-            if running.closed:  # between its permission and now
-                running.halt(self)
             try:
                 final = await self._begin()
                 if final is None:
@@ -118,38 +106,56 @@ class Call(RunBase):
                     final = self._final()
                 reply = await respond(self, final, started)
             except GeneratorExit:
-                cut_short(self)
                 raise
             except Halted:
-                raise await halted(self) from None
+                failure = await halted(self)
             except BaseException as error:
-                recovered = await wind_up(self, error, started)
-                if recovered is None:
-                    raise
-                reply = recovered
+                reply, failure = await wind_up(self, error, started)
             else:
                 await end(self, reply.outcome, None)
+            if reply is not None and self.typed is not None:
+                reply = self.typed(reply)
+        except GeneratorExit:  # the event loop is gone
+            cut_short(self)
+            self._finish(None, None)
+            raise
+        except BaseException as error:  # a signal, in a hook of the last events
+            reply, failure = None, error
+        self._finish(reply, failure)
+        failure = None  # its traceback holds this frame
+
+    def _finish(self, reply: Reply | None, failure: BaseException | None) -> None:
+        """Release the session, and give the caller the reply or the error."""
+        session, scope, running = self.session, self.scope, self.config.running
+        if reply is not None:
             if reply.outcome == "suspended":
                 running.suspended[session.id] = session
             elif running.suspended:
                 running.suspended.pop(session.id, None)
-            return reply
-        finally:
-            running.runs.discard(self)
-            if running.waiting:
-                running.tell()
-            where = self.machine.state
-            if where is State.SUSPENDED or (stopping.halting and where is not State.USER_INPUT):
-                state = self._state if self._context is None else self._context.state
-                session.carried = Carried(self.run_id, self.events.seq, self.journal.facts, state)
-            self.let_go()
-            session.release()
+        running.runs.discard(self)
+        if running.waiting:
+            running.tell()
+        where = self.machine.state
+        if where is State.SUSPENDED or (
+            (scope.halting or (scope.cause is not None and scope.cause.kind == "shutdown"))
+            and where is not State.USER_INPUT
+        ):
+            state = self._state if self._context is None else self._context.state
+            session.carried = Carried(self.run_id, self.events.seq, self.journal.facts, state)
+        scope.finish(reply, failure)
+        self.let_go()
+        session.release()
+
+    def _abandon(self) -> None:
+        """Its task never began, or its cleanup does not end: finish the call without it."""
+        cut_short(self)
+        self._finish(None, asyncio.CancelledError("the call was abandoned"))
 
     # ---- the beginning
 
     async def _begin(self) -> Msg | None:
         """Open or resume the call; returns the final message where a verdict gave it at once."""
-        events, journal, port = self.events, self.journal, self.port
+        events, journal = self.events, self.journal
         if self.config.system is not None:
             self.head = await self._system()
         if self.given is not None:
@@ -159,11 +165,11 @@ class Call(RunBase):
         messages = self.input_messages
         event: PreCall | None = None
         answer: Msg | None = None
-        if port is None and events.chains[PreCall] is None:
+        if events.buffer is None and events.chains[PreCall] is None:
             events.seq += 1
         else:
             shown = MessageTuple(messages)
-            heard = events.decide(PreCall, port, (shown, self.machine.transcript.view()))
+            heard = events.decide(PreCall, (shown, self.machine.transcript.view()))
             event = heard if heard is None or isinstance(heard, Event) else await heard
             if event is not None:
                 if event.input_messages is not shown:
@@ -175,7 +181,7 @@ class Call(RunBase):
                             pass
                         case Deny(reason=reason):
                             self.outcome = "denied"
-                            await events.hand_over(event, port)
+                            await events.hand_over(event)
                             return self.say(reason, "denied")
                         case Answer(value=value):
                             answer = as_reply(value, event.decision.hook, "PreCall", self.config.new_id)
@@ -183,11 +189,10 @@ class Call(RunBase):
                             assert_never(verdict)
         opened = (self.run_id, self.call_id, messages, self.config.max_iterations, answer)
         writing = journal.append_new(CallOpened, opened)
-        cut = None if writing is None else await journal.kept(writing)
-        if event is not None:
-            await events.hand_over(event, port)
-        if cut is not None:
-            raise cut
+        if writing is not None:
+            await writing
+        if event is not None and events.buffer is not None:
+            await events.hand_over(event)
         if answer is not None:
             return answer
         return await self._through_arounds(event) if self.hooks.wraps and self.hooks.arounds(PreCall) else None
@@ -223,35 +228,18 @@ class Call(RunBase):
         if source is bare:
             stage.over = True
             return None
-        found: list[Any] = []
-
-        async def wrapped(port: Port | None) -> None:
-            outer, self.port = self.port, port
-            try:
-                found.append(await stage.outcome(source))
-            except Veto as veto:  # equals Deny, as far as the input is not stored already
-                self.outcome = "denied"
-                found.append(self.say(veto.reason, "denied"))
-            finally:
-                self.port = outer
-
-        if self.port is None:
-            try:
-                await wrapped(None)
-            finally:
-                self.stopping.take_back()
-        else:
-            try:
-                await in_tasks(self, [wrapped], 1)
-            finally:
-                stage.over = True  # cut before its first step, it has not ended by itself
-        if found[0] is EMPTY:
+        try:
+            found = await stage.outcome(source)
+        except Veto as veto:  # equals Deny, as far as the input is not stored already
+            self.outcome = "denied"
+            return self.say(veto.reason, "denied")
+        if found is EMPTY:
             return None if stage.begun else self.say("(no answer)", "closing")
         if self.machine.state is State.SUSPENDED:
             return None
         if self.machine.transcript.open_round:  # a layer answers for a round that was cut or has failed
             await answer_all(self)
-        final = as_reply(found[0], "around", "PreCall", self.config.new_id)
+        final = as_reply(found, "around", "PreCall", self.config.new_id)
         check_final(final, "around", "PreCall")
         return final
 
@@ -259,14 +247,14 @@ class Call(RunBase):
 
     async def _work(self) -> None:
         """Ask the machine what comes next, and do it, until it has a reply."""
-        machine, journal, stopping = self.machine, self.journal, self.stopping
+        machine, journal, scope = self.machine, self.journal, self.scope
         while True:
             if journal.landed or journal.asked:
-                await journal.announce(self.events, self.port)
-            if stopping.interrupting is not None:  # a tool may have swallowed the cancellation
-                stopping.notice()
+                await journal.announce(self.events)
+            if scope.stopped:  # a tool may have swallowed the cancellation
+                scope.check()
             action = machine.next()
-            if (stopping.halting or self.parent is not None) and action in _WORK and stopping.halts():
+            if (scope.halting or self.parent is not None) and action in _WORK and scope.halts():
                 raise Halted
             if action == "reason" or action == "summary":
                 await reason(self, action)
@@ -276,7 +264,7 @@ class Call(RunBase):
             else:
                 break
         if journal.landed:
-            await journal.announce(self.events, self.port)
+            await journal.announce(self.events)
 
     def _final(self) -> Msg:
         machine = self.machine
@@ -313,13 +301,15 @@ class Call(RunBase):
         return self.session.id
 
     def halt(self) -> None:
-        """See `Stopping.halt`."""
-        self.stopping.halt()
+        """Stop at the next safe point, and leave the call open; see `agentflow.agent.shutdown`."""
+        self.scope.halting = True
 
     def leave(self, reason: str) -> None:
-        """See `Stopping.leave`."""
-        self.stopping.leave(reason)
+        """End at once, and leave the call open, as after a crash."""
+        self.scope.halting = True
+        self.scope.cancel("shutdown", reason)
 
     def cut(self) -> None:
-        """Nothing can be awaited any more."""
+        """Its event loop was closed under it: leave the session legal, at once."""
         cut_short(self)
+        self._finish(None, None)

@@ -9,6 +9,7 @@ from agentflow.context import AgentView, RunContext
 from agentflow.ground.values import field, frozen
 from agentflow.hooks.scope import ProcessHooks, process_hooks
 from agentflow.loop.active import Running
+from agentflow.loop.scope import CLEANUP_TIMEOUT
 from agentflow.loop.schedule import ToolSchedule
 from agentflow.messages import Msg
 from agentflow.ports.model import Model
@@ -42,4 +43,5 @@ class LoopConfig:
     tags: frozenset[str] = frozenset()
     process: ProcessHooks = process_hooks
     on_unknown_outcome: OnUnknownOutcome = "tell"
+    cleanup_timeout: float = CLEANUP_TIMEOUT
     running: Running = field(default_factory=Running)

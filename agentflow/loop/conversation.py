@@ -24,6 +24,15 @@ class Interruptible(Protocol):
         """End the call."""
         ...
 
+    @property
+    def lost(self) -> bool:
+        """Whether its event loop was closed under it."""
+        ...
+
+    def cut(self) -> None:
+        """Finish a call that is lost, at once: the session is legal, and free again."""
+        ...
+
 
 class Carried(NamedTuple):
     """What a suspended run hands to the call that resumes it, beside what the facts say."""

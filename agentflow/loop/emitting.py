@@ -9,7 +9,8 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Generator
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
 from agentflow.errors import Aside
@@ -30,8 +31,8 @@ from agentflow.ground.logs import log_failure
 from agentflow.hooks.chain import Chain, run_chain
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.hook_set import FullHookSet
-from agentflow.loop.stopping import Stopping
-from agentflow.loop.stream import Port
+from agentflow.loop.scope import RunScope, forget_cancellations
+from agentflow.loop.stream import EventBuffer
 from agentflow.messages import ToolUseBlock
 from agentflow.verdicts import Recover
 
@@ -52,10 +53,6 @@ class Owner(Protocol):
         """What its events share."""
         ...
 
-    def here(self) -> Port | None:
-        """The port for the code that is running."""
-        ...
-
     @property
     def turn(self) -> TurnView | None:
         """The turn that is run, where no model has asked for it."""
@@ -68,21 +65,7 @@ class Owner(Protocol):
 
 
 _NO_OWNER: Owner = cast("Any", None)
-"""Whose events are those of a run that is over: nothing is asked of it any more."""
-
-_NO_STEPS: Callable[[], Generator[Any, Any, None]] = cast("Any", ().__iter__)
-
-
-class _Nobody:
-    """What is awaited where nobody reads."""
-
-    __slots__ = ()
-
-    def __await__(self) -> Generator[Any, Any, None]:
-        return _NO_STEPS()
-
-
-_NOBODY = _Nobody()
+"""The owner of the events of a finished run: nothing is asked of it any more."""
 
 
 class Events:
@@ -92,11 +75,12 @@ class Events:
         owner: The run.
         hooks: Its hooks.
         now: Its clock.
-        stopping: What may end it meanwhile.
+        scope: Its task, and whether it was cancelled.
+        buffer: The hand-over to its reader; None: it has none.
 
     Attributes:
-        seq: The number of the last emission point; counted whether or not an event was built there. Where somebody has
-            seen that nobody listens, it counts the point itself.
+        seq: The number of the last emission point; counted whether or not an event was built there. Code that has found
+            that no hook handles an event, and no reader gets it, counts the point itself.
         iteration: The round of reasoning that events belong to.
         judging: The events whose hooks are running.
     """
@@ -107,20 +91,29 @@ class Events:
         "_now",
         "_owner",
         "_reported",
-        "_stopping",
+        "buffer",
         "chains",
         "hooks",
         "iteration",
         "judging",
+        "scope",
         "seq",
     )
 
-    def __init__(self, owner: Owner, hooks: FullHookSet, now: Callable[[], float], stopping: Stopping) -> None:
+    def __init__(
+        self,
+        owner: Owner,
+        hooks: FullHookSet,
+        now: Callable[[], float],
+        scope: RunScope,
+        buffer: EventBuffer | None,
+    ) -> None:
         self._owner = owner
         self.hooks = hooks
         self.chains: dict[type[Event], Chain | None] = hooks.compiled or hooks.all_chains
         self._now = now
-        self._stopping = stopping
+        self.scope = scope
+        self.buffer = buffer
         self._frame: Frame | None = None
         self._reported: tuple[BaseException, ...] = ()
         self._disabled: tuple[tuple[type[Event], Hook], ...] = ()
@@ -137,71 +130,84 @@ class Events:
         return frame
 
     def let_go(self) -> None:
-        """The run is over: it, its context and its last errors would keep each other until the collector comes."""
+        """Break the reference cycles of a finished run: it, its context and its last errors."""
         self._frame = None
         self._reported = ()
         self._owner = _NO_OWNER
+        buffer, self.buffer = self.buffer, None
+        if buffer is not None:
+            buffer.wake()
 
     # ---- building and passing on
 
-    def fire(
-        self, kind: type[E], port: Port | None, values: tuple[object, ...], scope: FullHookSet | None = None
-    ) -> Heard[E]:
-        """Count an event; where somebody is there, build it, pass it through its chain, hand it to the reader.
+    def fire(self, kind: type[E], values: tuple[object, ...], scope: FullHookSet | None = None) -> Heard[E]:
+        """Count an event; if a hook handles it or a reader gets it, build it, pass it through its chain, hand it over.
 
         Args:
             kind: Its class.
-            port: The reader's; None: nobody reads.
             values: Its own fields but `decision`, in order.
-            scope: The hooks, where they are others than the run's.
+            scope: The hooks, if they are others than the run's.
         """
         self.seq += 1
         chain = self.chains[kind] if scope is None else self.chain_in(scope, kind)
+        buffer = self.buffer
         if chain is None:
-            if port is None or port.closed:
+            if buffer is None:
                 return None
-            port.event = kind.make(self._frame or self.frame, self.iteration, self.seq, self._now(), values)
-            return port
+            full = buffer.put(kind.make(self._frame or self.frame, self.iteration, self.seq, self._now(), values))
+            return None if full is None or self.scope.stopped else cast("Heard[E]", full)
         event: E = kind.make_open(self._frame or self.frame, self.iteration, self.seq, self._now(), values)
         waits = run_chain(chain, event, self)
-        if waits is not None or (port is not None and not port.closed):
-            return self._passed_on(event, waits, port)
-        if self._stopping.interrupting is not None:
-            self._stopping.notice()
+        if waits is not None:
+            return self._passed_on(event, waits)
+        if buffer is not None:
+            full = buffer.put(event)
+            if full is not None and not self.scope.stopped:
+                return self._after(event, full)
         return event
 
-    async def emit(
-        self, kind: type[E], port: Port | None, values: tuple[object, ...] = (), scope: FullHookSet | None = None
-    ) -> E | None:
+    async def emit(self, kind: type[E], values: tuple[object, ...] = (), scope: FullHookSet | None = None) -> E | None:
         """`fire`, and wait for it.
 
         Returns:
-            The event, as its hooks left it; None: no hook has seen it.
+            The event, as its hooks left it; None: no hook handles it.
         """
-        heard = self.fire(kind, port, values, scope)
+        heard = self.fire(kind, values, scope)
         return heard if heard is None or isinstance(heard, Event) else await heard
 
-    async def _passed_on(self, event: E, waits: Coroutine[Any, Any, None] | None, port: Port | None) -> E:
-        if waits is not None:
-            try:
-                await waits
-            except BaseException as error:
-                await self._chain_failed(event, port, error)
-                raise
-        await self.hand_over(event, port)
+    async def _passed_on(self, event: E, waits: Coroutine[Any, Any, None]) -> E:
+        try:
+            await waits
+        except GeneratorExit:
+            raise
+        except BaseException:  # a hook has failed, or the run is cancelled: whoever got the Pre event waits for this one
+            if self.buffer is not None:
+                self.buffer.put(event)
+            raise
+        await self.hand_over(event)
+        return event
+
+    async def _after(self, event: E, full: Awaitable[None]) -> E:
+        await full
         return event
 
     def decide(
-        self, kind: type[E], port: Port | None, values: tuple[object, ...], scope: FullHookSet | None = None
+        self, kind: type[E], values: tuple[object, ...], scope: FullHookSet | None = None, shown: bool = True
     ) -> Heard[E]:
         """Build an event and pass it through its chain; the caller makes what it decided a fact, and hands it over then.
 
-        So nobody is shown a decision that a crash or a closed stream could take back.
+        So nobody is shown a decision that a crash or a cancellation could take back.
+
+        Args:
+            kind: Its class.
+            values: Its own fields but `decision`, in order.
+            scope: The hooks, if they are others than the run's.
+            shown: Whether the reader gets it.
         """
         self.seq += 1
         chain = self.chains[kind] if scope is None else self.chain_in(scope, kind)
         if chain is None:
-            if port is None or port.closed:
+            if self.buffer is None or not shown:
                 return None
             return kind.make(self._frame or self.frame, self.iteration, self.seq, self._now(), values)
         event: E = kind.make_open(self._frame or self.frame, self.iteration, self.seq, self._now(), values)
@@ -209,15 +215,18 @@ class Events:
         self.judging = (*judging, event)
         waits = run_chain(chain, event, self)
         if waits is not None:
-            return self._decided(event, waits, port)
+            return self._decided(event, waits, shown)
         self.judging = judging
         return event
 
-    async def _decided(self, event: E, waits: Coroutine[Any, Any, None], port: Port | None) -> E:
+    async def _decided(self, event: E, waits: Coroutine[Any, Any, None], shown: bool) -> E:
         try:
             await waits
-        except BaseException as error:
-            await self._chain_failed(event, port, error)
+        except GeneratorExit:
+            raise
+        except BaseException:
+            if self.buffer is not None and shown:
+                self.buffer.put(event)
             raise
         finally:
             self.judging = tuple([other for other in self.judging if other is not event])
@@ -227,23 +236,12 @@ class Events:
         """The event once more for wrapping hooks, where no chain has built it."""
         return kind.make(self._frame or self.frame, self.iteration, self.seq, self._now(), values)
 
-    def hand_over(self, event: Event, port: Port | None) -> Awaitable[None]:
-        """Give an event to the reader; what is returned is to be awaited. Without a reader an interrupt is noticed here."""
-        if port is not None and not port.closed:
-            port.event = event
-            return port
-        if self._stopping.interrupting is not None:
-            self._stopping.notice()
-        return _NOBODY
-
-    async def _chain_failed(self, event: Event, port: Port | None, error: BaseException) -> None:
-        """Show the event all the same: whoever saw its Pre event waits for it."""
-        if isinstance(error, GeneratorExit):
-            return
-        self._stopping.absorb(error)
-        if port is not None and not port.closed:
-            port.event = event
-            await port
+    async def hand_over(self, event: Event) -> None:
+        """Give an event to the reader, if there is one, and wait until the run may continue."""
+        if self.buffer is not None:
+            full = self.buffer.put(event)
+            if full is not None and not self.scope.stopped:
+                await full
 
     def chain_in(self, scope: FullHookSet, kind: type[Event]) -> Chain | None:
         """The chain of a narrower scope, without the hooks that have failed in this run."""
@@ -263,7 +261,6 @@ class Events:
         fatal: bool,
         hook: str | None = None,
         tool_use: ToolUseBlock | None = None,
-        port: Port | None = None,
         scope: FullHookSet | None = None,
     ) -> Recover | None:
         """Fire `Error`; a fatal error is reported once, wherever it is met again on its way out."""
@@ -273,7 +270,7 @@ class Events:
         owner = self._owner
         purpose = owner.purpose if phase is ErrorPhase.REASONING else None
         told = (error, phase, fatal, hook, tool_use, purpose, owner.turn)
-        event = await self.emit(Error, port or owner.here(), told, scope)
+        event = await self.emit(Error, told, scope)
         return None if event is None else event.verdict
 
     # ---- hooks that fail (`Faults`)
@@ -318,13 +315,23 @@ class Events:
             return False
         return isinstance(event, PreToolRound) or (isinstance(event, PreActing) and event.approval is not None)
 
-    def cut_off(self) -> str:
-        """See `Stopping.cut_off`."""
-        return self._stopping.cut_off()
+    def check(self) -> None:
+        """Raise if the run was cancelled, unless the hooks of its cleanup are running: no further hook is called."""
+        scope = self.scope
+        if scope.stopped and not scope.cleans():
+            scope.check()
 
     def is_cancelled(self) -> bool:
-        """See `Stopping.is_cancelled`."""
-        return self._stopping.is_cancelled()
+        """See `Faults.is_cancelled`."""
+        return not self.scope.cleans() and self.scope.is_cancelled()
+
+    def cut_off(self) -> str:
+        """See `Faults.cut_off`."""
+        scope, task = self.scope, asyncio.current_task()
+        if task is None or not task.cancelling() or not scope.cleans():
+            return ""
+        forget_cancellations(task)
+        return f"cleanup took longer than {scope.cleanup_timeout:g} s" if scope.late else "its task was cancelled"
 
     def judged(self, mine: str | None) -> list[PostActing | PostReasoning]:
         """The Post events whose hooks are running; that of one's own tool call last."""

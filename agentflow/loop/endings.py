@@ -14,8 +14,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
+from typing import assert_never
 
-from agentflow.errors import ShutdownError
+from agentflow.errors import CallTimeoutError, ShutdownError
 from agentflow.events import CallEnded, ErrorPhase, Event, PostCall
 from agentflow.facts import CallClosed, Fact, RoundClosed
 from agentflow.ground.logs import log_failure
@@ -23,6 +24,7 @@ from agentflow.loop.escalation import Halted, attach
 from agentflow.loop.journal import written
 from agentflow.loop.reasoning import as_reply
 from agentflow.loop.run import RunBase
+from agentflow.loop.scope import Cause
 from agentflow.loop.states import State
 from agentflow.messages import Msg, Outcome, Reply, tool_result
 from agentflow.specs import Usage
@@ -32,30 +34,30 @@ __all__ = ["answer_all", "cut_short", "end", "halted", "respond", "wind_up"]
 
 async def respond(run: RunBase, final: Msg, started: float) -> Reply:
     """Pass the final message through the Post chain, and close the call."""
-    events, journal, port = run.events, run.journal, run.port
+    events, journal = run.events, run.journal
     if journal.landed or journal.asked:
-        await journal.announce(events, port)
-    if run.machine.state is State.ASSISTANT:  # no fact has the reply yet: what hooks of PostCall add stands behind it
+        await journal.announce(events)
+    if run.machine.state is State.ASSISTANT:  # no fact has the reply yet: what hooks of PostCall add comes after it
         journal.holding = True
     duration = (run.monotonic() - started) * 1000
     usage = run.usage
-    heard = events.decide(PostCall, port, (final, run.outcome, usage, duration))
+    heard = events.decide(PostCall, (final, run.outcome, usage, duration))
     event = heard if heard is None or isinstance(heard, Event) else await heard
     if event is not None:
         final = event.final_message
-    cut = None
     denied = run.machine.state is State.USER_INPUT  # it never opened
     if not denied:
         writing = journal.append_new(CallClosed, (run.run_id, run.call_id, run.outcome, final))
-        cut = None if writing is None else await journal.kept(writing)
-    if event is not None:
-        await events.hand_over(event, port)
-    if cut is not None:
-        raise cut
+        if writing is not None:
+            await writing
+    if event is not None and events.buffer is not None:
+        await events.hand_over(event)
+    if run.scope.stopped:
+        run.scope.check()
     if journal.held and not denied:
         await journal.flush()
     if journal.landed or journal.asked:
-        await journal.announce(events, port)
+        await journal.announce(events)
     return _reply(run, final, usage if event is None else run.usage)
 
 
@@ -65,24 +67,18 @@ def _reply(run: RunBase, final: Msg, usage: Usage) -> Reply:
 
 
 async def end(run: RunBase, outcome: Outcome, error: BaseException | None) -> None:
-    """Fire the last event; nothing can be injected any more.
+    """Fire the last event; nothing can be injected any more, and nothing changes the outcome.
 
-    Its hooks have the call's `timeout` once more; then, or at an interrupt, the one that holds it up is cut off.
+    If the run is cancelled while hooks of `CallEnded` run, they have `cleanup_timeout` seconds left.
     """
     run.outcome = outcome
-    stopping, events = run.stopping, run.events
-    stopping.over = True
-    if run.port is None and events.chains[CallEnded] is None:
+    scope, events = run.scope, run.events
+    scope.state = "ending"
+    if events.buffer is None and events.chains[CallEnded] is None:
         events.seq += 1
         return
-    stopping.begin_end()
-    try:
-        heard = events.decide(CallEnded, run.port, (outcome, error, run.usage))
-        event = heard if heard is None or isinstance(heard, Event) else await heard
-    finally:
-        stopping.finish_end()
-    if event is not None:
-        await events.hand_over(event, run.port)
+    with scope.cleanup():
+        await events.emit(CallEnded, (outcome, error, run.usage))
 
 
 async def halted(run: RunBase) -> BaseException:
@@ -92,58 +88,72 @@ async def halted(run: RunBase) -> BaseException:
         What to raise: to the caller an error, to the tool of the call that asked a signal.
     """
     error = ShutdownError(run.config.view.name, run.session.id, stopped=True)
-    await _closed_and_told(run, run.journal.flush, error)
-    await end(run, "interrupted", error)
+    with run.scope.cleanup():
+        await _closed_and_told(run, run.journal.flush, error)
+        await end(run, "interrupted", error)
     return error if run.parent is None else Halted()
 
 
-async def wind_up(run: RunBase, error: BaseException, started: float) -> Reply | None:
-    """The call was cut or has failed: make the history legal, tell of it, end.
+async def wind_up(run: RunBase, error: BaseException, started: float) -> tuple[Reply | None, BaseException | None]:
+    """The call was cancelled or has failed: make the history legal, report it, end.
 
     Returns:
-        The reply of an interrupted call, or of one that a hook recovered; None: the error is to be raised.
+        The reply of an interrupted call, or of one that a hook recovered; else the error that the caller gets.
     """
-    run.stopping.absorb(error)
-    recovered = await _recovered(run, error, started)
-    if recovered is not None:
-        return recovered
-    # A signal that comes on top of an interrupt is not answered with a reply.
-    reason = run.stopping.interrupted() if isinstance(error, Exception | asyncio.CancelledError) else None
-    cut = reason is not None or (isinstance(error, asyncio.CancelledError) and run.stopping.is_cancelled())
-    cut = cut or isinstance(error, KeyboardInterrupt | SystemExit)
-    outcome: Outcome = "interrupted" if cut else "failed"
-    ended: Exception | None = None
-    if reason is not None:
-        left = ShutdownError(run.config.view.name, run.session.id, stopped=True) if run.stopping.leaving else None
-        ended = left or run.stopping.timed_out()
-    shown = ended or (None if reason is not None else error)
-    if not run.stopping.leaves() and not await _closed_and_told(run, partial(_close_history, run, outcome), error):
-        cut_short(run)
-    usage = run.usage  # as `CallEnded` shows it
-    try:
-        await end(run, outcome, shown)
-    except GeneratorExit:
-        raise
-    except BaseException as problem:
-        attach(error, problem)
-        if isinstance(problem, asyncio.CancelledError) and not isinstance(error, asyncio.CancelledError):
-            raise problem from error
-    if reason is not None and run.stopping.interrupted() is None:  # cancelled meanwhile: no reply, and no other error
-        return None
-    if ended is not None:
+    scope = run.scope
+    if isinstance(error, asyncio.CancelledError):
+        scope.adopt()
+    cause = scope.cause
+    with scope.cleanup():
+        if cause is None:
+            recovered = await _recovered(run, error, started)
+            if recovered is not None:
+                return recovered, None
+        ended, outcome = _ending(run, error, cause)
+        if not scope.leaves() and not await _closed_and_told(run, partial(_close_history, run, outcome), error):
+            cut_short(run)
+        usage = run.usage  # as `CallEnded` shows it
+        interrupted = cause is not None and cause.kind == "interrupted"
         try:
-            raise ended
-        finally:
-            del ended, shown  # its traceback holds this frame
-    if reason is not None:
-        final = run.partial or run.say(f"(interrupted: {reason})", "interrupted")
-        return Reply.of(final, "interrupted", run.run_id, usage, (), run.session.id)
-    return None
+            await end(run, outcome, None if interrupted and ended is error else ended)
+        except GeneratorExit:
+            raise
+        except BaseException as problem:
+            attach(ended, problem)
+    if interrupted and ended is error and isinstance(error, Exception | asyncio.CancelledError):
+        assert cause is not None
+        final = run.partial or run.say(f"(interrupted: {cause.reason})", "interrupted")
+        return Reply.of(final, "interrupted", run.run_id, usage, (), run.session.id), None
+    return None, ended
+
+
+def _ending(run: RunBase, error: BaseException, cause: Cause | None) -> tuple[BaseException, Outcome]:
+    """The error and the outcome of a call that has not come to a reply.
+
+    A signal (`KeyboardInterrupt`) counts for more than the cause of a cancellation.
+    """
+    if isinstance(error, KeyboardInterrupt | SystemExit):
+        return error, "interrupted"
+    if cause is None:
+        return error, "failed"
+    match cause.kind:
+        case "timeout":
+            assert run.scope.timeout is not None
+            ended: BaseException = CallTimeoutError(run.scope.timeout, run.config.view.name)
+        case "shutdown":
+            ended = ShutdownError(run.config.view.name, run.session.id, stopped=True)
+        case "interrupted":
+            ended = error
+        case "cancelled" | "closed":
+            ended = error if isinstance(error, asyncio.CancelledError) else asyncio.CancelledError(cause.reason)
+        case _:
+            assert_never(cause.kind)
+    return ended, "interrupted"
 
 
 async def _recovered(run: RunBase, error: BaseException, started: float) -> Reply | None:
-    """Report a failure that nobody has reported yet; a hook may give the reply in its place, which passes `PostCall`."""
-    if not isinstance(error, Exception) or run.stopping.interrupted() is not None:
+    """Report a failure that was not reported yet; a hook may give a reply instead, which passes `PostCall`."""
+    if not isinstance(error, Exception):
         return None
     try:
         verdict = await run.events.report(error, ErrorPhase.CALL, fatal=True)
@@ -154,12 +164,11 @@ async def _recovered(run: RunBase, error: BaseException, started: float) -> Repl
         if await answer_all(run):
             reply = await respond(run, final, started)
         else:
-            await run.journal.announce(run.events, run.port)
+            await run.journal.announce(run.events)
             reply = _reply(run, final, run.usage)
     except GeneratorExit:
         raise
     except BaseException as problem:
-        run.stopping.absorb(problem)
         attach(error, problem)
         return None
     await end(run, "completed", None)
@@ -209,11 +218,10 @@ async def _closed_and_told(run: RunBase, close: Callable[[], Awaitable[None]], e
             if not closed:
                 closed = True
                 await close()
-            await run.journal.announce(run.events, run.port)
+            await run.journal.announce(run.events)
         except GeneratorExit:
             raise
         except BaseException as problem:
-            run.stopping.absorb(problem)
             attach(error, problem)
             well = False
             if isinstance(
@@ -240,8 +248,7 @@ def _closing_round(run: RunBase) -> RoundClosed:
 def cut_short(run: RunBase) -> None:
     """End without a chance to wait: the loop is gone. The history is made legal; hooks are not called."""
     machine = run.machine
-    run.stopping.over = True
-    if machine.state in (State.USER_INPUT, State.SUSPENDED) or machine.run_id != run.run_id or run.stopping.leaves():
+    if machine.state in (State.USER_INPUT, State.SUSPENDED) or machine.run_id != run.run_id or run.scope.leaves():
         return
     if machine.transcript.open_round:
         _append_unwaited(run, _closing_round(run))

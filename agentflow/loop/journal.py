@@ -22,8 +22,7 @@ from agentflow.facts import CallClosed, CallOpened, Fact, Injected, Reasoned, Ro
 from agentflow.loop.emitting import Events
 from agentflow.loop.machine import Machine, is_blank
 from agentflow.loop.session import FullSession
-from agentflow.loop.stopping import Stopping
-from agentflow.loop.stream import Port
+from agentflow.loop.scope import RunScope
 from agentflow.messages import Msg
 from agentflow.ports.store import MemoryStore
 
@@ -37,7 +36,7 @@ class Journal:
 
     Args:
         session: The session.
-        stopping: What may end the call.
+        scope: Whether the call was cancelled.
 
     Attributes:
         holding: Whether what is injected has no place yet.
@@ -50,7 +49,7 @@ class Journal:
     __slots__ = (
         "_facts",
         "_session",
-        "_stopping",
+        "_scope",
         "_unmade",
         "asked",
         "held",
@@ -60,9 +59,9 @@ class Journal:
         "telling",
     )
 
-    def __init__(self, session: FullSession, stopping: Stopping) -> None:
+    def __init__(self, session: FullSession, scope: RunScope) -> None:
         self._session = session
-        self._stopping = stopping
+        self._scope = scope
         self.machine = session.machine
         self._facts: list[Fact] = []
         self._unmade: list[Any] = []  # behind those: of each fact that nobody has read its kind, then its fields
@@ -158,24 +157,15 @@ class Journal:
             self.held = tuple(rest)
             await written(self.append(fact))
 
-    async def announce(self, events: Events, port: Port | None) -> None:
+    async def announce(self, events: Events) -> None:
         """Tell of stored messages that no other event carries."""
         while self.landed:
             (messages, origin), *rest = self.landed
             self.landed = tuple(rest)
             self.telling += 1
-            await events.emit(MessagesAdded, port, (messages, origin))
+            await events.emit(MessagesAdded, (messages, origin))
         if not self.asked:
             self.telling = 0
-
-    async def kept(self, writing: Awaitable[None]) -> asyncio.CancelledError | None:
-        """Wait for a write; a cancellation that came meanwhile is returned, to be raised when its facts are shown."""
-        try:
-            await writing
-        except asyncio.CancelledError as error:
-            self._stopping.absorb(error)
-            return error
-        return None
 
     def let_go(self) -> None:
         """The call is over."""
@@ -186,14 +176,14 @@ class StoredJournal(Journal):
 
     Args:
         session: The session.
-        stopping: What may end the call.
+        scope: Whether the call was cancelled.
         place: Tells where in its round the tool call stands whose code is running; None: it is no tool's code.
     """
 
     __slots__ = ("_place",)
 
-    def __init__(self, session: FullSession, stopping: Stopping, place: Callable[[], int | None]) -> None:
-        super().__init__(session, stopping)
+    def __init__(self, session: FullSession, scope: RunScope, place: Callable[[], int | None]) -> None:
+        super().__init__(session, scope)
         self._place = place
 
     def append_new(self, kind: type[Fact], fields: tuple[Any, ...]) -> Awaitable[None] | None:
@@ -238,7 +228,11 @@ class StoredJournal(Journal):
         origin: Origin,
         placing: bool,
     ) -> None:
-        """Wait for the store; a cancellation waits with it, since what was decided and shown must not be lost."""
+        """Wait for the store; a cancellation waits with it, since what was decided and shown must not be lost.
+
+        It is not raised here, so that what was stored is shown as well: the run's next checkpoint raises it, or, if a time
+        limit inside the run has cancelled the task, its next await.
+        """
         writing = asyncio.ensure_future(kept)
         cut: asyncio.CancelledError | None = None
         while not writing.done():
@@ -247,8 +241,10 @@ class StoredJournal(Journal):
             except asyncio.CancelledError as error:
                 cut = error
         self._took(facts, writing.result(), fact, origin)
-        if cut is not None:
-            raise cut
+        task = asyncio.current_task()
+        if cut is not None and task is not None and not self._scope.stopped:
+            task.uncancel()
+            task.cancel(*cut.args)
         if placing:
             await self.flush()
 
@@ -269,12 +265,12 @@ class StoredJournal(Journal):
             self.asked = self.asked[:-1]
             await written(self.append(fact))  # with what was asked for before it
 
-    async def announce(self, events: Events, port: Port | None) -> None:
+    async def announce(self, events: Events) -> None:
         """Write what was asked for, and tell of stored messages that no other event carries."""
         while self.landed or self.asked:
             if self.asked:
                 await self.flush()
-            await super().announce(events, port)
+            await super().announce(events)
 
     def let_go(self) -> None:
         """The call is over; what tells the place is a part of it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, Literal, assert_never, cast
 
@@ -12,11 +13,9 @@ from agentflow.context import as_messages
 from agentflow.errors import HookContractError, ModelError, Veto
 from agentflow.events import ErrorPhase, Event, PostReasoning, PreReasoning, Purpose, ReasoningChunk
 from agentflow.facts import Injected, Reasoned, RoundSuspended
-from agentflow.hooks.answers import raise_swallowed
 from agentflow.loop.journal import written
 from agentflow.loop.run import RunBase
-from agentflow.loop.sources import Attempts, close_quietly, model_source, wrap
-from agentflow.loop.stage import Stage
+from agentflow.loop.stage import Attempts, Stage, close_quietly, model_source, wrap
 from agentflow.messages import Msg, Pending, ToolUseBlock, message, with_metadata
 from agentflow.ports.model import Model, ModelRequest, resolve_model
 from agentflow.reactive import Flux
@@ -52,17 +51,16 @@ async def reason(run: RunBase, purpose: Purpose) -> None:
     model = config.model
     asked = ModelRequest(messages, config.specs, options, model if isinstance(model, str) else model.name)
     event: PreReasoning | None = None
-    port = run.port
-    if port is None and events.chains[PreReasoning] is None:
+    if events.buffer is None and events.chains[PreReasoning] is None:
         events.seq += 1
     else:
         stored = len(transcript)
         run.repeatable, run.injections = "reasoning", 0
-        heard = events.fire(PreReasoning, port, (messages, asked.tools, asked.model, options, purpose))
+        heard = events.fire(PreReasoning, (messages, asked.tools, asked.model, options, purpose))
         event = heard if heard is None or isinstance(heard, Event) else await heard
         run.repeatable = ""
         if journal.landed or journal.asked:  # what its hooks have injected is told before anything else happens
-            await journal.announce(events, port)
+            await journal.announce(events)
         if event is not None:
             if event.decision is not None and await _decided(run, event.verdict, event.decision.hook, purpose):
                 return
@@ -77,6 +75,8 @@ async def reason(run: RunBase, purpose: Purpose) -> None:
         legal = legal and isinstance(asked.messages, MessageView) and asked.messages.lays_over(base)
     if not legal:
         asked.messages = legalise(asked.messages, config.new_id)
+    if run.scope.stopped:
+        run.scope.check()
     journal.holding = True
     started = run.monotonic()
     answered = asked.model
@@ -105,13 +105,13 @@ async def reason(run: RunBase, purpose: Purpose) -> None:
 
 async def _accept(run: RunBase, reply: Msg, purpose: Purpose, duration_ms: float, used: Usage, model: str) -> None:
     """Pass the reply through the Post chain, make it a fact, and show it."""
-    events, journal, port = run.events, run.journal, run.port
+    events, journal = run.events, run.journal
     chain = events.chains[PostReasoning]
     event: PostReasoning | None = None
-    if port is None and chain is not None and purpose == "reason" and chain.passes(reply):
+    if events.buffer is None and chain is not None and purpose == "reason" and chain.passes(reply):
         events.seq += 1
     else:
-        heard = events.decide(PostReasoning, port, (reply, used, duration_ms, purpose, model))
+        heard = events.decide(PostReasoning, (reply, used, duration_ms, purpose, model))
         event = heard if heard is None or isinstance(heard, Event) else await heard
     if purpose == "reason" and (event is None or event.decision is None):
         reply = reply if event is None else event.reasoning_result
@@ -119,11 +119,10 @@ async def _accept(run: RunBase, reply: Msg, purpose: Purpose, duration_ms: float
         writing = journal.append_new(Reasoned, reasoned)
     else:
         writing = _judged(run, event, reply, purpose, duration_ms, used, model)
-    cut = None if writing is None else await journal.kept(writing)
-    if event is not None:
-        await events.hand_over(event, port)
-    if cut is not None:
-        raise cut
+    if writing is not None:
+        await writing
+    if event is not None and events.buffer is not None:
+        await events.hand_over(event)
 
 
 def _judged(
@@ -165,8 +164,7 @@ async def _without_reply(run: RunBase, model: str, error: BaseException) -> Msg 
     """The model gave no reply: what a hook puts in its place; None: nothing, the error is raised."""
     if isinstance(error, Exception):
         return await _recovered(run, error)
-    run.stopping.absorb(error)
-    if not isinstance(error, asyncio.CancelledError) or run.stopping.is_cancelled():
+    if not isinstance(error, asyncio.CancelledError) or run.scope.is_cancelled():
         return None
     return await _strayed(run, model, error)
 
@@ -226,29 +224,24 @@ def as_reply(value: object, hook: str, event: str, new_id: Callable[[str], str])
 
 
 async def _stream_one(run: RunBase, chunk: ModelChunk) -> None:
-    await run.events.emit(ReasoningChunk, run.port, (chunk, 1, False, [chunk], 1))
+    await run.events.emit(ReasoningChunk, (chunk, 1, False, [chunk], 1))
 
 
 async def _pull(
     run: RunBase, stream: AsyncIterator[ModelChunk], chunks: list[ModelChunk], attempts: Attempts | None
 ) -> list[ModelChunk]:
     """The hot path: pull a chunk, keep it, hand it over."""
-    port, events, stopping = run.port, run.events, run.stopping
-    quiet = events.chains[ReasoningChunk] is None and (port is None or port.closed)
+    events, scope = run.events, run.scope
+    quiet = events.chains[ReasoningChunk] is None and events.buffer is None
     attempt, runs_seen = 1, 1
     chunk: ModelChunk | None = None
     try:
         async for chunk in stream:
             restart = chunk.restart
-            if attempts is not None:
-                if stopping.is_cancelled_from_outside():
-                    await raise_swallowed("PreReasoning")
-                if attempts.count > runs_seen:
-                    attempt += attempts.count - runs_seen
-                    runs_seen = attempts.count
-                    restart = restart or bool(chunks)
-                elif restart:
-                    attempt += 1
+            if attempts is not None and attempts.count > runs_seen:
+                attempt += attempts.count - runs_seen
+                runs_seen = attempts.count
+                restart = restart or bool(chunks)
             elif restart:
                 attempt += 1
             if restart:
@@ -258,24 +251,25 @@ async def _pull(
             if quiet:
                 events.seq += 1
             else:
-                heard = events.fire(ReasoningChunk, port, (chunk, attempt, restart, chunks, len(chunks)))
+                heard = events.fire(ReasoningChunk, (chunk, attempt, restart, chunks, len(chunks)))
                 if heard is not None and not isinstance(heard, Event):
-                    await heard
-            if stopping.interrupting is not None:
-                stopping.notice()
-        task = asyncio.current_task()  # what ends the run may have come while the model cleaned up
-        if stopping.interrupting is not None:
-            stopping.notice()
-        elif task is not None and task.cancelling() and stopping.is_cancelled_from_outside():
-            await raise_swallowed("PreReasoning", "a model")
+                    try:
+                        await heard
+                    except asyncio.CancelledError as error:
+                        if scope.is_cancelled() and not scope.stopped:
+                            await _time_limit_passed(stream, error)
+                        raise
+            if scope.stopped:
+                scope.check()
+        if scope.stopped:  # it came while the model cleaned up
+            scope.check()
     except GeneratorExit:
         raise
     except BaseException as error:
-        run.stopping.absorb(error)
         _bill(run, chunks)
         try:
             if not isinstance(error, Exception) and (
-                not isinstance(error, asyncio.CancelledError) or run.stopping.is_cancelled()
+                not isinstance(error, asyncio.CancelledError) or scope.is_cancelled()
             ):
                 await keep_partial(run, chunks)
         finally:  # cancelled once more while that is stored
@@ -285,6 +279,19 @@ async def _pull(
             raise _no_chunk(run, chunk) from None
         raise
     return chunks
+
+
+async def _time_limit_passed(stream: AsyncIterator[ModelChunk], error: asyncio.CancelledError) -> None:
+    """Raise, in the stream, a cancellation that hit the run between two of its chunks.
+
+    A model or a hook may have a time limit open over a `yield` (PEP 789). It has cancelled the task while an event was handed
+    over, and turns that into its own error where it was set.
+    """
+    throw = getattr(stream, "athrow", None)
+    if throw is None:
+        return
+    with suppress(StopAsyncIteration):
+        await throw(error)
 
 
 def _no_chunk(run: RunBase, given: object) -> ModelError:
@@ -320,7 +327,7 @@ async def _through_arounds(
             stage.over = True
             return await _pull(run, resolve_model(model).stream(request), [], None), request.model
         flux = cast("Flux[ModelChunk]", source if isinstance(source, Flux) else Flux.from_observable(source))
-        chunks = await stage.ended(_pull(run, flux.open(), [], attempts), partial(_cut_behind, run))
+        chunks = await stage.ended(_pull(run, flux.open(), [], attempts), partial(_keep_whole, run))
         return chunks, attempts.model
     finally:
         stage.over = True
@@ -345,15 +352,15 @@ async def _recovered(run: RunBase, error: Exception) -> Msg | None:
     return as_reply(recovered.value, "Recover", "Error", run.config.new_id)
 
 
-async def _cut_behind(run: RunBase, chunks: Sequence[ModelChunk]) -> None:
-    """The call was cut behind the last chunk."""
+async def _keep_whole(run: RunBase, chunks: Sequence[ModelChunk]) -> None:
+    """The call was cancelled after the last chunk."""
     _bill(run, chunks)
     await keep_partial(run, chunks)
 
 
 async def keep_partial(run: RunBase, chunks: Sequence[ModelChunk]) -> None:
     """Store what had been said when the call was cut, marked; half tool calls are dropped."""
-    if not chunks or run.stopping.leaves():  # what is left open is asked again
+    if not chunks or run.scope.leaves():  # what is left open is asked again
         return
     said = fold(chunks, new_id=run.config.new_id)
     content = tuple(b for b in said.content if not isinstance(b, ToolUseBlock))

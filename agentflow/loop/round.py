@@ -4,7 +4,7 @@ Rules:
 
 1. From before its `PreToolRound` is shown to anyone, a round has its `PostToolRound` on every path.
 2. Results stand in call order; each is delivered when it is there.
-3. Work that runs in tasks of its own hands its events over a bounded channel; no task outlives its round.
+3. A lone call runs in the driver's task, several at once in tasks of their own; no task outlives its round.
 4. Whatever cuts a round, every call of it is answered before anything else is stored.
 """
 
@@ -21,9 +21,7 @@ from agentflow.facts import Fact, RoundClosed, RoundSuspended
 from agentflow.loop.escalation import Halted, attach
 from agentflow.loop.journal import written
 from agentflow.loop.run import RunBase, current_turn
-from agentflow.loop.sources import wrap
-from agentflow.loop.stage import Stage
-from agentflow.loop.stream import Port
+from agentflow.loop.stage import Stage, wrap
 from agentflow.loop.tasks import Work, in_tasks
 from agentflow.loop.tool_call.acting import Acting
 from agentflow.messages import Pending, ToolResultBlock, ToolState, ToolUseBlock, tool_result
@@ -31,7 +29,7 @@ from agentflow.reactive import EMPTY, Mono
 from agentflow.specs import ToolType
 from agentflow.verdicts import Deny, Stop, Suspend
 
-__all__ = ["act", "in_tasks"]
+__all__ = ["act"]
 
 
 class _Round:
@@ -101,51 +99,38 @@ class _Round:
             def waits(vetted: ToolType, planned: ToolType = kind) -> bool:
                 return schedule.waits(vetted, planned)
 
-            if len(batch) == 1 and not self.needs_task(batch[0]):
-                if not await self.one(batch[0], self._place(batch[0]), run.port, waits):
+            run.scope.check()
+            if len(batch) == 1:
+                if not await self.one(batch[0], self._place(batch[0]), waits):
                     deferred.append(batch[0])
             else:
                 works = [self._work(call, waits, deferred) for call in batch]
-                await in_tasks(run, works, schedule.max_concurrency)
-            if run.stopping.halts() and len(self.results) < len(run.machine.transcript.open_round):
+                await in_tasks(run.scope, works, schedule.max_concurrency)
+            if run.scope.halts() and len(self.results) < len(run.machine.transcript.open_round):
                 self.halted = True
         for call in deferred:  # its PreActing has been shown, and its turn does not come any more
-            acting = self.acting(call, self._place(call), run.port)  # its batch's channel is not read any more
+            acting = self.acting(call, self._place(call))
             try:
                 await acting.dismiss(self.stop)
             finally:
                 if self.stop is not None and acting.result is not None:
                     self.results[call.id] = acting.result
 
-    def needs_task(self, call: ToolUseBlock) -> bool:
-        """Whether the call may emit from a task that is not the reader's: then its events need the channel."""
-        run = self.run
-        if run.port is None or run.port.closed:
-            return False
-        tool = run.config.tools.get(call.name)
-        if tool is None:
-            return run.hooks.wraps
-        if tool.wants_context or run.hooks.wraps:
-            return True
-        scope = run.scope_of(tool) if tool.hooks or tool.tags else None
-        return scope is not None and scope.wraps
-
     def _work(self, call: ToolUseBlock, waits: Callable[[ToolType], bool], deferred: list[ToolUseBlock]) -> Work:
-        async def work(port: Port | None) -> None:
+        async def work() -> None:
             if self.stop is None and not self.halted:
                 index = self._place(call)
-                current_turn.set(self.acting(call, index, port))
-                if not await self.one(call, index, port, waits):
+                current_turn.set(self.acting(call, index))
+                if not await self.one(call, index, waits):
                     deferred.append(call)
 
         return work
 
-    def acting(self, call: ToolUseBlock, index: int, port: Port | None) -> Acting:
+    def acting(self, call: ToolUseBlock, index: int) -> Acting:
         """The execution of a call; the same one for a call that had to wait for its turn."""
         acting = self.actings.get(call.id)
         if acting is None:
-            acting = self.actings[call.id] = Acting(self.run, call, index, port)
-        acting.port = port
+            acting = self.actings[call.id] = Acting(self.run, call, index)
         return acting
 
     def _place(self, call: ToolUseBlock) -> int:
@@ -153,11 +138,9 @@ class _Round:
         open_round = self.run.machine.transcript.open_round
         return open_round.index(call) if len(open_round) > 1 else 0
 
-    async def one(
-        self, call: ToolUseBlock, index: int, port: Port | None, waits: Callable[[ToolType], bool] | None
-    ) -> bool:
+    async def one(self, call: ToolUseBlock, index: int, waits: Callable[[ToolType], bool] | None) -> bool:
         """Execute a call; False: it has to wait for the turn of the type that hooks have given it."""
-        acting = self.acting(call, index, port)
+        acting = self.acting(call, index)
         inline = len(self.run.machine.transcript.open_round) > 1 and current_turn.get() is not acting
         if inline:
             self.run.inline = index
@@ -190,7 +173,6 @@ class _Round:
         """Close calls that were vetted and still wait for their turn."""
         for call_id, acting in self.actings.items():
             if acting.opened and call_id not in self.results:
-                acting.port = self.run.port  # its batch's channel is not read any more
                 try:
                     await acting.abort(error)
                 except Exception as problem:
@@ -215,7 +197,7 @@ async def act(run: RunBase) -> None:
         event: PreToolRound | None = None
         hook = ""
         run.repeatable, run.injections = "round", 0
-        heard = run.events.fire(PreToolRound, run.port, (calls,))
+        heard = run.events.fire(PreToolRound, (calls,))
         event = heard if heard is None or isinstance(heard, Event) else await heard
         run.repeatable = ""
         verdict = None
@@ -233,13 +215,9 @@ async def act(run: RunBase) -> None:
             case None | Suspend():  # that was answered by resuming
                 if run.hooks.wraps and run.hooks.arounds(PreToolRound):
                     await _through_arounds(run, round_, event)
-                elif (
-                    len(machine.transcript.open_round) == 1
-                    and round_.stop is None
-                    and (run.port is None or not round_.needs_task(calls[0]))
-                ):
+                elif len(machine.transcript.open_round) == 1 and round_.stop is None:
                     call = calls[0]  # most replies ask for one thing: no order, no batches, no task
-                    acting = round_.actings[call.id] = Acting(run, call, 0, run.port)
+                    acting = round_.actings[call.id] = Acting(run, call, 0)
                     try:
                         await acting.whole()
                     finally:
@@ -279,46 +257,36 @@ async def _through_arounds(run: RunBase, round_: _Round, event: PreToolRound | N
         await round_.run_calls()
         return
 
-    async def wrapped(port: Port | None) -> None:
-        outer, run.port = run.port, port
-        try:
-            results = await stage.outcome(source)
-        except Veto as veto:  # equals Deny
-            round_.answer_rest(f"Denied: {veto.reason}", "denied")
-            return
-        finally:
-            run.port = outer
-        if results is not EMPTY:
-            known = {call.id for call in round_.calls}
-            for result in cast("Sequence[ToolResultBlock]", results):
-                if result.tool_use_id in known and result.state != "suspended":
-                    round_.results[result.tool_use_id] = result
-        if not round_.suspended and round_.stop is None and not round_.halted:
-            round_.answer_rest("(no result)", "error")
-
     try:
-        await in_tasks(run, [wrapped], 1)
-    finally:
-        stage.over = True  # cut before its first step, it has not ended by itself
+        results = await stage.outcome(source)
+    except Veto as veto:  # equals Deny
+        round_.answer_rest(f"Denied: {veto.reason}", "denied")
+        return
+    if results is not EMPTY:
+        known = {call.id for call in round_.calls}
+        for result in cast("Sequence[ToolResultBlock]", results):
+            if result.tool_use_id in known and result.state != "suspended":
+                round_.results[result.tool_use_id] = result
+    if not round_.suspended and round_.stop is None and not round_.halted:
+        round_.answer_rest("(no result)", "error")
 
 
 async def _finish(run: RunBase, round_: _Round) -> None:
     """All calls are answered or suspended: the Post chain, then the facts, then the event for the reader."""
-    events, journal, port = run.events, run.journal, run.port
+    events = run.events
     calls = run.machine.transcript.open_round
     if round_.halted and not round_.suspended:
-        await events.emit(PostToolRound, port, (calls, round_.ordered()))
+        await events.emit(PostToolRound, (calls, round_.ordered()))
         raise Halted
     if round_.stop is not None:
         round_.answer_rest("Not run: the call was stopped.", "denied")
     results = tuple(round_.results.values()) if len(round_.results) == 1 == len(calls) else round_.ordered()
     try:
-        heard = events.decide(PostToolRound, port, (calls, results))
+        heard = events.decide(PostToolRound, (calls, results))
         event = heard if heard is None or isinstance(heard, Event) else await heard
     except GeneratorExit:
         raise
-    except BaseException as error:
-        run.stopping.absorb(error)
+    except BaseException:
         told = len(round_.results) == len(calls)  # else the event said "suspended"
         round_.answer_rest("Interrupted.", "interrupted")
         await written(_close(run, round_, round_.ordered(), origin=None if told else "interrupted"))
@@ -327,11 +295,10 @@ async def _finish(run: RunBase, round_: _Round) -> None:
         writing = _judged(run, round_, event)
     else:
         writing = _close(run, round_, results)
-    cut = None if writing is None else await journal.kept(writing)
-    if event is not None:
-        await events.hand_over(event, port)
-    if cut is not None:
-        raise cut
+    if writing is not None:
+        await writing
+    if event is not None and events.buffer is not None:
+        await events.hand_over(event)
 
 
 def _judged(run: RunBase, round_: _Round, event: PostToolRound | None) -> Awaitable[None] | None:
@@ -371,23 +338,23 @@ def _close(
 
 
 async def _cut(run: RunBase, round_: _Round, error: BaseException) -> None:
-    """The round is being cut: close what waits, answer all, fire the Post event, make it a fact."""
-    run.stopping.absorb(error)
-    try:
-        await round_.abort_waiting(error)
-    finally:
-        cut = isinstance(error, asyncio.CancelledError | KeyboardInterrupt | SystemExit)
-        text = "Interrupted." if cut else f"Not finished: the call failed ({type(error).__name__})."
-        round_.answer_rest(text, "interrupted")
+    """The round is being cancelled, or has failed: close what waits, answer all, fire the Post event, make it a fact."""
+    with run.scope.cleanup():
         try:
-            calls = run.machine.transcript.open_round
-            await run.events.emit(PostToolRound, run.port, (calls, round_.ordered()))
-        except Exception as problem:
-            attach(error, problem)
+            await round_.abort_waiting(error)
         finally:
-            round_.stop = None
-            if not run.stopping.leaves():
-                await _close_cut(run, round_, error)
+            cut = isinstance(error, asyncio.CancelledError | KeyboardInterrupt | SystemExit)
+            text = "Interrupted." if cut else f"Not finished: the call failed ({type(error).__name__})."
+            round_.answer_rest(text, "interrupted")
+            try:
+                calls = run.machine.transcript.open_round
+                await run.events.emit(PostToolRound, (calls, round_.ordered()))
+            except Exception as problem:
+                attach(error, problem)
+            finally:
+                round_.stop = None
+                if not run.scope.leaves():
+                    await _close_cut(run, round_, error)
 
 
 async def _close_cut(run: RunBase, round_: _Round, error: BaseException) -> None:

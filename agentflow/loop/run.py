@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any, ClassVar, Protocol
 
@@ -20,8 +20,8 @@ from agentflow.loop.journal import Journal, StoredJournal
 from agentflow.loop.machine import Machine
 from agentflow.loop.session import FullSession
 from agentflow.loop.side_calls import ask_beside
-from agentflow.loop.stopping import Stopping
-from agentflow.loop.stream import READING, ForwardPort, Port
+from agentflow.loop.scope import RunScope
+from agentflow.loop.stream import EventBuffer
 from agentflow.loop.window import measured, window_of
 from agentflow.messages import Msg, Outcome, Reply, ToolResultBlock, ToolUseBlock, message, with_metadata
 from agentflow.output.side import ask_aside
@@ -40,7 +40,6 @@ class TurnPlace(Protocol):
 
     run: RunBase
     index: int
-    port: Port | None
     use: ToolUseBlock
     inner: Mapping[str, Resolution] | None
     """What was decided for the calls of a sub-agent that is suspended behind this one."""
@@ -61,8 +60,7 @@ class RunBase:
     Attributes:
         events: Builds, chains, hands over and counts its events.
         journal: Makes its facts true.
-        stopping: What may end it before it is done.
-        port: Where its events go now; `reader` is where they go at the top.
+        scope: Its task, and the one way to cancel it.
         input_messages: What the user says.
         given: The decisions of a call that continues the run; None: it begins one.
         head: The system prompt, in front of each request.
@@ -74,6 +72,7 @@ class RunBase:
         injections: How often that chain has injected something.
         added: How much hooks and tools have added to this call.
         inline: The place in its round of the call that runs in the driver's own task, where there are others.
+        typed: Gives its reply the typed output, if it was asked for one.
         inherits: What is set in the context of each tool's work.
     """
 
@@ -105,15 +104,14 @@ class RunBase:
         "outcome",
         "parent",
         "partial",
-        "port",
-        "reader",
         "repeatable",
         "resuming",
         "run_id",
+        "scope",
         "session",
         "source",
-        "stopping",
         "transient",
+        "typed",
     )
 
     can_halt: ClassVar[bool] = True
@@ -130,7 +128,7 @@ class RunBase:
         timeout: float | None,
         source: str,
         parent: RunBase | None,
-        reader: Port | None,
+        buffer: EventBuffer | None,
         children: bool,
     ) -> None:
         clock = config.clock
@@ -142,19 +140,14 @@ class RunBase:
         self.deps = deps
         self.source = source
         self.parent = parent
-        self.reader = self.port = reader
         self.children = children
         self.run_id = run_id
         self.call_id = config.new_id("call_")
         self.monotonic = clock.monotonic
-        stopping = Stopping(config.view.name, timeout, reader, None if parent is None else parent.stopping)
-        self.stopping = stopping
-        self.events = Events(self, hooks, clock.now, stopping)
-        if reader is not None:
-            reader.run, reader.stopping = self, stopping
-        self.journal = (
-            Journal(session, stopping) if session.store is None else StoredJournal(session, stopping, self.place)
-        )
+        scope = RunScope(None if parent is None else parent.scope, timeout, config.cleanup_timeout)
+        self.scope = scope
+        self.events = Events(self, hooks, clock.now, scope, buffer)
+        self.journal = Journal(session, scope) if session.store is None else StoredJournal(session, scope, self.place)
         self.input_messages: tuple[Msg, ...] = ()
         self.given: Mapping[str, Resolution] | None = None
         self.head: tuple[Msg, ...] = ()
@@ -168,19 +161,16 @@ class RunBase:
         self.injections = 0
         self.added = 0
         self.inline: int | None = None
+        self.typed: Callable[[Reply], Reply] | None = None
         self.inherits: tuple[tuple[ContextVar[Any], Any], ...] = ()
         self._approved: frozenset[str] = frozenset()
         self._bills: list[Usage] | None = None
         self._context: RunContext | None = None
         self._state: StateMap | None = None
 
-    def abandon(self) -> None:
-        """Its stream was dropped: calls on the session wait for the cleanup."""
+    def abandoned_by_reader(self) -> None:
+        """Its stream was dropped: calls on the session wait for its cleanup."""
         self.session.closing = True
-
-    def cut(self) -> None:
-        """Nothing can be awaited any more: end at once."""
-        self.stopping.over = True
 
     @property
     def context(self) -> RunContext:
@@ -220,20 +210,29 @@ class RunBase:
 
     @property
     def over(self) -> bool:
-        """Whether it has ended."""
-        return self.stopping.over
+        """Whether it is finished, but for hooks of its last event."""
+        return self.scope.state in ("ending", "done")
+
+    @property
+    def lost(self) -> bool:
+        """Whether its event loop was closed under it."""
+        return self.scope.lost
+
+    def cut(self) -> None:
+        """Finish a run whose event loop is gone."""
+        self.scope.finish(None, None)
 
     def let_go(self) -> None:
-        """It is over: it, its parts, its context and its last event would keep each other until the collector comes."""
-        self.stopping.let_go()
+        """Break the reference cycles of a finished run, its parts and its context."""
         self.events.let_go()
         if self.session.store is not None:
             self.journal.let_go()
         self._context = None
-        if self.port is not None:
-            self.port.event = None
-        if self.reader is not None:
-            self.reader.run = self.reader.stopping = self.reader.event = None
+
+    def shows_children(self) -> bool:
+        """Whether the events of the sub-agents that are called here go to its reader."""
+        task = self.scope.task
+        return self.children and task is not None and task.get_loop() is asyncio.get_running_loop()
 
     def scope_of(self, tool: FullTool[..., Any] | None) -> FullHookSet | None:
         """The hooks for one tool, where they are others than the run's."""
@@ -246,11 +245,6 @@ class RunBase:
         return None if found is self.hooks else found
 
     # ---- where in the run code is running
-
-    def here(self) -> Port | None:
-        """The port for code that may run in a task of a parallel round."""
-        turn = current_turn.get()
-        return self.port if turn is None or turn.run is not self else turn.port
 
     def place(self) -> int | None:
         """The place in its round of the tool call whose code is running here; None: it is no tool's code."""
@@ -345,7 +339,7 @@ class RunBase:
 
     def interrupt(self, reason: str = "interrupted") -> None:
         """See `RunContext.interrupt`."""
-        self.stopping.interrupt(reason)
+        self.scope.cancel("interrupted", reason)
 
     def window(self) -> ContextWindow:
         """See `RunContext.window`."""
@@ -386,13 +380,3 @@ class RunBase:
         done = compacted(self.machine, self.events.iteration, until, messages)
         self.journal.hold(Compacted(self.run_id, until, messages, self.call_id, self.next_number()))
         return done
-
-    def child_port(self, port: Port | None) -> Port | None:
-        """Where a sub-agent's events go: to this call's reader, if it asked for them and can be reached from here."""
-        if not self.children or port is None or port.closed:
-            return None
-        if type(port) is Port:  # the reader's own port: only the task that drives the run may await it
-            driving = port.reader
-            if driving is not READING and driving is not asyncio.current_task():
-                return None
-        return ForwardPort(port)

@@ -274,6 +274,8 @@ class FullSession(Session, FullConversation):
         Raises:
             UsageError: It is an agent's implicit session and a call is running on it.
         """
+        if self.run is not None and self.run.lost:
+            self.run.cut()
         with self._guard:
             if self.implicit and self._held and not self.closing:
                 raise UsageError(

@@ -1,53 +1,51 @@
-"""A stage: what the sources behind one Pre event belong to, and how it ends.
+"""A stage: the work behind one Pre event, the wrappers that hooks put around it, and what was opened in it.
 
 Rules:
 
-1. A source belongs to its stage: subscribed when that is over it raises, and what still runs of it then is cancelled, and
-   waited for, before the stage ends. So nothing happens in a call, or to its session, behind its stage.
-2. Where work cannot be done twice, or not twice at the same time, the second subscription raises.
-3. A `CancelledError` that nobody asked for is a failing hook; a cancellation that a hook has swallowed is raised.
+1. A source belongs to its stage. The stage's own task runs it, or a task of one of our operators (`merge`, `amb`, `zip`, …)
+   that the stage's task reads. In any other task, on another event loop or after the stage it is refused, with the cure.
+2. What was opened in a stage is closed when the stage ends, by the stage, the outermost first. Nothing of it runs after it.
+3. Where work cannot be done twice, or not twice at the same time, the second subscription is refused.
+4. The end of a model's stream is the end of its reply only if nothing has cancelled it: else `CancelledError` is raised there,
+   so half a reply never passes for a whole one.
+5. A `CancelledError` that nobody asked for is a failing hook; a cancellation that a hook swallows is raised again.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, TypeVar, cast
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final, TypeAlias, TypeVar, cast
 
 from agentflow.chunks import ModelChunk
 from agentflow.errors import HookError, UsageError
-from agentflow.events import Event, PreCall, PreToolRound
+from agentflow.events import Event, PreActing, PreCall, PreToolRound
 from agentflow.ground.logs import log_failure
-from agentflow.hooks.answers import cancellations, raise_swallowed
+from agentflow.hooks.hook_set import FullHookSet
+from agentflow.hooks.options import concerns_tool
+from agentflow.hooks.wrapping import ModelSource, ToolSource, Transform, Work, layered
 from agentflow.loop.run import RunBase
-from agentflow.reactive import Mono
-from agentflow.reactive.iterators import Runs
+from agentflow.messages import Msg, ToolResultBlock
+from agentflow.ports.model import Model, ModelRequest, resolve_model
+from agentflow.reactive import Flux, Mono
+from agentflow.reactive.iterators import close
+from agentflow.reactive.tasks import works_for
+from agentflow.specs import ModelOptions
+from agentflow.transcript import legalise
 
-__all__ = ["Reading", "Stage", "gone"]
+__all__ = ["Attempts", "Stage", "close_quietly", "model_source", "tool_source", "wrap"]
 
 T = TypeVar("T")
 
+_MANY: Final = 32
 
-class Reading:
-    """An attempt that is open.
-
-    Attributes:
-        task: Who reads it, or has read it last.
-        stream: Gives its chunks; nothing where whoever read it has dropped or closed it.
-    """
-
-    __slots__ = ("stream", "task")
-
-    task: asyncio.Task[Any] | None
-    stream: Callable[[], AsyncIterator[ModelChunk] | None]
-
-
-def gone() -> None:
-    """What a reference to a stream that is about to be closed gives."""
+ToolWork: TypeAlias = Callable[["Transform | None", "Work | None"], Awaitable[ToolResultBlock]]
 
 
 class Stage:
-    """What the sources behind one Pre event belong to: who runs them, and until when they may be run.
+    """The work behind one Pre event.
 
     Args:
         run: The call.
@@ -56,94 +54,82 @@ class Stage:
     Attributes:
         over: Whether nothing of it may be run any more.
         begun: How often it was run.
-        runs: The streams that were opened of it and are not dropped, the outermost first.
-        readings: The attempts at a model's reply that are open.
+        opened: The streams that were opened of it and are not finished, in that order.
     """
 
-    __slots__ = ("_before", "_gone", "_kind", "_loop", "_mine", "_run", "_tasks", "begun", "over", "readings", "runs")
+    __slots__ = ("_kind", "_running", "_scope", "_task", "begun", "opened", "over")
 
     def __init__(self, run: RunBase, kind: type[Event]) -> None:
-        self._run = run
+        self._scope = run.scope
         self._kind = kind
-        self._loop = asyncio.get_running_loop()
-        self._tasks: list[asyncio.Task[Any] | None] = []
-        self._gone: asyncio.Future[None] | None = None
-        self._mine: asyncio.Task[Any] | None = None
-        self._before = 0
+        self._task = asyncio.current_task()
+        self._running = 0
         self.begun = 0
         self.over = False
-        self.runs = Runs()
-        self.readings: list[Reading] = []
+        self.opened: list[AsyncIterator[Any]] = []
 
     def check(self) -> None:
-        """Refuse a subscription that the stage does not allow.
+        """Refuse a use of the source that the stage does not allow.
 
         Raises:
-            UsageError: It comes late, once too often, or from another thread's loop.
+            UsageError: It comes late, once too often, or in a task of somebody's own.
+            CancelledError: The run was cancelled, and a hook has swallowed that.
         """
         name = self._kind.__name__
         if self.over:
             raise UsageError(
-                f"The source behind {name} was used when its stage was over. It is work of that one stage: use it in "
-                "what `around` returns, and nowhere else; it cannot be kept for later, or be left to a task that goes on "
-                "behind the stage."
+                f"The source of {name} was used after its stage had ended. Consume it inside what `around` returns, before that "
+                "completes; do not store it, and do not leave it to a background task."
             )
-        if asyncio.get_running_loop() is not self._loop:
+        task = asyncio.current_task()
+        if task is not self._task and not works_for(task, self._task):
             raise UsageError(
-                f"The source behind {name} was subscribed on another event loop than its call runs on. Only blocking work "
-                "of your own belongs on subscribe_on(threads())."
+                f"The source of {name} was read in task {'?' if task is None else task.get_name()!r}, which a hook has created. "
+                "A source is read in the task that runs the hook. For a time limit use source.timeout(seconds) or "
+                "asyncio.timeout(), for several sources at once Flux.merge, Mono.zip or source.amb(other); for work in the "
+                "background start a task that does not read the source."
             )
         if self._kind is PreCall and self.begun:
             raise UsageError(
-                "The source behind PreCall is the rest of the call; it can be subscribed once. To try a model again, "
+                "The source of PreCall is the rest of the call; it can be subscribed once. To try a model again, "
                 "wrap PreReasoning; to send the agent back to work, return Again from PostReasoning."
             )
-        if self._kind is PreToolRound and self._tasks:
+        if self._kind is PreToolRound and self._running:
             raise UsageError(
-                "The source behind PreToolRound was subscribed while it runs; a round runs once at a time. To run one tool "
+                "The source of PreToolRound was subscribed while it runs; a round runs once at a time. To run one tool "
                 "twice at once, wrap PreActing."
             )
+        self._scope.check()
 
-    async def enter(self) -> asyncio.Task[Any] | None:
-        """Refuse a subscription that the stage does not allow, or that a hook makes after it has swallowed a cancellation.
-
-        Returns:
-            The task that subscribes.
-        """
-        if self.over or self.begun or self._tasks or asyncio.get_running_loop() is not self._loop:
+    def check_reader(self, task: asyncio.Task[Any] | None) -> asyncio.Task[Any] | None:
+        """Refuse to continue a stream of the source after the stage, or in another task than it was opened in."""
+        if self.over or asyncio.current_task() is not task:
             self.check()
-        task = asyncio.current_task()
-        if self._mine is task and cancellations() > self._before and self._run.stopping.is_cancelled():
-            await raise_swallowed(self._kind.__name__)
+            return asyncio.current_task()
         return task
 
+    def check_end(self, task: asyncio.Task[Any] | None) -> None:
+        """Raise if a stream has ended only because its reader was cancelled: that is no whole reply."""
+        self._scope.check()
+        if task is not None and task.cancelling():
+            raise asyncio.CancelledError("a model has swallowed it")
+
     async def do(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Run the stage's work for somebody who has subscribed to it."""
-        task = await self.enter()
+        """Run the stage's work for whoever has subscribed to it."""
+        self.check()
         self.begun += 1
-        self._tasks.append(task)
-        stopping = self._run.stopping
-        strays = {task} if task is not None and not stopping.waits_for(task) else None
-        if strays is not None:  # an operator's own task: no call that is made in it outlives this one
-            stopping.tasks = (*stopping.tasks, strays)
+        self._running += 1
         try:
             return await work()
         finally:
-            if strays is not None:
-                stopping.tasks = tuple([tasks for tasks in stopping.tasks if tasks is not strays])
-            self._tasks.remove(task)
-            if self._gone is not None:
-                self._tell()
+            self._running -= 1
 
-    def left(self, reading: Reading) -> None:
-        """Say that an attempt is over."""
-        self.readings.remove(reading)
-        if self._gone is not None:
-            self._tell()
-
-    def _tell(self) -> None:
-        if self._gone is not None and not self._gone.done():
-            self._gone.set_result(None)
+    def opens(self, stream: AsyncIterator[T]) -> AsyncIterator[T]:
+        """Note a stream that a hook has opened of the source; the stage closes it if the hook does not."""
+        if len(self.opened) > _MANY:  # many attempts: those that are finished need no closing
+            self.opened = [one for one in self.opened if getattr(one, "ag_frame", one) is not None]
+        self.opened.append(stream)
+        return stream
 
     async def outcome(self, wrapped: Any) -> Any:
         """Run what the hooks have made of the work, to its value (or `EMPTY`), and end the stage."""
@@ -155,73 +141,47 @@ class Stage:
 
         Args:
             wrapped: What they have made.
-            keep: Gets what came of it, where the run is cancelled while the stage ends.
+            keep: Gets its value if the run is cancelled while the stage ends.
 
         Raises:
-            HookError: A hook has raised `CancelledError` itself, although nobody cancelled the run.
-            asyncio.CancelledError: The run was cancelled, also where a hook has swallowed that.
+            HookError: A hook has raised `CancelledError` itself, although the run was not cancelled.
+            asyncio.CancelledError: The run was cancelled, also if a hook has swallowed that.
         """
-        self._mine, self._before = asyncio.current_task(), cancellations()
         try:
             value = await wrapped
-        except GeneratorExit:  # the run itself is dropped: nothing can be awaited any more
+        except GeneratorExit:  # the event loop is gone: nothing can be awaited any more
             self.over = True
             raise
         except BaseException as error:
-            by_hook = isinstance(error, asyncio.CancelledError) and not self._run.stopping.is_cancelled()
             await self.close()
-            if not by_hook:
+            if not isinstance(error, asyncio.CancelledError) or self._scope.is_cancelled():
                 raise
             raise HookError(
-                f"What hooks made of the source behind {self._kind.__name__} raised CancelledError itself, although nobody "
-                "cancelled the run."
+                f"What hooks made of the source of {self._kind.__name__} raised CancelledError itself, although the run "
+                "was not cancelled."
             ) from error
         try:
             await self.close()
-            if cancellations() > self._before and self._run.stopping.is_cancelled():
-                await raise_swallowed(self._kind.__name__)
-        except asyncio.CancelledError as error:
+            self._scope.check()
+        except asyncio.CancelledError:
             if keep is not None:
-                self._run.stopping.absorb(error)
                 await keep(value)
             raise
         return value
 
     async def close(self) -> None:
-        """End the stage: nothing of it runs any more when this returns, and nothing of it can be run."""
-        self.over = True
-        cut = await self._close_runs() if self.runs else None
-        mine = asyncio.current_task()
-        while self._tasks or self.readings:
-            reading = [each.task for each in self.readings if each.stream() is not None]
-            working = [t for t in (*self._tasks, *reading) if t is not None and t is not mine and not t.done()]
-            if not working and (
-                cut is not None or len(reading) == len(self.readings) or self._run.stopping.is_cancelled()
-            ):
-                break  # (what was dropped is being closed: that is waited for, unless somebody cancels)
-            for task in working:
-                task.cancel()
-            self._gone = self._loop.create_future()
-            try:
-                await self._gone
-            except asyncio.CancelledError as error:  # the work is told once more
-                cut = error
-        if cut is not None:
-            raise cut
+        """End the stage: close the streams that hooks have left open, the outermost first.
 
-    async def _close_runs(self) -> asyncio.CancelledError | None:
-        """Close the streams that hooks have left open, the outermost first; one that is being read ends with its reader.
-
-        Closing a generator does not close what that was reading: so all are held before the first is closed.
+        What the outer ones still read of the inner ones while they are closed is refused, and is no end of a reply.
         """
+        self.over = True
         cut: asyncio.CancelledError | None = None
-        for run in [run() for run in self.runs]:
-            if run is None:
-                continue
+        opened, self.opened = self.opened, []
+        for stream in opened:
             try:
-                await run.end(self.check)
+                await close(stream)
             except asyncio.CancelledError as error:
-                if self._run.stopping.is_cancelled():
+                if self._scope.is_cancelled():
                     cut = error
                 else:
                     self._cleanup_failed(error)
@@ -231,8 +191,149 @@ class Stage:
                 self._cleanup_failed(group)
             except Exception as error:
                 self._cleanup_failed(error)
-        return cut
+        if cut is not None:
+            raise cut
 
     def _cleanup_failed(self, error: BaseException) -> None:
-        """What a hook has left open has failed while it was closed; what came of the stage stands."""
-        log_failure("DEBUG", error, f"closing what a hook has left open behind {self._kind.__name__} failed")
+        """What a hook has left open has failed while it was closed; the stage's outcome stands."""
+        log_failure("DEBUG", error, f"closing what a hook has left open of {self._kind.__name__} failed")
+
+
+def wrap(run: RunBase, kind: type[Any], event: Any, source: Any, scope: FullHookSet | None = None) -> Any:
+    """Put the hooks' `around` around a stage's work; the lowest priority is outermost.
+
+    Args:
+        run: The call.
+        kind: The event's class.
+        event: The sealed event.
+        source: The work.
+        scope: The hooks, if they are others than the run's.
+    """
+    for around, hook in reversed((run.hooks if scope is None else scope).arounds(kind)):
+        if kind is PreActing and hook.only_tools and not concerns_tool(hook, event.tool_use):
+            continue
+        source = layered(around, hook, event, source)
+    return source
+
+
+class Attempts:
+    """Counts the runs of one reply's source.
+
+    Args:
+        stage: What they belong to.
+
+    Attributes:
+        count: Runs begun.
+        delivered: Whether any chunk has left a run.
+        model: The name of the model behind the last run, or the last chunk; empty before the first.
+    """
+
+    __slots__ = ("count", "delivered", "model", "stage")
+
+    def __init__(self, stage: Stage) -> None:
+        self.stage = stage
+        self.count = 0
+        self.delivered = False
+        self.model = ""
+
+    def begin(self, model: str) -> bool:
+        """Begin a run of a model; returns whether the chunks before it are void."""
+        self.count += 1
+        self.model = model
+        return self.delivered
+
+
+def model_source(attempts: Attempts, model: str | Model, request: ModelRequest) -> ModelSource:
+    """The work behind `PreReasoning` as the outermost hook gets it if no other wraps it.
+
+    Args:
+        attempts: Counts its runs.
+        model: The model.
+        request: What it is asked.
+    """
+    return ModelSource(
+        Flux(partial(_attempt, attempts, model, request)),
+        request,
+        partial(_using, attempts, model, request),
+        opens=attempts.stage.opens,
+    )
+
+
+def _using(
+    attempts: Attempts,
+    current: str | Model,
+    before: ModelRequest,
+    /,
+    *,
+    model: str | Model | None,
+    input_messages: Sequence[Msg] | None,
+    options: ModelOptions | None,
+) -> ModelSource:
+    """The same work with another request; see `ModelSource.using`."""
+    request = ModelRequest(
+        before.messages if input_messages is None else legalise(input_messages),
+        before.tools,
+        before.options.merge(options),
+        before.model if model is None else model if isinstance(model, str) else model.name,
+    )
+    return model_source(attempts, current if model is None else model, request)
+
+
+async def _attempt(attempts: Attempts, model: str | Model, request: ModelRequest) -> AsyncIterator[ModelChunk]:
+    """One attempt at the model's reply."""
+    name, stage = request.model, attempts.stage
+    stage.check()
+    stage.begun += 1
+    task = asyncio.current_task()
+    void = attempts.begin(name)
+    stream = resolve_model(model).stream(request)
+    try:
+        async for chunk in stream:
+            if void:
+                void = False
+                chunk = replace(chunk, restart=True)
+            attempts.delivered = True
+            attempts.model = name  # with several attempts at once, the one whose chunk is delivered
+            yield chunk
+            task = stage.check_reader(task)
+        stage.check_end(task)
+    except BaseException:
+        await close_quietly(stream)
+        raise
+    if getattr(stream, "ag_frame", stream) is not None:  # an iterator that is no generator may hold a connection
+        await close_quietly(stream)
+
+
+def tool_source(
+    stage: Stage, work: ToolWork, transform: Transform | None = None, instead: Work | None = None
+) -> ToolSource:
+    """The work behind `PreActing` as the outermost hook gets it if no other wraps it.
+
+    Args:
+        stage: What its runs belong to.
+        work: One attempt at the tool; gets what changes its chunks, and what is done instead of it.
+        transform: What changes them.
+        instead: What is done instead of the tool.
+    """
+    return ToolSource(
+        Mono(partial(stage.do, partial(work, transform, instead))),
+        partial(_changed, stage, work, transform, instead),
+        lambda other: tool_source(stage, work, transform, other),
+    )
+
+
+def _changed(
+    stage: Stage, work: ToolWork, before: Transform | None, instead: Work | None, transform: Transform
+) -> ToolSource:
+    """The same work with its chunks changed, after what has changed them before."""
+    if before is None:
+        return tool_source(stage, work, transform, instead)
+    return tool_source(stage, work, lambda pieces: transform(before(pieces)), instead)
+
+
+async def close_quietly(stream: AsyncIterator[Any]) -> None:
+    """Close a stream whose reading failed; the failure that counts is the one on its way."""
+    try:
+        await close(stream)
+    except Exception as error:
+        log_failure("DEBUG", error, "closing a model's stream failed")

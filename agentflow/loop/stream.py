@@ -1,162 +1,126 @@
-"""How events get from the driver to a reader: one `await` that suspends up to the reader's `__anext__`.
-
-The driver is a plain coroutine. To hand over an event it puts it on its port and awaits the port; that suspends every
-coroutine frame up to `EventStream`, which returns the event to the reader and resumes the driver when the reader asks
-for more. So the driver runs in the reader's task, a slow reader slows everything down to the model, and there is no
-queue. (0.23 µs an event at any depth; nested async generators cost 0.5 and more, a queue between tasks 5.)
+"""How events get from a run to its reader: over a bounded buffer.
 
 Rules:
 
-1. One reader at a time; a second one gets a `UsageError`.
-2. `aclose()` ends the run as a cancellation does, and returns when all cleanup is done.
-3. A stream that is dropped without being closed is closed in a task of its loop; the session waits for that.
+1. The run works ahead of its reader by at most `capacity` events, the one that the reader is handling included; then it waits.
+   So a slow reader slows the model. With capacity 0 they take turns: the run continues when the reader asks for more.
+2. An event that was put is delivered, in the order of putting, unless the reader closes the stream.
+3. While a run cleans up nothing waits for its reader: an interrupt or a time limit ends it, whether or not anybody reads.
+4. One reader at a time; a second one gets a `UsageError`.
+5. `aclose()` cancels the run and returns when its cleanup is done. A stream that is dropped without being closed is cancelled
+   too; the session waits for the cleanup.
 """
 
 from __future__ import annotations
 
 import asyncio
-import types
-from collections.abc import AsyncIterator, Callable, Coroutine, Generator
-from enum import Enum
-from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, Final, Generic, Protocol
 
 from agentflow.errors import UsageError
 from agentflow.events import Event, HookEvent
-from agentflow.hooks.answers import cancellations
+from agentflow.loop.scope import RunScope
 from agentflow.loop.words import words
 from agentflow.messages import Reply, T_co
 from agentflow.reactive import StreamIterator
 
-__all__ = ["EventStream", "ForwardPort", "Port"]
+__all__ = ["BUFFER", "EventBuffer", "EventStream", "StreamedRun"]
+
+BUFFER: Final = 8
+"""How many events a run is ahead of its reader, unless the caller says otherwise."""
 
 
-class Stopper(Protocol):
-    """What may end the run that a stream drives."""
+class EventBuffer:
+    """The hand-over from the tasks of a run to its reader.
 
-    interrupting: str | None
-
-    def noticed(self) -> asyncio.CancelledError | None:
-        """What to raise in the run, if it was interrupted while its reader had an event."""
-        ...
-
-    def close_reader(self) -> None:
-        """The reader has gone: drop events, and take the cancellation that follows as real."""
-        ...
-
-
-class Streamed(Protocol):
-    """What a stream drives."""
-
-    def abandon(self) -> None:
-        """The stream was dropped; it is being closed in a task."""
-        ...
-
-    def cut(self) -> None:
-        """Nothing can be awaited any more: leave the session legal, at once."""
-        ...
-
-
-class Reading(Enum):
-    """Marks a stream whose reader is inside `__anext__` and has not had to wait yet."""
-
-    READING = "reading"
-
-
-READING = Reading.READING
-
-
-class Port:
-    """Where a driver leaves an event for its reader: set `event`, then await the port.
-
-    It is also all that a run knows of its reader: were it the stream itself, a dropped stream would be kept alive by the
-    run that it has to end.
+    Args:
+        capacity: How many events may be ahead of the reader.
 
     Attributes:
-        event: The event on its way.
-        closed: The reader has gone.
-        reader: The task inside the stream's `__anext__`, if there is one.
-        base: How often that task had been cancelled before, and has taken it in.
-        closer: The task that drives the run to its end after the reader has gone, if one does.
-        run: The run, once there is one.
-        stopping: What may end it.
-        handed: What the driver yields when it has an event for the reader.
+        closed: Whether the reader has closed the stream: events are dropped.
     """
 
-    __slots__ = ("_hand", "base", "closed", "closer", "event", "handed", "reader", "run", "stopping")
+    __slots__ = ("_asked", "_capacity", "_events", "_getter", "_put", "_putters", "closed")
 
-    def __init__(self) -> None:
-        self.event: Event | None = None
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._events: deque[Event] = deque()
+        self._put = 0  # how many events were put, and how many the reader has asked for
+        self._asked = 0
+        self._getter: asyncio.Future[None] | None = None
+        self._putters: deque[tuple[int, asyncio.Future[None]]] = deque()
         self.closed = False
-        self.base = 0
-        self.closer: asyncio.Task[Any] | None = None
-        self.reader: asyncio.Task[Any] | Literal[Reading.READING] | None = None
-        self.run: Streamed | None = None
-        self.stopping: Stopper | None = None
-        self.handed = handed = object()
-        self._hand = (handed,).__iter__
 
-    if TYPE_CHECKING:
+    def put(self, event: Event) -> Awaitable[None] | None:
+        """Hand over an event; what is returned, if anything, is to be awaited before the run continues, unless it is cancelled."""
+        if self.closed:
+            return None
+        self._events.append(event)
+        self._put = number = self._put + 1
+        if self._getter is not None:
+            self.wake()
+        if number - self._asked < self._capacity:
+            return None
+        putter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._putters.append((number, putter))
+        return putter
 
-        def __await__(self) -> Generator[Any, Any, None]:
-            """Hand over the event, and wait until the reader asks for more."""
-            ...
+    def ask(self) -> Event | None:
+        """Ask for the next event; None if it has to be waited for, with `changed`."""
+        self._asked = asked = self._asked + 1
+        putters = self._putters
+        while putters and putters[0][0] - asked < self._capacity:
+            _, putter = putters.popleft()
+            if not putter.done():
+                putter.set_result(None)
+        return self._events.popleft() if self._events else None
+
+    def take(self) -> Event | None:
+        """The event that was asked for, if it is there."""
+        return self._events.popleft() if self._events else None
+
+    def take_back(self) -> None:
+        """What was asked for is not wanted after all: the read was cancelled."""
+        self._asked -= 1
+
+    def changed(self) -> Awaitable[None]:
+        """Wait until there may be an event, or the run is finished."""
+        self._getter = getter = asyncio.get_running_loop().create_future()
+        return getter
+
+    def wake(self) -> None:
+        """Let the reader look again: there is an event, or the run is finished."""
+        getter, self._getter = self._getter, None
+        if getter is not None and not getter.done():
+            getter.set_result(None)
+
+    def close(self) -> None:
+        """The reader does not want any more events: drop them, and let nobody wait."""
+        self.closed = True
+        self._events.clear()
+        for _, putter in self._putters:
+            if not putter.done():
+                putter.set_result(None)
+        self._putters.clear()
 
 
-# Awaiting a port calls what its slot holds: a tuple's `__iter__`, which yields `handed`. So no frame of ours is entered, and
-# none resumed, between the driver and its reader (0.1 µs an event).
-type.__setattr__(Port, "__await__", Port._hand)  # pyright: ignore[reportPrivateUsage]
+class StreamedRun(Protocol):
+    """A run as its stream knows it."""
 
+    scope: RunScope
 
-class ForwardPort(Port):
-    """The port of a sub-agent whose events go to its caller's reader."""
-
-    __slots__ = ("_target",)
-
-    def __init__(self, target: Port) -> None:
-        super().__init__()
-        self._target = target
-
-    def __await__(self) -> Generator[Any, Any, None]:
-        self._target.event = self.event
-        return self._target.__await__()
-
-
-class _Rest:
-    """The driver's way to its end after the reader has gone."""
-
-    __slots__ = ("_driver", "_port")
-
-    def __init__(self, driver: Coroutine[Any, Any, Any], port: Port) -> None:
-        self._driver = driver
-        self._port = port
-
-    def __await__(self) -> Generator[Any, Any, None]:
-        driver, port = self._driver, self._port
-        before = cancellations()
-        try:
-            yielded = driver.throw(asyncio.CancelledError("the stream was closed"))
-            while True:
-                if yielded is port.handed:  # an event on its way out of somebody's cleanup: nobody reads it
-                    yielded = driver.send(None)
-                    continue
-                try:
-                    sent = yield yielded
-                except BaseException as error:
-                    yielded = driver.throw(error)
-                else:
-                    yielded = driver.send(sent)
-        except StopIteration:
-            return
-        except asyncio.CancelledError:
-            if cancellations() > before:  # the closer itself was cancelled
-                raise
+    def abandoned_by_reader(self) -> None:
+        """Its stream was dropped: calls on the session wait for its cleanup."""
+        ...
 
 
 class EventStream(StreamIterator[HookEvent], Generic[T_co]):
     """The events of one run, as its reader holds them.
 
     Args:
-        start: The run as a coroutine function of its port; called when the first event is asked for.
+        start: Starts a run that puts its events into the buffer; called when the first event is asked for.
+        capacity: How many events the run may be ahead of the reader.
 
     Example:
         >>> async with agent.stream("Hello") as events:
@@ -164,101 +128,82 @@ class EventStream(StreamIterator[HookEvent], Generic[T_co]):
         ...         print(event)
     """
 
-    __slots__ = ("_closed", "_loop", "_read_over", "_reply", "_start", "driver", "port")
+    __slots__ = ("_buffer", "_closed", "_current", "_read_over", "_reply", "_run", "_start")
 
-    def __init__(self, start: Callable[[Port], Coroutine[Any, Any, Any]]) -> None:
+    def __init__(self, start: Callable[[EventBuffer], Awaitable[StreamedRun]], capacity: int = BUFFER) -> None:
         # Not the base's: this is a source and its iterator in one.
         self._start = start
+        self._buffer = EventBuffer(capacity)
+        self._run: StreamedRun | None = None
         self._closed = False
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._current: asyncio.Task[Any] | bool = False
         self._read_over: asyncio.Future[None] | None = None
         self._reply: Reply[T_co] | None = None
-        self.port = Port()
-        self.driver: Coroutine[Any, Any, Any] | None = None
-
-    def begin(self) -> Coroutine[Any, Any, Any]:
-        """Begin the run.
-
-        Raises:
-            StopAsyncIteration: It is over.
-        """
-        if self._closed:
-            raise StopAsyncIteration
-        self._loop = asyncio.get_running_loop()
-        self.driver = driver = self._start(self.port)
-        return driver
-
-    def finish(self) -> None:
-        """The driver has ended."""
-        self.driver = None
-        self._closed = True
-
-    def cut(self) -> None:
-        """Nothing can be awaited any more."""
-        if self.port.run is not None:
-            self.port.run.cut()
 
     async def __anext__(self) -> HookEvent:
-        """Let the driver run up to its next event."""
-        port, driver = self.port, self.driver
-        if port.reader is not None:
+        """The next event.
+
+        Raises:
+            StopAsyncIteration: The run is finished, or the stream was closed.
+            UsageError: Another task is waiting for the next event.
+            Exception: What the run failed with.
+        """
+        if self._current:
             raise self._second_reader()
-        if driver is None:
-            driver = self.begin()
-        port.reader = READING
+        if self._closed:
+            raise StopAsyncIteration
+        if self._run is None:
+            await self._begin()
+        event = self._buffer.ask()
+        return await self._next() if event is None else event  # pyright: ignore[reportReturnType] - runs put HookEvents only
+
+    async def _begin(self) -> None:
+        self._current = asyncio.current_task() or True
         try:
-            stopping = port.stopping
-            told = stopping is not None and stopping.interrupting is not None
-            yielded = _resumed(driver, stopping) if told else driver.send(None)
-            if yielded is not port.handed and await self._waited(driver, yielded):
-                self.finish()
-                raise StopAsyncIteration
-        except StopIteration as end:
-            self._reply = end.value
-            self.finish()
-            raise StopAsyncIteration from None
-        except StopAsyncIteration as error:
-            if self.driver is None:  # the good end
-                raise
-            self.finish()  # the run's own: it would read as a good end
-            raise RuntimeError("the call failed with StopAsyncIteration") from error
+            run = await self._start(self._buffer)
         except BaseException:
-            self.finish()
+            self._closed = True
             raise
         finally:
-            port.reader = None
-            if self._read_over is not None and not self._read_over.done():
-                self._read_over.set_result(None)
-        return port.event  # pyright: ignore[reportReturnType] - the driver sets it before it awaits the port
+            self._read_ended()
+        if self._closed:  # by another task, meanwhile
+            run.scope.cancel("closed", "its stream was closed")
+            await run.scope.wait("closed", "its stream was closed")
+            raise StopAsyncIteration
+        self._run = run
 
-    @types.coroutine
-    def _waited(self, driver: Coroutine[Any, Any, Any], yielded: Any) -> Generator[Any, Any, bool]:
-        """Wait with the driver for its next event; returns whether it has ended instead."""
-        port = self.port
+    async def _next(self) -> Event:
+        """Wait for the event that was asked for."""
+        buffer, run = self._buffer, self._run
+        assert run is not None
+        self._current = asyncio.current_task() or True
         try:
-            while yielded is not port.handed:
-                try:
-                    if port.reader is READING:  # it really waits now: note who, for interrupts and for a second reader
-                        port.reader = task = asyncio.current_task()
-                        port.base = 0 if task is None else task.cancelling()
-                        if task is not None and port.base:
-                            yield from _sort_out(port, task)
-                        task = None
-                    sent = yield yielded
-                except GeneratorExit:
-                    self.driver = None
-                    self.cut()
-                    driver.close()
-                    raise
-                except BaseException as error:
-                    # Its traceback holds this frame, and so the stream, for as long as the driver keeps the error.
-                    yielded = driver.throw(error.with_traceback(None))
-                else:
-                    yielded = driver.send(sent)
-        except StopIteration as end:
-            self._reply = end.value
-            return True
-        return False
+            while True:
+                event = buffer.take()
+                if event is not None:
+                    return event
+                if self._closed:
+                    raise StopAsyncIteration
+                if run.scope.state == "done":
+                    break
+                await buffer.changed()
+        except BaseException:
+            buffer.take_back()
+            raise
+        finally:
+            self._read_ended()
+        self._closed = True
+        self._run = None
+        try:
+            self._reply = await run.scope.result()
+        except StopAsyncIteration as error:  # the run's own: it would read as a good end
+            raise RuntimeError("the call failed with StopAsyncIteration") from error
+        raise StopAsyncIteration
+
+    def _read_ended(self) -> None:
+        self._current = False
+        if self._read_over is not None and not self._read_over.done():
+            self._read_over.set_result(None)
 
     def text(self) -> AsyncIterator[str]:
         """The words that a person should see of what is still to come; see `agentflow.loop.words`."""
@@ -287,76 +232,31 @@ class EventStream(StreamIterator[HookEvent], Generic[T_co]):
         return self._reply
 
     def _second_reader(self) -> UsageError:
-        reader = self.port.reader
-        task = reader.get_name() if isinstance(reader, asyncio.Task) else "?"
+        task = self._current.get_name() if isinstance(self._current, asyncio.Task) else "?"
         return UsageError(
             f"anext() on an agent's stream while task {task!r} already waits for its next event; a stream has one reader "
             "at a time. Await that read first, or make two calls for two runs."
         )
 
     async def aclose(self) -> None:
-        """End the run and wait for its cleanup; a read still in flight in another task is cancelled first."""
+        """Cancel the run and wait for its cleanup; a read that is waiting in another task is cancelled first."""
         self._closed = True
-        port = self.port
-        reader = port.reader
+        self._buffer.close()
+        reader = self._current
         if isinstance(reader, asyncio.Task) and reader is not asyncio.current_task():
             if self._read_over is None or self._read_over.done():
-                if port.stopping is not None:
-                    port.stopping.close_reader()
                 self._read_over = asyncio.get_running_loop().create_future()
                 reader.cancel()
             await asyncio.shield(self._read_over)  # two may close at once, and one of them may be cancelled
-        driver = self.driver
-        if driver is None:
-            return
-        self.driver = None
-        if port.stopping is not None:
-            port.stopping.close_reader()
-        port.closer = asyncio.current_task()
-        try:
-            await _Rest(driver, port)
-        finally:
-            port.closer = None
+        run = self._run
+        if run is not None:
+            run.scope.cancel("closed", "its stream was closed")
+            await run.scope.wait("closed", "its stream was closed")
+            self._run = None
 
     def __del__(self) -> None:
-        driver, loop = getattr(self, "driver", None), getattr(self, "_loop", None)
-        if driver is None or loop is None:
-            return
-        if loop.is_running():
-            if self.port.run is not None:
-                self.port.run.abandon()
-            # The task keeps the stream alive until its cleanup is done.
-            loop.call_soon_threadsafe(_close_later, loop, self.aclose())
-        else:
-            self.cut()
-            driver.close()
-
-
-def _resumed(driver: Coroutine[Any, Any, Any], stopping: Stopper | None) -> Any:
-    """Let a driver that was interrupted while its reader had an event go on: it is told, if it has not taken that in."""
-    error = None if stopping is None else stopping.noticed()
-    if error is None:
-        return driver.send(None)
-    try:
-        return driver.throw(error)
-    finally:
-        del error  # its traceback holds this frame
-
-
-def _sort_out(port: Port, task: asyncio.Task[Any]) -> Generator[Any, Any, None]:
-    """A task that was cancelled before it reads on has taken that in, or is about to be told: then it concerns the run."""
-    try:
-        yield
-    except asyncio.CancelledError as error:
-        port.base = task.cancelling() - 1
-        task.uncancel()
-        task.cancel(*error.args)  # for what the run waits for
-
-
-def _close_later(loop: asyncio.AbstractEventLoop, closing: Coroutine[Any, Any, None]) -> None:
-    task = loop.create_task(closing, name="agentflow: closing a dropped stream")
-    _closing_tasks.add(task)
-    task.add_done_callback(_closing_tasks.discard)
-
-
-_closing_tasks: set[asyncio.Task[None]] = set()
+        run = getattr(self, "_run", None)
+        if run is not None and run.scope.state != "done":
+            self._buffer.close()
+            run.abandoned_by_reader()
+            run.scope.cancel("closed", "its stream was dropped")

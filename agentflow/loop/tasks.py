@@ -1,90 +1,77 @@
-"""Work in tasks of its own, whose events are handed to the reader of the run.
+"""Several works of a run at once, each in a task of its own.
 
 Rules:
 
-1. Events come over a bounded channel; no task outlives the stage that began it.
-2. The first failure cancels the others, and is raised when all are over.
+1. No task outlives the block that started it.
+2. The first failure cancels the others, and is raised when all are finished.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeAlias
 
-from agentflow.loop.channel import Channel, ChannelPort
-from agentflow.loop.run import RunBase
-from agentflow.loop.stream import Port
+from agentflow.loop.scope import RunScope
 
 __all__ = ["Work", "in_tasks"]
 
-Work = Callable[[Port | None], Awaitable[None]]
+Work: TypeAlias = Callable[[], Awaitable[None]]
 
 
-async def in_tasks(run: RunBase, works: Sequence[Work], limit: int) -> None:
-    """Run works in tasks of their own, at most `limit` at a time, and hand their events to the reader.
+async def in_tasks(scope: RunScope, works: Sequence[Work], limit: int) -> None:
+    """Run works in tasks of their own, at most `limit` at a time.
 
-    The first failure cancels the others; when all are over it is raised, unwrapped. Cancelling this cancels them all.
+    The first failure cancels the others; when all are finished it is raised, unwrapped. Cancelling this cancels them all.
     """
-    port = run.port if run.port is not None and not run.port.closed else None
-    tasks = _Tasks(works, port is not None)
-    stopping = run.stopping
-    before, stopping.tasks = stopping.tasks, (*stopping.tasks, tasks.running.keys())
+    tasks = _Tasks(scope, works)
+    before, scope.tasks = scope.tasks, (*scope.tasks, tasks.running.keys())
     for _ in range(min(limit, len(works))):
         tasks.begin()
     cut: BaseException | None = None
-    while True:
+    try:
+        while tasks.running:
+            try:
+                await tasks.changed()
+            except asyncio.CancelledError as error:
+                cut = cut or error
+                tasks.cancel()
+    finally:
+        scope.tasks = before
+        if scope.cause is None:
+            scope.stopped = False
+    failure = cut or (tasks.failures[0] if tasks.failures else None)
+    if failure is not None:
         try:
-            event = await tasks.channel.get(tasks.idle)
-            if event is None:
-                break
-            if port is not None and not port.closed:
-                port.event = event
-                await port
-        except GeneratorExit:
-            tasks.cancel()
-            raise
-        except BaseException as error:
-            stopping.absorb(error)
-            if port is not None and port.closed:
-                tasks.channel.close()
-            if cut is None:
-                cut = error
-            tasks.cancel()
-    stopping.tasks = before
-    if cut is not None:
-        try:
-            raise cut
-        finally:
-            del cut  # its traceback holds this frame
-    if tasks.failures:
-        try:
-            raise tasks.failures[0]
+            raise failure
         finally:
             tasks.failures.clear()
+            del cut, failure  # their tracebacks hold this frame
 
 
 class _Tasks:
     """The tasks of some works, and those works that wait for a task to end."""
 
-    __slots__ = ("_heard", "_waiting", "channel", "failures", "running")
+    __slots__ = ("_changed", "_scope", "_waiting", "failures", "running")
 
-    def __init__(self, works: Sequence[Work], heard: bool) -> None:
-        self.channel = Channel() if heard else Channel(1)
+    def __init__(self, scope: RunScope, works: Sequence[Work]) -> None:
         self.failures: list[BaseException] = []
-        self._heard = heard
+        self._scope = scope
         self._waiting = list(reversed(works))
-        # In the order in which they began: they are cancelled in that, whatever their addresses are.
+        self._changed: asyncio.Future[None] | None = None
+        # In the order in which they began: they are cancelled in that order, whatever their addresses are.
         self.running: dict[asyncio.Task[None], None] = {}
 
-    def idle(self) -> bool:
-        """Whether nothing runs any more."""
-        return not self.running
+    def changed(self) -> Awaitable[None]:
+        """Wait until all tasks have ended."""
+        self._changed = changed = asyncio.get_running_loop().create_future()
+        return changed
 
     def begin(self) -> None:
         """Begin the next work."""
         task = asyncio.get_running_loop().create_task(self._run(self._waiting.pop()))
         self.running[task] = None
-        task.add_done_callback(self._over)
+        task.add_done_callback(self._ended)
 
     def cancel(self) -> None:
         """Cancel what runs; what waits does not begin."""
@@ -94,18 +81,19 @@ class _Tasks:
 
     async def _run(self, work: Work) -> None:
         try:
-            await work(ChannelPort(self.channel) if self._heard else None)
+            await work()
         except asyncio.CancelledError as error:
-            task = asyncio.current_task()
-            if task is None or not task.cancelling():  # nobody cancelled it: it failed
+            if not self._scope.is_cancelled():  # it raised that itself: it has failed
                 self.failures.append(error)
         except BaseException as error:  # a signal must not escape through the loop: it is raised in the driver
             self.failures.append(error)
 
-    def _over(self, task: asyncio.Task[None]) -> None:
+    def _ended(self, task: asyncio.Task[None]) -> None:
         self.running.pop(task, None)
         if self.failures:
+            self._scope.stopped = True
             self.cancel()
         elif self._waiting:
             self.begin()
-        self.channel.wake()
+        if not self.running and self._changed is not None and not self._changed.done():
+            self._changed.set_result(None)

@@ -21,7 +21,7 @@ from reactivex import Observable, abc
 
 from agentflow.errors import UsageError
 from agentflow.reactive.bridge import drain
-from agentflow.reactive.iterators import ManagedStream, Runs, StreamIterator, close
+from agentflow.reactive.iterators import ManagedStream, StreamIterator, close
 from agentflow.reactive.mono import Mono
 from agentflow.reactive.operators import items, many, recovering, timed, trim
 from agentflow.reactive.piping import Piping
@@ -90,7 +90,7 @@ class Flux(Reducing[T_co], metaclass=_FluxType):
 
     Attributes:
         inner: The flux that this one only stands for: steps before and behind it run in one loop. A subclass's affair.
-        runs: Where runs of what it stands for are written down, for whoever closes those that are left open.
+        opens: Gets each stream that is opened of what it stands for, if its owner closes those that are left open.
 
     Example:
         >>> async for line in Flux(read_lines).filter(bool).take(10):
@@ -98,7 +98,7 @@ class Flux(Reducing[T_co], metaclass=_FluxType):
     """
 
     inner: Flux[Any] | None = None
-    runs: Runs | None = None
+    opens: Callable[[AsyncIterator[Any]], AsyncIterator[Any]] | None = None
     _entered: list[tuple[asyncio.Task[Any] | None, AsyncIterator[Any]]] | None = None
     """The streams of `async with` blocks that are open, with the tasks that are in them."""
 
@@ -554,17 +554,17 @@ class _StepFlux(Flux[T_co], Generic[T_co]):
         """Start a run of the whole row of steps."""
         row: list[items.Step | items.End] = []
         node: Flux[Any] = self
-        runs = self.runs
+        opens = self.opens
         while True:
             if type(node) is _StepFlux:
                 row.append(node._made() if node._anew else node._made)
                 node = node._upstream
             elif node.inner is not None:
-                runs, node = node.runs, node.inner
+                opens, node = node.opens, node.inner
             else:
                 break
         row.reverse()
-        return cast("AsyncIterator[T_co]", items.fused(node.open() if runs is None else runs.add(node.open()), row))
+        return cast("AsyncIterator[T_co]", items.fused(node.open() if opens is None else opens(node.open()), row))
 
 
 Piping.flux_type = Flux

@@ -13,15 +13,13 @@ from __future__ import annotations
 import asyncio
 from abc import ABCMeta
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from functools import partial
 from types import AsyncGeneratorType, TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Never, Self, TypeVar, cast
-from weakref import ref
+from typing import Generic, Never, Self, TypeVar, cast
 
 from agentflow.errors import UsageError
 from agentflow.reactive.signals import EMPTY, Empty
 
-__all__ = ["ManagedStream", "Run", "Runs", "SingleIterator", "StreamIterator", "close", "closing"]
+__all__ = ["ManagedStream", "SingleIterator", "StreamIterator", "close", "closing"]
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -57,81 +55,6 @@ async def closing(iterator: AsyncIterator[T]) -> AsyncIterator[T]:
     except BaseException:  # one that has ended needs no closing
         await close(iterator)
         raise
-
-
-class Run(Generic[T]):
-    """A run that somebody else than its reader may end: what is read then fails, where it would look like a good end.
-
-    Args:
-        source: The run's iterator.
-
-    Example:
-        >>> from agentflow import Flux
-        >>> from agentflow.reactive.iterators import Run
-        >>> [number async for number in Run(Flux.of(1, 2).open())]
-        [1, 2]
-    """
-
-    __slots__ = ("__weakref__", "_ending", "_next", "_source")
-
-    def __init__(self, source: AsyncIterator[T]) -> None:
-        self._ending = False
-        kind: type = type(source)  # (an object that passes attributes on would look like a generator)
-        self._source = cast("AsyncGeneratorType[T, None]", source if kind is AsyncGeneratorType else closing(source))
-        self._next: Any = self._source.__anext__
-
-    def __aiter__(self) -> Self:
-        return self
-
-    if TYPE_CHECKING:
-
-        async def __anext__(self) -> T:
-            """Read the next item."""
-            ...
-
-    def aclose(self) -> Awaitable[None]:
-        """Stop the run and wait for its cleanup; where somebody is ending it, that one waits."""
-        return _NOTHING if self._ending and self._source.ag_running else self._source.aclose()
-
-    async def end(self, refuse: Callable[[], object]) -> None:
-        """Stop the run, unless it is over; one that is being read goes on until its reader has what it waits for.
-
-        Args:
-            refuse: Raises what whoever reads it later is told.
-        """
-        if self._source.ag_frame is not None:
-            self._next = refuse
-            self._ending = True
-            if not self._source.ag_running:
-                await self._source.aclose()
-
-
-# Reading calls what the slot holds, without a frame of ours in between.
-type.__setattr__(Run, "__anext__", Run._next)  # pyright: ignore[reportPrivateUsage]
-
-
-class Runs(list["ref[Run[Any]]"]):
-    """Runs that somebody may leave open, in the order in which they were opened; one that is dropped is not kept alive.
-
-    Example:
-        >>> from agentflow import Flux
-        >>> from agentflow.reactive.iterators import Runs
-        >>> runs = Runs()
-        >>> run = runs.add(Flux.of(1, 2).open())
-        >>> len(runs)
-        1
-        >>> del run
-        >>> len(runs)
-        0
-    """
-
-    __slots__ = ()
-
-    def add(self, source: AsyncIterator[T]) -> Run[T]:
-        """Write a run down."""
-        run = Run(source)
-        self.append(ref(run, self.remove))
-        return run
 
 
 class SingleIterator(AsyncIterator[T_co]):
@@ -174,11 +97,10 @@ class StreamIterator(AsyncIterator[T], Generic[T], metaclass=_IteratorType):
     __slots__ = ("__weakref__", "_next", "_reader", "_source")
 
     def __init__(self, source: AsyncIterator[T]) -> None:
-        if not isinstance(source, AsyncGeneratorType | Run) and hasattr(source, "aclose"):
+        if not isinstance(source, AsyncGeneratorType) and hasattr(source, "aclose"):
             source = closing(source)
         self._source: AsyncIterator[T] = source
-        # What a run that is ended refuses with comes later than this.
-        self._next: Callable[[], Awaitable[T]] = partial(anext, source) if isinstance(source, Run) else source.__anext__
+        self._next: Callable[[], Awaitable[T]] = source.__anext__
         self._reader: asyncio.Task[object] | bool | None = None
 
     def __aiter__(self) -> Self:

@@ -21,6 +21,7 @@ from collections.abc import Callable, Coroutine
 from reactivex.abc import DisposableBase
 
 from agentflow.errors import UsageError
+from agentflow.reactive.tasks import create_task
 
 __all__ = ["Subscription", "background_loop", "running_loop"]
 
@@ -125,7 +126,7 @@ class Subscription(DisposableBase):
         if self._disposed:
             self._finish()
             return
-        self._task = task = loop.create_task(pump(self), context=context)
+        self._task = task = create_task(loop, pump(self), context)
         task.add_done_callback(self._ended)
 
     def _cancel(self) -> None:

@@ -32,8 +32,7 @@ from agentflow.hooks.wrapping import Transform, Work
 from agentflow.loop.escalation import Halted, ToolSuspended, attach
 from agentflow.loop.journal import written
 from agentflow.loop.run import current_turn
-from agentflow.loop.sources import tool_source, wrap
-from agentflow.loop.stage import Stage
+from agentflow.loop.stage import Stage, tool_source, wrap
 from agentflow.loop.tool_call.attempts import carefully, held_locks
 from agentflow.loop.tool_call.limit import LimitPassed, drive
 from agentflow.loop.tool_call.pieces import Pieces
@@ -104,6 +103,8 @@ class Acting(Vetted):
                 await self.vet()
                 if waits is not None and self.use is not self.original and self.verdict is None and waits(self.type):
                     return False
+            if self.run.scope.stopped:
+                self.run.scope.check()
             if self.verdict is not None or (self.recovers and not self._repeatable()):
                 self.result = self._decided()
             else:
@@ -124,10 +125,11 @@ class Acting(Vetted):
         except GeneratorExit:
             raise
         except BaseException as error:
-            try:
-                await self.abort(error)
-            except Exception as problem:
-                attach(error, problem)
+            with self.run.scope.cleanup():
+                try:
+                    await self.abort(error)
+                except Exception as problem:
+                    attach(error, problem)
             raise
         await self.close()
         return True
@@ -171,7 +173,7 @@ class Acting(Vetted):
         """What the model is told of work that has raised; None: it ends the call."""
         run = self.run
         if isinstance(error, asyncio.CancelledError):
-            if run.stopping.is_cancelled():
+            if run.scope.is_cancelled():
                 return None
             failure = ToolError(
                 f"Tool {self.use.name!r} raised CancelledError itself, although nobody cancelled the run."
@@ -197,7 +199,7 @@ class Acting(Vetted):
                 return None
             return await self._failed(error)
         recovered = await run.events.report(
-            error, ErrorPhase.ACTING, fatal=True, tool_use=self.use, port=self.port, scope=self.scope
+            error, ErrorPhase.ACTING, fatal=True, tool_use=self.use, scope=self.scope
         )
         return None if recovered is None else self._block(recovered.value)
 
@@ -292,19 +294,19 @@ class Acting(Vetted):
         ours = isinstance(error, ToolNotFoundError | ToolArgumentError | ToolContractError | TurnTimeoutError)
         text = str(error) if ours else failure_text(error)  # as it was raised, before anybody is told of it
         await self.run.events.report(
-            error, ErrorPhase.ACTING, fatal=False, tool_use=self.use, port=self.port, scope=self.scope
+            error, ErrorPhase.ACTING, fatal=False, tool_use=self.use, scope=self.scope
         )
         return self._result(text, state)
 
     async def close(self) -> None:
         """Pass the result through its Post chain, make it a fact, and show it."""
-        run, result, port = self.run, self.result, self.port
+        run, result = self.run, self.result
         assert result is not None
         duration = (run.monotonic() - self.began) * 1000
         self.opened = False
         event: PostActing | None = None
         try:
-            heard = run.events.decide(PostActing, port, (self.use, self.original, result, duration), self.scope)
+            heard = run.events.decide(PostActing, (self.use, self.original, result, duration), self.scope)
             event = heard if heard is None or isinstance(heard, Event) else await heard
         except GeneratorExit:
             raise
@@ -316,15 +318,14 @@ class Acting(Vetted):
             if event.decision is not None and (verdict := event.verdict) is not None:
                 self.stop = verdict.reason
         writing = self._finished(result, duration)
-        cut = None if writing is None else await run.journal.kept(writing)
-        if event is not None:
-            await run.events.hand_over(event, port)
-        if cut is not None:
-            raise cut
+        if writing is not None:
+            await writing
+        if event is not None and run.events.buffer is not None:
+            await run.events.hand_over(event)
 
     def _finished(self, result: ToolResultBlock, duration: float) -> Awaitable[None] | None:
         run = self.run
-        if self.pending or self.shelved or ((run.parent is not None or run.stopping.leaving) and run.stopping.leaves()):
+        if self.pending or self.shelved or (run.scope.stopped and run.scope.leaves()):
             return None
         finished = (run.run_id, self.original.id, self.use, result, duration, self.stop)
         return run.journal.append_new(ToolFinished, finished)
@@ -340,7 +341,6 @@ class Acting(Vetted):
 
     async def abort(self, error: BaseException) -> None:
         """The call is being cut: give it its result and its `PostActing`."""
-        self.run.stopping.absorb(error)
         if self.result is None or self.opened:
             cut = isinstance(error, asyncio.CancelledError | KeyboardInterrupt | SystemExit)
             text = "Interrupted." if cut else f"Not finished: the call failed ({type(error).__name__})."

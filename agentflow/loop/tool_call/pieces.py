@@ -19,7 +19,6 @@ from agentflow.ground.time_limit import TimeLimit
 from agentflow.hooks.hook_set import FullHookSet
 from agentflow.hooks.wrapping import Transform
 from agentflow.loop.run import RunBase
-from agentflow.loop.stream import Port
 from agentflow.loop.tool_call.limit import drive
 from agentflow.messages import ToolUseBlock
 from agentflow.reactive import Flux
@@ -32,7 +31,6 @@ class Source(Protocol):
 
     run: RunBase
     use: ToolUseBlock
-    port: Port | None
     scope: FullHookSet | None
     delivered: bool
     broken: Exception | None
@@ -60,19 +58,19 @@ class Pieces:
     async def fire(self, piece: object, tap: Callable[[object], Awaitable[None]] | None = None) -> None:
         """Show a piece to hooks and reader; `tap` gets it then."""
         turn = self._turn
-        run, port, scope = turn.run, turn.port, turn.scope
+        run, scope = turn.run, turn.scope
         turn.delivered = True
         events = run.events
         unheard = (events.chains[ActingChunk] if scope is None else events.chain_in(scope, ActingChunk)) is None
-        if unheard and (port is None or port.closed):
+        if unheard and events.buffer is None:
             events.seq += 1
             if tap is None:
                 return
         counting = self._limit.pause()
         try:
-            if not unheard or port is not None:
+            if not unheard or events.buffer is not None:
                 try:
-                    await events.emit(ActingChunk, port, (turn.use, piece), scope)
+                    await events.emit(ActingChunk, (turn.use, piece), scope)
                 except Exception as error:  # of a hook whose policy is that the call ends; the tool may not catch that
                     turn.broken = error
                     raise
@@ -142,7 +140,13 @@ class Pieces:
                 if tap is not None:
                     collected.clear()
                 collected.append(value)
-                await self.fire(value, tap)
+                try:
+                    await self.fire(value, tap)
+                except asyncio.CancelledError as error:
+                    scope = self._turn.run.scope
+                    if scope.is_cancelled() and not scope.stopped and hasattr(stream, "athrow"):
+                        await stream.athrow(error)
+                    raise
         finally:
             await driven.aclose()
         if tap is not None:
@@ -170,7 +174,13 @@ async def _driven(values: Any, place: Context, limit: TimeLimit) -> AsyncGenerat
                 value = await drive(values.__anext__(), place, None, limit)
             except StopAsyncIteration:
                 return
-            yield value
+            try:
+                yield value
+            except asyncio.CancelledError as error:  # a time limit over the tool's own `yield` has passed (PEP 789)
+                throw = getattr(values, "athrow", None)
+                if throw is not None:
+                    await drive(throw(error), place, None, limit)
+                raise
     finally:
         aclose = getattr(values, "aclose", None)
         if aclose is not None:

@@ -16,7 +16,6 @@ from agentflow.events import Event, OnACall, PreActing
 from agentflow.facts import ToolDecided
 from agentflow.hooks.hook_set import FullHookSet
 from agentflow.loop.run import RunBase
-from agentflow.loop.stream import Port
 from agentflow.loop.tool_call.attempts import Hold
 from agentflow.messages import Pending, ToolResultBlock, ToolUseBlock
 from agentflow.specs import ToolType
@@ -33,7 +32,6 @@ class Vetted:
         run: The call of the agent that it belongs to.
         use: What the model asked for.
         index: Its place in the round.
-        port: Where its events go.
     """
 
     __slots__ = (
@@ -51,7 +49,6 @@ class Vetted:
         "opened",
         "original",
         "pending",
-        "port",
         "recovers",
         "result",
         "run",
@@ -66,13 +63,12 @@ class Vetted:
         "vetted",
     )
 
-    def __init__(self, run: RunBase, use: ToolUseBlock, index: int, port: Port | None) -> None:
+    def __init__(self, run: RunBase, use: ToolUseBlock, index: int) -> None:
         self.run = run
         self.original = use
         self.use = use
         self.tool: FullTool[..., Any] | None = run.config.tools.get(use.name)
         self.index = index
-        self.port = port
         self.approval: Resolution | None = None
         self.inner: Mapping[str, Resolution] | None = None
         self.recovers = False
@@ -136,7 +132,7 @@ class Vetted:
         hook = ""
         tool = self.tool
         scope = self.scope = run.scope_of(tool) if tool is not None and (tool.hooks or tool.tags) else None
-        heard = events.fire(PreActing, self.port, (use, approval), scope)
+        heard = events.fire(PreActing, (use, approval), scope)
         event = heard if heard is None or isinstance(heard, Event) else await heard
         if event is not None:
             self.event = event
@@ -167,7 +163,7 @@ class Vetted:
         self.scope = run.scope_of(tool)
         if tool is None or not tool.hooks or self.verdict is not None:
             return ""
-        heard = run.events.decide(PreActing, None, (self.use, self.approval), FullHookSet(tool.hooks))
+        heard = run.events.decide(PreActing, (self.use, self.approval), FullHookSet(tool.hooks), shown=False)
         event = heard if heard is None or isinstance(heard, Event) else await heard
         if event is None:
             return ""

@@ -26,7 +26,7 @@ from agentflow.hooks.hook_set import FullHookSet
 from agentflow.loop.config import LoopConfig
 from agentflow.loop.run import current_turn
 from agentflow.loop.schedule import ToolSchedule
-from agentflow.loop.stream import EventStream, Port
+from agentflow.loop.stream import EventBuffer, EventStream
 from agentflow.loop.turns.bound import BoundTool, FullBoundTool, StopReason, TurnOptions
 from agentflow.loop.turns.code_names import Finder, hook_names, named_function
 from agentflow.loop.turns.turn_run import TurnRun, make_run, run_turn
@@ -149,12 +149,13 @@ class Turn(BoundTool, Generic[T_co]):
 
         own = full_turn(self)
 
-        async def start(port: Port) -> None:
-            run = own.by_hand(port)
-            await run_turn(own, run, port)
-            await run.hand_out(port)
+        async def start(values: EventBuffer) -> TurnRun:
+            run = own.by_hand()
+            run.start(_yielded(own, run, values))
+            return run
 
-        return cast("Flux[T_co]", Flux[HookEvent](lambda: EventStream(start)).map(_value_of))
+        # Turn by turn: the tool makes its next value when the reader asks for it.
+        return cast("Flux[T_co]", Flux[HookEvent](lambda: EventStream(start, 0)).map(_value_of))
 
     def _check_method(self, method: Literal["returning", "yielding"]) -> None:
         """Refuse the method that is not the tool's, and a turn that is running.
@@ -186,7 +187,9 @@ class Turn(BoundTool, Generic[T_co]):
 
     async def _returning(self) -> T_co:
         own = full_turn(self)
-        return await run_turn(own, own.by_hand(None), None)
+        run = own.by_hand()
+        run.start(run_turn(own, run, None))
+        return await run.scope.result()
 
     def copy(self) -> Turn[T_co]:
         """Another turn of the same tool, arguments, options and hooks, that has not run."""
@@ -282,7 +285,7 @@ class Turn(BoundTool, Generic[T_co]):
 class FullTurn(Turn[T_co], FullBoundTool):
     """A turn as its queue sees it."""
 
-    def by_hand(self, port: Port | None) -> TurnRun:
+    def by_hand(self) -> TurnRun:
         """What runs it where no queue does.
 
         Raises:
@@ -293,7 +296,12 @@ class FullTurn(Turn[T_co], FullBoundTool):
         config = LoopConfig(
             view, "", None, _NO_TOOLS, (), (), _OPTIONS, 1, ToolSchedule.BY_TYPE, _CLOCK, new_id, process=self.process
         )
-        return make_run(self, config, FullHookSet(), self.deps, "", current_turn.get(), port)
+        return make_run(self, config, FullHookSet(), self.deps, "", current_turn.get())
+
+
+async def _yielded(turn: FullTurn[Any], run: TurnRun, values: EventBuffer) -> None:
+    await run_turn(turn, run, values)
+    await run.hand_out(values)
 
 
 def full_turn(turn: Turn[V]) -> FullTurn[V]:

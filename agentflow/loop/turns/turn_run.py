@@ -15,7 +15,7 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
 from typing import Any
 
@@ -30,7 +30,7 @@ from agentflow.loop.config import LoopConfig
 from agentflow.loop.journal import Journal
 from agentflow.loop.run import RunBase, TurnPlace
 from agentflow.loop.session import FullSession
-from agentflow.loop.stream import Port
+from agentflow.loop.stream import EventBuffer
 from agentflow.loop.tool_call.acting import Acting
 from agentflow.loop.turns.bound import FullBoundTool, StopReason
 from agentflow.messages import Msg, Pending, ToolResultBlock, ToolUseBlock
@@ -59,34 +59,56 @@ class TurnRun(RunBase):
     last: Event | None
     """The value that the reader gets when the turn is over."""
 
-    async def give(self, turn: FullBoundTool, value: object, port: Port | None) -> None:
+    async def give(self, turn: FullBoundTool, value: object, values: EventBuffer | None) -> None:
         """Hand a value of a turn to hooks and reader; a turn is routed."""
         if isinstance(value, FullBoundTool) and self.route is not None:
-            await self.events.emit(TurnValue, None, (turn.view, value))
+            await self.events.emit(TurnValue, (turn.view, value))
             await self.route(value)
-        else:
-            await self.events.emit(TurnValue, port, (turn.view, value))
+            return
+        event = await self.events.emit(TurnValue, (turn.view, value))
+        if values is not None:
+            await _put(values, event or self.events.sealed(TurnValue, (turn.view, value)))
 
-    async def give_last(self, turn: FullBoundTool, value: object, port: Port | None) -> None:
-        """The same for a value behind which there is no more work: the reader gets it with `hand_out`."""
+    async def give_last(self, turn: FullBoundTool, value: object, values: EventBuffer | None) -> None:
+        """The same for a value after which there is no more work: the reader gets it with `hand_out`."""
         if isinstance(value, FullBoundTool) and self.route is not None:
             await self.give(turn, value, None)
             return
-        heard = self.events.decide(TurnValue, port, (turn.view, value))
-        event = heard if heard is None or isinstance(heard, Event) else await heard
-        if port is not None:
-            self.last = event
-        self.stopping.notice()
+        event = await self.events.emit(TurnValue, (turn.view, value))
+        if values is not None:
+            self.last = event or self.events.sealed(TurnValue, (turn.view, value))
+        self.scope.check()
 
-    async def hand_out(self, port: Port | None) -> None:
+    async def hand_out(self, values: EventBuffer | None) -> None:
         """The turn is over: hand its last value to the reader, if there is one and it has not had it."""
         event, self.last = self.last, None
-        if event is not None and port is not None and not port.closed:
-            port.event = event
-            try:
-                await port
-            finally:
-                port.event = None  # it leads back to the run, and so to the port
+        if event is not None and values is not None:
+            await _put(values, event)
+
+    def start(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Run the turn's work in a task of its own; `scope.result` waits for its value."""
+        self.scope.start(self._drive(work), self._abandon)
+
+    async def _drive(self, work: Coroutine[Any, Any, Any]) -> None:
+        value: Any = None
+        failure: BaseException | None = None
+        try:
+            value = await work
+        except GeneratorExit:  # the event loop is gone
+            self._abandon()
+            raise
+        except BaseException as error:
+            failure = error
+        self.scope.finish(value, failure)
+        failure = None  # its traceback holds this frame
+
+    def _abandon(self) -> None:
+        """Its task never began, or its cleanup does not end: finish the turn without it."""
+        if self.bound is not None:
+            self.bound.finish("interrupted", self.config.clock.now(), None)
+            self.bound.rest()
+        self.scope.finish(None, asyncio.CancelledError("the turn was abandoned"))
+        self.end()
 
     @property
     def turn(self) -> TurnView | None:
@@ -115,6 +137,12 @@ class TurnRun(RunBase):
         self.inherits = ()
 
 
+async def _put(values: EventBuffer, event: Event) -> None:
+    full = values.put(event)
+    if full is not None:
+        await full
+
+
 class _TurnJournal(Journal):
     """What a turn's trace reads: there is no conversation to keep it in."""
 
@@ -136,8 +164,8 @@ class _TurnActing(Acting):
 
     by_tool = False
 
-    def __init__(self, turn: FullBoundTool, run: TurnRun, port: Port | None) -> None:
-        super().__init__(run, ToolUseBlock(turn.id, turn.tool.name, turn.arguments), 0, None)
+    def __init__(self, turn: FullBoundTool, run: TurnRun, values: EventBuffer | None) -> None:
+        super().__init__(run, ToolUseBlock(turn.id, turn.tool.name, turn.arguments), 0)
         self.turn = turn
         self.made: ToolResultBlock | None = None
         self.produced: ToolResultBlock | None = None
@@ -145,7 +173,7 @@ class _TurnActing(Acting):
         if turn.tool.streaming:
 
             async def hand_out(value: object) -> None:
-                await run.give(turn, value, port)
+                await run.give(turn, value, values)
 
             self.tap = hand_out
 
@@ -209,7 +237,6 @@ def make_run(
     deps: object,
     name: str,
     place: TurnPlace | None,
-    port: Port | None,
 ) -> TurnRun:
     """What runs a turn.
 
@@ -220,14 +247,13 @@ def make_run(
         deps: For the tool.
         name: The agent's name, for the source of what runs within another run.
         place: Where it was asked for: in which tool call of which run.
-        port: The reader of its values.
     """
     tool = full_tool(turn.tool).prepare()
     process = config.process
     tags = config.tags | turn.tags
     scoped = hooks.inside(turn.hooks, process.matching(tags | tool.tags))
     tools = config.tools if config.tools.get(tool.name) is tool else {**config.tools, tool.name: tool}
-    run = make_host(replace(config, tools=tools, tags=tags, system=None), scoped, deps, name, place, port)
+    run = make_host(replace(config, tools=tools, tags=tags, system=None), scoped, deps, name, place)
     run.bound = turn
     if turn.approval is not None:
         run.resuming = True
@@ -236,7 +262,7 @@ def make_run(
 
 
 def make_host(
-    config: LoopConfig, hooks: FullHookSet, deps: object, name: str, place: TurnPlace | None, port: Port | None
+    config: LoopConfig, hooks: FullHookSet, deps: object, name: str, place: TurnPlace | None
 ) -> TurnRun:
     """A run without a conversation; see `make_run`."""
     parent = None if place is None or place.run.over else place.run
@@ -249,20 +275,19 @@ def make_host(
             deps = parent.deps
     session = FullSession(fresh_id("session_"))
     run_id = config.new_id("run_")
-    run = TurnRun(config, hooks, session, run_id, config.options, deps, None, source, parent, port, False)
-    run.journal = _TurnJournal(session, run.stopping)
+    run = TurnRun(config, hooks, session, run_id, config.options, deps, None, source, parent, None, False)
+    run.journal = _TurnJournal(session, run.scope)
     run.stop = run.route = run.bound = run.last = None
-    run.port = None  # only values go to the reader
     return run
 
 
-async def run_turn(turn: FullBoundTool, run: TurnRun, port: Port | None) -> Any:
-    """Run a turn from `PreTurn` to `PostTurn`; then the caller lets `run.hand_out` give the reader its last value.
+async def run_turn(turn: FullBoundTool, run: TurnRun, values: EventBuffer | None) -> Any:
+    """Run a turn from `PreTurn` to `PostTurn`, in the task of its run; then `run.hand_out` gives the reader its last value.
 
     Args:
         turn: The turn.
         run: Made by `make_run`.
-        port: Where its values go; None: only the result counts.
+        values: Where its values go; None: only the result counts.
 
     Raises:
         SafeExecutionError: It is running.
@@ -270,23 +295,22 @@ async def run_turn(turn: FullBoundTool, run: TurnRun, port: Port | None) -> Any:
         Exception: What the tool, or a hook, raised.
     """
     try:
-        if run.stopping.take_task():
-            await run.stopping.await_earlier()
         turn.begin(run.config.clock.now())
     except BaseException:
         run.end()
         raise
     try:
         try:
-            value = await _performed(turn, run, port)
+            value = await _performed(turn, run, values)
         except GeneratorExit:
-            turn.finish("interrupted", run.config.clock.now(), None)
             raise
         except BaseException as error:
-            run.stopping.absorb(error)
-            shown = _shown(turn, run, error)
-            turn.finish(_reason(turn, run, shown), run.config.clock.now(), None)
-            await _told(turn, run, shown)
+            if isinstance(error, asyncio.CancelledError):
+                run.scope.adopt()
+            with run.scope.cleanup():
+                shown = _shown(turn, run, error)
+                turn.finish(_reason(turn, run, shown), run.config.clock.now(), None)
+                await _told(turn, run, shown)
             try:
                 if shown is error:
                     raise
@@ -295,7 +319,7 @@ async def run_turn(turn: FullBoundTool, run: TurnRun, port: Port | None) -> Any:
                 del shown  # its traceback holds this frame
         turn.finish("completed", run.config.clock.now(), value)
         try:
-            await run.events.emit(PostTurn, None, (turn.view, None))
+            await run.events.emit(PostTurn, (turn.view, None))
         except BaseException as error:
             turn.finish(_reason(turn, run, error), run.config.clock.now(), None)
             run.last = None
@@ -306,16 +330,16 @@ async def run_turn(turn: FullBoundTool, run: TurnRun, port: Port | None) -> Any:
         turn.rest()
 
 
-async def _performed(turn: FullBoundTool, run: TurnRun, port: Port | None) -> Any:
-    await run.events.emit(PreTurn, None, (turn.view,))
-    acting = _TurnActing(turn, run, port)
+async def _performed(turn: FullBoundTool, run: TurnRun, values: EventBuffer | None) -> Any:
+    await run.events.emit(PreTurn, (turn.view,))
+    acting = _TurnActing(turn, run, values)
     await acting.whole()
     run.stop = acting.stop
     value = acting.outcome()
     ran = acting.tool  # a hook may have sent the turn to another tool
     streams = acting.tap is not None and ran is not None and ran.streaming
     if not streams or (acting.made is None and not acting.delivered):  # or it was answered
-        await run.give_last(turn, value, port)
+        await run.give_last(turn, value, values)
     return value
 
 
@@ -335,10 +359,10 @@ def _missing(pending: tuple[Pending, ...]) -> str:
 
 def _shown(turn: FullBoundTool, run: TurnRun, error: BaseException) -> BaseException:
     """What the caller gets: the error itself, but for an interrupt, which is no cancellation of the caller."""
-    reason = run.stopping.interrupted()
-    if reason is None or not isinstance(error, asyncio.CancelledError):
+    cause = run.scope.cause
+    if cause is None or cause.kind != "interrupted" or not isinstance(error, asyncio.CancelledError):
         return error
-    return TurnDeniedError(turn.tool.name, f"it was interrupted ({reason})")
+    return TurnDeniedError(turn.tool.name, f"it was interrupted ({cause.reason})")
 
 
 def _reason(turn: FullBoundTool, run: TurnRun, error: BaseException) -> StopReason:
@@ -347,16 +371,16 @@ def _reason(turn: FullBoundTool, run: TurnRun, error: BaseException) -> StopReas
     if isinstance(error, TurnTimeoutError) and error.turn == turn.id:
         return "timeout"
     if isinstance(error, TurnDeniedError):
-        return "interrupted" if run.stopping.interrupting is not None else "denied"
+        cause = run.scope.cause
+        return "interrupted" if cause is not None and cause.kind == "interrupted" else "denied"
     return "failed"
 
 
 async def _told(turn: FullBoundTool, run: TurnRun, error: BaseException) -> None:
     """Fire `PostTurn` for a turn that failed; what fails there is noted on the error."""
     try:
-        await run.events.emit(PostTurn, None, (turn.view, error))
+        await run.events.emit(PostTurn, (turn.view, error))
     except GeneratorExit:
         raise
     except BaseException as problem:
-        run.stopping.absorb(problem)
         error.add_note(Aside(f"while the turn was being closed: {type(problem).__name__}: {problem}"))

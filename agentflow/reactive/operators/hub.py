@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from agentflow.reactive.iterators import close
 from agentflow.reactive.signals import EMPTY, Empty
+from agentflow.reactive.tasks import create_task
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine, Iterable
@@ -80,7 +81,7 @@ class Hub(Generic[T]):
 
     def spawn(self, work: Coroutine[object, object, None]) -> asyncio.Task[None]:
         """Run a coroutine as one of the hub's tasks."""
-        task = self._loop.create_task(work)
+        task = create_task(self._loop, work)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
         return task

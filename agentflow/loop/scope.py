@@ -1,0 +1,323 @@
+"""The task of a run, and the one way to end it before it is finished.
+
+Rules (trio's cancel scopes are the model):
+
+1. One owner: a run's driver runs in one task, which only its scope holds. No reader and no caller executes driver code.
+2. One way to end a run early: `cancel`. Interrupts, time limits, closed streams, cancelled callers and shutdowns all take it,
+   and the first cause counts.
+3. The task is cancelled once. While a cause is set the library's checkpoints (`check`) raise again, so a hook, model or tool
+   that swallows the cancellation does not continue the run.
+4. A `CancelledError` without a cause is not the run's: a hook, model or tool has raised it itself, or one of its own time
+   limits has.
+5. Cleanup has a limit. What still runs after `cleanup_timeout` seconds is cancelled again and again; what ignores that too is
+   abandoned, and named in the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator, Set
+from contextlib import contextmanager
+from typing import Any, Final, Literal, TypeAlias
+
+from agentflow.ground.values import NamedTuple
+
+__all__ = ["CLEANUP_TIMEOUT", "Cause", "CauseKind", "RunScope", "forget_cancellations"]
+
+CLEANUP_TIMEOUT: Final = 5.0
+"""Seconds that cleanup may take after a run was cancelled, unless the agent says otherwise."""
+
+_INSISTENCE: Final = 100
+"""How often late cleanup is cancelled before it is abandoned: code may swallow a few cancellations for good reason."""
+
+CauseKind: TypeAlias = Literal["interrupted", "timeout", "cancelled", "closed", "shutdown"]
+
+
+class Cause(NamedTuple):
+    """Why a run is cancelled.
+
+    Attributes:
+        kind: `interrupted` by `agent.interrupt` or a hook; `timeout` of the call; its caller was `cancelled`; its stream was
+            `closed`; the process shuts down (`shutdown`): the run stays open, as after a crash.
+        reason: In words.
+        inside: Whether the run's own hooks or tools asked for it.
+    """
+
+    kind: CauseKind
+    reason: str
+    inside: bool = False
+
+
+class RunScope:
+    """The task of one run.
+
+    Args:
+        parent: The scope of the run that this one belongs to.
+        timeout: Seconds for the whole run; None: no limit.
+        cleanup_timeout: Seconds that cleanup may take after a cancellation.
+
+    Attributes:
+        task: The task that runs the driver; None before it starts and after it has finished.
+        caller: The task that has started it, and waits for it.
+        tasks: The tasks of parallel tool calls, by group.
+        state: `ending` once the outcome is settled and only hooks of the last event are still running.
+        cause: Why the run was cancelled; None: it was not.
+        stopped: Whether its work must not continue: it was cancelled, or one of several parallel tool calls has failed.
+        cleaning: The tasks in which library code cleans up: hooks run there although the run is stopped.
+        halting: Whether it was asked to stop at its next safe point.
+    """
+
+    __slots__ = (
+        "_abandon",
+        "_inner",
+        "_result",
+        "_timer",
+        "_tries",
+        "_waiters",
+        "caller",
+        "cause",
+        "cleaning",
+        "cleanup_timeout",
+        "halting",
+        "parent",
+        "state",
+        "stopped",
+        "task",
+        "tasks",
+        "timeout",
+    )
+
+    def __init__(self, parent: RunScope | None, timeout: float | None, cleanup_timeout: float) -> None:
+        self.parent = parent
+        self.timeout = timeout
+        self.cleanup_timeout = cleanup_timeout
+        self.task: asyncio.Task[Any] | None = None
+        self.caller: asyncio.Task[Any] | None = None
+        self.tasks: tuple[Set[asyncio.Task[Any]], ...] = ()
+        self.state: Literal["new", "running", "ending", "done"] = "new"
+        self.cause: Cause | None = None
+        self.stopped = False
+        self.cleaning: tuple[asyncio.Task[Any] | None, ...] = ()
+        self.halting = False
+        self._abandon: Callable[[], object] | None = None
+        self._inner: list[RunScope] | None = None
+        self._result: tuple[Any, BaseException | None] = (None, None)
+        self._timer: asyncio.TimerHandle | None = None
+        self._tries = 0  # how often the task was cancelled
+        self._waiters: list[asyncio.Future[None]] | None = None
+
+    # ---- starting and finishing
+
+    def start(self, driver: Coroutine[Any, Any, object], abandon: Callable[[], object]) -> None:
+        """Run the driver in a task of its own, with the caller's context copied.
+
+        Args:
+            driver: Runs the run, calls `finish` at its end, and raises nothing.
+            abandon: Called if cleanup does not end in spite of everything; finishes the run without the driver.
+        """
+        loop = asyncio.get_running_loop()
+        self._abandon = abandon
+        self.state = "running"
+        self.caller = asyncio.current_task()
+        parent = self.parent
+        if parent is not None:
+            if parent._inner is None:
+                parent._inner = []
+            parent._inner.append(self)
+        self.task = task = loop.create_task(driver)
+        task.add_done_callback(self._driver_ended)
+        if self.cause is not None:
+            loop.call_soon(self._deliver)
+        elif self.timeout is not None:
+            self._timer = loop.call_later(self.timeout, self._expire)
+
+    def finish(self, value: object, error: BaseException | None) -> None:
+        """Settle the result, and wake those who wait for it."""
+        self.state = "done"
+        self._result = (value, error)
+        self.task = self.caller = self._abandon = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        parent = self.parent
+        if parent is not None and parent._inner is not None and self in parent._inner:
+            parent._inner.remove(self)
+        waiters, self._waiters = self._waiters, None
+        for waiter in waiters or ():
+            if not waiter.done() and not waiter.get_loop().is_closed():
+                waiter.set_result(None)
+
+    def _driver_ended(self, _task: asyncio.Task[Any]) -> None:
+        """A task that is cancelled before its first step (the event loop shuts down) never runs its driver."""
+        if self._abandon is not None:
+            self._abandon()
+
+    async def result(self) -> Any:
+        """Wait until the run is finished; return its reply or raise its error.
+
+        If the waiting task is cancelled the run is too. The wait goes on until it is cleaned up, however often the task is
+        cancelled meanwhile, and raises the cancellation then.
+        """
+        if self.state != "done":
+            await self.wait("cancelled", "its caller was cancelled")
+        value, error = self._result
+        self._result = (value, None)
+        if error is not None:
+            try:
+                raise error
+            finally:
+                del error  # its traceback holds this frame
+        return value
+
+    async def wait(self, kind: CauseKind, reason: str) -> None:
+        """Wait until the run is finished, also if this task is cancelled: then the run is too, with this cause."""
+        cut: asyncio.CancelledError | None = None
+        loop = asyncio.get_running_loop()
+        while self.state != "done":
+            waiter: asyncio.Future[None] = loop.create_future()
+            if self._waiters is None:
+                self._waiters = [waiter]
+            else:
+                self._waiters.append(waiter)
+            try:
+                await waiter
+            except asyncio.CancelledError as error:
+                cut = error
+                self.cancel(kind, reason)
+        if cut is not None:
+            try:
+                raise cut
+            finally:
+                del cut  # its traceback holds this frame
+
+    @property
+    def lost(self) -> bool:
+        """Whether its event loop was closed under it: nothing of it runs any more."""
+        task = self.task
+        return task is not None and task.get_loop().is_closed()
+
+    # ---- cancelling
+
+    def cancel(self, kind: CauseKind, reason: str) -> None:
+        """Cancel the run, from any task or thread. The first cause counts; without effect once the run is finished."""
+        if self.state == "done":
+            return
+        if self.cause is None and self.state != "ending":
+            self.cause = Cause(kind, reason, self.works_in(_running_task()))
+            self.stopped = True
+        task = self.task
+        if task is not None and not (loop := task.get_loop()).is_closed():
+            # Later: a task that cancels itself would be hit at its next await, which may belong to its cleanup.
+            loop.call_soon_threadsafe(self._deliver)
+
+    def _deliver(self) -> None:
+        """Cancel the task once, and limit what its cleanup may take."""
+        task = self.task
+        if task is None or self._tries:
+            return
+        self._tries = 1
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = task.get_loop().call_later(self.cleanup_timeout, self._hurry)
+        if task not in self.cleaning:
+            task.cancel()
+
+    def _expire(self) -> None:
+        self._timer = None
+        self.cancel("timeout", f"timeout of {self.timeout:g} s")
+
+    def _hurry(self) -> None:
+        """Cleanup has used up its time: cancel what holds it up; give up on what ignores that."""
+        task = self.task
+        if task is None:
+            return
+        loop = task.get_loop()
+        if self._inner:  # a run inside this one has a limit of its own, and always ends
+            self._timer = loop.call_later(self.cleanup_timeout / 20, self._hurry)
+            return
+        self._tries += 1
+        if self._tries <= _INSISTENCE:
+            task.cancel()
+            loop.call_soon(self._hurry)
+        elif self._abandon is not None:
+            self._abandon()
+
+    @property
+    def late(self) -> bool:
+        """Whether its cleanup has used up its time."""
+        return self._tries > 1
+
+    def check(self) -> None:
+        """Raise if the run's work must not continue."""
+        if self.stopped:
+            raise asyncio.CancelledError("" if self.cause is None else self.cause.reason)
+
+    def cleans(self) -> bool:
+        """Whether library code is cleaning up in this task."""
+        return bool(self.cleaning) and asyncio.current_task() in self.cleaning
+
+    def is_cancelled(self) -> bool:
+        """Whether a `CancelledError` that was just caught cancels the work here; else some code has raised it itself."""
+        if self.stopped and not self.cleans():
+            return True
+        task = asyncio.current_task()
+        return task is not None and task.cancelling() > 0
+
+    def adopt(self) -> None:
+        """Take a cancellation of the run's task from outside (the event loop shuts down) for a cancellation of the run."""
+        task = self.task
+        if self.cause is None and task is not None and task.cancelling():
+            self.cause = Cause("cancelled", "its task was cancelled")
+            self.stopped = True
+
+    @contextmanager
+    def cleanup(self) -> Iterator[None]:
+        """A section of library code that cleans up in this task: hooks run in it although the run is stopped."""
+        task = asyncio.current_task()
+        self.cleaning = (*self.cleaning, task)
+        if self.stopped:
+            forget_cancellations(task)
+        try:
+            yield
+        finally:
+            left = list(self.cleaning)
+            left.remove(task)
+            self.cleaning = tuple(left)
+
+    # ---- shutting down
+
+    def halts(self) -> bool:
+        """Whether this run, or one that it belongs to, is to stop at its next safe point."""
+        return self.halting or (self.parent is not None and self.parent.halts())
+
+    def leaves(self) -> bool:
+        """Whether this run, or one that it belongs to, is left open for a later process: nothing more is stored."""
+        if self.cause is not None and self.cause.kind == "shutdown":
+            return True
+        return self.parent is not None and self.parent.leaves()
+
+    # ---- whose task
+
+    def works_in(self, task: asyncio.Task[Any] | None) -> bool:
+        """Whether a task runs the driver or one of its parallel tool calls."""
+        return task is not None and (task is self.task or any(task in tasks for tasks in self.tasks))
+
+    def waits_for(self, task: asyncio.Task[Any] | None) -> bool:
+        """Whether the run cannot finish before a task does: it works in that task, or that works for it in another thread."""
+        if self.works_in(task):
+            return True
+        return self.task is not None and task is not None and task.get_loop() is not self.task.get_loop()
+
+
+def forget_cancellations(task: asyncio.Task[Any] | None) -> None:
+    """Take back the cancellations of a task, which were noticed: time limits and task groups count from 0 again."""
+    while task is not None and task.cancelling():
+        task.uncancel()
+
+
+def _running_task() -> asyncio.Task[Any] | None:
+    """The task that is running here; None if there is no task or no event loop."""
+    try:
+        return asyncio.current_task()
+    except RuntimeError:
+        return None
