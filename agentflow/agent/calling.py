@@ -341,7 +341,9 @@ class CallingAgent(SessionsAgent, Generic[T_co]):
             for parameter, kind in config.dep_types:
                 find_dep(deps, kind, parameter)
             children = given.children
-            if caller is not None and buffer is None and caller.run.shows_children():  # its events go to its caller's reader
+            if (
+                caller is not None and buffer is None and caller.run.shows_children()
+            ):  # its events go to its caller's reader
                 buffer, children = caller.run.events.buffer, True
             run = Call(  # by position: names cost 0.6 µs, since a class that is called with them makes a dict
                 config,

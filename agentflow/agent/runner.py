@@ -114,6 +114,7 @@ class Runner:
         return run
 
     async def _read(self, scope: RunScope, values: EventBuffer, deps: object, wait: bool) -> None:
+        scope.begin()
         failure: BaseException | None = None
         try:
             await self._run_for(values, deps, wait)

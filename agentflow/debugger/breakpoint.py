@@ -174,4 +174,4 @@ class Breakpoint(Hook):
 def _is_ending(event: Event) -> bool:
     """Whether its run was cancelled or interrupted: nobody waits for what is left of it."""
     run = port_of(event.context)
-    return isinstance(run, RunBase) and run.stopping.is_cancelled()
+    return isinstance(run, RunBase) and run.scope.stopped

@@ -95,6 +95,7 @@ class Call(RunBase):
 
     async def _execute(self) -> None:
         """Run the call from its first event to its last; nothing is raised here, `scope.result` does."""
+        self.scope.begin()
         started = self.monotonic()
         reply: Reply | None = None
         failure: BaseException | None = None

@@ -9,8 +9,8 @@ from agentflow.context import AgentView, RunContext
 from agentflow.ground.values import field, frozen
 from agentflow.hooks.scope import ProcessHooks, process_hooks
 from agentflow.loop.active import Running
-from agentflow.loop.scope import CLEANUP_TIMEOUT
 from agentflow.loop.schedule import ToolSchedule
+from agentflow.loop.scope import CLEANUP_TIMEOUT
 from agentflow.messages import Msg
 from agentflow.ports.model import Model
 from agentflow.specs import Clock, ModelOptions, ToolSpec

@@ -180,7 +180,9 @@ class Events:
             await waits
         except GeneratorExit:
             raise
-        except BaseException:  # a hook has failed, or the run is cancelled: whoever got the Pre event waits for this one
+        except (
+            BaseException
+        ):  # a hook has failed, or the run is cancelled: whoever got the Pre event waits for this one
             if self.buffer is not None:
                 self.buffer.put(event)
             raise

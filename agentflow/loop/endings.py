@@ -78,7 +78,10 @@ async def end(run: RunBase, outcome: Outcome, error: BaseException | None) -> No
         events.seq += 1
         return
     with scope.cleanup():
-        await events.emit(CallEnded, (outcome, error, run.usage))
+        heard = events.decide(CallEnded, (outcome, error, run.usage))
+        event = heard if heard is None or isinstance(heard, Event) else await heard
+        if event is not None and events.buffer is not None:
+            events.buffer.put(event)  # the run does not wait for its reader any more
 
 
 async def halted(run: RunBase) -> BaseException:

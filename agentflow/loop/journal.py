@@ -21,8 +21,8 @@ from agentflow.events import MessagesAdded, Origin
 from agentflow.facts import CallClosed, CallOpened, Fact, Injected, Reasoned, RoundClosed, new_fact
 from agentflow.loop.emitting import Events
 from agentflow.loop.machine import Machine, is_blank
-from agentflow.loop.session import FullSession
 from agentflow.loop.scope import RunScope
+from agentflow.loop.session import FullSession
 from agentflow.messages import Msg
 from agentflow.ports.store import MemoryStore
 
@@ -48,8 +48,8 @@ class Journal:
 
     __slots__ = (
         "_facts",
-        "_session",
         "_scope",
+        "_session",
         "_unmade",
         "asked",
         "held",

@@ -18,9 +18,9 @@ from agentflow.loop.config import LoopConfig
 from agentflow.loop.emitting import Events
 from agentflow.loop.journal import Journal, StoredJournal
 from agentflow.loop.machine import Machine
+from agentflow.loop.scope import RunScope
 from agentflow.loop.session import FullSession
 from agentflow.loop.side_calls import ask_beside
-from agentflow.loop.scope import RunScope
 from agentflow.loop.stream import EventBuffer
 from agentflow.loop.window import measured, window_of
 from agentflow.messages import Msg, Outcome, Reply, ToolResultBlock, ToolUseBlock, message, with_metadata

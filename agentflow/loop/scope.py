@@ -16,11 +16,12 @@ Rules (trio's cancel scopes are the model):
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator, Set
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Set
 from contextlib import contextmanager
 from typing import Any, Final, Literal, TypeAlias
 
 from agentflow.ground.values import NamedTuple
+from agentflow.reactive.tasks import reader_of
 
 __all__ = ["CLEANUP_TIMEOUT", "Cause", "CauseKind", "RunScope", "forget_cancellations"]
 
@@ -60,7 +61,7 @@ class RunScope:
         task: The task that runs the driver; None before it starts and after it has finished.
         caller: The task that has started it, and waits for it.
         tasks: The tasks of parallel tool calls, by group.
-        state: `ending` once the outcome is settled and only hooks of the last event are still running.
+        state: `new` until its driver has begun; `ending` once the outcome is settled and only hooks of the last event are still running.
         cause: Why the run was cancelled; None: it was not.
         stopped: Whether its work must not continue: it was cancelled, or one of several parallel tool calls has failed.
         cleaning: The tasks in which library code cleans up: hooks run there although the run is stopped.
@@ -70,6 +71,7 @@ class RunScope:
     __slots__ = (
         "_abandon",
         "_inner",
+        "_noticed",
         "_result",
         "_timer",
         "_tries",
@@ -101,6 +103,7 @@ class RunScope:
         self.halting = False
         self._abandon: Callable[[], object] | None = None
         self._inner: list[RunScope] | None = None
+        self._noticed: tuple[asyncio.Task[Any] | None, ...] = ()
         self._result: tuple[Any, BaseException | None] = (None, None)
         self._timer: asyncio.TimerHandle | None = None
         self._tries = 0  # how often the task was cancelled
@@ -112,12 +115,11 @@ class RunScope:
         """Run the driver in a task of its own, with the caller's context copied.
 
         Args:
-            driver: Runs the run, calls `finish` at its end, and raises nothing.
+            driver: Runs the run: calls `begin` first and `finish` last, and raises nothing.
             abandon: Called if cleanup does not end in spite of everything; finishes the run without the driver.
         """
         loop = asyncio.get_running_loop()
         self._abandon = abandon
-        self.state = "running"
         self.caller = asyncio.current_task()
         parent = self.parent
         if parent is not None:
@@ -131,11 +133,16 @@ class RunScope:
         elif self.timeout is not None:
             self._timer = loop.call_later(self.timeout, self._expire)
 
+    def begin(self) -> None:
+        """The driver has begun: from here on the run ends with its last events, whatever cancels it."""
+        self.state = "running"
+
     def finish(self, value: object, error: BaseException | None) -> None:
         """Settle the result, and wake those who wait for it."""
         self.state = "done"
         self._result = (value, error)
         self.task = self.caller = self._abandon = None
+        self._noticed = ()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -202,16 +209,21 @@ class RunScope:
         """Cancel the run, from any task or thread. The first cause counts; without effect once the run is finished."""
         if self.state == "done":
             return
+        running = _running_task()
+        inside = self.works_in(running)
         if self.cause is None and self.state != "ending":
-            self.cause = Cause(kind, reason, self.works_in(_running_task()))
+            self.cause = Cause(kind, reason, inside)
             self.stopped = True
         task = self.task
-        if task is not None and not (loop := task.get_loop()).is_closed():
-            # Later: a task that cancels itself would be hit at its next await, which may belong to its cleanup.
+        if task is None or (loop := task.get_loop()).is_closed():
+            return
+        if running is not None and not inside and running.get_loop() is loop and self.state != "new":
+            self._deliver()
+        else:  # later: a task that cancels itself would be hit at its next await, which may belong to its cleanup
             loop.call_soon_threadsafe(self._deliver)
 
     def _deliver(self) -> None:
-        """Cancel the task once, and limit what its cleanup may take."""
+        """Cancel the task once, unless a checkpoint has raised in it, and limit what its cleanup may take."""
         task = self.task
         if task is None or self._tries:
             return
@@ -219,7 +231,7 @@ class RunScope:
         if self._timer is not None:
             self._timer.cancel()
         self._timer = task.get_loop().call_later(self.cleanup_timeout, self._hurry)
-        if task not in self.cleaning:
+        if task not in self.cleaning and task not in self._noticed:
             task.cancel()
 
     def _expire(self) -> None:
@@ -250,7 +262,14 @@ class RunScope:
     def check(self) -> None:
         """Raise if the run's work must not continue."""
         if self.stopped:
+            self._noticed = (*self._noticed, asyncio.current_task())
             raise asyncio.CancelledError("" if self.cause is None else self.cause.reason)
+
+    def cancel_tasks(self, tasks: Iterable[asyncio.Task[Any]]) -> None:
+        """Cancel tasks of parallel tool calls, but for those in which a checkpoint has raised already."""
+        for task in tasks:
+            if task not in self._noticed or self.late:
+                task.cancel()
 
     def cleans(self) -> bool:
         """Whether library code is cleaning up in this task."""
@@ -299,8 +318,12 @@ class RunScope:
     # ---- whose task
 
     def works_in(self, task: asyncio.Task[Any] | None) -> bool:
-        """Whether a task runs the driver or one of its parallel tool calls."""
-        return task is not None and (task is self.task or any(task in tasks for tasks in self.tasks))
+        """Whether a task runs the driver or one of its parallel tool calls, or is an operator's that works for one of these."""
+        while task is not None:
+            if task is self.task or any(task in tasks for tasks in self.tasks):
+                return True
+            task = reader_of(task)
+        return False
 
     def waits_for(self, task: asyncio.Task[Any] | None) -> bool:
         """Whether the run cannot finish before a task does: it works in that task, or that works for it in another thread."""

@@ -78,13 +78,13 @@ class Stage:
         name = self._kind.__name__
         if self.over:
             raise UsageError(
-                f"The source of {name} was used after its stage had ended. Consume it inside what `around` returns, before that "
-                "completes; do not store it, and do not leave it to a background task."
+                f"The source of {name} was used after its stage had ended. Consume it inside what `around` returns, before "
+                "that completes; do not store it, and do not leave it to a background task."
             )
         task = asyncio.current_task()
         if task is not self._task and not works_for(task, self._task):
             raise UsageError(
-                f"The source of {name} was read in task {'?' if task is None else task.get_name()!r}, which a hook has created. "
+                f"The source of {name} was read in task {'?' if task is None else task.get_name()!r}, which a hook created. "
                 "A source is read in the task that runs the hook. For a time limit use source.timeout(seconds) or "
                 "asyncio.timeout(), for several sources at once Flux.merge, Mono.zip or source.amb(other); for work in the "
                 "background start a task that does not read the source."

@@ -53,7 +53,7 @@ class EventBuffer:
         self.closed = False
 
     def put(self, event: Event) -> Awaitable[None] | None:
-        """Hand over an event; what is returned, if anything, is to be awaited before the run continues, unless it is cancelled."""
+        """Hand over an event; what is returned, if anything, is awaited before the run continues, unless it is cancelled."""
         if self.closed:
             return None
         self._events.append(event)

@@ -76,8 +76,7 @@ class _Tasks:
     def cancel(self) -> None:
         """Cancel what runs; what waits does not begin."""
         self._waiting.clear()
-        for task in list(self.running):
-            task.cancel()
+        self._scope.cancel_tasks(list(self.running))
 
     async def _run(self, work: Work) -> None:
         try:

@@ -21,7 +21,7 @@ from datetime import timedelta
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Any, Protocol, assert_never, cast, runtime_checkable
 
 from agentflow.chunks import ModelChunk
 from agentflow.context import RunContext, port_of
@@ -290,8 +290,8 @@ class Recorder(ChangeListener, SideWrapper):
         place.agent, place.model, place.description = view.name, view.model_name, view.description
         place.hooks = tuple([hook.name for hook in run.hooks.hooks if hook is not self])
         place.resumes = run.given is not None
-        place.timeout = run.stopping.timeout
-        place.streamed = run.reader is not None
+        place.timeout = run.scope.timeout
+        place.streamed = run.events.buffer is not None and run.parent is None
         if run.options is not run.config.options:
             place.options = set_fields(run.options)
         turn = current_turn.get()
@@ -324,15 +324,19 @@ class Recorder(ChangeListener, SideWrapper):
         return None if decision.error is None else error_words(decision.error)
 
     def _look_for_end(self, place: Place, run: RunBase) -> None:
-        stopping = run.stopping
-        if stopping.interrupting is not None:
+        cause = run.scope.cause
+        if cause is not None:
             place.interrupted = True
-            how = "interrupt" if stopping.timed_out() is None else "timeout"
-            self._put(Interrupted(place, run.config.clock.now(), how, stopping.interrupting, stopping.by_itself))
-        elif stopping.is_cancelled_from_outside():
-            place.interrupted = True
-            gone = "the reader has gone" if stopping.reader_has_gone() else ""
-            self._put(Interrupted(place, run.config.clock.now(), "left", gone))
+            now = run.config.clock.now()
+            match cause.kind:
+                case "timeout":
+                    self._put(Interrupted(place, now, "timeout", cause.reason, cause.inside))
+                case "interrupted" | "shutdown":
+                    self._put(Interrupted(place, now, "interrupt", cause.reason, cause.inside))
+                case "cancelled" | "closed":
+                    self._put(Interrupted(place, now, "left", "the reader has gone" if cause.kind == "closed" else ""))
+                case _:
+                    assert_never(cause.kind)
 
     # ---- what models and tools give
 
@@ -383,9 +387,7 @@ class Recorder(ChangeListener, SideWrapper):
             async for chunk in stream:
                 put(RawChunk(place, n, now(), chunk))
                 yield chunk
-            task = asyncio.current_task()
-            swallowed = run.stopping.interrupting is not None or (task is not None and task.cancelling())
-            if swallowed and not place.interrupted:
+            if run.scope.is_cancelled() and not place.interrupted:
                 self._look_for_end(place, run)
                 end = "cut" if place.interrupted else "done"
         except BaseException as error:
@@ -426,9 +428,7 @@ class Recorder(ChangeListener, SideWrapper):
             self._look_for_end(place, run)
         if isinstance(error, GeneratorExit):
             return "cut", None
-        task = asyncio.current_task()
-        cancelled = run.stopping.is_cancelled() or (task is not None and task.cancelling() > 0)
-        if isinstance(error, asyncio.CancelledError) and cancelled:
+        if isinstance(error, asyncio.CancelledError) and run.scope.is_cancelled():
             return "cut", None
         return "failed", error_words(error)
 

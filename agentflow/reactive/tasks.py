@@ -12,7 +12,7 @@ from collections.abc import Coroutine
 from typing import Any
 from weakref import WeakKeyDictionary
 
-__all__ = ["create_task", "works_for"]
+__all__ = ["create_task", "reader_of", "works_for"]
 
 _readers: WeakKeyDictionary[asyncio.Task[Any], asyncio.Task[Any]] = WeakKeyDictionary()
 
@@ -28,6 +28,11 @@ def create_task(
     if reader is not None:
         _readers[task] = reader
     return task
+
+
+def reader_of(task: asyncio.Task[Any]) -> asyncio.Task[Any] | None:
+    """The task that an operator's task works for; None: no operator has created it."""
+    return _readers.get(task)
 
 
 def works_for(task: asyncio.Task[Any] | None, reader: asyncio.Task[Any] | None) -> bool:

@@ -222,7 +222,7 @@ class Player(Recorder):
             if departure.lost and self.goes == "on":
                 self.goes = "stop"
             if self.goes == "stop" and self._root is not None:
-                self._root.stopping.interrupt("the replay has departed from its recording")
+                self._root.interrupt("the replay has departed from its recording")
             self._moved.set()
 
     # ---- what ends it from outside
@@ -279,13 +279,12 @@ class Player(Recorder):
         run = self._runs.get(call or "")
         if run is None or self.script.cuts.pop(cut.entry.call, None) is None:
             return
-        stopping = run.stopping
         if cut.entry.how == "timeout":
-            stopping.expire()
+            run.scope.cancel("timeout", cut.entry.reason)
         elif cut.entry.how == "interrupt":
-            stopping.interrupt(cut.entry.reason)
-        elif stopping.task is not None:
-            stopping.task.cancel()
+            run.scope.cancel("interrupted", cut.entry.reason)
+        else:
+            run.scope.cancel("cancelled", "its caller was cancelled")
 
     async def _hang(self, call: str, work: Reply | None = None) -> None:
         """Wait to be ended, as in the recording."""
@@ -312,7 +311,7 @@ class Player(Recorder):
     def _end_of_log(self, at_last: bool = False) -> None:
         """Stop where the recording breaks off: all that it tells has happened, and something waits for more."""
         if self._hanging and self._root is not None and (at_last or self._events >= self.script.total):
-            self._root.stopping.interrupt("the recording ends here")
+            self._root.interrupt("the recording ends here")
 
     # ---- when
 

@@ -16,7 +16,7 @@ PACKAGE = str(Path(agentflow.__file__).parent)
 
 
 async def entered(work: Callable[[], Awaitable[Any]]) -> list[str]:
-    """The functions of ours that are entered before the run's `execute`."""
+    """The functions of ours that are entered before the run's `_execute`."""
     seen: list[str] = []
     there = False
 
@@ -24,7 +24,7 @@ async def entered(work: Callable[[], Awaitable[Any]]) -> list[str]:
         nonlocal there
         code = frame.f_code
         if event == "call" and not there and code.co_filename.startswith(PACKAGE):
-            there = code.co_name == "execute"
+            there = code.co_name == "_execute"
             seen.append(code.co_name)
 
     sys.setprofile(look)

@@ -469,20 +469,22 @@ async def _wait_call(agent: Agent, session: Session) -> Reply:
     return await agent.call("go", session=session)
 
 
-async def test_a_cancellation_at_the_end_of_a_call_cuts_the_next_one() -> None:
-    """A cancellation that arrives while a call ends is not lost: the task's next call raises it and fires nothing."""
+async def test_a_caller_that_is_cancelled_while_its_call_ends() -> None:
+    """The call ends as it would have; then it raises the cancellation, so the task's next call is not made."""
+    callers: list[asyncio.Task[Any]] = []
 
     @on(CallEnded)
     def cut(event: CallEnded) -> None:
         seen.append(event)
-        task = asyncio.current_task()
-        assert task is not None
-        task.cancel()
+        callers[0].cancel()
 
     seen: list[CallEnded] = []
     agent = Agent("a", ScriptedModel(["one", "two"]), hooks=[cut])
 
     async def both() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        callers.append(task)
         await agent.call("one")
         await agent.call("two")
 
@@ -521,19 +523,19 @@ ENDING_NAMES = ["one", "two", "observer", "swallows"]
 
 
 def check_let_go(hooks: list[Any], seconds: int) -> None:
-    """Each hook was let go of after so many seconds, and no cancellation is left behind."""
+    """Each hook was cancelled after so many seconds, and no cancellation is left."""
     assert [hook.cut for hook in hooks] == [1] * len(hooks)
     task = asyncio.current_task()
     assert task is not None
     assert task.cancelling() == 0
-    assert asyncio.get_running_loop().time() == seconds * len(hooks)
+    assert asyncio.get_running_loop().time() == seconds
 
 
 @pytest.mark.parametrize("make", ENDINGS, ids=ENDING_NAMES)
 @pytest.mark.parametrize("read", ["call", "stream"])
 def test_a_hook_that_hangs_in_callended_is_cut_off_by_the_timeout(make: list[Any], read: str) -> None:
-    """Hooks of `CallEnded` have the call's timeout once more, each; the reply stands, the other hooks and the reader are told,
-    and no cancellation is left behind."""
+    """Hooks of `CallEnded` have `cleanup_timeout` seconds after the call's timeout; the reply stands, the other hooks and the
+    reader get the event, and no cancellation is left."""
 
     async def main() -> None:
         hooks, recorder = [one() for one in make], Recorder()
@@ -545,7 +547,7 @@ def test_a_hook_that_hangs_in_callended_is_cut_off_by_the_timeout(make: list[Any
             events = [event async for event in agent.stream("go", timeout=5)]
             assert log(events)[-1] == "CallEnded completed"
         assert recorder.log[-1] == "CallEnded completed"
-        check_let_go(hooks, 5)
+        check_let_go(hooks, 10)
 
     run_virtual(main())
 
@@ -567,16 +569,16 @@ async def test_a_hook_that_hangs_in_callended_is_cut_off_by_an_interrupt(make: l
 
 @pytest.mark.parametrize("make", ENDINGS, ids=ENDING_NAMES)
 def test_a_hook_that_hangs_in_callended_is_cut_off_behind_a_reader_that_has_gone(make: list[Any]) -> None:
-    """By the timeout, each; the other hooks are told, and whoever has closed the stream goes on."""
+    """After `cleanup_timeout`; the other hooks get the event, and `aclose()` returns."""
 
     async def main() -> None:
         hooks, recorder = [one() for one in make], Recorder()
         agent = Agent("a", ScriptedModel(["answer"]), hooks=[*hooks, recorder])
-        async with agent.stream("go", timeout=5) as events:
+        async with agent.stream("go", timeout=50, buffer=0) as events:
             async for event in events:
                 if isinstance(event, PreReasoning):
                     break
-        assert recorder.log[-1] == "CallEnded interrupted CancelledError: the stream was closed"
+        assert recorder.log[-1] == "CallEnded interrupted CancelledError:"
         check_let_go(hooks, 5)
 
     run_virtual(main())
@@ -718,7 +720,7 @@ async def by_stream(agent: Agent, timeout: float | None = None) -> None:
 
 async def by_turns(agent: Agent, timeout: float | None = None) -> None:
     """A stream whose reader is cancelled between two events, and reads on."""
-    async with agent.stream("go", timeout=timeout) as events:
+    async with agent.stream("go", timeout=timeout, buffer=0) as events:
         async for event in events:
             if isinstance(event, PreCall):
                 await take_in()
@@ -827,11 +829,11 @@ async def test_a_cancellation_on_its_way_is_not_lost(how: str) -> None:
 
 @pytest.mark.parametrize("kind", [PreCall, PreReasoning, PreToolRound, PreActing])
 async def test_what_a_readers_interrupt_comes_before_does_not_begin(kind: type) -> None:
-    """A reader that interrupts at a Pre event is heard at once: the work behind it never begins."""
+    """A reader that interrupts at a Pre event, and takes turns with the run: the work after the event never begins."""
     model = ScriptedModel([use("t1", "step"), "end"])
     agent = Agent("a", model, tools=[step])
     seen: list[Event] = []
-    async for event in agent.stream("go"):
+    async for event in agent.stream("go", buffer=0):
         seen.append(event)
         if isinstance(event, kind):
             agent.interrupt()
@@ -929,6 +931,8 @@ class RudeModel(ScriptedModel):
             self.cleaning.set()
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
+                for _ in range(9):  # a caller's cancellation takes a few turns of the event loop to arrive
+                    await asyncio.sleep(0)
                 await task
 
 

@@ -198,9 +198,7 @@ class Acting(Vetted):
                 self.broken = None
                 return None
             return await self._failed(error)
-        recovered = await run.events.report(
-            error, ErrorPhase.ACTING, fatal=True, tool_use=self.use, scope=self.scope
-        )
+        recovered = await run.events.report(error, ErrorPhase.ACTING, fatal=True, tool_use=self.use, scope=self.scope)
         return None if recovered is None else self._block(recovered.value)
 
     def _break(self) -> None:
@@ -293,9 +291,7 @@ class Acting(Vetted):
             state = "timeout"
         ours = isinstance(error, ToolNotFoundError | ToolArgumentError | ToolContractError | TurnTimeoutError)
         text = str(error) if ours else failure_text(error)  # as it was raised, before anybody is told of it
-        await self.run.events.report(
-            error, ErrorPhase.ACTING, fatal=False, tool_use=self.use, scope=self.scope
-        )
+        await self.run.events.report(error, ErrorPhase.ACTING, fatal=False, tool_use=self.use, scope=self.scope)
         return self._result(text, state)
 
     async def close(self) -> None:

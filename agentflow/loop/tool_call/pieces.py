@@ -65,6 +65,7 @@ class Pieces:
         if unheard and events.buffer is None:
             events.seq += 1
             if tap is None:
+                run.scope.check()
                 return
         counting = self._limit.pause()
         try:
@@ -76,6 +77,7 @@ class Pieces:
                     raise
             if tap is not None:
                 await tap(piece)
+            run.scope.check()
         finally:
             if counting:
                 self._limit.resume()

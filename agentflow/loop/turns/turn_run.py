@@ -90,6 +90,7 @@ class TurnRun(RunBase):
         self.scope.start(self._drive(work), self._abandon)
 
     async def _drive(self, work: Coroutine[Any, Any, Any]) -> None:
+        self.scope.begin()
         value: Any = None
         failure: BaseException | None = None
         try:
@@ -261,9 +262,7 @@ def make_run(
     return run
 
 
-def make_host(
-    config: LoopConfig, hooks: FullHookSet, deps: object, name: str, place: TurnPlace | None
-) -> TurnRun:
+def make_host(config: LoopConfig, hooks: FullHookSet, deps: object, name: str, place: TurnPlace | None) -> TurnRun:
     """A run without a conversation; see `make_run`."""
     parent = None if place is None or place.run.over else place.run
     source = ""
