@@ -17,6 +17,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from types import AsyncGeneratorType
 from typing import Any, Final, TypeAlias, TypeVar, cast
 
 from agentflow.chunks import ModelChunk
@@ -30,7 +31,7 @@ from agentflow.loop.run import RunBase
 from agentflow.messages import Msg, ToolResultBlock
 from agentflow.ports.model import Model, ModelRequest, resolve_model
 from agentflow.reactive import Flux, Mono
-from agentflow.reactive.iterators import close
+from agentflow.reactive.iterators import close, closing
 from agentflow.reactive.tasks import works_for
 from agentflow.specs import ModelOptions
 from agentflow.transcript import legalise
@@ -128,6 +129,8 @@ class Stage:
         """Note a stream that a hook has opened of the source; the stage closes it if the hook does not."""
         if len(self.opened) > _MANY:  # many attempts: those that are finished need no closing
             self.opened = [one for one in self.opened if getattr(one, "ag_frame", one) is not None]
+        if type(stream) is not AsyncGeneratorType:
+            stream = closing(stream)
         self.opened.append(stream)
         return stream
 

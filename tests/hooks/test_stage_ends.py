@@ -1,18 +1,16 @@
 """How a stage ends where its call is cut, a model cleans up badly, or a layer leaves the closing to others."""
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
-import reactivex.operators as ops
 from eventlog import use
 
 from agentflow import Agent, Flux, Hook, MemoryStore, Mono, Msg, tool
 from agentflow.chunks import ModelChunk
-from agentflow.errors import CallTimeoutError, ModelError, UsageError
-from agentflow.events import PreCall, PreReasoning, ReasoningChunk
+from agentflow.errors import CallTimeoutError, ModelError
+from agentflow.events import PreCall, PreReasoning
 from agentflow.plugins.cache import ModelCache
 from agentflow.plugins.retry import ModelRetry
 from agentflow.specs import Usage
@@ -137,78 +135,6 @@ def test_half_a_reply_of_a_model_that_ends_quietly_is_not_kept_for_a_whole_one(h
     run_virtual(main())
 
 
-def test_a_cancellation_between_two_chunks_concerns_no_model() -> None:
-    """A layer's worker is cancelled while it does something else, and goes on: the reply that it then reads is whole."""
-    whole: list[str] = []
-
-    async def reads(source: Flux[ModelChunk]) -> AsyncIterator[ModelChunk]:
-        async def work() -> None:
-            said: list[str] = []
-            async for chunk in source:
-                said.append(chunk.text)
-                with contextlib.suppress(asyncio.CancelledError):
-                    await asyncio.sleep(3)
-            whole.extend(said)
-
-        worker = asyncio.ensure_future(work())
-        await asyncio.sleep(1)
-        worker.cancel()
-        await worker
-        yield ModelChunk("mine")
-
-    async def main() -> None:
-        assert (await Agent("a", ScriptedModel([["one ", "two"]]), hooks=[Layer(reads)]).call("go")).text == "mine"
-        assert "".join(whole) == "one two"
-
-    run_virtual(main())
-
-
-def test_a_layers_task_that_its_stage_cancels_has_no_whole_reply() -> None:
-    """The model ends quietly there too; the task ends cancelled."""
-    tasks: list[asyncio.Task[list[ModelChunk]]] = []
-
-    async def collects(source: Flux[ModelChunk]) -> AsyncIterator[ModelChunk]:
-        tasks.append(asyncio.ensure_future(source.to_list()))
-        await asyncio.sleep(1)
-        yield ModelChunk("busy")
-
-    async def main() -> None:
-        assert (await Agent("a", Streams(half), hooks=[Layer(collects)]).call("go")).text == "busy"
-        assert tasks[0].cancelled()
-
-    run_virtual(main())
-
-
-def test_what_a_model_says_behind_its_stage_is_heard_by_nobody() -> None:
-    """It takes no notice of the cancellation; the layer's task that reads it is told, and has no more of the reply."""
-    said: list[str] = []
-    tasks: list[asyncio.Task[None]] = []
-
-    async def stubborn() -> AsyncIterator[ModelChunk]:
-        yield ModelChunk("one")
-        with contextlib.suppress(asyncio.CancelledError):
-            await asyncio.sleep(3600)
-        yield ModelChunk("two")
-
-    async def leaves(source: Flux[ModelChunk]) -> AsyncIterator[ModelChunk]:
-        async def read() -> None:
-            async for chunk in source:
-                said.append(chunk.text)  # noqa: PERF401 - each as it comes
-
-        tasks.append(asyncio.ensure_future(read()))
-        await asyncio.sleep(1)
-        yield ModelChunk("busy")
-
-    async def main() -> None:
-        async with asyncio.timeout(100):
-            assert (await Agent("a", Streams(stubborn), hooks=[Layer(leaves)]).call("go")).text == "busy"
-        with pytest.raises(UsageError, match="used when its stage was over"):
-            await tasks[0]
-        assert said == ["one"]
-
-    run_virtual(main())
-
-
 @pytest.mark.parametrize("hooks", [[], [Layer(through)]], ids=["alone", "wrapped"])
 async def test_a_reply_is_whole_though_its_stream_cannot_be_closed(hooks: list[Hook]) -> None:
     """It is whole when the stream has ended; behind layers an iterator of somebody's own is closed, and a failure logged."""
@@ -224,28 +150,6 @@ async def test_what_a_model_fails_with_is_not_hidden_by_its_cleanup() -> None:
     model = Streams(lambda: next(streams))
     reply = await Agent("a", model, hooks=[ModelRetry(first_wait=0, jitter=0)]).call("go")
     assert (reply.text, model.asked, broken.closed) == ("two", 2, 1)
-
-
-@pytest.mark.parametrize("begun", [True, False])
-def test_a_stage_waits_for_a_stream_that_a_task_closes(begun: bool) -> None:
-    """The model has cleaned up when its stage is over, whoever closes it, and it is not cancelled in that."""
-    told: list[str] = []
-
-    async def closes(source: Any) -> AsyncIterator[ModelChunk]:
-        chunks = aiter(source)
-        yield await anext(chunks)
-        tasks.append(asyncio.ensure_future(chunks.aclose()))
-        if begun:
-            await asyncio.sleep(0)
-
-    tasks: list[asyncio.Task[None]] = []
-
-    async def main() -> None:
-        assert (await Agent("a", Streams(closing_slowly(told)), hooks=[Layer(closes)]).call("go")).text == "one"
-        assert told == ["closed"]
-        await tasks[0]
-
-    run_virtual(main())
 
 
 @pytest.mark.parametrize("how", CUTS)
@@ -280,24 +184,6 @@ def test_a_whole_reply_is_kept_where_the_call_is_cut_while_its_stage_closes(how:
     run_virtual(main())
 
 
-def test_who_reads_through_an_operator_is_told_that_the_stage_has_cancelled_its_run() -> None:
-    """reactivex runs the source in a task of its own; without a word the reader would wait for ever."""
-    tasks: list[asyncio.Task[Any]] = []
-
-    async def leaves(source: Any) -> AsyncIterator[ModelChunk]:
-        same: Callable[[ModelChunk], ModelChunk] = lambda chunk: chunk  # noqa: E731
-        tasks.append(asyncio.ensure_future(Flux.from_observable(source.pipe(ops.map(same))).to_list()))
-        await asyncio.sleep(1)
-        yield ModelChunk("busy")
-
-    async def main() -> None:
-        assert (await Agent("a", Streams(half), hooks=[Layer(leaves)]).call("go")).text == "busy"
-        await asyncio.wait(tasks, timeout=1)
-        assert tasks[0].cancelled()
-
-    run_virtual(main())
-
-
 def test_a_calls_time_limit_counts_where_a_layers_has_passed_before_it() -> None:
     """A tool still cleans up for the layer's limit when the call's own passes: the call raises its own."""
 
@@ -323,77 +209,6 @@ def test_a_calls_time_limit_counts_where_a_layers_has_passed_before_it() -> None
     with pytest.raises(CallTimeoutError):
         run_virtual(main(2))
     assert run_virtual(main(8)) == "too slow"
-
-
-@pytest.mark.parametrize("leaves", ["held", "reader"])
-def test_a_layer_with_a_task_group_that_is_left_loses_no_reply(leaves: str) -> None:
-    """A group makes a `BaseExceptionGroup` of its generator's closing, which is no failure of the call."""
-
-    async def grouped(source: Any) -> AsyncIterator[ModelChunk]:
-        chunks: asyncio.Queue[ModelChunk] = asyncio.Queue()
-
-        async def read() -> None:
-            async for chunk in source:
-                await chunks.put(chunk)
-
-        async with asyncio.TaskGroup() as group:
-            group.create_task(read())
-            while True:
-                yield await chunks.get()
-
-    held: list[Any] = []
-
-    async def two(source: Any) -> AsyncIterator[ModelChunk]:
-        held.append(aiter(source))
-        yield await anext(held[0])
-        yield await anext(held[0])
-
-    hooks = [Layer(two), Layer(grouped)] if leaves == "held" else [Layer(grouped)]
-    agent = Agent("a", ScriptedModel([["one ", "two", "!"], "fine"]), hooks=hooks, store=MemoryStore())
-
-    async def main() -> None:
-        if leaves == "held":
-            assert (await agent.call("go", session="s")).text == "one two"
-            return
-        async with agent.stream("go", session="s") as events:
-            async for event in events:
-                if isinstance(event, ReasoningChunk):
-                    break
-        said = [(msg.text, msg.metadata.get("interrupted")) for msg in agent.session("s").messages]
-        assert said[:2] == [("go", None), ("one ", True)]
-
-    run_virtual(main())
-
-
-def test_who_comes_while_a_stage_closes_comes_too_late() -> None:
-    """To the stream that is being closed, and with a subscription of its own: both are told, and the model is not asked."""
-    told: list[str] = []
-    model = Streams(closing_slowly(told))
-    tasks: list[asyncio.Task[Any]] = []
-
-    async def comes_late(source: Any) -> AsyncIterator[ModelChunk]:
-        chunks = aiter(source)
-
-        async def reads_on() -> list[ModelChunk]:
-            await asyncio.sleep(0.5)
-            return [chunk async for chunk in chunks]
-
-        async def asks_anew() -> list[ModelChunk]:
-            await asyncio.sleep(0.5)
-            return [chunk async for chunk in source]
-
-        yield await anext(chunks)
-        tasks.extend([asyncio.ensure_future(reads_on()), asyncio.ensure_future(asks_anew())])
-
-    async def main() -> None:
-        async with asyncio.timeout(100):
-            assert (await Agent("a", model, hooks=[Layer(comes_late)]).call("go")).text == "one"
-        assert (told, model.asked) == (["closed"], 1)
-        for task in tasks:
-            with pytest.raises(UsageError, match="used when its stage was over"):
-                await task
-
-    run_virtual(main())
 
 
 def test_a_cancellation_leaves_no_stream_open_behind_the_one_that_it_meets() -> None:
@@ -429,41 +244,3 @@ async def test_a_whole_stream_that_is_read_on_is_just_over() -> None:
     assert [chunk async for chunk in held[0]] == []
 
 
-@pytest.mark.parametrize(
-    "through_tasks",
-    [Flux.merge, lambda source: Flux.of(1).switch_map(lambda _: source), lambda source: Flux.amb(source, Flux.never())],
-    ids=["merge", "switch_map", "amb"],
-)
-def test_half_a_reply_that_operators_read_in_tasks_is_not_kept_for_a_whole_one(through_tasks: Any) -> None:
-    """The stage cancels those tasks of the operator, and who reads behind it is told; a cache keeps nothing."""
-    cache = ModelCache()
-
-    class Inner(Hook):
-        priority = 999
-
-        def around(self, event: Any, source: Any) -> Any:
-            return through_tasks(source) if isinstance(event, PreReasoning) else source
-
-    tasks: list[asyncio.Task[Any]] = []
-
-    async def answers_itself(source: Flux[ModelChunk]) -> AsyncIterator[ModelChunk]:
-        tasks.append(asyncio.ensure_future(source.to_list()))
-        await asyncio.sleep(1)
-        yield ModelChunk("busy")
-
-    outer = Layer(answers_itself)
-    outer.priority = 1
-
-    async def slow() -> AsyncIterator[ModelChunk]:
-        yield ModelChunk("half ")
-        await asyncio.sleep(3600)
-        yield ModelChunk("whole")
-
-    async def main() -> None:
-        async with asyncio.timeout(100):
-            assert (await Agent("a", Streams(slow), hooks=[outer, cache, Inner()]).call("go")).text == "busy"
-            await asyncio.wait(tasks)
-        assert tasks[0].cancelled()
-        assert (await Agent("b", ScriptedModel(["complete"]), hooks=[cache]).call("go")).text == "complete"
-
-    run_virtual(main())
