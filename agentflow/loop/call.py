@@ -15,17 +15,18 @@ from collections.abc import Awaitable, Mapping
 from functools import partial
 from typing import Any, assert_never, cast
 
-from agentflow.errors import Veto
+from agentflow.errors import Aside, Veto
 from agentflow.events import Event, PreCall
 from agentflow.facts import CallOpened, CallResumed
 from agentflow.hooks.answers import check_final
+from agentflow.loop.abandoning import detached, leave_behind
 from agentflow.loop.conversation import Carried
 from agentflow.loop.endings import answer_all, cut_short, end, halted, respond, wind_up
 from agentflow.loop.escalation import Halted
 from agentflow.loop.journal import written
 from agentflow.loop.machine import Machine
 from agentflow.loop.reasoning import as_reply, reason
-from agentflow.loop.round import act
+from agentflow.loop.round import act, close_open_round
 from agentflow.loop.run import RunBase
 from agentflow.loop.stage import Stage, wrap
 from agentflow.loop.states import State
@@ -116,9 +117,10 @@ class Call(RunBase):
                 await end(self, reply.outcome, None)
             if reply is not None and self.typed is not None:
                 reply = self.typed(reply)
-        except GeneratorExit:  # the event loop is gone
-            cut_short(self)
-            self._finish(None, None)
+        except GeneratorExit:  # the event loop is gone, or the call was abandoned
+            if not self.events.abandoned:
+                cut_short(self)
+                self._finish(None, None)
             raise
         except BaseException as error:  # a signal, in a hook of the last events
             reply, failure = None, error
@@ -148,7 +150,35 @@ class Call(RunBase):
         session.release()
 
     def _abandon(self) -> None:
-        """Its task never began, or its cleanup does not end: finish the call without it."""
+        """Its driver never began, or its cleanup does not end: finish the call without it."""
+        scope, task = self.scope, self.scope.task
+        if task is None or task.done():
+            self._drop()
+            return
+        said = leave_behind(self, scope.cleanup_timeout, [task, *[one for group in scope.tasks for one in group]])
+        scope.hand_to(asyncio.get_running_loop().create_task(self._end_without_driver(said)), self._drop)
+
+    async def _end_without_driver(self, said: str) -> None:
+        running = self.config.running
+        running.runs.discard(self)
+        alive = detached(self)
+        running.runs.add(alive)
+        self.session.run = alive
+        reply: Reply | None = None
+        failure: BaseException | None = None
+        try:
+            with alive.scope.cleanup():
+                await close_open_round(alive)
+            reply, failure = await wind_up(alive, asyncio.CancelledError(), alive.monotonic())
+        except BaseException as error:
+            failure = error
+        if failure is not None:
+            failure.add_note(Aside(said))
+        alive._finish(reply, failure)
+        failure = None  # its traceback holds this frame
+
+    def _drop(self) -> None:
+        """Finish the call at once: nothing can be awaited for it."""
         cut_short(self)
         self._finish(None, asyncio.CancelledError("the call was abandoned"))
 

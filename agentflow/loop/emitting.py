@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Protocol, TypeAlias, TypeVar, cast
+from copy import copy
+from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar, cast
 
 from agentflow.errors import Aside
 from agentflow.events import (
@@ -120,6 +121,15 @@ class Events:
         self.judging: tuple[Event, ...] = ()
         self.seq = 0
         self.iteration = 0
+
+    abandoned: ClassVar[bool] = False
+    """Whether the run was taken away from its driver; see `agentflow.loop.abandoning`."""
+
+    def of(self, owner: Owner) -> Events:
+        """The same events for another owner."""
+        other = copy(self)
+        other._owner, other.judging = owner, ()
+        return other
 
     @property
     def frame(self) -> Frame:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from copy import copy
 from functools import partial
 from typing import Any, assert_never, cast
 
@@ -29,7 +30,7 @@ from agentflow.reactive import EMPTY, Mono
 from agentflow.specs import ToolType
 from agentflow.verdicts import Deny, Stop, Suspend
 
-__all__ = ["act"]
+__all__ = ["act", "close_open_round"]
 
 
 class _Round:
@@ -158,6 +159,15 @@ class _Round:
         self.note(call, acting)
         return True
 
+    def taken_by(self, run: RunBase) -> _Round:
+        """The same round for a run that goes on in the place of its own."""
+        other = copy(self)
+        other.run, other.actings = run, {}
+        for call_id, acting in self.actings.items():
+            other.actings[call_id] = taken = copy(acting)
+            taken.run = run
+        return other
+
     def note(self, call: ToolUseBlock, acting: Acting) -> None:
         """What a call has come to, whether or not its Post chain failed behind it."""
         if acting.pending:
@@ -185,7 +195,21 @@ async def act(run: RunBase) -> None:
     """Run the open round and make its results a fact."""
     machine = run.machine
     calls = machine.open_calls if machine.finished else machine.transcript.open_round
-    round_ = _Round(run, calls)
+    run.round = round_ = _Round(run, calls)
+    try:
+        await _run_round(run, round_, calls)
+    finally:
+        run.round = None
+
+
+async def close_open_round(run: RunBase) -> None:
+    """Close the round that was running when the run was taken away from its driver; see `agentflow.loop.abandoning`."""
+    if isinstance(run.round, _Round):
+        await _cut(run, run.round.taken_by(run), asyncio.CancelledError())
+
+
+async def _run_round(run: RunBase, round_: _Round, calls: tuple[ToolUseBlock, ...]) -> None:
+    machine = run.machine
     if round_.stop is not None and not machine.finished:  # the reply itself was stopped: nothing begins
         round_.answer_rest("Not run: the call was stopped.", "denied")
         await written(_close(run, round_, round_.ordered(), origin="stopped"))

@@ -68,6 +68,7 @@ class RunBase:
         decisions: Those that resume it, by tool-use id; `decided_inside` those for sub-agents behind a call.
         resuming: Whether the round that is open was decided on.
         partial: What the model had said when it was cut.
+        round: The tool round that is running.
         repeatable: Where in the run this is, while a chain is running that may run again after a crash.
         injections: How often that chain has injected something.
         added: How much hooks and tools have added to this call.
@@ -106,6 +107,7 @@ class RunBase:
         "partial",
         "repeatable",
         "resuming",
+        "round",
         "run_id",
         "scope",
         "session",
@@ -157,6 +159,7 @@ class RunBase:
         self.resuming = False
         self.outcome: Outcome = "completed"
         self.partial: Msg | None = None
+        self.round: object = None
         self.repeatable = ""
         self.injections = 0
         self.added = 0

@@ -61,7 +61,8 @@ class RunScope:
         task: The task that runs the driver; None before it starts and after it has finished.
         caller: The task that has started it, and waits for it.
         tasks: The tasks of parallel tool calls, by group.
-        state: `new` until its driver has begun; `ending` once the outcome is settled and only hooks of the last event are still running.
+        state: `new` until its driver has begun; `ending` once the outcome is settled and only hooks of the last event are
+            running.
         cause: Why the run was cancelled; None: it was not.
         stopped: Whether its work must not continue: it was cancelled, or one of several parallel tool calls has failed.
         cleaning: The tasks in which library code cleans up: hooks run there although the run is stopped.
@@ -154,9 +155,11 @@ class RunScope:
             if not waiter.done() and not waiter.get_loop().is_closed():
                 waiter.set_result(None)
 
-    def _driver_ended(self, _task: asyncio.Task[Any]) -> None:
+    def _driver_ended(self, task: asyncio.Task[Any]) -> None:
         """A task that is cancelled before its first step (the event loop shuts down) never runs its driver."""
-        if self._abandon is not None:
+        if not task.cancelled():
+            task.exception()  # of an abandoned one nobody wants to know
+        if task is self.task and self._abandon is not None:
             self._abandon()
 
     async def result(self) -> Any:
@@ -253,6 +256,15 @@ class RunScope:
             loop.call_soon(self._hurry)
         elif self._abandon is not None:
             self._abandon()
+
+    def hand_to(self, task: asyncio.Task[Any], abandon: Callable[[], object]) -> None:
+        """Give the run to another task, which ends it at once or is abandoned too."""
+        self.task = task
+        self.tasks = self.cleaning = self._noticed = ()
+        self._abandon = abandon
+        self._tries = 1
+        self._timer = task.get_loop().call_later(self.cleanup_timeout / 5, self._hurry)
+        task.add_done_callback(self._driver_ended)
 
     @property
     def late(self) -> bool:
