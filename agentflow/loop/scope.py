@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Set
 from contextlib import contextmanager
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, cast
 
 from agentflow.ground.values import NamedTuple
 from agentflow.reactive.tasks import reader_of
@@ -194,6 +194,10 @@ class RunScope:
             except asyncio.CancelledError as error:
                 cut = error
                 self.cancel(kind, reason)
+            except GeneratorExit:  # the event loop was closed under both
+                if self.task is not None and self.lost:
+                    cast("Coroutine[Any, Any, Any]", self.task.get_coro()).close()
+                raise
         if cut is not None:
             try:
                 raise cut

@@ -96,13 +96,9 @@ class EventBuffer:
             getter.set_result(None)
 
     def close(self) -> None:
-        """The reader does not want any more events: drop them, and let nobody wait."""
+        """The reader does not want any more events: drop them. Those who wait for it are cancelled with their run."""
         self.closed = True
         self._events.clear()
-        for _, putter in self._putters:
-            if not putter.done():
-                putter.set_result(None)
-        self._putters.clear()
 
 
 class StreamedRun(Protocol):

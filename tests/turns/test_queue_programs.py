@@ -1,6 +1,6 @@
 """Random programs over queues: whatever is done, each turn that was put runs once, or waits in one queue, or was dropped.
 
-A turn that fails has run. A turn that was denied, removed, or taken back was dropped. A branch puts copies.
+A turn that fails has run. A turn that was denied, removed, or taken back before its tool began was dropped. A branch puts copies.
 """
 
 from __future__ import annotations
@@ -14,23 +14,40 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentflow import Agent, Deny, Turn, on, tool
+from agentflow import Agent, Deny, ToolContext, Turn, on, tool
 from agentflow.agent import AgentRegistry, Receipt
 from agentflow.errors import QueueFullError, TurnDeniedError
-from agentflow.events import PrePut
+from agentflow.events import PostTurn, PrePut
 from agentflow.testing.scripted import ScriptedModel
 
 ran: Counter[int] = Counter()
+began: set[str] = set()
+never_began: Counter[int] = Counter()
 
 
 class FailsError(Exception):
     """What every fifth turn does."""
 
 
-@tool
-async def work(n: int) -> int:
-    """Work."""
+def begin(n: int, context: ToolContext) -> None:
     ran[n] += 1
+    began.add(context.idempotency_key)
+
+
+@on(PostTurn)
+def ended(event: PostTurn) -> None:
+    """Note a turn that was taken back between its start and its tool's."""
+    use = event.turn.tool_use
+    if use.id in began:
+        began.discard(use.id)
+    else:
+        never_began[int(str(use.input["n"]))] += 1
+
+
+@tool
+async def work(n: int, context: ToolContext) -> int:
+    """Work."""
+    begin(n, context)
     await asyncio.sleep(0)
     if n % 5 == 4:
         raise FailsError
@@ -38,9 +55,9 @@ async def work(n: int) -> int:
 
 
 @tool
-async def stream(n: int) -> AsyncIterator[int]:
+async def stream(n: int, context: ToolContext) -> AsyncIterator[int]:
     """Work in three steps."""
-    ran[n] += 1
+    begin(n, context)
     for _ in range(3):
         await asyncio.sleep(0)
         yield n
@@ -68,7 +85,7 @@ class World:
         self.olds: list[Agent] = []
 
     def making(self, limit: int | None) -> dict[str, Any]:
-        return {"tools": [work, stream], "hooks": [picky], "agents": self.registry, "queue_limit": limit}
+        return {"tools": [work, stream], "hooks": [picky, ended], "agents": self.registry, "queue_limit": limit}
 
     def add(self, agent: Agent) -> Agent:
         return self.registry.register(agent)
@@ -122,7 +139,7 @@ class World:
         saved = json.loads(json.dumps(old.to_dict()))
         old.queue.clear()
         self.registry.unregister(old.name)
-        new = Agent.from_dict(saved, tools=[work, stream], hooks=[picky], model=ScriptedModel([]), agents=self.registry)
+        new = Agent.from_dict(saved, tools=[work, stream], hooks=[picky, ended], model=ScriptedModel([]), agents=self.registry)
         self.agents[index] = self.add(new)
         if not paused:
             old.queue.resume()  # whoever waits for a place in it finds it empty
@@ -211,12 +228,13 @@ def test_no_turn_is_lost_or_doubled(program: list[tuple[str, int, int]], limit: 
 
     async def main() -> None:
         ran.clear()
+        never_began.clear()
         world = World(limit)
         for step in program:
             await world.do(step)
-            known = ran + world.waiting() + world.dropped
+            known = ran + world.waiting() + world.dropped + never_began
             assert all(known[n] <= world.made[n] for n in known), step
         await asyncio.wait_for(world.finish(), 20)
-        assert ran + world.dropped == world.made
+        assert ran + world.dropped + never_began == world.made
 
     asyncio.run(main())

@@ -151,7 +151,7 @@ class Turn(BoundTool, Generic[T_co]):
 
         async def start(values: EventBuffer) -> TurnRun:
             run = own.by_hand()
-            run.start(_yielded(own, run, values))
+            run.start(_yielded(own, run, values), values)
             return run
 
         # Turn by turn: the tool makes its next value when the reader asks for it.

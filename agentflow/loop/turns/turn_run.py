@@ -85,11 +85,16 @@ class TurnRun(RunBase):
         if event is not None and values is not None:
             await _put(values, event)
 
-    def start(self, work: Coroutine[Any, Any, Any]) -> None:
-        """Run the turn's work in a task of its own; `scope.result` waits for its value."""
-        self.scope.start(self._drive(work), self._abandon)
+    def start(self, work: Coroutine[Any, Any, Any], values: EventBuffer | None = None) -> None:
+        """Run the turn's work in a task of its own; `scope.result` waits for its value.
 
-    async def _drive(self, work: Coroutine[Any, Any, Any]) -> None:
+        Args:
+            work: The work.
+            values: Its reader, which is told when it is over.
+        """
+        self.scope.start(self._drive(work, values), self._abandon)
+
+    async def _drive(self, work: Coroutine[Any, Any, Any], values: EventBuffer | None) -> None:
         self.scope.begin()
         value: Any = None
         failure: BaseException | None = None
@@ -102,6 +107,8 @@ class TurnRun(RunBase):
             failure = error
         self.scope.finish(value, failure)
         failure = None  # its traceback holds this frame
+        if values is not None:
+            values.wake()
 
     def _abandon(self) -> None:
         """Its task never began, or its cleanup does not end: finish the turn without it."""
