@@ -196,20 +196,6 @@ async def act(run: RunBase) -> None:
     machine = run.machine
     calls = machine.open_calls if machine.finished else machine.transcript.open_round
     run.round = round_ = _Round(run, calls)
-    try:
-        await _run_round(run, round_, calls)
-    finally:
-        run.round = None
-
-
-async def close_open_round(run: RunBase) -> None:
-    """Close the round that was running when the run was taken away from its driver; see `agentflow.loop.abandoning`."""
-    if isinstance(run.round, _Round):
-        await _cut(run, run.round.taken_by(run), asyncio.CancelledError())
-
-
-async def _run_round(run: RunBase, round_: _Round, calls: tuple[ToolUseBlock, ...]) -> None:
-    machine = run.machine
     if round_.stop is not None and not machine.finished:  # the reply itself was stopped: nothing begins
         round_.answer_rest("Not run: the call was stopped.", "denied")
         await written(_close(run, round_, round_.ordered(), origin="stopped"))
@@ -256,6 +242,12 @@ async def _run_round(run: RunBase, round_: _Round, calls: tuple[ToolUseBlock, ..
         await _cut(run, round_, error)
         raise
     await _finish(run, round_)
+
+
+async def close_open_round(run: RunBase) -> None:
+    """Close the round that was running when the run was taken away from its driver; see `agentflow.loop.abandoning`."""
+    if isinstance(run.round, _Round):
+        await _cut(run, run.round.taken_by(run), asyncio.CancelledError())
 
 
 async def _through_arounds(run: RunBase, round_: _Round, event: PreToolRound | None) -> None:

@@ -227,6 +227,7 @@ class RunBase:
 
     def let_go(self) -> None:
         """Break the reference cycles of a finished run, its parts and its context."""
+        self.round = None
         self.events.let_go()
         if self.session.store is not None:
             self.journal.let_go()

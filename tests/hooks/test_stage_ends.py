@@ -242,5 +242,3 @@ async def test_a_whole_stream_that_is_read_on_is_just_over() -> None:
 
     assert (await Agent("a", ScriptedModel(["whole"]), hooks=[Layer(reads)]).call("go")).text == "whole"
     assert [chunk async for chunk in held[0]] == []
-
-

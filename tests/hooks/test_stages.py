@@ -573,7 +573,9 @@ async def _rest(chunks: Any) -> list[ModelChunk]:
     return [chunk async for chunk in chunks]
 
 
-@pytest.mark.parametrize("way", [in_a_future, in_a_group, a_task_for_each_chunk, handed_over], ids=lambda way: way.__name__)
+@pytest.mark.parametrize(
+    "way", [in_a_future, in_a_group, a_task_for_each_chunk, handed_over], ids=lambda way: way.__name__
+)
 async def test_a_source_that_is_read_in_a_task_of_a_hooks_own_is_refused(way: Any) -> None:
     """The call fails at once, with an error that names the event and says what to write; nothing is left open."""
     store, model = MemoryStore(), ScriptedModel([["one ", "two ", "three"]])

@@ -139,7 +139,9 @@ class World:
         saved = json.loads(json.dumps(old.to_dict()))
         old.queue.clear()
         self.registry.unregister(old.name)
-        new = Agent.from_dict(saved, tools=[work, stream], hooks=[picky, ended], model=ScriptedModel([]), agents=self.registry)
+        new = Agent.from_dict(
+            saved, tools=[work, stream], hooks=[picky, ended], model=ScriptedModel([]), agents=self.registry
+        )
         self.agents[index] = self.add(new)
         if not paused:
             old.queue.resume()  # whoever waits for a place in it finds it empty
