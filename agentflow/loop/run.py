@@ -277,7 +277,9 @@ class RunBase:
         """What a Post event will be as a fact, if its hooks leave it as it is."""
         if isinstance(event, PostActing):
             call = event.original_tool_use.id
-            return ToolFinished(self.run_id, call, event.tool_use, event.tool_result, event.duration_ms)
+            return ToolFinished(
+                self.run_id, call, event.tool_use, event.tool_result, event.duration_ms, None, event.waited_ms
+            )
         reply, used = event.reasoning_result, event.usage
         return Reasoned(self.run_id, event.iteration, reply, used, event.duration_ms, model=event.model)
 

@@ -18,7 +18,7 @@ from agentflow.runlog.log import LISTS, RunLog
 
 __all__ = ["Departure", "Facing", "Step", "first_difference"]
 
-_SKIPPED = ("duration_ms", "turn")
+_SKIPPED = ("duration_ms", "waited_ms", "turn")
 _MESSAGE = ("reasoning_result", "final_message")
 _USE = ("tool_use", "original_tool_use")
 

@@ -54,6 +54,8 @@ __all__ = ["Screen", "make_console"]
 _NAME_WIDTH = 14
 _LABEL_WIDTH = 8 + _NAME_WIDTH
 _PIPE_WIDTH = 160
+_SHOWN_WAIT_MS = 500
+"""A tool call that waited for less does not say so: most hooks take some time."""
 _STATES: Final = MappingProxyType[ToolState, tuple[str, str]](
     {
         "success": ("✓", "green"),
@@ -259,6 +261,8 @@ class Screen:
         state = "answered" if result.state == "success" else result.state.replace("_", " ")
         how = f" ({state} by {hook})" if hook is not None else "" if result.state == "success" else f" ({state})"
         took = f"  {duration_text(event.duration_ms / 1000)}" if not how else ""
+        if event.waited_ms >= _SHOWN_WAIT_MS:
+            took += f"  (waited {duration_text(event.waited_ms / 1000)})"
         said = result.shown.removeprefix("Denied: ") if result.state == "denied" else result.shown
         text = ends_of(said, max(30, self._room - len(result.name) - len(how) - len(took)))
         self._line(event, f"  {marker} {result.name}{how}: {text}", style, took)

@@ -5,7 +5,8 @@ Rules:
 1. From before its `PreActing` is shown to anyone, a call has its `PostActing` on every path.
 2. A tool that fails gives an error result that the model can act on; it never ends the loop.
 3. A `CancelledError` counts as the run's only if somebody cancelled the run; else it is a failing tool.
-4. What the tool's limit counts is its own working time: not the wait for the reader, nor hooks that see its pieces.
+4. What the tool's limit and its duration count is its own working time: not the wait for the reader, nor hooks that see
+   its pieces; nor, for the duration, the `PreActing` chain (a person may decide there) and the wait for its lock.
 """
 
 from __future__ import annotations
@@ -104,6 +105,7 @@ class Acting(Vetted):
                 await self.vet()
                 if waits is not None and self.use is not self.original and self.verdict is None and waits(self.type):
                     return False
+            self.began = self.run.monotonic()
             if self.verdict is not None or (self.recovers and not self._repeatable()):
                 self.result = self._decided()
             else:
@@ -300,11 +302,12 @@ class Acting(Vetted):
         """Pass the result through its Post chain, make it a fact, and show it."""
         run, result, port = self.run, self.result, self.port
         assert result is not None
-        duration = (run.monotonic() - self.began) * 1000
+        duration = 0.0 if self.began is None else (run.monotonic() - self.began) * 1000
+        waited = self.waited * 1000
         self.opened = False
         event: PostActing | None = None
         try:
-            heard = run.events.decide(PostActing, port, (self.use, self.original, result, duration), self.scope)
+            heard = run.events.decide(PostActing, port, (self.use, self.original, result, duration, waited), self.scope)
             event = heard if heard is None or isinstance(heard, Event) else await heard
         except GeneratorExit:
             raise
@@ -326,7 +329,7 @@ class Acting(Vetted):
         run = self.run
         if self.pending or self.shelved or ((run.parent is not None or run.stopping.leaving) and run.stopping.leaves()):
             return None
-        finished = (run.run_id, self.original.id, self.use, result, duration, self.stop)
+        finished = (run.run_id, self.original.id, self.use, result, duration, self.stop, self.waited * 1000)
         return run.journal.append_new(ToolFinished, finished)
 
     async def dismiss(self, stop: str | None) -> None:
