@@ -280,7 +280,7 @@ class FetchError(AgentFlowError):
 
 
 class OutputError(ModelError):
-    """The model gave no answer of the form that the call asked for, as often as it was asked.
+    """No answer of the model was accepted as the output that the call asked for, as often as it was asked.
 
     Args:
         form: What was asked for.
@@ -293,7 +293,7 @@ class OutputError(ModelError):
     def __init__(self, form: str, times: int, problem: str, answer: object, model: str) -> None:
         often = "once" if times == 1 else f"{times} times"
         super().__init__(
-            f"The model answered {often}, and not in the form that was asked for, output={form}. The last time: {problem} "
+            f"The model answered {often}, and no answer was accepted as output={form}. The last time: {problem.rstrip('.')}. "
             f"More attempts: Output(..., retries={times}); another way of asking: Output(..., via='tool').",
             model=model or None,
         )

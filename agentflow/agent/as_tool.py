@@ -20,6 +20,7 @@ from agentflow.loop.states import State
 from agentflow.loop.turns.code_names import found_by_name
 from agentflow.messages import Msg, Reply, T_co, with_metadata
 from agentflow.output.output import Output, OutputLike, output_of
+from agentflow.output.replying import text_of, typed
 from agentflow.saving.codec import msg_from_dict
 from agentflow.specs import ToolType, Usage
 from agentflow.tools.tool import Tool, tool
@@ -118,7 +119,7 @@ class FullToolAgent(ToolAgent[T_co]):
         Raises:
             ToolError: The call did not end with an answer that the asking model can use.
         """
-        return self._answered(await self.within(message, output))
+        return self._answered(await self.within(message, output), self.output if output is None else output)
 
     async def within(
         self,
@@ -207,15 +208,17 @@ class FullToolAgent(ToolAgent[T_co]):
             msg.metadata.get("within") == place.use.id for msg in machine.transcript.messages
         )
         if mine and ended is not None and ended.final is not None and ended.outcome not in ("failed", "interrupted"):
-            return Reply.of(ended.final, ended.outcome, ended.run_id, Usage(), ())
+            reply = Reply.of(ended.final, ended.outcome, ended.run_id, Usage(), ())
+            wanted = self.output if output is None else output
+            return reply if wanted is None else await typed(reply, wanted)
         return await self.call(message, session=session, output=output, **rest)
 
-    def _answered(self, reply: Reply[Any]) -> str | Msg:
+    def _answered(self, reply: Reply[Any], output: Output[Any] | None) -> str | Msg:
         if reply.outcome in ("suspended", "interrupted", "denied"):
             waits = ", ".join(p.tool_use.name for p in reply.pending if p.tool_use is not None)
             why = f"it waits for the approval of {waits}" if waits else reply.text or reply.outcome
             raise ToolError(f"Agent {self.name!r} did not answer (outcome {reply.outcome!r}): {why}")
-        return reply if reply.data else reply.text
+        return reply if reply.data else text_of(reply, output)
 
 
 def full_agent(agent: HookedAgent) -> FullToolAgent[Any]:

@@ -78,4 +78,4 @@ class Asked:
     async def reply(self, run: Call) -> Reply[Any]:
         """Run the call; its reply has the output."""
         state = run.context.state
-        return typed(await run.execute(), self.output, state)
+        return await typed(await run.execute(), self.output, state)

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from agentflow.specs import ToolType
     from agentflow.tools.tool_context import ToolContext
 
-__all__ = ["FullTool", "Tool", "full_tool", "tool"]
+__all__ = ["FullTool", "Tool", "arguments_text", "full_tool", "tool"]
 
 Work = Coroutine[Any, Any, object] | AsyncIterator[object]
 
@@ -225,12 +225,11 @@ class Tool(HookedTool, Generic[P, R_co]):
         """The slow way, for what the fast check refused: empty text means no arguments, the rest is explained."""
         raw = ""
         try:
-            raw = tool_use.raw
-            arguments = self._check(raw if raw.strip() else "{}")[1] or {}
-            check_numbers(raw if raw.strip() else "{}")
+            raw = arguments_text(tool_use)
+            arguments = self._check(raw)[1] or {}
+            check_numbers(raw)
         except ValueError as error:
-            text = self._blueprint.explain(self.name, raw if raw.strip() else "{}", error)
-            raise ToolArgumentError(text) from error
+            raise ToolArgumentError(self._blueprint.explain(self.name, raw, error)) from error
         return arguments
 
     def renamed(self, name: str) -> Self:
@@ -371,6 +370,12 @@ class FullTool(Tool[P, R_co]):
         for name, value in self._blueprint.fixed.items():
             arguments[name] = _current(value)
         return [arguments.pop(name) for name in plan.positional]
+
+
+def arguments_text(tool_use: ToolUseBlock) -> str:
+    """The arguments of a call as the model wrote them; empty text, which some providers send, means no arguments."""
+    raw = tool_use.raw
+    return raw if raw.strip() else "{}"
 
 
 def full_tool(tool: Tool[Q, R_co]) -> FullTool[Q, R_co]:
