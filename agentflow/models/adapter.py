@@ -177,8 +177,11 @@ class Adapter(ABC):
 
     def _check(self, where: str, given: Mapping[str, object]) -> None:
         if taken := sorted(self._reserved & given.keys()):
+            tools = " Server tools of the provider cannot be asked for: tools= of the agent are the ones that run." * (
+                "tools" in taken
+            )
             raise UsageError(
-                f"{where} of the model {self._name!r} holds {taken}, which {type(self).__name__} sets itself. Legal are "
+                f"{where} of the model {self._name!r} holds {taken}, which {type(self).__name__} sets itself.{tools} Legal are "
                 "the provider's other arguments; retries are set with retries=."
             )
 

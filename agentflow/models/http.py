@@ -166,9 +166,14 @@ async def finish(response: aiohttp.ClientResponse) -> None:
         response.release()
 
 
-async def refusal(response: aiohttp.ClientResponse) -> ProviderError:
-    """The error that stands in place of a reply."""
-    data = bytearray()
+async def refusal(response: aiohttp.ClientResponse, begun: bytes = b"") -> ProviderError:
+    """The error that was sent instead of a reply.
+
+    Args:
+        response: The answer.
+        begun: What was read of its body already.
+    """
+    data = bytearray(begun)
     try:
         while len(data) < _LONGEST_ERROR and (part := await response.content.readany()):
             data += part
@@ -176,7 +181,7 @@ async def refusal(response: aiohttp.ClientResponse) -> ProviderError:
         pass  # what has come will do
     said = data.decode(errors="replace").strip()
     fields = error_fields(data)
-    if response.status == 200 and not ("message" in fields or "error" in fields):
+    if response.status < 300 and not ("message" in fields or "error" in fields):
         said = f"it answered without a stream of events: {said[:200] or 'an empty body'}"
     if 300 <= response.status < 400:
         said = f"it redirects to {response.headers.get('location')}, which is not followed: the key would go along"

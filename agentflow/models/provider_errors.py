@@ -20,7 +20,7 @@ from typing import cast
 from agentflow.errors import ModelError, ModelFault
 from agentflow.ground.frozen import EMPTY
 from agentflow.ground.shown import without_secrets
-from agentflow.models.chunks_in import field
+from agentflow.models.loose import field
 from agentflow.models.waits import requested_wait
 
 __all__ = ["ProviderError", "broken_stream", "is_bound_elsewhere", "is_secret", "model_error", "no_key"]
@@ -49,6 +49,7 @@ _PERMANENT = frozenset(
         "ContentPolicyViolationError",
         "UnsupportedParamsError",
         "BudgetExceededError",
+        "NotUnderstoodError",
     }
 )
 # Names of aiohttp and httpx for what is no address: no attempt will reach it.
@@ -419,6 +420,8 @@ def _kind(facts: _Facts) -> str:
         return "failed"
     if "ProviderError" in facts.names:
         return "failed"
+    if "NotUnderstoodError" in facts.names:
+        return "answered in a form that is not known"
     if "APIConnectionError" in facts.names and not facts.fault:
         return "could not be reached or broke off"
     if facts.names & {"InternalServerError", "ServiceUnavailableError"}:

@@ -31,6 +31,7 @@ from agentflow.models.conversion import Conversation
 from agentflow.models.counting import count_here, limit_of
 from agentflow.models.http import NO_JSON, TLS, failures, finish, loaded, post, refusal
 from agentflow.models.listing import listed, price
+from agentflow.models.loose import NotUnderstoodError
 from agentflow.models.profiles import PROFILES, Family, WireProfile, profile_for
 from agentflow.models.provider_errors import ProviderError, broken_stream, model_error, no_key
 from agentflow.models.sse import EventReader, EventTooLargeError
@@ -41,11 +42,12 @@ from agentflow.specs import Usage
 if TYPE_CHECKING:
     import aiohttp
 
-__all__ = ["DirectWire", "Named", "Reader", "Vendor", "with_halves"]
+__all__ = ["DirectWire", "Named", "Reader", "Vendor", "anything"]
 
 _LONGEST_ANSWER = 1 << 20
 _NO_STREAM = ("application/json", "text/html")
 _json = msgspec.json.Encoder()
+_decode = msgspec.json.Decoder().decode
 
 
 def _encode(body: object) -> bytes:
@@ -93,6 +95,7 @@ class Reader(Protocol):
 
         Raises:
             ProviderError: The event is an error.
+            NotUnderstoodError: It carries meaning in a form that is not known.
             msgspec.DecodeError: It is no JSON.
         """
         ...
@@ -222,21 +225,27 @@ class DirectWire(Adapter):
                 connect_timeout=self._connect_timeout,
                 tls=self._tls,
             )
-            if response.status != 200 or response.content_type in _NO_STREAM:
-                raise await refusal(response)
-            events = EventReader(self._max_event)
             next_part = response.content.readany
-            while not reader.ended and (part := await next_part()):
+            part = b""
+            if not 200 <= response.status < 300 or response.status == 204:
+                raise await refusal(response)
+            if response.content_type in _NO_STREAM and not _begins_a_stream(part := await next_part()):
+                raise await refusal(response, part)
+            events = EventReader(self._max_event)
+            while not reader.ended and (part := part or await next_part()):
                 for data in events.feed(part):
                     for chunk in reader.read(data):
                         yield chunk
+                    if reader.ended:
+                        break
+                part = b""
             for data in () if reader.ended else events.rest():
                 for chunk in reader.read(data):
                     yield chunk
             if reader.finish_reason is None:
                 raise broken_stream(self._name)
             await finish(response)
-        except (*failures(), *NO_JSON, ProviderError, EventTooLargeError) as error:
+        except (*failures(), *NO_JSON, ProviderError, NotUnderstoodError, EventTooLargeError) as error:
             if reader.finish_reason is None:
                 cause = _malformed(error) if isinstance(error, NO_JSON) else error
                 raise model_error(cause, self._name, secrets=self._secrets()) from error
@@ -324,18 +333,29 @@ class DirectWire(Adapter):
         return ModelChunk(usage=replace(usage, cost=price(self._row, usage, kept_long)))
 
 
-def with_halves(data: bytes, error: msgspec.DecodeError) -> object:
-    """Decode an event that msgspec refuses for half of a surrogate pair: its server has cut a text within a character.
+def anything(data: bytes) -> object:
+    """Decode an event whatever its fields hold; an event without data is None.
 
-    The other half comes in a later event; `fold` puts them together.
+    msgspec refuses half of a surrogate pair, which a server sends that has cut a text within a character. The other half comes
+    in a later event; `fold` puts them together.
 
     Raises:
         msgspec.DecodeError: The event is no JSON.
     """
+    if not data.strip():
+        return None
     try:
-        return json.loads(data)
-    except ValueError:
-        raise error from None
+        return _decode(data)
+    except msgspec.DecodeError as error:
+        try:
+            return json.loads(data)
+        except ValueError:
+            raise error from None
+
+
+def _begins_a_stream(part: bytes) -> bool:
+    """Whether it is a stream of events in spite of what its head says."""
+    return part.removeprefix(b"\xef\xbb\xbf").startswith((b"data:", b"event:", b"id:", b"retry:", b":"))
 
 
 def _malformed(error: Exception) -> ProviderError:
