@@ -5,8 +5,9 @@ and replayed. Priority 990: the last of the observers, and the innermost around 
 
 Rules:
 
-1. On the way of a run it keeps references only; entries are made by a thread, or by whoever reads.
-2. It never breaks a run: a log that cannot be written is reported once, and left alone from then on.
+1. While a run runs it keeps references only; a thread makes the entries and writes them, or the reader of `log` makes them.
+   Nothing of the run waits for a write but the end of the call at the top, so a recorder never changes the order of events.
+2. It never breaks a run: a log that cannot be written is reported once (`failure`), and left alone from then on.
 3. It sees what a redaction has not hidden yet: `redaction=` takes it out again, `short=0` keeps no content at all.
 """
 
@@ -210,8 +211,13 @@ class Recorder(ChangeListener, SideWrapper):
         """
         return Recording(records_of(load(path)))
 
+    @property
+    def failure(self) -> Exception | None:
+        """Why nothing more is written; None: the log is being written. Memory is not concerned."""
+        return self._writer.failure
+
     def flush(self) -> None:
-        """Write what was seen so far; the end of each call does so too."""
+        """Write what was seen so far; the end of each call at the top does so too."""
         self._writer.flush()
 
     def close(self) -> None:
@@ -243,7 +249,8 @@ class Recorder(ChangeListener, SideWrapper):
         self._put(Happened(place, kind, event.seq, event.iteration, event.time, values, decision, failure))
         if kind is CallEnded:
             self._places.pop(frame.call_id, None)
-            if self.where is not None:
+            # A call inside another one's tool goes on at once: were it to wait, what runs beside it would overtake it.
+            if self.where is not None and place.parent is None and current_turn.get() is None:
                 return asyncio.to_thread(self._writer.flush)
         return None
 

@@ -10,6 +10,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -41,13 +42,15 @@ from agentflow import (
     on,
     tool,
 )
-from agentflow.errors import ModelError, UsageError
-from agentflow.events import EVENT_TYPES, Error
+from agentflow.errors import ModelError, StoreError, UsageError
+from agentflow.events import EVENT_TYPES, CallEnded, Error
 from agentflow.hooks import HookSet
 from agentflow.loop.session import Session
 from agentflow.plugins.recorder import Recorder
 from agentflow.plugins.recorder_records import Edit, HookRecord, MessageRecord, show
-from agentflow.runlog import RunLogError
+from agentflow.replay import Replay
+from agentflow.runlog import RunLogError, read_lines
+from agentflow.runlog.entries import LogEntry
 from agentflow.specs import ToolSpec
 from agentflow.testing import ScriptedModel
 from agentflow.testing.hook_checks.isolation import run_watched
@@ -400,7 +403,9 @@ KILLED = """
 import asyncio, os, signal, sys
 from agentflow import Agent, ToolUseBlock, tool
 from agentflow.plugins.recorder import Recorder
-from agentflow.runlog import RunLogError
+from agentflow.replay import Replay
+from agentflow.runlog import RunLogError, read_lines
+from agentflow.runlog.entries import LogEntry
 from agentflow.testing import ScriptedModel
 
 @tool(type="read")
@@ -446,12 +451,116 @@ async def test_a_full_disk_does_not_break_the_run(tmp_path: Path) -> None:
     try:
         recorder = Recorder(tmp_path / "file" / "runs.jsonl")  # the file stands where the folder should be
         agent = agent_with(Signs("A", 100), recorder, script=[*SCRIPT, "Two."])
-        assert (await agent.call("one")).text == "It is 3. A"
+        with pytest.warns(RuntimeWarning, match="the recorder stops writing"):
+            assert (await agent.call("one")).text == "It is 3. A"
         assert (await agent.call("two")).text == "Two. A"
     finally:
         logger.remove(sink)
     assert [line.partition(":")[0] for line in logged] == ["the recorder stops writing"]
     assert recorder.explain(agent.session().messages[-1]).hooks == ("Signs A",)
+
+
+async def test_a_file_changes_no_order(tmp_path: Path) -> None:
+    """A sub-agent's end waits for no write, so what runs beside it does not overtake it; nor does a call by hand in a tool."""
+    recorders = [Recorder(), Recorder(tmp_path / "run.jsonl"), Recorder(tmp_path / "runs/")]
+
+    def helper(*hooks: Hook) -> Agent[Any]:
+        return Agent("helper", ScriptedModel(["Helped."]), hooks=hooks)
+
+    async def order(*hooks: Hook) -> list[str]:
+        seen: list[str] = []
+
+        class Sees(Hook):
+            observer = True
+
+            def on_event(self, event: Any) -> None:
+                if isinstance(event, PreActing | PostActing):
+                    seen.append(f"{type(event).__name__} {event.tool_use.name}")
+
+        @tool(type="read")
+        async def look() -> str:
+            return "seen"
+
+        @tool(type="read")
+        async def by_hand() -> str:
+            return (await helper(*hooks).call("go")).text
+
+        names = ("helper", "look", "by_hand", "look")
+        uses = [
+            ToolUseBlock(f"t{n}", name, {"message": "go"} if name == "helper" else {}) for n, name in enumerate(names)
+        ]
+        tools = [look, by_hand, helper().as_tool(type="read")]
+        await Agent("a", ScriptedModel([uses, "Done."]), tools=tools, hooks=[Sees(), *hooks]).call("q")
+        return seen
+
+    bare = await order()
+    for recorder in recorders:
+        assert await order(recorder) == bare
+        recorder.close()
+
+
+class Stuck:
+    """A store that keeps no line until it may."""
+
+    def __init__(self) -> None:
+        self.may = threading.Event()
+        self.lines: list[str] = []
+        self.error: Exception | None = None
+
+    def keep_log(self, run_id: str, writer: str, number: int, lines: str) -> Future[None]:
+        self.may.wait(30)
+        kept: Future[None] = Future()
+        if self.error is not None:
+            kept.set_exception(self.error)
+        else:
+            self.lines += lines.split("\n")
+            kept.set_result(None)
+        return kept
+
+    def log_lines(self, run_id: str, begin: int = 0) -> Any:
+        raise NotImplementedError
+
+    logs = prune_logs = log_lines
+
+
+async def test_a_store_that_hangs_delays_nothing_before_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The queue is bounded, and what finds no room is dropped: said once, and in the log, which is not replayed then."""
+    monkeypatch.setattr("agentflow.plugins.recorder_writer._ROOM_BESIDE_A_THREAD", 50)
+    store = Stuck()
+    recorder = Recorder(store, max_records=10, interval=0.001)
+
+    class Ends(Hook):
+        observer = True
+        events = (CallEnded,)
+
+        def on_event(self, event: Any) -> None:
+            assert store.lines == []
+            store.may.set()
+
+    agent = Agent("a", ScriptedModel([["word "] * 500]), hooks=[Ends(), recorder])
+    with pytest.warns(RuntimeWarning, match="the recorder cannot keep up: 50 entries wait"):
+        reply = await agent.call("go")
+    recorder.close()
+    assert len(reply.text) == 500 * len("word ")
+    log = read_lines(store.lines)
+    (lost,) = [entry.lost for entry in log.entries if isinstance(entry, LogEntry) and entry.lost]
+    assert lost > 100
+    assert [entry.type for entry in log.events()][-1] == "CallEnded"
+    with pytest.raises(StoreError, match=f"{lost} entries are missing"):
+        Replay(log)
+
+
+async def test_a_log_that_cannot_be_written_says_so() -> None:
+    """By a warning, and for good in `failure`; the run knows nothing of it."""
+    store = Stuck()
+    store.may.set()
+    store.error = StoreError("no such table")
+    recorder = Recorder(store)
+    agent = Agent("a", ScriptedModel(["Hello!"]), hooks=[recorder])
+    with pytest.warns(RuntimeWarning, match="the recorder stops writing: no such table"):
+        assert (await agent.call("go")).text == "Hello!"
+    assert recorder.failure is store.error
+    assert len(recorder.log.calls) == 1
 
 
 async def test_memory_is_bounded() -> None:
