@@ -80,13 +80,14 @@ def replay(
             return "live"
         return "on" if click.confirm("Go on with what is left of the recording?", default=False, err=True) else "stop"
 
-    options: ReplayOptions = {} if system is None else {"system": system}
+    options: ReplayOptions = {"hooks": added, "without": without, "since": since, "pace": pace, "model": model}
+    options["tools"] = tools
+    if system is not None:
+        options["system"] = system
     if ask:
         options["departed"] = departed
     try:
-        done = Replay(load_named(run, run_id)).run(
-            loaded, hooks=added, without=without, since=since, pace=pace, model=model, tools=tools, **options
-        )
+        done = Replay(load_named(run, run_id)).run(loaded, **options)
     except AgentFlowError as error:
         raise CommandError(str(error)) from error
     found = done.departure
