@@ -5,7 +5,9 @@ Rules:
 1. No client is imported: the classes of LiteLLM and its clients are told by name, facts are read from the chain of causes.
    `ProviderError` is what our own wires were told.
 2. `x-should-retry` beats the status, the provider's permanent reasons beat both.
-3. A message is one line that says which model, what happened, and what to do: all that the provider said (the reason often
+3. No error shows a credential: neither the message nor a cause, whose text, arguments and fields every traceback and error
+   reporter prints.
+4. A message is one line that says which model, what happened, and what to do: all that the provider said (the reason often
    stands in its last line), without JSON, HTML, rulers and class names.
 """
 
@@ -13,7 +15,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -23,7 +25,16 @@ from agentflow.ground.shown import without_secrets
 from agentflow.models.loose import field
 from agentflow.models.waits import requested_wait
 
-__all__ = ["ProviderError", "broken_stream", "is_bound_elsewhere", "is_secret", "model_error", "no_key"]
+__all__ = [
+    "ProviderError",
+    "broken_stream",
+    "chain_of",
+    "is_bound_elsewhere",
+    "is_secret",
+    "model_error",
+    "no_key",
+    "secrets_in",
+]
 
 _RETRYABLE = frozenset(
     {
@@ -148,13 +159,16 @@ class _Facts:
 def model_error(
     error: BaseException, model: str, *, secrets: Iterable[str] = (), now: Callable[[], float] = time.time
 ) -> ModelError:
-    """The `ModelError` that a client's exception stands for; raise it `from` the exception.
+    """The `ModelError` that a client's exception stands for.
+
+    Raise it as it is, outside of the `except` block: its `__cause__` is the exception, or a copy without credentials where
+    the exception, or what led to it, shows one.
 
     Args:
         error: What LiteLLM, or a wire of ours, raised.
         model: The model's name, for the message.
-        secrets: What the message must not show: some servers echo the key that they refuse. The keys of the environment
-            are known here.
+        secrets: What must not be shown: some servers echo the key that they refuse. The keys of the environment are known
+            here.
         now: Seconds since the epoch; dates in headers are relative to it.
 
     Example:
@@ -163,19 +177,83 @@ def model_error(
     """
     facts = _facts(error)
     wait = requested_wait(facts.headers, facts.raw, now)
-    retryable = _retryable(facts)
-    return ModelError(
-        without_secrets(_message(facts, model, wait), [*secrets, *_keys_of_environment()]),
-        retryable=retryable,
+    hidden = [*secrets, *secrets_in(os.environ)]
+    failure = ModelError(
+        without_secrets(_message(facts, model, wait), hidden),
+        retryable=_retryable(facts),
         retry_after=wait,
         status=facts.status,
         model=model,
         kind=_fault(facts),
     )
+    failure.__cause__ = _safe(error, hidden)
+    return failure
 
 
-def _keys_of_environment() -> Iterator[str]:
-    return (value for name, value in os.environ.items() if is_secret(name))
+def secrets_in(named: Mapping[str, object]) -> Iterator[str]:
+    """The credentials in what is sent, at every depth, whole and without a scheme such as `Bearer` before them.
+
+    Example:
+        >>> list(secrets_in({"servers": [{"authorization_token": "abc"}], "authorization": "Bearer xyz", "user": "u"}))
+        ['abc', 'Bearer xyz', 'xyz']
+    """
+    for name, value in named.items():
+        if isinstance(value, str):
+            if is_secret(name):
+                yield value
+                yield from value.split()[1:]
+        elif isinstance(value, Mapping):
+            yield from secrets_in(cast("Mapping[str, object]", value))
+        elif isinstance(value, (list, tuple)):
+            for inner in cast("Sequence[object]", value):
+                if isinstance(inner, Mapping):
+                    yield from secrets_in(cast("Mapping[str, object]", inner))
+
+
+def _safe(error: BaseException, secrets: Sequence[str]) -> BaseException:
+    """The error, or a copy that shows no secret, if something in its chain does."""
+    if all(_shows_none(link, secrets) for link in chain_of(error)):
+        return error
+    text = without_secrets(str(error), secrets)
+    copy = ProviderError(
+        text if isinstance(error, ProviderError) else f"{type(error).__name__}: {text}",
+        _status([error]),
+        cast("Mapping[str, str]", _masked(_headers([error]), secrets)),
+        cast("Mapping[str, object]", _masked(field(error, "body"), secrets) or EMPTY),
+    )
+    return copy.with_traceback(error.__traceback__)
+
+
+def _shows_none(link: BaseException, secrets: Sequence[str]) -> bool:
+    try:
+        shown = f"{link} {link!r} {link.args!r} {vars(link)!r}"
+    except Exception:  # noqa: BLE001, RUF100 - what cannot be looked at is not shown
+        return False
+    return without_secrets(shown, secrets) == shown
+
+
+def chain_of(error: BaseException) -> Iterator[BaseException]:
+    """The error, its causes and contexts, and what groups hold."""
+    found, waiting = set[int](), [error]
+    while waiting:
+        link = waiting.pop()
+        if id(link) in found:
+            continue
+        found.add(id(link))
+        yield link
+        waiting += [inner for inner in (link.__cause__, link.__context__) if inner is not None]
+        if isinstance(link, BaseExceptionGroup):
+            waiting += cast("BaseExceptionGroup[BaseException]", link).exceptions
+
+
+def _masked(value: object, secrets: Sequence[str]) -> object:
+    if isinstance(value, str):
+        return without_secrets(value, secrets)
+    if isinstance(value, Mapping):
+        return {key: _masked(inner, secrets) for key, inner in cast("Mapping[object, object]", value).items()}
+    if isinstance(value, (list, tuple)):
+        return [_masked(inner, secrets) for inner in cast("Sequence[object]", value)]
+    return value
 
 
 def is_secret(name: str) -> bool:

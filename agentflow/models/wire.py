@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from agentflow.chunks import ModelChunk
-from agentflow.errors import UsageError
+from agentflow.errors import ModelError, UsageError
 from agentflow.ground.frozen import EMPTY
 from agentflow.ground.shown import without_password
 from agentflow.models.adapter import Adapter, modes_of
@@ -33,7 +33,7 @@ from agentflow.models.http import NO_JSON, TLS, failures, finish, loaded, post, 
 from agentflow.models.listing import listed, price
 from agentflow.models.loose import NotUnderstoodError
 from agentflow.models.profiles import PROFILES, Family, WireProfile, profile_for
-from agentflow.models.provider_errors import ProviderError, broken_stream, model_error, no_key
+from agentflow.models.provider_errors import ProviderError, broken_stream, chain_of, model_error, no_key
 from agentflow.models.sse import EventReader, EventTooLargeError
 from agentflow.ports.model import AnswerModes, ModelRequest, TokenCount
 from agentflow.saving.plain import dumps
@@ -216,6 +216,7 @@ class DirectWire(Adapter):
         body = {**self._body(request, conversation), **self._in_its_words(extra)}
         reader = self._reader(conversation)
         response: aiohttp.ClientResponse | None = None
+        failure: ModelError | None = None
         try:
             response = await post(
                 self._url(),
@@ -247,11 +248,12 @@ class DirectWire(Adapter):
             await finish(response)
         except (*failures(), *NO_JSON, ProviderError, NotUnderstoodError, EventTooLargeError) as error:
             if reader.finish_reason is None:
-                cause = _malformed(error) if isinstance(error, NO_JSON) else error
-                raise model_error(cause, self._name, secrets=self._secrets()) from error
+                failure = self._failed(error, extra)
         finally:
             if response is not None:
                 response.close()
+        if failure is not None:
+            raise failure  # here, and not within the block above: it would drag along what it replaces
 
     async def _asked(self, url: str, body: Mapping[str, object]) -> Mapping[str, object]:
         """What another address of the vendor's answers: an object.
@@ -259,6 +261,7 @@ class DirectWire(Adapter):
         Raises:
             ModelError: It refused, could not be reached, or answered something else.
         """
+        failure: ModelError
         try:
             response = await post(
                 url,
@@ -276,8 +279,19 @@ class DirectWire(Adapter):
                     said += part
                 return msgspec.json.decode(said, type=dict[str, object])
         except (*failures(), *NO_JSON, ProviderError) as error:
-            cause = _malformed(error) if isinstance(error, NO_JSON) else error
-            raise model_error(cause, self._name, secrets=self._secrets()) from error
+            failure = self._failed(error)
+        raise failure
+
+    def _failed(self, error: Exception, extra: Mapping[str, object] = EMPTY) -> ModelError:
+        """What a failure on the way means.
+
+        Its cause has no traceback: those frames are aiohttp's, and what shows the values of their variables shows the headers
+        that were sent.
+        """
+        for link in chain_of(error):
+            link.__traceback__ = None
+        cause = _malformed(error) if isinstance(error, NO_JSON) else error
+        return model_error(cause, self._name, secrets=self._secrets(extra))
 
     @abstractmethod
     def _url(self) -> str:
