@@ -312,7 +312,16 @@ class ScriptError(BaseException):  # like a test framework's own failures
 
 
 class ToolError(AgentFlowError):
-    """The family of what can go wrong with one tool."""
+    """What can go wrong with one tool; and what a tool raises to tell the model what it should do instead.
+
+    The model reads the text of a plain `ToolError` as it is. Any other exception that leaves a tool reaches the model too,
+    with the name of its class, and is logged as a warning with its traceback: it may be a bug.
+
+    Example:
+        >>> raise ToolError("There is no customer 17; the ids begin with C-, such as C-17.")
+        Traceback (most recent call last):
+        agentflow.errors.ToolError: There is no customer 17; the ids begin with C-, such as C-17.
+    """
 
 
 class ToolNotFoundError(ToolError):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from pydantic.errors import PydanticUserError
 from pydantic_core import from_json, to_json
 
-from agentflow.errors import Aside, ToolArgumentError
+from agentflow.errors import Aside, ToolArgumentError, ToolError
 from agentflow.ground.encodable import encodable
 from agentflow.ground.validation import adapter_of
 from agentflow.messages import DataBlock, Msg, TextBlock, ToolResultBlock
@@ -140,8 +140,9 @@ def failure_text(error: BaseException) -> str:
 
 def _failure(error: BaseException, indent: str = "") -> str:
     message = _text_of(error)
-    # The text of a refused argument is written for the model; its type's name would only be noise.
-    text = message if isinstance(error, ToolArgumentError) else type(error).__name__
+    # These texts are written for the model; the name of the class would only be noise.
+    text = message if type(error) is ToolError or isinstance(error, ToolArgumentError) else ""
+    text = text or type(error).__name__
     if message and text is not message:
         text = f"{text}: {message}"
     lines = [text, *(str(note) for note in getattr(error, "__notes__", ()) if not isinstance(note, Aside))]

@@ -45,6 +45,7 @@ from agentflow.specs import ToolType
 from agentflow.tools.results import failure_text, render
 from agentflow.tools.tool import FullTool
 from agentflow.tools.tool_context import ToolContext, ToolEmitter
+from agentflow.tools.unexpected import warn_unexpected
 from agentflow.verdicts import Answer, Approve, Deny, Suspend
 
 __all__ = ["Acting"]
@@ -293,10 +294,15 @@ class Acting(Vetted):
             state = "timeout"
         ours = isinstance(error, ToolNotFoundError | ToolArgumentError | ToolContractError | TurnTimeoutError)
         text = str(error) if ours else failure_text(error)  # as it was raised, before anybody is told of it
+        self._warn(error)
         await self.run.events.report(
             error, ErrorPhase.ACTING, fatal=False, tool_use=self.use, port=self.port, scope=self.scope
         )
         return self._result(text, state)
+
+    def _warn(self, error: Exception) -> None:
+        """Make a fault of the tool's code visible: only the model reads of it."""
+        warn_unexpected(self.use.name, error, self.run.events.frame)
 
     async def close(self) -> None:
         """Pass the result through its Post chain, make it a fact, and show it."""
