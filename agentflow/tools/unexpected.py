@@ -14,6 +14,9 @@ from __future__ import annotations
 import os
 import threading
 import traceback
+from collections.abc import Generator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from itertools import dropwhile
 from pathlib import Path
 from types import TracebackType
@@ -23,7 +26,7 @@ from agentflow.errors import AgentFlowError, SafeExecutionError, UsageError, Wro
 from agentflow.ground.logs import ids_of, logger
 from agentflow.ground.shown import one_line, printable, without_password
 
-__all__ = ["is_unexpected", "warn_unexpected"]
+__all__ = ["failures_expected", "is_unexpected", "warn_unexpected"]
 
 _PACKAGE: Final = f"{Path(__file__).parents[1]}{os.sep}"
 _MOST_PLACES: Final = 1_000
@@ -33,6 +36,17 @@ _LONGEST: Final = 20_000
 
 _lock = threading.Lock()
 _warned: set[tuple[str, str, str, int]] = set()
+_expected: ContextVar[bool] = ContextVar("agentflow_failures_expected", default=False)
+
+
+@contextmanager
+def failures_expected() -> Generator[None]:
+    """Warn of nothing in this context: failures are a part of a test."""
+    token = _expected.set(True)
+    try:
+        yield
+    finally:
+        _expected.reset(token)
 
 
 def is_unexpected(error: BaseException) -> bool:
@@ -58,7 +72,7 @@ def warn_unexpected(tool: str, error: BaseException, where: object = None) -> No
         error: What it raised.
         where: The run that it belongs to, as `ids_of` takes it.
     """
-    if not is_unexpected(error):
+    if _expected.get() or not is_unexpected(error):
         return
     place = (tool, type(error).__qualname__, *_raised_at(error.__traceback__))
     with _lock:

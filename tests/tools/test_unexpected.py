@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from loguru import logger
 
-from agentflow import Agent, Session, ToolUseBlock, Turn, tool
+from agentflow import Agent, Hook, Session, ToolUseBlock, Turn, tool
 from agentflow.errors import ModelError, SafeExecutionError, ToolError, UsageError
-from agentflow.testing import ScriptedModel
+from agentflow.testing import ScriptedModel, check_hook
 from agentflow.tools import unexpected
 from agentflow.tools.tool import Tool
-from agentflow.tools.unexpected import is_unexpected
+from agentflow.tools.unexpected import failures_expected, is_unexpected
 
 
 @pytest.fixture
@@ -153,3 +153,13 @@ def test_it_can_be_silenced(warned: list[Any]) -> None:
         assert not warned
     finally:
         logger.enable("agentflow.tools.unexpected")
+
+
+def test_failures_that_a_test_plants_are_expected(warned: list[Any]) -> None:
+    """The suite for hooks runs tools that fail; it says nothing of them, and bugs are warned about afterwards as before."""
+    assert not check_hook(Hook).findings
+    with failures_expected():
+        told(failing(KeyError("x")))
+    assert not warned
+    told(failing(KeyError("x")))
+    assert len(warned) == 1
