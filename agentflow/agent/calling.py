@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
-from typing import Any, Generic, TypeAlias, Unpack, overload
+from typing import Any, Generic, TypeAlias, Unpack, cast, overload
 
 from typing_extensions import TypeVar
 
@@ -25,7 +25,9 @@ from agentflow.agent.arguments import (
     ResumeStream,
     StreamOptions,
     check_decisions,
+    last_reply,
     not_open,
+    outer_arguments,
 )
 from agentflow.agent.asked import Asked
 from agentflow.agent.session_agent import SessionsAgent
@@ -41,6 +43,7 @@ from agentflow.loop.states import State
 from agentflow.loop.stream import EventStream, Port
 from agentflow.messages import Msg, Reply, T_co
 from agentflow.output.output import Output, OutputLike, output_of
+from agentflow.output.replying import typed
 from agentflow.reactive import CallMono
 from agentflow.specs import ModelOptions
 from agentflow.tools.tool import FullTool
@@ -249,12 +252,22 @@ class CallingAgent(SessionsAgent, Generic[T_co]):
         session = sessions.implicit if given.session is None else given.session
         if not isinstance(session, FullSession):
             session = sessions.of(session, to_go_on=given.decisions is not None)
+        if given.decisions is not None and session.outer is not None and session.outer.waiting() is not None:
+            return self._resume_outer(given, session, reader)
         if self._toolsets is not None or not session.try_acquire():
             return self._open_later(given, session, reader)
         asked = self._output
         if asked is None and given.output is None:
             return self._run(given, session, reader).execute()
         return self._open_asked(given, session, reader)
+
+    async def _resume_outer(self, given: CallArguments, session: FullSession, reader: Port | None) -> Reply[Any]:
+        """Resume the call that waits for this session: it resumes this one, whose reply is returned, and goes on."""
+        owner, make = outer_arguments(given, session)
+        assert isinstance(owner, CallingAgent)
+        await cast("CallingAgent[Any]", owner)._open(make, reader)
+        reply, wanted = last_reply(session), self.output
+        return await typed(reply, wanted) if wanted is not None and reply.outcome == "completed" else reply
 
     async def _open_later(self, given: CallArguments, session: FullSession, reader: Port | None) -> Reply[Any]:
         if self._toolsets is not None and not self._config.running.closed:

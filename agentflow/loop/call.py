@@ -129,16 +129,16 @@ class Call(RunBase):
                 reply = recovered
             else:
                 await end(self, reply.outcome, None)
-            if reply.outcome == "suspended":
-                running.suspended[session.id] = session
-            elif running.suspended:
-                running.suspended.pop(session.id, None)
             return reply
         finally:
             running.runs.discard(self)
             if running.waiting:
                 running.tell()
             where = self.machine.state
+            if where is State.SUSPENDED:
+                running.suspended[session.id] = session
+            elif running.suspended:
+                running.suspended.pop(session.id, None)
             if where is State.SUSPENDED or (stopping.halting and where is not State.USER_INPUT):
                 state = self._state if self._context is None else self._context.state
                 session.carried = Carried(self.run_id, self.events.seq, self.journal.facts, state)

@@ -3,7 +3,8 @@
 Rules:
 
 1. The caller sees the original error; what fails while it is reported is attached to it as a note.
-2. A call that was cut leaves a legal history: open rounds answered, the user's words kept.
+2. A call that was cut leaves a legal history: open rounds answered, the user's words kept. One that waits for a sub-agent's
+   decision stays suspended.
 3. `CallEnded` comes last, on every path; nothing that happens there takes the end back.
 4. What was stored is told: a hook that fails on a message, and whatever cuts the way to the end, keep none of the others from
    being told.
@@ -17,7 +18,7 @@ from functools import partial
 
 from agentflow.errors import ShutdownError
 from agentflow.events import CallEnded, ErrorPhase, Event, PostCall
-from agentflow.facts import CallClosed, Fact, RoundClosed
+from agentflow.facts import CallClosed, Fact, RoundClosed, RoundSuspended
 from agentflow.ground.logs import log_failure
 from agentflow.loop.escalation import Halted, attach
 from agentflow.loop.journal import written
@@ -137,7 +138,7 @@ async def wind_up(run: RunBase, error: BaseException, started: float) -> Reply |
             del ended, shown  # its traceback holds this frame
     if reason is not None:
         final = run.partial or run.say(f"(interrupted: {reason})", "interrupted")
-        return Reply.of(final, "interrupted", run.run_id, usage, (), run.session.id)
+        return Reply.of(final, "interrupted", run.run_id, usage, run.session.pending, run.session.id)
     return None
 
 
@@ -189,6 +190,15 @@ def _waits(run: RunBase) -> bool:
 
 async def _close_history(run: RunBase, outcome: Outcome) -> None:
     """Close what is open."""
+    machine = run.machine
+    inside = machine.waiting_inside() if machine.run_id == run.run_id else {}
+    if inside and not _waits(run):
+        await run.journal.flush()
+        if machine.state is not State.SUSPENDED:
+            pending = tuple([waits for one in inside.values() for waits in one])
+            await written(run.journal.append(RoundSuspended(run.run_id, pending, run.call_id)))
+        await written(run.journal.append(CallClosed(run.run_id, run.call_id, "suspended", machine.final)))
+        return
     if not await answer_all(run):
         return
     final = _accepted(run)

@@ -23,7 +23,7 @@ from agentflow.loop.side_calls import ask_beside
 from agentflow.loop.stopping import Stopping
 from agentflow.loop.stream import READING, ForwardPort, Port
 from agentflow.loop.window import measured, window_of
-from agentflow.messages import Msg, Outcome, Reply, ToolResultBlock, ToolUseBlock, message, with_metadata
+from agentflow.messages import Msg, Outcome, Pending, Reply, ToolResultBlock, ToolUseBlock, message, with_metadata
 from agentflow.output.side import ask_aside
 from agentflow.ports.model import ModelRequest
 from agentflow.specs import ModelOptions, Usage
@@ -42,6 +42,7 @@ class TurnPlace(Protocol):
     index: int
     port: Port | None
     use: ToolUseBlock
+    pending: tuple[Pending, ...]
     inner: Mapping[str, Resolution] | None
     """What was decided for the calls of a sub-agent that is suspended behind this one."""
     recovers: bool
@@ -51,7 +52,6 @@ class TurnPlace(Protocol):
 
 
 NOTHING = Usage()
-
 current_turn: ContextVar[TurnPlace | None] = ContextVar("agentflow_turn", default=None)
 
 

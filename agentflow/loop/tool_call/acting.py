@@ -347,14 +347,23 @@ class Acting(Vetted):
             self.shelved = True
         await self.close()
 
+    def _waits_inside(self) -> bool:
+        """Whether a sub-agent is suspended in it: then it waits for the same, whatever ends its call."""
+        if not self.pending and self.verdict is None:
+            self.pending = self.run.machine.waiting_inside().get(self.original.id, ())
+        return any(waits.within is not None for waits in self.pending)
+
     async def abort(self, error: BaseException) -> None:
         """The call is being cut: give it its result and its `PostActing`."""
         self.run.stopping.absorb(error)
         if self.result is None or self.opened:
-            cut = isinstance(error, asyncio.CancelledError | KeyboardInterrupt | SystemExit)
-            text = "Interrupted." if cut else f"Not finished: the call failed ({type(error).__name__})."
-            self.result = self._result(text, "interrupted")
-            self.pending = ()
+            if self._waits_inside():
+                self.result = self._result("Suspended: waits for a decision.", "suspended")
+            else:
+                cut = isinstance(error, asyncio.CancelledError | KeyboardInterrupt | SystemExit)
+                text = "Interrupted." if cut else f"Not finished: the call failed ({type(error).__name__})."
+                self.result = self._result(text, "interrupted")
+                self.pending = ()
         if self.opened:
             self.opened = False
             await self.close()
