@@ -63,8 +63,8 @@ _PERMANENT = frozenset(
         "NotUnderstoodError",
     }
 )
-# Names of aiohttp and httpx for what is no address: no attempt will reach it.
-_NO_ADDRESS = frozenset({"InvalidURL", "NonHttpUrlClientError", "UnsupportedProtocol"})
+# Names of aiohttp, httpx and ours for what is no address: no attempt will reach it.
+_NO_ADDRESS = frozenset({"WrongSettingError", "InvalidURL", "NonHttpUrlClientError", "UnsupportedProtocol"})
 _RETRYABLE_STATUS = frozenset({408, 409, 425, 429})
 _QUOTA = ("insufficient_quota", "exceeded your current quota", "credit balance is too low", "billing_hard_limit")
 _BROKEN_REQUEST = ("invalid_request_error", "authentication_error", "permission_error", "not_found_error")

@@ -111,11 +111,12 @@ class DirectWire(Adapter):
         retries: Extra attempts when a call fails in a way that may pass.
         max_wait: Longest wait before another attempt, in seconds. If the provider asks for more, the error is raised.
         timeout: Longest silence of the provider, in seconds, before the reply and between its pieces.
-        connect_timeout: Longest time to connect, in seconds.
+        connect_timeout: Longest time to connect, in seconds, the TLS handshake included; `timeout`, if that is shorter.
         headers: HTTP headers to send along.
         params: Further fields of each request.
         family: Whose model it is, where the name does not tell: behind a proxy or a gateway.
-        tls: How the server's certificate is checked: an `ssl.SSLContext`, True (the system's certificates) or False (not).
+        tls: How the server's certificate is checked: an `ssl.SSLContext`, True (by `SSL_CERT_FILE` or `SSL_CERT_DIR`, else by
+            the system's certificates) or False (not).
         max_event: The largest event of a stream, in bytes.
         sleep: How to wait between attempts.
     """
@@ -387,6 +388,8 @@ def _wrong_in(url: str) -> str | None:
         return f"that is no address: {error}"
     if not host or port == 0 or any(character.isspace() for character in url):
         return "it has no host, port 0, or a space"
+    if parts.query or parts.fragment:
+        return "it has a query or a fragment, and the endpoint's path is added at its end"
     return None
 
 
