@@ -13,7 +13,7 @@ from agentflow.events import Frame, PostActing, PostReasoning, Purpose, TurnView
 from agentflow.facts import Compacted, Fact, Injected, Reasoned, ToolFinished
 from agentflow.ground.frozen import EMPTY
 from agentflow.hooks.hook_set import FullHookSet
-from agentflow.loop.additions import compacted, injected
+from agentflow.loop.additions import compacted, injected, note_injection
 from agentflow.loop.config import LoopConfig
 from agentflow.loop.emitting import Events
 from agentflow.loop.journal import Journal, StoredJournal
@@ -319,17 +319,17 @@ class RunBase:
     def inject(self, messages: tuple[Msg, ...], keep: bool, source: str) -> None:
         """See `RunContext.inject`."""
         marked = injected(messages, source, self.over, self.journal.telling)
-        if not keep:
-            self.transient = (*self.transient, *marked)
-            return
         key: str | None = None
-        if self.repeatable:
+        if keep and self.repeatable:
             key = f"{self.events.iteration}:{self.repeatable}:{self.injections}"
             self.injections += 1
             if key in self.machine.injected:
                 return
-        place = self.place()
-        at = self.inline if place is None else place
+        note_injection(self, marked, keep)
+        if not keep:
+            self.transient = (*self.transient, *marked)
+            return
+        at = self.inline if (place := self.place()) is None else place
         self.journal.hold(Injected(self.run_id, marked, at, key, self.call_id, self.next_number()))
 
     def next_number(self) -> int:

@@ -221,6 +221,7 @@ class Making:
             tool_use=None if one.use is None else encoder.tool_use(one.use),
             verdict=None if one.verdict is None else encoder.verdict(call, one.verdict),
             error=None if one.error is None else encoder.error(one.error),
+            injected=self._injected(one.injected),
         )
 
     def _request(self, one: Asked) -> None:
@@ -249,11 +250,13 @@ class Making:
         self._close()
         result = None if one.result is None else encoder.tool_result(one.result)
         line: Line = {"kind": "finished", "n": one.n, "call": one.place.call, "time": one.time, "end": one.end}
-        injected = [
-            {"messages": [encoder.message(msg) for msg in messages], "keep": keep} for messages, keep in one.injected
-        ]
-        self._add(line, result=result, error=one.error and encoder.error(one.error), injected=injected or None)
+        injected = self._injected(one.injected)
+        self._add(line, result=result, error=one.error and encoder.error(one.error), injected=injected)
         self._works.pop(one.n, None)
+
+    def _injected(self, injected: tuple[tuple[tuple[Msg, ...], bool], ...]) -> list[Line] | None:
+        made = [{"messages": [*map(self._encoder.message, messages)], "keep": keep} for messages, keep in injected]
+        return made or None
 
     # ---- batches
 

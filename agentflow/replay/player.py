@@ -389,7 +389,7 @@ class Player(Recorder):
             yield chunk_of(due.piece)
         await self._end(call, reply)
 
-    async def _end(self, call: str, reply: Reply) -> None:
+    async def _end(self, call: str, reply: Reply, use: str = "") -> None:
         if reply.end == "cut" or reply.over is None:
             try:
                 await self._hang(call, reply)
@@ -399,7 +399,7 @@ class Player(Recorder):
             return
         await self._until(reply.over)
         if reply.end == "failed":
-            raise again(reply.error or {})
+            raise again(reply.error or {}, {reply.use: use})
 
     # ---- tools
 
@@ -428,9 +428,9 @@ class Player(Recorder):
             return self._work(event, source)
         for child in work.children:  # its tool does not run: what its sub-agents did is taken as done
             self._events += len(self.script.steps[child])
-        return self._work(event, source.instead(partial(self._worked, call, work)))
+        return self._work(event, source.instead(partial(self._worked, call, work, use.id)))
 
-    async def _worked(self, call: str, work: Reply, context: ToolCall) -> object:
+    async def _worked(self, call: str, work: Reply, use: str, context: ToolCall) -> object:
         for due in work.pieces:
             await self._until(due)
             await context.emitter.emit(due.piece)
@@ -439,7 +439,7 @@ class Player(Recorder):
             context.run.inject(*messages, keep=injected.keep)
         if work.interrupts is not None:
             context.run.interrupt(work.interrupts)
-        await self._end(call, work)
+        await self._end(call, work, use)
         if work.result is None:
             return None
         return self.script.log.tool_result(work.result)

@@ -253,6 +253,14 @@ class HookChange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Injection:
+    """Messages that a hook or a tool has put into the conversation; `keep=False`: for the next request only."""
+
+    messages: tuple[str, ...]
+    keep: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HookEntry:
     """What a hook did to an event; it stands before the event's own entry.
 
@@ -261,6 +269,7 @@ class HookEntry:
         via: Through `on_event` or `around`, or only in the shadow.
         verdict: What it said.
         error: What it raised.
+        injected: Messages that it has put into the conversation; an observer has an entry for that alone.
     """
 
     kind: Literal["hook"] = "hook"
@@ -278,6 +287,7 @@ class HookEntry:
     verdict: dict[str, Json] | None = None
     error: dict[str, Json] | None = None
     duration_ms: float = 0.0
+    injected: tuple[Injection, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -347,14 +357,6 @@ class StartedEntry:
     tool_use: str
     iteration: int = 0
     time: float = 0.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Injection:
-    """Messages that a tool has put into the conversation; `keep=False`: for the next request only."""
-
-    messages: tuple[str, ...]
-    keep: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

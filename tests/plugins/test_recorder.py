@@ -36,6 +36,7 @@ from agentflow import (
     PreReasoning,
     PreToolRound,
     Recover,
+    RunContext,
     Stop,
     ToolUseBlock,
     Veto,
@@ -43,11 +44,11 @@ from agentflow import (
     tool,
 )
 from agentflow.errors import ModelError, StoreError, UsageError
-from agentflow.events import EVENT_TYPES, CallEnded, Error
+from agentflow.events import EVENT_TYPES, ActingChunk, CallEnded, Error, Event
 from agentflow.hooks import HookSet
 from agentflow.loop.session import Session
 from agentflow.plugins.recorder import Recorder
-from agentflow.plugins.recorder_records import Edit, HookRecord, MessageRecord, show
+from agentflow.plugins.recorder_records import Edit, HookRecord, InjectedRecord, MessageRecord, show
 from agentflow.replay import Replay
 from agentflow.runlog import RunLogError, read_lines
 from agentflow.runlog.entries import LogEntry
@@ -58,6 +59,7 @@ from agentflow.testing.hook_checks.neighbours import neighbours
 from agentflow.testing.hook_checks.playing import PATHS, play
 from agentflow.testing.hook_checks.scenes import SCENES
 from agentflow.testing.hook_checks.watchdog import Watchdog
+from agentflow.tools.tool_context import ToolEmitter
 
 pytestmark = pytest.mark.usefixtures("quiet")
 
@@ -327,8 +329,8 @@ async def test_explain_tells_of_verdicts_that_stand_for_the_work() -> None:
     assert [str(record) for record in recorder.explain(reply).shaped] == ["recovers on Error: said Recover (Sorry.)"]
 
 
-async def test_injected_messages_are_known_by_their_source() -> None:
-    """What a hook injects is stored by no event of its own; the record says where it comes from."""
+async def test_injected_messages_are_known_by_who_injects_them() -> None:
+    """What a hook injects is stored by no event of its own; the record says which hook it was, and the source that it named."""
     recorder = Recorder()
 
     @on(PostActing)
@@ -339,7 +341,98 @@ async def test_injected_messages_are_known_by_their_source() -> None:
     await agent.call("1 + 2?")
     injected = agent.session().messages[3]
     assert injected.text == "Mind the sum."
-    assert str(recorder.explain(injected)) == f"{injected.id}: no hook shaped it\n  stored as injected, from reminder"
+    explained = recorder.explain(injected)
+    assert explained.hooks == ("reminds",)
+    assert str(explained) == (
+        f"{injected.id}: shaped by reminds\n  injected by reminds on PostActing\n  stored as injected, from reminder"
+    )
+
+
+class Adds(Hook):
+    """Injects a message, in one of the ways in which a hook runs."""
+
+    def __init__(self, event: type[Event], way: str, role: str, keep: bool) -> None:
+        self.events = (event,)
+        self.way = way
+        self.keep = keep
+        self.guard, self.observer = role == "guard", role == "observer"
+
+    @property
+    def name(self) -> str:
+        return f"Adds {self.way}"
+
+    def on_event(self, event: Any) -> Any:
+        if self.way == "sync":
+            event.context.inject("added", keep=self.keep)
+            return None
+        return self._later(event) if self.way == "async" else None
+
+    async def _later(self, event: Any) -> None:
+        await asyncio.sleep(0)
+        event.context.inject("added", keep=self.keep)
+
+
+class Wraps(Hook):
+    """Injects a message around a tool, before or after its work."""
+
+    def __init__(self, keep: bool) -> None:
+        self.keep = keep
+
+    def around_tool(self, event: PreActing, source: Any) -> Any:
+        async def work() -> Any:
+            result = await source
+            event.context.inject("added", keep=self.keep)
+            return result
+
+        return Mono(work)
+
+    def around_model(self, event: PreReasoning, source: Any) -> Any:
+        return source.map(lambda chunk: chunk)
+
+
+@tool(type="read")
+async def adds(context: RunContext, emitter: ToolEmitter, keep: bool) -> str:
+    """Inject a message."""
+    await emitter.emit("now")
+    context.inject("added", keep=keep)
+    return "done"
+
+
+def _adding() -> list[tuple[str, Hook | None, bool]]:
+    ways: list[tuple[str, Hook | None, bool]] = []
+    for keep in (True, False):
+        for event in (PreReasoning, ActingChunk, PostActing):
+            for role in ("edit", "guard", "observer"):
+                ways += [(f"Adds {way}", Adds(event, way, role, keep), keep) for way in ("sync", "async")]
+        ways += [("Wraps", Wraps(keep), keep), ("adds", None, keep)]
+    return ways
+
+
+@pytest.mark.parametrize(("by", "hook", "keep"), _adding())
+async def test_who_has_injected_a_message_is_known(by: str, hook: Hook | None, keep: bool) -> None:
+    """A hook in any role, a layer of `around`, or a tool; also what was for one request only, and it is replayed once."""
+    recorder = Recorder()
+    own = [] if hook is None else [hook]
+    uses = ToolUseBlock("t1", "adds", {"keep": keep}) if hook is None else ToolUseBlock("t1", "says", {})
+
+    @tool(type="read")
+    async def says(emitter: ToolEmitter) -> str:
+        await emitter.emit("now")
+        return "done"
+
+    def make(*more: Hook) -> Agent[Any]:
+        return Agent("a", ScriptedModel([uses, "Done."]), tools=[adds, says], hooks=[*own, *more])
+
+    await make(recorder).call("go")
+    injected = [record for record in recorder.records if isinstance(record, InjectedRecord)]
+    assert injected
+    assert {(record.by, record.keep, bool(record.event)) for record in injected} == {(by, keep, hook is not None)}
+    explained = recorder.explain(injected[0].messages[0][0])
+    assert explained.known
+    assert (by in explained.hooks) == (hook is not None)
+    assert ("for the next request only" in str(explained)) == (not keep)
+    done = await Replay(recorder.log).arun(make())
+    assert done.departure is None, str(done)
 
 
 # ---- memory and files

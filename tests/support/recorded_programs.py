@@ -80,6 +80,14 @@ async def add(a: int, b: int) -> int:
     return a + b
 
 
+@tool(type="read", timeout=0.001)
+async def lasts() -> str:
+    """Take too long."""
+    RAN.append("lasts")
+    await asyncio.sleep(60)
+    return "late"
+
+
 @tool(requires_approval=True)
 async def pay(cents: int = 1) -> str:
     """Pay."""
@@ -101,7 +109,7 @@ async def give(a: int) -> str:
 
 def _scripted(lines: list[Any], **more: Any) -> Callable[..., Agent[Any]]:
     def make(*hooks: Any) -> Agent[Any]:
-        return Agent("a", ScriptedModel(lines), tools=[add, look, pay, tags], hooks=hooks, **more)
+        return Agent("a", ScriptedModel(lines), tools=[add, look, pay, tags, lasts], hooks=hooks, **more)
 
     return make
 
@@ -167,6 +175,7 @@ PROGRAMS: dict[str, Recorded] = {
     "an id in two rounds": Recorded(_scripted([[_call("call_0", "add")], [_call("call_0", "look")], "Done."])),
     "an id twice in one round": Recorded(_scripted([[_call("call_0", "add"), _call("call_0", "look")], "Done."])),
     "no id": Recorded(_scripted([[_call("", "add")], "Done."])),
+    "a timeout without an id": Recorded(_scripted([[_call("", "lasts")], "Done."])),
     "two without an id": Recorded(_scripted([[_call("", "add"), _call("", "look")], "Done."])),
     "an illegal id": Recorded(_scripted([[_call("call 0", "add")], "Done."])),
     "a long id": Recorded(_scripted([[_call("x" * 51, "add")], "Done."])),
