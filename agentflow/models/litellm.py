@@ -115,7 +115,7 @@ class LiteLLMModel(Adapter):
                     yield chunk
             if reader.finish_reason is None:
                 raise broken_stream(self._name)
-        except ModelError:
+        except (ModelError, UsageError):
             raise
         except Exception as error:  # any: providers' clients raise what they like: all of it is "the model failed"
             # What breaks behind the finish reason costs the usage, not the reply.
