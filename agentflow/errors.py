@@ -10,7 +10,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Literal, TypeAlias
 
 __all__ = [
@@ -48,6 +48,7 @@ __all__ = [
     "Veto",
     "WrongRunMethodError",
     "close_to",
+    "unknown_keyword",
 ]
 
 
@@ -500,3 +501,26 @@ def close_to(name: str, known: Iterable[str], most: int = 3, cutoff: float = 0.6
     from difflib import get_close_matches
 
     return tuple(get_close_matches(name, list(known), most, cutoff))
+
+
+def unknown_keyword(
+    what: str, given: Iterable[str], known: Iterable[str], elsewhere: Mapping[str, str] | None = None
+) -> UsageError:
+    """Return the error about keyword arguments that a function does not take, with those that were probably meant.
+
+    Args:
+        what: The function, as users write it.
+        given: The unknown keywords.
+        known: Those that it takes.
+        elsewhere: What other libraries call them, and what they are called here.
+
+    Example:
+        >>> raise unknown_keyword("agent.call(...)", ["sesion"], ["session", "timeout"])
+        Traceback (most recent call last):
+        agentflow.errors.UsageError: agent.call(...) takes no sesion=; did you mean session=?
+    """
+    name, known = next(iter(given)), tuple(known)
+    right = (elsewhere or {}).get(name)
+    close = (right,) if right is not None else close_to(name, known, 2)
+    meant = f"did you mean {' or '.join(f'{one}=' for one in close)}?" if close else f"it takes {', '.join(known)}."
+    return UsageError(f"{what} takes no {name}=; {meant}")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Generator
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, TypeVar, cast
 
 from agentflow.errors import UsageError
 from agentflow.events import Event, HookEvent
@@ -34,6 +34,17 @@ class AgentFlux(Flux[HookEvent], Generic[T_co]):
     _instead: ClassVar[str] = (
         ": it is a stream of events. `await agent.stream(...).reply()` gives the reply, and so does agent.call(...)"
     )
+
+    def __await__(self) -> Generator[Any, Any, NoReturn]:
+        """Refuse: a stream has many events, and none of them is the reply.
+
+        Raises:
+            UsageError: Always.
+        """
+        raise UsageError(
+            "agent.stream(...) was awaited: it is a stream of events. Read it with `async for event in agent.stream(...)`; "
+            "`await agent.stream(...).reply()` gives the reply, and so does `await agent.call(...)`."
+        )
 
     asked: Output[Any] | None = None
     """What the call is to give; None: words."""

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from importlib import import_module
-from typing import Any, Protocol, TypeAlias, TypedDict, cast
+from typing import Any, Final, NoReturn, Protocol, TypeAlias, TypedDict, cast
 
 from agentflow.context import as_messages
-from agentflow.errors import SuspendedError, ToolArgumentError, UsageError
+from agentflow.errors import SuspendedError, ToolArgumentError, UsageError, unknown_keyword
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.named import HookSource, hooks_of
 from agentflow.hooks.registering import refuse_tools
@@ -34,9 +34,11 @@ __all__ = [
     "CallArguments",
     "CallOptions",
     "Decisions",
+    "Input",
     "ResumeOptions",
     "ResumeStream",
     "StreamOptions",
+    "Where",
     "agent_behind",
     "check_decisions",
     "check_timeout",
@@ -45,8 +47,15 @@ __all__ = [
     "not_open",
     "outer_arguments",
     "put_behind",
+    "refuse_keywords",
     "resolve_store",
 ]
+
+Input: TypeAlias = str | Msg | Sequence[Msg]
+"""What a user says to an agent."""
+
+Where: TypeAlias = str | Session | None
+"""A session, or its id; None is the agent's own."""
 
 Decisions: TypeAlias = Mapping[str, Resolution] | Iterable[tuple[str, Resolution]]
 """What a suspended call is resumed with: decisions by the keys of `reply.pending`."""
@@ -81,6 +90,23 @@ class ResumeStream(ResumeOptions, total=False):
     """What `resume_stream` takes by name besides `output`."""
 
     children: bool
+
+
+_KEYWORDS: Final = {
+    "call": ("output", *CallOptions.__annotations__),
+    "stream": ("output", *StreamOptions.__annotations__),
+    "resume": ("output", *ResumeOptions.__annotations__),
+    "resume_stream": ("output", *ResumeStream.__annotations__),
+}
+
+
+def refuse_keywords(method: str, unknown: Iterable[str]) -> NoReturn:
+    """Raise for keywords that a call does not take.
+
+    Raises:
+        UsageError: With the one that was probably meant.
+    """
+    raise unknown_keyword(f"agent.{method}(...)", unknown, _KEYWORDS[method])
 
 
 class Behind(Protocol):

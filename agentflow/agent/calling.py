@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
-from typing import Any, Generic, TypeAlias, Unpack, cast, overload
+from typing import Any, Generic, Never, TypeAlias, Unpack, cast, overload
 
 from typing_extensions import TypeVar
 
@@ -21,13 +21,16 @@ from agentflow.agent.arguments import (
     CallArguments,
     CallOptions,
     Decisions,
+    Input,
     ResumeOptions,
     ResumeStream,
     StreamOptions,
+    Where,
     check_decisions,
     last_reply,
     not_open,
     outer_arguments,
+    refuse_keywords,
 )
 from agentflow.agent.asked import Asked
 from agentflow.agent.session_agent import SessionsAgent
@@ -52,17 +55,8 @@ __all__ = ["CallingAgent"]
 
 U = TypeVar("U")
 
-Input: TypeAlias = str | Msg | Sequence[Msg]
-"""What a user says to an agent."""
-
-Where: TypeAlias = str | Session | None
-"""A session, or its id; None is the agent's own."""
-
 _MakeArguments: TypeAlias = Callable[[Callable[[str], str]], CallArguments]
-
-
-_MOST_KEPT = 32
-"""Forms that calls asked for are remembered by an agent, up to so many."""
+_MOST_KEPT = 32  # so many forms that calls asked for are remembered by an agent
 
 
 class CallingAgent(SessionsAgent, Generic[T_co]):
@@ -97,6 +91,7 @@ class CallingAgent(SessionsAgent, Generic[T_co]):
         deps: object = None,
         hooks: HookSource = (),
         output: Any = None,
+        **unknown: Never,
     ) -> CallMono[Reply[Any]]:
         """Run one call to its reply.
 
@@ -120,6 +115,8 @@ class CallingAgent(SessionsAgent, Generic[T_co]):
             OutputError: The model gave no answer of the form that `output` asks for.
             CallTimeoutError: `timeout` passed.
         """
+        if unknown:
+            refuse_keywords("call", unknown)
         make = partial(CallArguments, input, None, session, options, timeout, deps, hooks, False, output)
         return CallMono(partial(self._open, make), "agent.call(...)")
 
@@ -138,6 +135,7 @@ class CallingAgent(SessionsAgent, Generic[T_co]):
         hooks: HookSource = (),
         children: bool = False,
         output: Any = None,
+        **unknown: Never,
     ) -> AgentFlux[Any]:
         """Run one call and hand out its events, sealed, as they happen.
 
@@ -148,6 +146,8 @@ class CallingAgent(SessionsAgent, Generic[T_co]):
         Returns:
             A Flux of events; `async with` it, or iterate it. A slow reader slows the model down.
         """
+        if unknown:
+            refuse_keywords("stream", unknown)
         make = partial(CallArguments, input, None, session, options, timeout, deps, hooks, children, output)
         flux: AgentFlux[Any] = AgentFlux(partial(EventStream, partial(self._open, make)))
         if output is not None or self._output is not None:
@@ -182,6 +182,7 @@ class CallingAgent(SessionsAgent, Generic[T_co]):
         deps: object = None,
         hooks: HookSource = (),
         output: Any = None,
+        **unknown: Never,
     ) -> CallMono[Reply[Any]]:
         """Continue a call that was suspended, or cut by a crash or a shutdown, at the first thing that is missing.
 
@@ -199,6 +200,8 @@ class CallingAgent(SessionsAgent, Generic[T_co]):
             UsageError: The session holds no open call, or decisions are missing, unknown or of a wrong type.
             ShutdownError: The agent is shutting down.
         """
+        if unknown:
+            refuse_keywords("resume", unknown)
         make = partial(CallArguments, None, decisions or {}, session, options, timeout, deps, hooks, False, output)
         return CallMono(partial(self._open, make), "agent.resume(...)")
 
@@ -231,8 +234,11 @@ class CallingAgent(SessionsAgent, Generic[T_co]):
         hooks: HookSource = (),
         children: bool = False,
         output: Any = None,
+        **unknown: Never,
     ) -> AgentFlux[Any]:
         """Like `resume`, with the events handed out like `stream`."""
+        if unknown:
+            refuse_keywords("resume_stream", unknown)
         make = partial(CallArguments, None, decisions or {}, session, options, timeout, deps, hooks, children, output)
         flux: AgentFlux[Any] = AgentFlux(partial(EventStream, partial(self._open, make)))
         if output is not None or self._output is not None:

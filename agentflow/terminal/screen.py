@@ -29,6 +29,7 @@ from agentflow.events import (
     Error,
     HookEvent,
     MessagesAdded,
+    Origin,
     PostActing,
     PostCall,
     PostReasoning,
@@ -65,6 +66,17 @@ _STATES: Final = MappingProxyType[ToolState, tuple[str, str]](
         "denied": ("⊘", "bold yellow"),
         "interrupted": ("■", "magenta"),
         "suspended": ("‖", "yellow"),
+    }
+)
+_ADDED: Final = MappingProxyType[Origin, str](
+    {
+        "injected": "added to the conversation",
+        "superseded": "rejected by a hook",
+        "stopped": "not run, because the call was stopped",
+        "interrupted": "what was there when the call was interrupted",
+        "again": "the model is asked again",
+        "closing": "the call ends with",
+        "recovered": "in place of what failed",
     }
 )
 _ASCII: Final = str.maketrans(
@@ -151,7 +163,7 @@ class Screen:
 
     def wait(self, wait: Wait) -> Callable[[], None]:
         """Print that something waits, and count down where that can be drawn; what is returned ends it."""
-        if wait.seconds >= 1 or self.events:
+        if wait.attempt or wait.seconds >= 1 or self.events:  # a retry leaves its line, however short its wait
             who, long = shorten(wait.who, 60), duration_text(wait.seconds)
             if wait.attempt:
                 said = f"attempt {wait.attempt} failed; {who} tries again in {long}: {wait.why}"
@@ -191,7 +203,7 @@ class Screen:
                 self._error(event)
             case MessagesAdded(messages=messages, origin=origin):
                 words = " / ".join(shorten(msg.shown, self._room) for msg in messages)
-                self._line(event, f"  + {origin}: {words}", "dim")
+                self._line(event, f"  + {_ADDED[origin]}: {words}", "dim")
             case CallEnded(outcome=outcome):
                 self._compacted.pop(event.call_id, None)
                 self._event(event, outcome)

@@ -26,6 +26,7 @@ from agentflow.ground.annotations import signature_of
 from agentflow.ground.facade import objects_of
 from agentflow.ground.finite import check_numbers, scan_numbers
 from agentflow.ground.locks import FairLock
+from agentflow.hooks.registering import meant_by
 from agentflow.specs import ToolSpec
 from agentflow.tools.blueprint import Blueprint, SchemaBlueprint
 from agentflow.tools.contracts import Contract, contract_of
@@ -288,7 +289,7 @@ class Tool(HookedTool, Generic[P, R_co]):
         def __getattr__(self, name):
             if name in _LAZY:
                 return self.prepare().__dict__[name]
-            raise AttributeError(f"Tool {self.__dict__.get('name', '?')!r} has no attribute {name!r}")
+            raise AttributeError(f"Tool {self.__dict__.get('name', '?')!r} has no attribute {name!r}{meant_by(name)}")
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         fixes = f"make another tool: tool({self.name}.function, {name}=...)"
@@ -323,6 +324,14 @@ class FullTool(Tool[P, R_co]):
     wants_context: bool
     dep_types: Mapping[str, type]
     plan: Plan
+
+    @property
+    def lacks_self(self) -> str | None:
+        """The class that this is a method of, where it was taken from the class and not from an object; else None."""
+        owner = self._blueprint.owner
+        if owner is None or self._bound or next(iter(signature_of(self.function).parameters), "") != "self":
+            return None
+        return owner
 
     def start(self, tool_use: ToolUseBlock, context: ToolContext | None) -> Work:
         """Check the arguments and return the work, not yet begun: a coroutine, or an async generator if `streaming`.
