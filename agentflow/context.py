@@ -517,5 +517,7 @@ def as_messages(messages: str | Msg | Sequence[Msg | str], new_id: Callable[[str
         else:
             given = cast("object", item)
             fix = " Write Msg.user('What is this?', block)." if isinstance(given, DataBlock) else ""
+            if isinstance(given, Mapping):
+                fix = " Write Msg.user('hello'), or Msg.from_dict(...) for data that agentflow wrote."
             raise UsageError(f"A message is a str or a Msg, not {type(item).__name__} ({item!r:.60}).{fix}")
     return tuple(result)

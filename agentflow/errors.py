@@ -10,7 +10,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Literal, TypeAlias
 
 __all__ = [
@@ -48,6 +48,7 @@ __all__ = [
     "Veto",
     "WrongRunMethodError",
     "close_to",
+    "unknown_keyword",
 ]
 
 
@@ -280,7 +281,7 @@ class FetchError(AgentFlowError):
 
 
 class OutputError(ModelError):
-    """The model gave no answer of the form that the call asked for, as often as it was asked.
+    """No answer of the model was accepted as the output that the call asked for, as often as it was asked.
 
     Args:
         form: What was asked for.
@@ -293,7 +294,7 @@ class OutputError(ModelError):
     def __init__(self, form: str, times: int, problem: str, answer: object, model: str) -> None:
         often = "once" if times == 1 else f"{times} times"
         super().__init__(
-            f"The model answered {often}, and not in the form that was asked for, output={form}. The last time: {problem} "
+            f"The model answered {often}, and no answer was accepted as output={form}. The last time: {problem.rstrip('.')}. "
             f"More attempts: Output(..., retries={times}); another way of asking: Output(..., via='tool').",
             model=model or None,
         )
@@ -312,7 +313,16 @@ class ScriptError(BaseException):  # like a test framework's own failures
 
 
 class ToolError(AgentFlowError):
-    """The family of what can go wrong with one tool."""
+    """What can go wrong with one tool; and what a tool raises to tell the model what it should do instead.
+
+    The model reads the text of a plain `ToolError` as it is. Any other exception that leaves a tool reaches the model too,
+    with the name of its class, and is logged as a warning with its traceback: it may be a bug.
+
+    Example:
+        >>> raise ToolError("There is no customer 17; the ids begin with C-, such as C-17.")
+        Traceback (most recent call last):
+        agentflow.errors.ToolError: There is no customer 17; the ids begin with C-, such as C-17.
+    """
 
 
 class ToolNotFoundError(ToolError):
@@ -491,3 +501,26 @@ def close_to(name: str, known: Iterable[str], most: int = 3, cutoff: float = 0.6
     from difflib import get_close_matches
 
     return tuple(get_close_matches(name, list(known), most, cutoff))
+
+
+def unknown_keyword(
+    what: str, given: Iterable[str], known: Iterable[str], elsewhere: Mapping[str, str] | None = None
+) -> UsageError:
+    """Return the error about keyword arguments that a function does not take, with those that were probably meant.
+
+    Args:
+        what: The function, as users write it.
+        given: The unknown keywords.
+        known: Those that it takes.
+        elsewhere: What other libraries call them, and what they are called here.
+
+    Example:
+        >>> raise unknown_keyword("agent.call(...)", ["sesion"], ["session", "timeout"])
+        Traceback (most recent call last):
+        agentflow.errors.UsageError: agent.call(...) takes no sesion=; did you mean session=?
+    """
+    name, known = next(iter(given)), tuple(known)
+    right = (elsewhere or {}).get(name)
+    close = (right,) if right is not None else close_to(name, known, 2)
+    meant = f"did you mean {' or '.join(f'{one}=' for one in close)}?" if close else f"it takes {', '.join(known)}."
+    return UsageError(f"{what} takes no {name}=; {meant}")

@@ -111,7 +111,7 @@ class ToolStarted(NamedTuple):
 
 
 class ToolFinished(NamedTuple):
-    """A tool call has its result (after the `PostActing` chain)."""
+    """A tool call has its result (after the `PostActing` chain); the durations are those of that event."""
 
     run_id: str
     tool_use_id: str
@@ -119,6 +119,7 @@ class ToolFinished(NamedTuple):
     result: ToolResultBlock
     duration_ms: float
     stop: str | None = None
+    waited_ms: float = 0.0
 
 
 class RoundClosed(NamedTuple):
@@ -197,7 +198,7 @@ Fact: TypeAlias = (
 
 
 class TurnRecord(NamedTuple):
-    """One tool call in a run's trace."""
+    """One tool call in a run's trace; the durations are those of `PostActing`."""
 
     tool_use_id: str
     name: str
@@ -205,6 +206,7 @@ class TurnRecord(NamedTuple):
     status: ToolState
     result: str
     duration_ms: float
+    waited_ms: float = 0.0
 
 
 class ModelRecord(NamedTuple):
@@ -219,7 +221,15 @@ class ModelRecord(NamedTuple):
 def turns_of(facts: Sequence[Fact]) -> tuple[TurnRecord, ...]:
     """The tool calls that ended, in the order in which they did."""
     return tuple(
-        TurnRecord(f.tool_use_id, f.tool_use.name, f.tool_use.input, f.result.state, f.result.text, f.duration_ms)
+        TurnRecord(
+            f.tool_use_id,
+            f.tool_use.name,
+            f.tool_use.input,
+            f.result.state,
+            f.result.text,
+            f.duration_ms,
+            f.waited_ms,
+        )
         for f in facts
         if isinstance(f, ToolFinished)
     )

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from loguru import logger
 
+from agentflow.ground.logs import reset_to_default
+
 if TYPE_CHECKING:
     from loguru import Message
 
@@ -36,7 +38,7 @@ def log_to_std(level: str | int = "DEBUG") -> Callable[[], None]:
             tracebacks.
 
     Returns:
-        A function that ends it; the log is silent again.
+        A function that ends it; the log is as it was at the beginning again.
 
     Raises:
         ValueError: Loguru has no such level.
@@ -62,8 +64,7 @@ def log_to_std(level: str | int = "DEBUG") -> Callable[[], None]:
     def end() -> None:
         if _Forwarding.sink == sink:
             _stop()
-            logger.disable("agentflow")
-            logger.enable("agentflow.plugins.logging")
+            reset_to_default()
 
     return end
 

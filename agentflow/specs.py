@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, replace
-from typing import Any, Final, Literal, Protocol, TypeAlias, cast, runtime_checkable
+from typing import Any, Final, Literal, Protocol, TypeAlias, cast, get_args, runtime_checkable
 
 from agentflow.errors import UsageError
 from agentflow.ground.finite import all_finite
@@ -12,9 +12,11 @@ from agentflow.ground.frozen import EMPTY, deep_freeze, freeze
 from agentflow.ground.values import field, frozen, maker
 
 __all__ = [
+    "EFFORTS",
     "TOOL_ORDER",
     "AnyTool",
     "Clock",
+    "Effort",
     "ModelOptions",
     "ToolChoice",
     "ToolSpec",
@@ -45,6 +47,13 @@ TOOL_ORDER: Final[Mapping[ToolType, int]] = {
 
 ToolChoice: TypeAlias = Literal["auto", "none", "required"] | str
 """`"auto"`, `"none"`, `"required"`, or the name of the one tool that the model must call."""
+
+
+Effort: TypeAlias = Literal["minimal", "low", "medium", "high", "xhigh", "max"]
+"""How much a model is to think, in the words of the providers."""
+
+EFFORTS: Final[tuple[Effort, ...]] = get_args(Effort)
+"""All efforts, the smallest first."""
 
 
 @frozen
@@ -209,14 +218,15 @@ class ModelOptions:
         stop: Texts that end the answer.
         seed: For providers that sample repeatably.
         tool_choice: `"auto"`, `"none"`, `"required"` or a tool's name.
-        thinking: `True`, `False`, an effort (`"low"`, `"medium"`, `"high"`) or a budget in tokens.
+        thinking: `True`, `False`, an effort or a budget in tokens. Every model takes the efforts `"low"`, `"medium"` and
+            `"high"`; OpenAI's take `"minimal"` and `"xhigh"` too, Claude `"xhigh"` and `"max"`.
         answer_schema: The JSON schema of an object that the answer's text must fit, for models that have such a mode.
         cache: Whether the provider's prompt cache is to keep what requests have in common, where it has to be asked for that;
             `"1h"` for longer than the usual five minutes.
         extra: What the provider's adapter passes on as it is.
 
     Raises:
-        UsageError: A value is NaN or infinite: no request could hold it.
+        UsageError: A value is NaN or infinite: no request could hold it; or `thinking` is none of the values above.
 
     Example:
         >>> ModelOptions(temperature=0.0).merge(ModelOptions(max_tokens=50)).temperature
@@ -229,7 +239,7 @@ class ModelOptions:
     stop: tuple[str, ...] | None = None
     seed: int | None = None
     tool_choice: ToolChoice | None = None
-    thinking: bool | int | Literal["low", "medium", "high"] | None = None
+    thinking: bool | int | Effort | None = None
     answer_schema: Mapping[str, Any] | None = None
     cache: bool | Literal["5m", "1h"] | None = None
     extra: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
@@ -244,6 +254,8 @@ class ModelOptions:
                 f"ModelOptions({wrong}={getattr(self, wrong)!r}): a request is JSON, which knows finite numbers only. Leave it "
                 "out for the provider's own."
             )
+        if self.thinking is not None:
+            _check_thinking(self.thinking)
 
     def merge(self, nearer: ModelOptions | None) -> ModelOptions:
         """Return these options with what `nearer` sets laid over them; `extra` is merged key by key."""
@@ -257,6 +269,18 @@ class ModelOptions:
         else:
             changes.pop("extra", None)
         return replace(self, **changes)
+
+
+def _check_thinking(given: object) -> None:
+    if isinstance(given, str):
+        if given in EFFORTS:
+            return
+    elif isinstance(given, bool) or (isinstance(given, int) and given > 0):
+        return
+    raise UsageError(
+        f"ModelOptions(thinking={given!r:.60}): legal are True, False (off), a budget in tokens above 0, or an effort: 'low', "
+        "'medium', 'high' for every model; 'minimal', 'xhigh' for OpenAI's; 'xhigh', 'max' for Claude."
+    )
 
 
 def checked_options(given: object) -> ModelOptions:

@@ -1,6 +1,6 @@
 """Typed answers: a call gives an object instead of words, by whichever way its model has.
 
-What does not fit goes back to the model; a partial object shows it while it arrives; a function as the output is the last
+What does not fit goes back to the model; a growing mapping shows it while it arrives; a function as the output is the last
 step, which a person may have to approve.
 """
 
@@ -51,11 +51,13 @@ async def answers() -> None:
     print("output ", reply.output)  # a type checker knows that it is an Invoice
     print("history", [msg.role for msg in clerk.session().messages])
 
-    # While it arrives: one object that grows.
+    # While it arrives: a mapping that grows, with the fields that were said so far.
     pieces = ['{"customer": "A', 'da", "lines": [{"item": "tea", ', '"euros": 2.5}, {"item": "mil', 'k", "euros": 1}]}']
     clerk = Agent("clerk", ScriptedModel([pieces]), output=Output(Invoice, via="prompt"))
     async for invoice in clerk.stream("And milk.").partials():
-        print("so far ", invoice.customer, [line.item for line in invoice.lines])
+        print("so far ", invoice.get("customer", ""), [line.get("item") for line in invoice.get("lines", [])])
+        if invoice.complete:
+            print("at last", sum(line.euros for line in invoice.output.lines), "euros")
 
     # What is no object is a field of one; the nearer `output=` counts.
     counter = Agent("counter", ScriptedModel(['{"answer": [3, 1, 2]}']))

@@ -67,6 +67,23 @@ def test_it_is_silent_until_it_is_enabled() -> None:
     assert said("logger.enable('agentflow'); logger.disable('agentflow'); ask()") == []
 
 
+def test_a_bug_in_a_tool_is_seen_without_that() -> None:
+    """A model reads of it, and no person would; ending `log_to_std` brings that back."""
+    bug = """
+@tool
+async def buggy() -> str:
+    raise KeyError("by hand")
+
+def fail():
+    asyncio.run(Agent("ada", ScriptedModel([ToolUseBlock("t", "buggy"), "ok"]), tools=[buggy]).call("Hi").resolve())
+"""
+    lines = said(f"{bug}fail(); fail()")
+    assert lines[0].endswith("this place is not warned about again.")
+    assert [line for line in lines if "KeyError: 'by hand'" in line] == ["KeyError: 'by hand'"]
+    assert said(f"{bug}logger.disable('agentflow'); fail()") == []
+    assert said(f"{bug}agentflow.log_to_std()(); logger.add(sys.stderr); fail(); ask()")[-1] == "KeyError: 'by hand'"
+
+
 def test_an_event_log_is_heard_without_that() -> None:
     """Whoever attaches it has asked for its lines; disabling the library's log disables it too."""
     (line,) = said("ask(EventLog(only=[CallEnded]))")

@@ -332,7 +332,7 @@ FACADES: dict[type, str] = {
         " session_id session_state shadows source state trace usage window"
     ),
     HookSet: "describe",
-    Session: "busy check copy fresh from_dict from_json id interrupt messages pending state store to_dict to_json",
+    Session: "busy check copy fresh from_dict from_json id interrupt messages pending state status store to_dict to_json",
     Turn: (
         "approval arguments copy deps duration_ms end_time from_dict from_json hook hooks id metadata on output queued"
         " remove returning running sender sender_run start_time stop_reason tags timeout to_dict to_json tool yielding"

@@ -34,6 +34,7 @@ from agentflow.ground.lazy import lazily
 from agentflow.hooks.defaults import default_hooks
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.named import HookSource, hooks_of
+from agentflow.hooks.registering import meant_by
 from agentflow.hooks.scope import ProcessHooks, process_hooks
 from agentflow.loop.config import LoopConfig, OnUnknownOutcome
 from agentflow.loop.schedule import ToolSchedule
@@ -187,7 +188,7 @@ class Agent(PeerAgent[T_co]):
 
         def __getattr__(self, name: str) -> NoReturn:
             right = _ELSEWHERE.get(name)
-            meant = "" if right is None else f". To ask it: {right}"
+            meant = meant_by(name) if right is None else f". To ask it: {right}"
             raise AttributeError(
                 f"{type(self).__name__!r} object has no attribute {name!r}{meant}", name=name, obj=self
             )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Generator
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, TypeVar, cast
 
 from agentflow.errors import UsageError
 from agentflow.events import Event, HookEvent
@@ -12,7 +12,7 @@ from agentflow.loop.stream import EventStream
 from agentflow.loop.words import words
 from agentflow.messages import Reply, T_co
 from agentflow.output.output import Output
-from agentflow.output.partials import Partials, growing
+from agentflow.output.partials import Partial, Partials, growing
 from agentflow.reactive import Flux, Mono
 
 __all__ = ["AgentFlux"]
@@ -34,6 +34,17 @@ class AgentFlux(Flux[HookEvent], Generic[T_co]):
     _instead: ClassVar[str] = (
         ": it is a stream of events. `await agent.stream(...).reply()` gives the reply, and so does agent.call(...)"
     )
+
+    def __await__(self) -> Generator[Any, Any, NoReturn]:
+        """Refuse: a stream has many events, and none of them is the reply.
+
+        Raises:
+            UsageError: Always.
+        """
+        raise UsageError(
+            "agent.stream(...) was awaited: it is a stream of events. Read it with `async for event in agent.stream(...)`; "
+            "`await agent.stream(...).reply()` gives the reply, and so does `await agent.call(...)`."
+        )
 
     asked: Output[Any] | None = None
     """What the call is to give; None: words."""
@@ -75,19 +86,25 @@ class AgentFlux(Flux[HookEvent], Generic[T_co]):
             async for piece in pieces:
                 yield piece
 
-    def partials(self) -> Flux[T_co]:
-        """The typed output while the model says it: one object that grows, and at last the output itself.
+    def partials(self) -> Flux[Partial[T_co]]:
+        """The fields of the typed output while the model says them: a mapping that grows; the last one has the `output`.
 
-        A field is there when the model has said it, and it fits; until then it has its default, or is None. Strings grow.
-        When an answer is asked for again, another object begins. What a piece costs does not depend on what came before.
+        A field is there when the model has said it, and it fits; strings grow. The values are plain data, so nothing is of the
+        output's type before it is complete. When an answer is asked for again, another mapping begins. What a piece costs
+        does not depend on what came before.
 
         Raises:
             UsageError: The call asks for no output, or for what a function returns.
 
         Example:
             >>> agent = Agent("clerk", ScriptedModel([['{"answer": [1, ', "2]}"]]))
-            >>> [list(seen) async for seen in agent.stream("Count.", output=Output(list[int], via="prompt")).partials()]
-            [[1], [1, 2], [1, 2]]
+            >>> async for partial in agent.stream("Count.", output=Output(list[int], via="prompt")).partials():
+            ...     print(partial["answer"], partial.complete)
+            [1] False
+            [1, 2] False
+            [1, 2] True
+            >>> partial.output
+            [1, 2]
         """
         if self.asked is None:
             raise UsageError(
@@ -97,15 +114,15 @@ class AgentFlux(Flux[HookEvent], Generic[T_co]):
         del wanted  # made for each run anew; what is wrong with it is said here
         return Flux(self._partials)
 
-    async def _partials(self) -> AsyncGenerator[T_co]:
+    async def _partials(self) -> AsyncGenerator[Partial[T_co]]:
         assert self.asked is not None
-        output = self.asked
+        output, last = self.asked, Partial[T_co]({})
         async with aclosing(self.open()) as events:
-            async for value in growing(events, output):
-                yield value
+            async for last in growing(events, output):
+                yield last
             reply = await events.reply()
             if reply.typed:
-                yield reply.output
+                yield last.completed(reply.output)
 
     def reply(self) -> Mono[Reply[T_co]]:
         """Read to the end; only the reply counts. Inside of `async with`, `events.reply()` reads the rest of that call.

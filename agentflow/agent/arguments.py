@@ -9,21 +9,22 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from importlib import import_module
-from typing import Any, Protocol, TypeAlias, TypedDict, cast
+from typing import Any, Final, NoReturn, Protocol, TypeAlias, TypedDict, cast
 
 from agentflow.context import as_messages
-from agentflow.errors import SuspendedError, ToolArgumentError, UsageError
+from agentflow.errors import SuspendedError, ToolArgumentError, UsageError, unknown_keyword
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.named import HookSource, hooks_of
 from agentflow.hooks.registering import refuse_tools
 from agentflow.loop.config import LoopConfig
 from agentflow.loop.session import FullSession, Session
 from agentflow.loop.states import State
-from agentflow.messages import Msg, Pending, ToolUseBlock, message, text_block
+from agentflow.messages import Msg, Pending, Reply, ToolUseBlock, message, text_block
 from agentflow.output.output import OutputLike
 from agentflow.ports.store import Store
-from agentflow.specs import ModelOptions, is_seconds
+from agentflow.specs import ModelOptions, Usage, is_seconds
 from agentflow.tools.live_toolset import LiveToolset
 from agentflow.tools.tool import Tool
 from agentflow.verdicts import Answer, Approve, Deny, Resolution
@@ -33,17 +34,28 @@ __all__ = [
     "CallArguments",
     "CallOptions",
     "Decisions",
+    "Input",
     "ResumeOptions",
     "ResumeStream",
     "StreamOptions",
+    "Where",
     "agent_behind",
     "check_decisions",
     "check_timeout",
     "input_of",
+    "last_reply",
     "not_open",
+    "outer_arguments",
     "put_behind",
+    "refuse_keywords",
     "resolve_store",
 ]
+
+Input: TypeAlias = str | Msg | Sequence[Msg]
+"""What a user says to an agent."""
+
+Where: TypeAlias = str | Session | None
+"""A session, or its id; None is the agent's own."""
 
 Decisions: TypeAlias = Mapping[str, Resolution] | Iterable[tuple[str, Resolution]]
 """What a suspended call is resumed with: decisions by the keys of `reply.pending`."""
@@ -80,6 +92,23 @@ class ResumeStream(ResumeOptions, total=False):
 
     children: bool
     buffer: int
+
+
+_KEYWORDS: Final = {
+    "call": ("output", *CallOptions.__annotations__),
+    "stream": ("output", *StreamOptions.__annotations__),
+    "resume": ("output", *ResumeOptions.__annotations__),
+    "resume_stream": ("output", *ResumeStream.__annotations__),
+}
+
+
+def refuse_keywords(method: str, unknown: Iterable[str]) -> NoReturn:
+    """Raise for keywords that a call does not take.
+
+    Raises:
+        UsageError: With the one that was probably meant.
+    """
+    raise unknown_keyword(f"agent.{method}(...)", unknown, _KEYWORDS[method])
 
 
 class Behind(Protocol):
@@ -231,6 +260,43 @@ def _by_key(session: FullSession, decisions: Decisions) -> Mapping[str, Resoluti
             raise UsageError(f"Session {session.id!r}: two decisions are given for {key!r}; give one.")
         found[key] = decision
     return found
+
+
+def outer_arguments(
+    given: CallArguments, session: FullSession
+) -> tuple[object, Callable[[Callable[[str], str]], CallArguments]]:
+    """What resumes the call that a sub-agent's session is suspended in: its agent, and what makes its arguments.
+
+    Args:
+        given: What the sub-agent is resumed with.
+        session: The sub-agent's session.
+
+    Raises:
+        UsageError: Something was given that the outer call cannot pass on.
+    """
+    assert session.outer is not None
+    owner, outer, use_id = session.outer.owner(), session.outer.session(), session.outer.use_id
+    assert outer is not None
+    if given.options is not None or given.hooks or given.output is not None:
+        raise UsageError(
+            f"Session {session.id!r} is a part of session {outer.id!r}, which is resumed with it and passes on neither "
+            f"options=, hooks= nor output=. Leave them out, or resume session {outer.id!r} with the agent that it belongs to."
+        )
+    decisions = {f"{use_id}/{key}": decision for key, decision in _by_key(session, given.decisions or {}).items()}
+    return owner, partial(
+        CallArguments, None, decisions, outer, None, given.timeout, given.deps, (), given.children, None
+    )
+
+
+def last_reply(session: FullSession) -> Reply[Any]:
+    """The reply of the last call on a session, or of the one that is suspended there."""
+    machine = session.machine
+    ended = machine.ended
+    if machine.state is State.SUSPENDED or ended is None:
+        waits = Msg.assistant("", id=f"{machine.run_id}-wait"[-40:]) if machine.final is None else machine.final
+        return Reply.of(waits, "suspended", machine.run_id, Usage(), session.pending, session.id)
+    last = Msg.assistant("", id=f"{ended.run_id}-last"[-40:]) if ended.final is None else ended.final
+    return Reply.of(last, ended.outcome, ended.run_id, Usage(), (), session.id)
 
 
 def check_decisions(

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any, TypedDict, cast
+from weakref import ref
 
 from agentflow.agent.agent_hooks import HookedAgent
-from agentflow.agent.arguments import put_behind
+from agentflow.agent.arguments import last_reply, put_behind
 from agentflow.agent.calling import CallingAgent
 from agentflow.context import RunContext, as_messages
 from agentflow.errors import ToolError
@@ -15,15 +16,17 @@ from agentflow.hooks.hook import Hook
 from agentflow.loop.config import LoopConfig
 from agentflow.loop.escalation import ToolSuspended
 from agentflow.loop.run import TurnPlace, current_turn
-from agentflow.loop.session import FullSession, Session
+from agentflow.loop.session import FullSession, Outer, Session
 from agentflow.loop.states import State
 from agentflow.loop.turns.code_names import found_by_name
 from agentflow.messages import Msg, Reply, T_co, with_metadata
 from agentflow.output.output import Output, OutputLike, output_of
+from agentflow.output.replying import text_of, typed
 from agentflow.saving.codec import msg_from_dict
-from agentflow.specs import ToolType, Usage
+from agentflow.specs import ToolType
 from agentflow.tools.tool import Tool, tool
 from agentflow.tools.tool_checks import strictest
+from agentflow.verdicts import Resolution
 
 __all__ = ["FullToolAgent", "ToolAgent", "full_agent"]
 
@@ -118,7 +121,7 @@ class FullToolAgent(ToolAgent[T_co]):
         Raises:
             ToolError: The call did not end with an answer that the asking model can use.
         """
-        return self._answered(await self.within(message, output))
+        return self._answered(await self.within(message, output), self.output if output is None else output)
 
     async def within(
         self,
@@ -154,15 +157,37 @@ class FullToolAgent(ToolAgent[T_co]):
         if conversation:  # so that it is known, after a crash, whether this was asked
             asked = as_messages(message, self._config.new_id)
             message = (*asked[:-1], with_metadata(asked[-1], within=place.use.id))
-        if place.inner is None and not place.recovers:
-            reply = await self.call(message, session=session, output=output, **rest)
-        else:
-            reply = await self._asked_again(message, session, place, output, conversation, rest)
-        if reply.outcome == "suspended":
-            self._sessions.waiting.pop(session.id, None)  # the caller keeps it, and is resumed
-            caller.keep_inner(place.use.id, session)
-            raise ToolSuspended(self.name, reply.pending)
+        try:
+            if place.inner is None and not place.recovers and not (conversation and await self._holds_open(session)):
+                reply = await self.call(message, session=session, output=output, **rest)
+            else:
+                reply = await self._asked_again(message, session, place, output, conversation, rest)
+        except BaseException as error:  # it may be suspended all the same: its reader left behind that, say
+            if session.machine.state is not State.SUSPENDED:
+                raise
+            waits = self._wait_within(session, place)
+            if isinstance(error, Exception):  # its own events have reported it
+                raise waits from error
+            place.pending = waits.pending_of(place.use)
+            raise
+        if session.machine.state is State.SUSPENDED:
+            raise self._wait_within(session, place)
         return reply
+
+    def _wait_within(self, session: FullSession, place: TurnPlace) -> ToolSuspended:
+        """The session waits for a decision: the caller keeps it, waits for the same, and resuming either resumes both."""
+        caller = place.run
+        caller.session.keep_inner(place.use.id, session)
+        owner = caller.config.running.owner
+        session.outer = None if owner is None else Outer(owner, ref(caller.session), place.use.id)
+        self._sessions.keep_within(session)
+        return ToolSuspended(self.name, session.machine.pending)
+
+    async def _holds_open(self, session: FullSession) -> bool:
+        """Whether a conversation holds an earlier question that has no answer yet: that one is finished first."""
+        await session.acquire(self.name)  # loads it
+        session.release()
+        return session.machine.next() != "input"
 
     def _session_within(self, caller: FullSession, place: TurnPlace, conversation: bool) -> FullSession:
         """The session of a call that is part of a tool call: the one that was suspended there, if there is one."""
@@ -189,33 +214,36 @@ class FullToolAgent(ToolAgent[T_co]):
         conversation: bool,
         rest: _Rest,
     ) -> Reply[Any]:
-        """Go on where the session is: it waited for a decision, or the process ended."""
-        await session.acquire(self.name)  # loads it
-        session.release()
-        machine = session.machine
-        if machine.state is State.SUSPENDED:
-            waits = [waits.id for waits in session.pending if waits.kind != "parked"]
-            decided = place.inner
-            if decided is None or any(key not in decided for key in waits):  # nobody has been asked yet
-                last = Msg.assistant("", id=self._config.new_id("msg_")) if machine.final is None else machine.final
-                return Reply.of(last, "suspended", machine.run_id, Usage(), session.pending, session.id)
-            return await self.resume(session, {key: decided[key] for key in waits}, output=output, **rest)
-        if machine.next() != "input":
-            return await self.resume(session, output=output, **rest)
-        ended = machine.ended
+        """Go on where the session is: it waited for a decision, the process ended, or an earlier question has no answer."""
+        held = await self._holds_open(session)
+        machine = session.machine  # a store may put another one there
         mine = not conversation or any(
             msg.metadata.get("within") == place.use.id for msg in machine.transcript.messages
         )
+        if held:
+            decisions: dict[str, Resolution] = {}
+            if machine.state is State.SUSPENDED:
+                waits = [waits.id for waits in session.pending if waits.kind != "parked"]
+                decided = place.inner
+                if decided is None or any(key not in decided for key in waits):  # nobody has been asked yet
+                    return last_reply(session)
+                decisions = {key: decided[key] for key in waits}
+            reply = await self.resume(session, decisions, output=output if mine else None, **rest)
+            if mine or reply.outcome == "suspended":
+                return reply
+        ended = session.machine.ended
         if mine and ended is not None and ended.final is not None and ended.outcome not in ("failed", "interrupted"):
-            return Reply.of(ended.final, ended.outcome, ended.run_id, Usage(), ())
+            reply = last_reply(session)
+            wanted = self.output if output is None else output
+            return reply if wanted is None else await typed(reply, wanted)
         return await self.call(message, session=session, output=output, **rest)
 
-    def _answered(self, reply: Reply[Any]) -> str | Msg:
+    def _answered(self, reply: Reply[Any], output: Output[Any] | None) -> str | Msg:
         if reply.outcome in ("suspended", "interrupted", "denied"):
             waits = ", ".join(p.tool_use.name for p in reply.pending if p.tool_use is not None)
             why = f"it waits for the approval of {waits}" if waits else reply.text or reply.outcome
             raise ToolError(f"Agent {self.name!r} did not answer (outcome {reply.outcome!r}): {why}")
-        return reply if reply.data else reply.text
+        return reply if reply.data else text_of(reply, output)
 
 
 def full_agent(agent: HookedAgent) -> FullToolAgent[Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
@@ -76,7 +76,7 @@ class Asked:
             self._set = hooks.with_hooks((AskForOutput(self.output, model, last), JudgeOutput(self.output)))
         return self._set
 
-    def reader_of(self, state: StateMap) -> Callable[[Reply], Reply[Any]]:
+    def reader_of(self, state: StateMap) -> Callable[[Reply], Awaitable[Reply[Any]]]:
         """What gives a call's reply its output.
 
         Args:

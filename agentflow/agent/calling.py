@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
-from typing import Any, Generic, TypeAlias, Unpack, overload
+from typing import Any, Generic, Never, TypeAlias, Unpack, cast, overload
 
 from typing_extensions import TypeVar
 
@@ -21,11 +21,16 @@ from agentflow.agent.arguments import (
     CallArguments,
     CallOptions,
     Decisions,
+    Input,
     ResumeOptions,
     ResumeStream,
     StreamOptions,
+    Where,
     check_decisions,
+    last_reply,
     not_open,
+    outer_arguments,
+    refuse_keywords,
 )
 from agentflow.agent.asked import Asked
 from agentflow.agent.session_agent import SessionsAgent
@@ -41,6 +46,7 @@ from agentflow.loop.states import State
 from agentflow.loop.stream import BUFFER, EventBuffer, EventStream
 from agentflow.messages import Msg, Reply, T_co
 from agentflow.output.output import Output, OutputLike, output_of
+from agentflow.output.replying import typed
 from agentflow.reactive import CallMono
 from agentflow.specs import ModelOptions
 from agentflow.tools.tool import FullTool
@@ -48,12 +54,6 @@ from agentflow.tools.tool import FullTool
 __all__ = ["CallingAgent"]
 
 U = TypeVar("U")
-
-Input: TypeAlias = str | Msg | Sequence[Msg]
-"""What a user says to an agent."""
-
-Where: TypeAlias = str | Session | None
-"""A session, or its id; None is the agent's own."""
 
 _MakeArguments: TypeAlias = Callable[[Callable[[str], str]], CallArguments]
 
@@ -64,8 +64,7 @@ def _capacity(buffer: int) -> int:
     return buffer
 
 
-_MOST_KEPT = 32
-"""Forms that calls asked for are remembered by an agent, up to so many."""
+_MOST_KEPT = 32  # so many forms that calls asked for are remembered by an agent
 
 
 class CallingAgent(SessionsAgent, Generic[T_co]):
@@ -100,6 +99,7 @@ class CallingAgent(SessionsAgent, Generic[T_co]):
         deps: object = None,
         hooks: HookSource = (),
         output: Any = None,
+        **unknown: Never,
     ) -> CallMono[Reply[Any]]:
         """Run one call to its reply.
 
@@ -123,6 +123,8 @@ class CallingAgent(SessionsAgent, Generic[T_co]):
             OutputError: The model gave no answer of the form that `output` asks for.
             CallTimeoutError: `timeout` passed.
         """
+        if unknown:
+            refuse_keywords("call", unknown)
         make = partial(CallArguments, input, None, session, options, timeout, deps, hooks, False, output)
         return CallMono(partial(self._open, make), "agent.call(...)")
 
@@ -142,6 +144,7 @@ class CallingAgent(SessionsAgent, Generic[T_co]):
         children: bool = False,
         buffer: int = BUFFER,
         output: Any = None,
+        **unknown: Never,
     ) -> AgentFlux[Any]:
         """Run one call and hand out its events, sealed, as they happen.
 
@@ -154,6 +157,8 @@ class CallingAgent(SessionsAgent, Generic[T_co]):
         Returns:
             A Flux of events; `async with` it, or iterate it. A slow reader slows the model down.
         """
+        if unknown:
+            refuse_keywords("stream", unknown)
         make = partial(CallArguments, input, None, session, options, timeout, deps, hooks, children, output)
         flux: AgentFlux[Any] = AgentFlux(partial(EventStream, partial(self._opened, make), _capacity(buffer)))
         if output is not None or self._output is not None:
@@ -188,6 +193,7 @@ class CallingAgent(SessionsAgent, Generic[T_co]):
         deps: object = None,
         hooks: HookSource = (),
         output: Any = None,
+        **unknown: Never,
     ) -> CallMono[Reply[Any]]:
         """Continue a call that was suspended, or cut by a crash or a shutdown, at the first thing that is missing.
 
@@ -205,6 +211,8 @@ class CallingAgent(SessionsAgent, Generic[T_co]):
             UsageError: The session holds no open call, or decisions are missing, unknown or of a wrong type.
             ShutdownError: The agent is shutting down.
         """
+        if unknown:
+            refuse_keywords("resume", unknown)
         make = partial(CallArguments, None, decisions or {}, session, options, timeout, deps, hooks, False, output)
         return CallMono(partial(self._open, make), "agent.resume(...)")
 
@@ -238,8 +246,11 @@ class CallingAgent(SessionsAgent, Generic[T_co]):
         children: bool = False,
         buffer: int = BUFFER,
         output: Any = None,
+        **unknown: Never,
     ) -> AgentFlux[Any]:
         """Like `resume`, with the events handed out like `stream`."""
+        if unknown:
+            refuse_keywords("resume_stream", unknown)
         make = partial(CallArguments, None, decisions or {}, session, options, timeout, deps, hooks, children, output)
         flux: AgentFlux[Any] = AgentFlux(partial(EventStream, partial(self._opened, make), _capacity(buffer)))
         if output is not None or self._output is not None:
@@ -254,11 +265,24 @@ class CallingAgent(SessionsAgent, Generic[T_co]):
         """
         given = make(self._config.new_id)
         session = self._session_for(given)
+        if given.decisions is not None and session.outer is not None and session.outer.waiting() is not None:
+            return self._resume_outer(given, session)
         if self._toolsets is not None or not session.try_acquire():
             return self._open_later(given, session)
         run = self._run(given, session, None)
         run.start()
         return run.scope.result()
+
+    async def _resume_outer(self, given: CallArguments, session: FullSession) -> Reply[Any]:
+        """Resume the call that waits for this session: it resumes this one, whose reply is returned, and goes on."""
+        owner, make = outer_arguments(given, session)
+        assert isinstance(owner, CallingAgent)
+        return await self._own_reply(session, await cast("CallingAgent[Any]", owner)._open(make))
+
+    async def _own_reply(self, session: FullSession, _outer: Reply[Any]) -> Reply[Any]:
+        """The reply on a session that was resumed by the call that waited for it."""
+        reply, wanted = last_reply(session), self.output
+        return await typed(reply, wanted) if wanted is not None and reply.outcome == "completed" else reply
 
     async def _open_later(self, given: CallArguments, session: FullSession) -> Reply[Any]:
         await self._acquired(given, session)
@@ -270,6 +294,12 @@ class CallingAgent(SessionsAgent, Generic[T_co]):
         """The way in of a call that is streamed: it is started, and puts its events into the buffer."""
         given = make(self._config.new_id)
         session = self._session_for(given)
+        if given.decisions is not None and session.outer is not None and session.outer.waiting() is not None:
+            owner, make = outer_arguments(given, session)
+            assert isinstance(owner, CallingAgent)
+            run = await cast("CallingAgent[Any]", owner)._opened(make, buffer)
+            run.typed = partial(self._own_reply, session)
+            return run
         if self._toolsets is not None or not session.try_acquire():
             await self._acquired(given, session)
         run = self._run(given, session, buffer)

@@ -37,6 +37,11 @@ def tools_of(sources: Iterable[Any], live: list[LiveToolset] | None = None) -> d
     tools: dict[str, FullTool[..., Any]] = {}
     for source in sources:
         for found in (cast("FullTool[..., Any]", source),) if isinstance(source, FullTool) else _tools_in(source, live):
+            if (owner := found.lacks_self) is not None:
+                raise UsageError(
+                    f"Tool {found.name!r} is a method of {owner}, and the model cannot give it its self. Take it from an "
+                    f"object: tools=[{owner}(...).{found.function.__name__}]."
+                )
             other = tools.setdefault(found.name, found)
             if other is not found:
                 raise UsageError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from weakref import ref
 
 from agentflow.agent.sessions import Sessions
 from agentflow.agent.toolsets import ToolsetAgent
@@ -33,6 +34,7 @@ class SessionsAgent(ToolsetAgent):
         self, config: LoopConfig, hooks: Iterable[Hook], store: Store | None, live: tuple[LiveToolset, ...]
     ) -> None:
         super().__init__(config, hooks, live)
+        config.running.owner = ref(self)
         own = vars(self)
         own["_store"], own["_sessions"] = (
             store,

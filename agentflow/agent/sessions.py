@@ -54,6 +54,7 @@ class Sessions:
         self._limit = None if store is None else HELD
         self.implicit: FullSession | None = None
         self.waiting = waiting
+        self._within: WeakValueDictionary[str, FullSession] = WeakValueDictionary()  # their callers' sessions hold them
         self._recent: OrderedDict[str, FullSession] = OrderedDict()  # the last used one is the last
         self._alive: MutableMapping[str, FullSession] = (
             {} if store is None else WeakValueDictionary()
@@ -79,11 +80,16 @@ class Sessions:
         if session is None:
             return self.own()
         if isinstance(session, str):
-            waits = self.waiting.get(session) if to_go_on else None
+            waits = (self.waiting.get(session) or self._within.get(session)) if to_go_on else None
             return self.get(session) if waits is None else waits
         if not isinstance(session, FullSession):  # each `Session` is one
             raise UsageError(f"session= takes an id or a Session, not {type(session).__name__}.")
         return session
+
+    def keep_within(self, session: FullSession) -> None:
+        """Let a session be resumed by its id that waits within another agent's call, for as long as that keeps it."""
+        self.waiting.pop(session.id, None)
+        self._within[session.id] = session
 
     def find(self, id: str) -> FullSession | None:  # noqa: A002 - the contract's word
         """The session of an id, if it is here."""

@@ -271,7 +271,7 @@ class GracefulShutdown:
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool:
+    ) -> None:
         self._over = True
         if self._in_server and self._task is None:
             self.begin()
@@ -282,7 +282,6 @@ class GracefulShutdown:
             self._restore()
             self._loop = None
         if not self._cancelled or self._body is None:
-            return False
+            return
         if self._body.uncancel() == 0 and isinstance(error, asyncio.CancelledError):
             raise ShutdownError(self._names, None, stopped=True) from None
-        return False

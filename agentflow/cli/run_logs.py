@@ -19,7 +19,7 @@ from agentflow.errors import AgentFlowError
 from agentflow.event_json import json_line
 from agentflow.ground.shown import one_line
 from agentflow.plugins.recorder_records import Explanation, Recording, records_of
-from agentflow.replay import Departure, Replay
+from agentflow.replay import Departure, Replay, ReplayOptions
 from agentflow.replay.player import Goes
 from agentflow.runlog import RunLog
 from agentflow.runlog.diffing import RunDiff, diff_runs
@@ -80,13 +80,14 @@ def replay(
             return "live"
         return "on" if click.confirm("Go on with what is left of the recording?", default=False, err=True) else "stop"
 
-    options: dict[str, Any] = {} if system is None else {"system": system}
+    options: ReplayOptions = {"hooks": added, "without": without, "since": since, "pace": pace, "model": model}
+    options["tools"] = tools
+    if system is not None:
+        options["system"] = system
     if ask:
         options["departed"] = departed
     try:
-        done = Replay(load_named(run, run_id)).run(
-            loaded, hooks=added, without=without, since=since, pace=pace, model=model, tools=tools, **options
-        )
+        done = Replay(load_named(run, run_id)).run(loaded, **options)
     except AgentFlowError as error:
         raise CommandError(str(error)) from error
     found = done.departure

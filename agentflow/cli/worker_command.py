@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
+import sys
+import threading
 from collections.abc import Sequence
 from contextlib import AsyncExitStack, suppress
 from types import FrameType
+from typing import NoReturn
 
 import click
 from loguru import logger
@@ -22,6 +26,9 @@ from agentflow.models.clients import close_clients
 from agentflow.state.sql import SqlStore
 
 __all__ = ["DATABASE_HELP", "run_worker", "worker"]
+
+LATEST = 20.0
+"""Seconds after the grace, at which the process ends whatever it still waits for."""
 
 DATABASE_HELP = "sqlite:///agentflow.db or postgresql+psycopg://user:password@host/db."
 
@@ -64,6 +71,8 @@ async def _work(
         loop = asyncio.get_running_loop()
 
         def stop(number: int, frame: FrameType | None) -> None:
+            if stopped.is_set():  # whoever asks twice does not want to wait; what is left is as after a crash
+                _exit(128 + number)
             loop.call_soon_threadsafe(stopped.set)
 
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -74,6 +83,33 @@ async def _work(
             say(f"agentflow: worker {worker.id} runs {', '.join(agent.name for agent in agents)}", err=True)
             await stopped.wait()
             say(f"agentflow: worker {worker.id} stops; calls have {grace:g} s to finish", err=True)
+            _exit_at_latest(grace + LATEST)
+    _exit_if_threads_are_left()
+
+
+def _exit_at_latest(seconds: float) -> None:
+    """End the process after some seconds, whatever it waits for: what is stored is as after a crash, and goes on elsewhere."""
+
+    def end() -> None:
+        say(f"agentflow: not everything has closed within {seconds:g} s; the worker ends without it", err=True)
+        _exit(1)
+
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
+
+
+def _exit_if_threads_are_left() -> None:
+    """End the process now, if the interpreter would wait for threads: DBOS's, and those of tools, may wait for a database."""
+    if any(not thread.daemon for thread in threading.enumerate() if thread is not threading.main_thread()):
+        _exit(0)
+
+
+def _exit(code: int) -> NoReturn:
+    with suppress(Exception):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(code)
 
 
 @click.command()
@@ -102,7 +138,7 @@ def worker(
     """Run the calls that other processes submit to these agents (DurableAgent, DurableClient).
 
     A worker that gives no sign of life for --lease seconds is taken for dead: others take over its calls. Stopped with SIGTERM
-    it lets its calls finish for --grace seconds; what is left goes on in other workers.
+    it lets its calls finish for --grace seconds; what is left goes on in other workers. A second signal ends it at once.
     """
     run_worker(agents, database, Limits(concurrency, everywhere, rate), lease, grace, poll)
     return 0

@@ -119,13 +119,13 @@ class DurableAgent(Generic[T_co]):
 
         async def work() -> Reply[T_co]:
             reply = await self.client.call(self.name, input, session=session, run_id=run_id, timeout=timeout)
-            return self._typed(reply)
+            return await self._typed(reply)
 
         return CallMono(work, "durable.call(...)")
 
-    def _typed(self, reply: Reply[Any]) -> Reply[T_co]:
+    async def _typed(self, reply: Reply[Any]) -> Reply[T_co]:
         output = self.agent.output
-        return reply if output is None else typed(reply, output)
+        return reply if output is None else await typed(reply, output)
 
     def ask(
         self,
@@ -143,10 +143,13 @@ class DurableAgent(Generic[T_co]):
         return self.client.ask(to, message, session=session, run_id=run_id, timeout=timeout)
 
     def result(self, run_id: str) -> CallMono[Reply[T_co]]:
-        """Wait until a run has ended, or waits for a decision; see `DurableClient.result`."""
+        """Wait until a run has ended, or waits for a decision; see `DurableClient.result`.
+
+        The output is read from the stored text, and the `validate` of the agent's `Output` runs here again.
+        """
 
         async def work() -> Reply[T_co]:
-            return self._typed(await self.client.result(run_id))
+            return await self._typed(await self.client.result(run_id))
 
         return CallMono(work, f"durable.result({run_id!r})")
 

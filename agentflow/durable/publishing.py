@@ -16,6 +16,7 @@ from agentflow.durable.tables import Batch, Tables, Taken
 from agentflow.errors import StoreError
 from agentflow.event_json import Json, event_to_dict
 from agentflow.events import HookEvent
+from agentflow.ground.daemon import in_daemon
 from agentflow.ground.logs import logger
 
 __all__ = ["Publisher"]
@@ -53,7 +54,7 @@ class Publisher:
         def body(number: int, attempt: int) -> str:
             return json.dumps([{"type": "RunTaken", "attempt": attempt, "worker": self._worker}])
 
-        self._attempt, self._last = await asyncio.to_thread(self._tables.begin_attempt, self._run_id, body)
+        self._attempt, self._last = await in_daemon(self._tables.begin_attempt, self._run_id, body)
         self._task = asyncio.create_task(self._write_on(), name=f"agentflow: events of {self._run_id}")
         return self
 
@@ -97,7 +98,7 @@ class Publisher:
     async def _write(self, said: list[dict[str, Json]]) -> None:
         batch = Batch(self._last + 1, self._last + len(said), json.dumps(said, separators=(",", ":"), allow_nan=False))
         try:
-            await asyncio.to_thread(self._tables.add_events, self._run_id, self._attempt, batch)
+            await in_daemon(self._tables.add_events, self._run_id, self._attempt, batch)
         except Taken:
             logger.bind(run_id=self._run_id).warning(
                 "run {!r} was taken over by another worker; this one's events are dropped", self._run_id

@@ -20,6 +20,8 @@ Rules:
 5. The version of the program is pinned: whatever was submitted before a deploy is run by what is there after it.
 6. A stopping worker lets its calls finish for `grace` seconds. What is left then is not ended but dropped, like by a crash,
    and goes on in another worker at once.
+7. A database that does not answer keeps no worker from stopping: whatever waits for it is in a daemon thread, and after the
+   grace nothing is waited for longer than `_CLOSING` seconds.
 
 Limits: of what was in flight at a crash a tool that is `idempotent=True` runs again, another is told as "outcome unknown"; a
 model call is made again. DBOS allows one worker in a process, and no other use of DBOS beside it.
@@ -37,6 +39,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple, Self
 
 from dbos import DBOS, DBOSConfig
+from dbos import _dbos as dbos_module  # pyright: ignore[reportPrivateUsage] - see `_stop_retrying`
 
 from agentflow.durable.client import APPLICATION, QUEUE, VERSION, WORKFLOW, connect
 from agentflow.durable.connections import PORTABLE, close_engine, dbos_engine
@@ -45,14 +48,19 @@ from agentflow.durable.publishing import Publisher
 from agentflow.durable.records import Request, error_out
 from agentflow.durable.tables import Tables
 from agentflow.errors import SessionConflictError, StoreError, UsageError
+from agentflow.ground.daemon import in_daemon
 from agentflow.ground.ids import new_id
 from agentflow.ground.logs import log_failure, logger
+from agentflow.ground.outage import Outage
 from agentflow.ports.retry import RetryPolicy
 from agentflow.ports.store import Claim
 
 __all__ = ["Limits", "Worker"]
 
 _CONNECTIONS = 8
+
+_CLOSING = 5.0
+"""Seconds that each step of a stop may take after the grace."""
 
 ATTEMPTS = 3
 """How often a call is tried where the store fails for good."""
@@ -145,6 +153,8 @@ class Worker:
         self._stop = asyncio.Event()
         self._over = threading.Event()
         self._watcher: threading.Thread | None = None
+        self._outage = Outage(f"the database of worker {self.id}")
+        self._stores = {name: Outage(f"the store of agent {name!r}") for name in self._hosts}
 
     # ---- its life
 
@@ -153,14 +163,15 @@ class Worker:
         try:
             self._loop = asyncio.get_running_loop()
             self._context = contextvars.copy_context()
-            self._tables = await asyncio.to_thread(Tables, self._url)
+            self._tables = await in_daemon(Tables, self._url)
             self._engine = dbos_engine(self._tables.dbos_url, _CONNECTIONS)
             for host in self._hosts.values():
                 host.open()
             try:
-                await asyncio.to_thread(self._launch)
+                self._dbos = await in_daemon(connect, self._tables.dbos_url, self._engine)
+                await in_daemon(self._launch)
             except BaseException:
-                await asyncio.to_thread(DBOS.destroy)
+                await in_daemon(DBOS.destroy)
                 close_engine(self._engine)
                 self._tables.dispose()
                 raise
@@ -192,20 +203,16 @@ class Worker:
     def _set_up_queues(self) -> None:
         """Before the launch: a queue that comes later is noticed a second later."""
         per_worker, everywhere, rate = self._limits
-        client = connect(self._tables.dbos_url, self._engine)
-        try:
-            for name in self._hosts:
-                client.register_queue(
-                    QUEUE + name,
-                    partition_concurrency=1,
-                    worker_concurrency=per_worker if everywhere is None else min(per_worker, everywhere),
-                    global_concurrency=everywhere,
-                    limiter=None if rate is None else {"limit": rate[0], "period": rate[1]},
-                    polling_interval_sec=self._poll,
-                    on_conflict="always_update",
-                )
-        finally:
-            client.destroy()
+        for name in self._hosts:
+            self._dbos.register_queue(
+                QUEUE + name,
+                partition_concurrency=1,
+                worker_concurrency=per_worker if everywhere is None else min(per_worker, everywhere),
+                global_concurrency=everywhere,
+                limiter=None if rate is None else {"limit": rate[0], "period": rate[1]},
+                polling_interval_sec=self._poll,
+                on_conflict="always_update",
+            )
 
     async def run(self) -> None:
         """Work until `stop` is called."""
@@ -219,27 +226,47 @@ class Worker:
     async def __aexit__(self, *_: object) -> None:
         """Let the calls finish, drop what does not, and leave."""
         self._stop.set()
+        _stop_retrying()
+        # DBOS looks once a second whether the calls have ended, and not at all if it is given no time.
+        grace = max(1, round(self._grace))
+        destroyed = asyncio.ensure_future(in_daemon(DBOS.destroy, workflow_completion_timeout_sec=grace))
         try:
-            # DBOS looks once a second whether the calls have ended, and not at all if it is given no time.
-            await asyncio.to_thread(DBOS.destroy, workflow_completion_timeout_sec=max(1, round(self._grace)))
+            await asyncio.wait({destroyed}, timeout=grace + _CLOSING)
         finally:
             for host in self._hosts.values():
                 host.close()  # from here on nothing is written: what is left is as after a crash
             for task in self._tasks:
                 task.cancel()
             if self._tasks:
-                await asyncio.wait(self._tasks, timeout=10)
+                await asyncio.wait(self._tasks, timeout=_CLOSING)
             for done in self._tasks.values():  # one that does not let itself be cancelled must not keep the process
                 _answer(done, _Dropped())
             self._over.set()
-            if self._watcher is not None:
-                await asyncio.to_thread(self._watcher.join)
-            try:
-                await asyncio.to_thread(self._tables.leave, self.id)
-            finally:
-                close_engine(self._engine)
-                self._tables.dispose()
-                _release(self)
+            await self._leave()
+            if destroyed.done() and not destroyed.cancelled() and (error := destroyed.exception()) is not None:
+                log_failure("WARNING", error, "worker {}: DBOS did not close", self.id)
+            if destroyed.done():
+                self._closed()
+            else:  # DBOS is one in a process: the next worker has to wait for it
+                destroyed.add_done_callback(lambda _: self._closed())
+
+    async def _leave(self) -> None:
+        """Say that the worker is gone, if the database takes it; else its lease runs out, and others take over then."""
+        try:
+            async with asyncio.timeout(_CLOSING):
+                if self._watcher is not None:
+                    await in_daemon(self._watcher.join)
+                await in_daemon(self._tables.leave, self.id)
+        except (StoreError, TimeoutError) as error:
+            log_failure(
+                "WARNING", error, "worker {} could not say that it stops; others take over when its lease ends", self.id
+            )
+
+    def _closed(self) -> None:
+        self._dbos.destroy()
+        close_engine(self._engine)
+        self._tables.dispose()
+        _release(self)
 
     # ---- requests
 
@@ -274,11 +301,17 @@ class Worker:
             _answer(done, error_out(error) if isinstance(error, Exception) else _Dropped())
 
     async def _run(self, workflow_id: str, request: Request) -> dict[str, Any]:
-        host = self._hosts[request.agent]
+        host, store = self._hosts[request.agent], self._stores[request.agent]
 
         def tell(_attempt: int, error: BaseException, _wait: float) -> None:
-            logger.bind(run_id=request.run_id).warning(
-                "run {!r} is tried again, from its last fact: {}", request.run_id, error
+            passing = isinstance(error, StoreError) and error.retryable
+            if passing:
+                store.failed(error, request)
+            logger.bind(run_id=request.run_id).log(
+                "TRACE" if passing else "WARNING",
+                "run {!r} is tried again, from its last fact: {}",
+                request.run_id,
+                error,
             )
 
         policy = RetryPolicy(attempts=None, first_wait=1.0, max_wait=LONGEST_PAUSE, worth_it=_patience())
@@ -288,7 +321,9 @@ class Worker:
                 async with self._places[host.name]:
                     claim = await self._claim(host, workflow_id, request.session)
                     async with host.holding(claim):
-                        return await self._attempt(host, workflow_id, request, claim)
+                        ended = await self._attempt(host, workflow_id, request, claim)
+                        store.answered()
+                        return ended
             except StoreError as error:
                 if host.closed or not await self._owns(workflow_id):
                     raise _Dropped from error
@@ -313,13 +348,13 @@ class Worker:
     async def _attempt(self, host: Host, workflow_id: str, request: Request, claim: Claim | None) -> dict[str, Any]:
         """Do what is left of a request, under the right to write its session."""
         run_id = request.run_id
-        now = await asyncio.to_thread(self._tables.now)
-        cancelled = (await asyncio.to_thread(self._tables.cancelled, [run_id])).get(run_id)
+        now = await in_daemon(self._tables.now)
+        cancelled = (await in_daemon(self._tables.cancelled, [run_id])).get(run_id)
         await self._check(host, workflow_id)  # before anything is begun or told of
         async with Publisher(self._tables, run_id, self.id) as publisher:
             result = await host.run(workflow_id, request, now, cancelled, publisher, claim)
             if result["outcome"] == "suspended":  # it may have been cancelled just before
-                cancelled = (await asyncio.to_thread(self._tables.cancelled, [run_id])).get(run_id)
+                cancelled = (await in_daemon(self._tables.cancelled, [run_id])).get(run_id)
                 if cancelled is not None:
                     result = await host.run(workflow_id, request, now, cancelled, publisher, claim)
             return result
@@ -331,11 +366,11 @@ class Worker:
     async def _owns(self, workflow_id: str) -> bool:
         """Whether the run is still this worker's; as far as is known, where the database does not say."""
         try:
-            found = await asyncio.to_thread(
-                DBOS.list_workflows, workflow_ids=[workflow_id], load_input=False, load_output=False
+            found = await in_daemon(
+                self._dbos.list_workflows, workflow_ids=[workflow_id], load_input=False, load_output=False
             )
         except Exception as error:  # any: DBOS has its own, SQLAlchemy's and the drivers'
-            logger.warning("worker {} could not ask whether it still has run {!r}: {}", self.id, workflow_id, error)
+            self._outage.failed(error)
             return True
         return any(status.status == "PENDING" and status.executor_id == self.id for status in found)
 
@@ -345,11 +380,12 @@ class Worker:
         """Say that this worker is alive, look for dead ones and for cancelled runs; in a thread of its own, so that a busy
         event loop does not pass for a dead one."""
         due = 0.0
-        while not self._over.wait(self._poll):
+        while not self._over.wait(self._outage.pause(self._poll, self._lease / 3)):
             try:
                 if time.monotonic() >= due:
                     self._tables.beat(self.id, self._lease)
                     due = time.monotonic() + self._lease / 3
+                    self._outage.answered()
                     if not self._stop.is_set():
                         self._take_over()
                 for host in self._hosts.values():
@@ -359,11 +395,12 @@ class Worker:
                             host.cancel(run_id, reason)
             except Exception as error:  # any: the watch goes on, and the database may come back
                 if not self._over.is_set():
-                    logger.warning("worker {} could not look after its runs: {}", self.id, error)
+                    self._outage.failed(error)
+                    due = 0.0  # the first thing that it has to hear is that this worker is alive
 
     def _take_over(self) -> None:
         queues = [QUEUE + name for name in self._hosts]
-        running = DBOS.list_workflows(
+        running = self._dbos.list_workflows(
             status="PENDING", name=WORKFLOW, queue_name=queues, load_input=False, load_output=False
         )
         owners = {run.executor_id for run in running if run.executor_id is not None}
@@ -371,6 +408,12 @@ class Worker:
         if dead:
             logger.warning("worker {} takes over the runs of {}, which gave no sign of life", self.id, ", ".join(dead))
             DBOS._recover_pending_workflows(dead)  # pyright: ignore[reportPrivateUsage] - atomic, and keeps queue and partition
+
+
+def _stop_retrying() -> None:
+    """Have DBOS give up on a database that does not answer: it would try again for ever, with pauses of up to a minute."""
+    if (instance := getattr(dbos_module, "_dbos_global_instance", None)) is not None:
+        instance._sys_db._retry_connection_errors = False
 
 
 def _give_back(claiming: asyncio.Future[Claim]) -> None:

@@ -182,7 +182,8 @@ class PostReasoning(ReasoningEvent, Decision):
     Attributes:
         reasoning_result: The reply (writable: it decides what history holds and which tools run).
         usage: What this model call consumed.
-        duration_ms: How long it took.
+        duration_ms: How long it took from the request (the hooks of `PreReasoning` are done) to the last chunk; a hook that
+            wraps the model call, such as a rate limit, and the reader of its chunks are included.
         purpose: As in `PreReasoning`.
         model: The name of the model that answered, after a fallback another than was asked first; empty where a hook
             gave the reply.
@@ -252,13 +253,16 @@ class PostActing(ActingEvent, Decision):
         tool_use: The call as it was run.
         original_tool_use: The call as the model made it.
         tool_result: The result (writable: history, model and stream all see this one).
-        duration_ms: How long it took.
+        duration_ms: How long the tool worked, its retries and the hooks that wrap it included. Waiting is not in it.
+        waited_ms: How long the call waited besides: for the hooks of `PreActing` (a person who approves, a breakpoint),
+            for the tool's lock, and for the hooks and the reader of its chunks.
     """
 
     tool_use: Final[ToolUseBlock]
     original_tool_use: Final[ToolUseBlock]
     tool_result: ToolResultBlock
     duration_ms: Final[float] = 0.0
+    waited_ms: Final[float] = 0.0
 
     writable = {"tool_result": checks.tool_result}
     verdicts: ClassVar = (Stop,)
@@ -287,7 +291,7 @@ class PostCall(CallEvent, Decision):
         final_message: The reply (writable: returned and stored; its tool calls cannot change).
         outcome: How the call ends.
         usage: What the whole call consumed.
-        duration_ms: How long it took.
+        duration_ms: How long the call has taken: all of it, hooks and the people they wait for included.
     """
 
     final_message: Msg = Msg("assistant", id="")
@@ -313,7 +317,8 @@ class TurnView:
         output: What the tool returned, of a stream the last value; None while it has not ended.
         start_time: When it began, in seconds since the epoch; None while it has not.
         end_time: When it ended; None while it has not.
-        duration_ms: How long that took, a stream's reader included; None while it has not ended.
+        duration_ms: From its beginning to its end, hooks and a stream's reader included (`PostActing` has the tool's own
+            time); None while it has not ended.
         metadata: What travels with it, as it was when this was made.
     """
 

@@ -19,13 +19,16 @@ class FrozenDict(dict[K, V]):
         1
         >>> FrozenDict(a=1)["a"] = 2
         Traceback (most recent call last):
-        TypeError: this mapping is read-only; build a new one from it: {**mapping, key: value}
+        TypeError: this mapping is read-only; build a new one from it: {**mapping, key: value}. ...
     """
 
     __slots__ = ()
 
     def _refuse(self, *_args: object, **_kwargs: object) -> NoReturn:
-        raise TypeError("this mapping is read-only; build a new one from it: {**mapping, key: value}")
+        raise TypeError(
+            "this mapping is read-only; build a new one from it: {**mapping, key: value}. The arguments of a tool call are "
+            "changed with event.tool_use = event.tool_use.replace(input={**event.tool_use.input, key: value})."
+        )
 
     __setitem__ = __delitem__ = update = setdefault = pop = popitem = clear = __ior__ = _refuse  # pyright: ignore[reportAssignmentType] - refusing is the point
 

@@ -7,13 +7,17 @@ a new prefix. Every id matches `^[a-zA-Z0-9_-]{1,40}$`, the narrowest pattern th
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable
 from itertools import count
 
-__all__ = ["CONVERSATION", "conversation_key", "inner_session_id", "inside", "new_id"]
+__all__ = ["CONVERSATION", "GENERATED", "conversation_key", "inner_session_id", "inside", "new_id"]
 
 CONVERSATION = "@"
 """What the key of a sub-agent's conversation starts with; tool-use ids that are made here do not."""
+
+GENERATED = re.compile(r"\b(?:[a-z]+_)?[0-9a-f]{11,}_[0-9]+\b", re.ASCII)
+"""What `new_id` returns, wherever it stands in a text."""
 
 _LONGEST_PART = 64
 _LONGEST = 255

@@ -3,7 +3,8 @@
 Rules:
 
 1. Nothing is logged until `logger.enable("agentflow")`, or `log_to_std()`: a library does not write to a program's standard
-   error. `EventLog` is the exception: whoever attaches it has asked for its lines.
+   error. There are two exceptions: `EventLog`, because whoever attaches it has asked for its lines, and a tool that raises
+   what nobody expects, because no person would learn of the bug otherwise.
 2. A record's `extra` has `run_id`, `call_id`, `session_id` and `source`; what does not apply is `""`, so that formats may
    name them.
 3. One line says what failed; the traceback stands at level TRACE. A traceback of loguru has a hundred lines, and shows the
@@ -19,15 +20,24 @@ from loguru import logger as _loguru
 
 from agentflow.ground.shown import described, one_line
 
-__all__ = ["ids_of", "log_failure", "logger"]
+__all__ = ["ids_of", "log_failure", "logger", "reset_to_default"]
 
 _IDS = ("run_id", "call_id", "session_id", "source")
 
 logger = _loguru.bind(**dict.fromkeys(_IDS, ""))
 """What modules of the library log with."""
 
-_loguru.disable("agentflow")
-_loguru.enable("agentflow.plugins.logging")
+_ENABLED_BY_DEFAULT = ("agentflow.plugins.logging", "agentflow.tools.unexpected")
+
+
+def reset_to_default() -> None:
+    """Disable the library's log, but for the parts that are enabled by default."""
+    _loguru.disable("agentflow")
+    for name in _ENABLED_BY_DEFAULT:
+        _loguru.enable(name)
+
+
+reset_to_default()
 
 
 def ids_of(where: object) -> dict[str, str]:

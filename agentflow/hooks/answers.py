@@ -97,6 +97,10 @@ def judge(hook: Hook, kind: type[Event], event: Event, answer: object) -> Verdic
             if isinstance(answer, Answer | Recover):
                 _check_reply(hook, event, answer.value)
             return answer
+    if isinstance(answer, type) and answer in kind.verdicts:
+        raise _contract(
+            hook, kind, event, f"the class {answer.__name__}, where a verdict is an object: {answer.__name__}(...)"
+        )
     raise _contract(hook, kind, event, f"{type(answer).__name__} ({answer!r:.60})")
 
 

@@ -10,7 +10,7 @@ from agentflow.hooks.chain import Chain, Entry
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.options import WRAPPED, around_of, call_of, listens_to
 from agentflow.hooks.recorded_layers import recorded_around
-from agentflow.hooks.recording import ChangeListener, SideWrapper, VerdictListener, recorded
+from agentflow.hooks.recording import ChangeListener, SideWrapper, VerdictListener, noted, recorded
 from agentflow.hooks.wrapping import Around
 
 __all__ = ["FullHookSet", "HookSet", "full_hooks"]
@@ -123,6 +123,8 @@ class FullHookSet(HookSet):
                 call = call_of(hook, kind)
                 if self.listeners and not hook.observer:
                     call = recorded(call, hook, kind, self.listeners)
+                elif self.listeners and not isinstance(hook, ChangeListener):
+                    call = noted(call, hook, self.listeners)
                 parts[_class_of(hook)].append(Entry(call, hook))
         deciders, observers = (*parts[0], *parts[1]), parts[2]
         if not deciders and all(_for_verdicts(entry.hook, kind) for entry in observers):  # there will be none

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from operator import is_
 from typing import Any, TypeAlias, cast
 
 from agentflow.chunks import ModelChunk, fold
 from agentflow.events import Event, PreReasoning
 from agentflow.hooks.hook import Hook
-from agentflow.hooks.recording import LayerRun, Listeners, all_quiet, clock_of, tell_all
+from agentflow.hooks.recording import (
+    HookCall,
+    Injections,
+    LayerRun,
+    Listeners,
+    all_quiet,
+    clock_of,
+    injecting,
+    tell_all,
+)
 from agentflow.hooks.wrapping import Around, standing_for
 from agentflow.reactive import Flux, Mono
 from agentflow.reactive.iterators import close
@@ -24,8 +33,14 @@ def recorded_around(around: Around, hook: Hook, listeners: Listeners) -> Around:
     def layered(event: Any, source: Any) -> Any:
         layer = _Layer(hook, event, listeners)
         inner = layer.inside(source)
-        wrapped = around(event, inner)
+        outer = injecting.get()
+        injecting.set(layer.injections)
+        try:
+            wrapped = around(event, inner)
+        finally:
+            injecting.set(outer)
         if wrapped is inner:
+            layer.tell_injections()
             return source
         return layer.outside(wrapped) if hasattr(wrapped, "subscribe") else wrapped
 
@@ -70,44 +85,62 @@ class Side:
 
 
 class _WatchedModel(Flux[ModelChunk]):
-    """A model's work whose chunks are looked at in passing."""
+    """A model's work whose chunks are looked at in passing.
 
-    def __init__(self, inner: Flux[ModelChunk], side: Side) -> None:
+    Args:
+        inner: The work.
+        side: What passes.
+        layer: The layer that it comes out of; None: it goes into one.
+    """
+
+    def __init__(self, inner: Flux[ModelChunk], side: Side, layer: _Layer | None = None) -> None:
         self._watched = inner
+        self._layer = layer
         self.side = side
-        self.on_end: Callable[[], None] | None = None
 
     def open(self) -> AsyncIterator[ModelChunk]:
         return self._run()
 
     async def _run(self) -> AsyncIterator[ModelChunk]:
-        take = self.side.take_chunk
-        chunks = self._watched.open()
+        take, layer = self.side.take_chunk, self._layer
+        chunks = self._watched.open() if layer is None else layer.noting(self._watched.open())
         try:
             async for chunk in chunks:
                 take(chunk)
                 yield chunk
         finally:
             await close(chunks)
+            if layer is not None:
+                layer.tell_injections()
         self.side.end()
-        if self.on_end is not None:
-            self.on_end()
+        if layer is not None:
+            layer.tell()
 
 
 class _WatchedWork(Mono[Any]):
-    """Work of one value, which is looked at in passing."""
+    """Work of one value, which is looked at in passing; see `_WatchedModel`."""
 
-    def __init__(self, inner: Mono[Any], side: Side) -> None:
+    def __init__(self, inner: Mono[Any], side: Side, layer: _Layer | None = None) -> None:
         self._watched = inner
+        self._layer = layer
         self.side = side
-        self.on_end: Callable[[], None] | None = None
 
     async def resolve(self) -> Any:
-        value = await self._watched.resolve()
+        layer = self._layer
+        if layer is None:
+            value = await self._watched.resolve()
+        else:
+            outer = injecting.get()
+            injecting.set(layer.injections)
+            try:
+                value = await self._watched.resolve()
+            finally:
+                injecting.set(outer)
+                layer.tell_injections()
         if value is not EMPTY:
             self.side.take_value(value)
-            if self.on_end is not None:
-                self.on_end()
+            if layer is not None:
+                layer.tell()
         return value
 
 
@@ -117,7 +150,7 @@ _Watched: TypeAlias = _WatchedModel | _WatchedWork
 class _Layer:
     """One hook's layer around one piece of work."""
 
-    __slots__ = ("after", "before", "began", "clock", "event", "hook", "listeners")
+    __slots__ = ("after", "before", "began", "clock", "event", "hook", "injections", "listeners")
 
     def __init__(self, hook: Hook, event: Event, listeners: Listeners) -> None:
         self.hook = hook
@@ -127,6 +160,7 @@ class _Layer:
         self.after = Side()
         self.clock = clock_of(event)
         self.began = self.clock()
+        self.injections = Injections.of(event)
 
     def inside(self, source: Any) -> Any:
         """The source as the layer gets it; what only sources can do (`using`, `chunks`) it can do too.
@@ -148,14 +182,37 @@ class _Layer:
         watched: _Watched
         if isinstance(self.event, PreReasoning):
             flux = cast("Flux[ModelChunk]", wrapped if isinstance(wrapped, Flux) else Flux.from_observable(wrapped))
-            watched = _WatchedModel(flux, self.after)
+            watched = _WatchedModel(flux, self.after, self)
         else:
             mono = cast("Mono[Any]", wrapped if isinstance(wrapped, Mono) else Mono.from_observable(wrapped))
-            watched = _WatchedWork(mono, self.after)
-        watched.on_end = self._tell
+            watched = _WatchedWork(mono, self.after, self)
         return standing_for(wrapped, watched)
 
-    def _tell(self) -> None:
+    async def noting(self, chunks: AsyncIterator[ModelChunk]) -> AsyncIterator[ModelChunk]:
+        """The chunks, with what the layer injects while it makes them noted as its own."""
+        outer = injecting.get()
+        try:
+            while True:
+                injecting.set(self.injections)
+                try:
+                    chunk = await anext(chunks)
+                except StopAsyncIteration:
+                    return
+                finally:
+                    injecting.set(outer)
+                yield chunk
+        finally:
+            await close(chunks)
+
+    def tell_injections(self) -> None:
+        """Tell what the layer has injected so far, however its work ends."""
+        added, self.injections.added = tuple(self.injections.added), []
+        if added:
+            told = HookCall(self.hook, self.event, injected=added, via="around")
+            tell_all(self.listeners, lambda listener: listener.on_call(told))
+
+    def tell(self) -> None:
+        """Tell what has passed, where it was changed."""
         if self.before.same(self.after) and all_quiet(self.listeners):
             return
         duration = (self.clock() - self.began) * 1000

@@ -14,18 +14,20 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from operator import is_
 from time import perf_counter
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 from agentflow.chunks import ModelChunk
-from agentflow.context import RunContext
+from agentflow.context import RunContext, port_of
 from agentflow.events import Event
 from agentflow.ground.logs import log_failure
 from agentflow.ground.values import frozen
 from agentflow.hooks.answers import comes_to, is_later, settle
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.options import Call, getter
+from agentflow.messages import Msg
 from agentflow.ports.model import ModelRequest
 from agentflow.reactive import Flux
 
@@ -33,15 +35,42 @@ __all__ = [
     "ChangeListener",
     "FieldChange",
     "HookCall",
+    "Injections",
     "LayerRun",
     "Listeners",
     "SideWrapper",
     "VerdictListener",
     "all_quiet",
     "clock_of",
+    "injecting",
+    "noted",
     "recorded",
     "tell_all",
 ]
+
+
+class Injections:
+    """What some code has injected into its run: the messages of each call of `context.inject`, and its `keep`.
+
+    Args:
+        run: The run; what the code injects into another one is noted there.
+    """
+
+    __slots__ = ("added", "run")
+
+    def __init__(self, run: object) -> None:
+        self.run = run
+        self.added: list[tuple[tuple[Msg, ...], bool]] = []
+
+    @classmethod
+    def of(cls, event: Event) -> Injections:
+        """What a hook of an event injects into the event's run."""
+        frame = event._frame  # pyright: ignore[reportPrivateUsage] - an event built by hand has none
+        return cls(None if frame is None else port_of(frame.context))
+
+
+injecting: ContextVar[Injections | None] = ContextVar("agentflow_injecting", default=None)
+"""Where injections of the code that is running are noted: that of the innermost hook or tool that somebody listens to."""
 
 
 @frozen
@@ -65,6 +94,8 @@ class HookCall:
         error: What it raised.
         duration_ms: How long it took.
         shadow: It ran in the shadow: nothing of this was applied.
+        injected: What it put into the conversation with `context.inject`: the messages, and `keep`, of each call.
+        via: Whether it was `on_event` or `around`; what the latter makes of the work is told apart, as a `LayerRun`.
     """
 
     hook: Hook
@@ -74,6 +105,8 @@ class HookCall:
     error: BaseException | None = None
     duration_ms: float = 0.0
     shadow: bool = False
+    injected: tuple[tuple[tuple[Msg, ...], bool], ...] = ()
+    via: Literal["on_event", "around"] = "on_event"
 
 
 @frozen
@@ -97,7 +130,7 @@ class LayerRun:
 
 
 class ChangeListener(Hook):
-    """A hook that is told what the other hooks of its set do. It is an observer.
+    """A hook that is told what the other hooks of its set do; of observers, what they inject. It is an observer.
 
     Example:
         >>> class Edits(ChangeListener):
@@ -109,10 +142,10 @@ class ChangeListener(Hook):
 
     observer = True
     changes_only: bool = False
-    """Told only of calls and layers that changed, decided or failed; what comes to nothing then costs a look."""
+    """Told only of calls and layers that changed, decided, injected or failed; what comes to nothing then costs a look."""
 
     def on_call(self, call: HookCall) -> None:
-        """An editing hook or a guard has answered an event."""
+        """An editing hook or a guard has answered an event; or any hook has injected something."""
 
     def on_layer(self, layer: LayerRun) -> None:
         """The work behind an event has passed a layer of `around`."""
@@ -186,28 +219,40 @@ def recorded(call: Call, hook: Hook, kind: type[Event], listeners: Listeners) ->
         before = values_of(event)
         began = clock_of(event)()
         shadows = len(event.context.shadows) if hook.shadow else 0
+        injections = Injections.of(event)
 
         def tell(result: Any, error: BaseException | None) -> None:
-            watch = _Watch(hook, kind, event, dict(zip(names, before, strict=True)), listeners)
+            watch = _Watch(hook, kind, event, dict(zip(names, before, strict=True)), listeners, injections)
             watch.tell(result, error, began, shadows)
 
+        def unchanged() -> bool:
+            return quiet and not injections.added and all(map(is_, before, values_of(event)))
+
         async def later(result: Any) -> Any:
+            outer = injecting.get()
+            injecting.set(injections)
             try:
                 result = await settle(result)
             except BaseException as error:
                 tell(None, error)
                 raise
-            if not (quiet and (result is None or result is event) and all(map(is_, before, values_of(event)))):
+            finally:
+                injecting.set(outer)
+            if not ((result is None or result is event) and unchanged()):
                 tell(result, None)
             return result
 
+        outer = injecting.get()
+        injecting.set(injections)
         try:
             result = call(event)
         except BaseException as error:
             tell(None, error)
             raise
+        finally:
+            injecting.set(outer)
         if result is None or result is event:
-            if not (quiet and all(map(is_, before, values_of(event)))):
+            if not unchanged():
                 tell(result, None)
             return result
         if is_later(result):
@@ -218,19 +263,69 @@ def recorded(call: Call, hook: Hook, kind: type[Event], listeners: Listeners) ->
     return watching
 
 
+def noted(call: Call, hook: Hook, listeners: Listeners) -> Call:
+    """An observer's call for one event class, with what it injects told to the listeners.
+
+    Args:
+        call: The call, its options around it.
+        hook: The hook.
+        listeners: Who is told.
+    """
+
+    def watching(event: Any) -> Any:
+        injections = Injections.of(event)
+
+        def tell() -> None:
+            if injections.added:
+                told = HookCall(hook, event, injected=tuple(injections.added))
+                tell_all(listeners, lambda listener: listener.on_call(told))
+
+        async def later(result: Any) -> Any:
+            outer = injecting.get()
+            injecting.set(injections)
+            try:
+                return await settle(result)
+            finally:
+                injecting.set(outer)
+                tell()
+
+        outer = injecting.get()
+        injecting.set(injections)
+        try:
+            result = call(event)
+        except BaseException:
+            tell()
+            raise
+        finally:
+            injecting.set(outer)
+        if result is not None and is_later(result):
+            return later(result)
+        tell()
+        return result
+
+    return watching
+
+
 class _Watch:
     """One call of one hook."""
 
-    __slots__ = ("before", "event", "hook", "kind", "listeners")
+    __slots__ = ("before", "event", "hook", "injections", "kind", "listeners")
 
     def __init__(
-        self, hook: Hook, kind: type[Event], event: Event, before: Mapping[str, Any], listeners: Listeners
+        self,
+        hook: Hook,
+        kind: type[Event],
+        event: Event,
+        before: Mapping[str, Any],
+        listeners: Listeners,
+        injections: Injections,
     ) -> None:
         self.hook = hook
         self.kind = kind
         self.event = event
         self.before = before
         self.listeners = listeners
+        self.injections = injections
 
     def tell(self, result: Any, error: BaseException | None, began: float, shadows: int) -> None:
         """Tell what the call has done, since when, and how many shadows there were before."""
@@ -244,9 +339,10 @@ class _Watch:
             for name, before in self.before.items()
             if (now := getattr(after, name)) is not before
         )
-        if not (changes or verdict is not None or error is not None) and all_quiet(self.listeners):
+        injected = tuple(self.injections.added)
+        if not (changes or injected or verdict is not None or error is not None) and all_quiet(self.listeners):
             return
-        told = HookCall(self.hook, self.event, changes, verdict, error, duration)
+        told = HookCall(self.hook, self.event, changes, verdict, error, duration, injected=injected)
         tell_all(self.listeners, lambda listener: listener.on_call(told))
 
     def _tell_shadow(self, duration: float, shadows: int) -> None:

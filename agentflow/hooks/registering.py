@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, Unpack, cast, overload
 
 from agentflow.errors import UsageError
 from agentflow.events import Event
@@ -23,9 +23,28 @@ from agentflow.hooks.hook import Hook
 from agentflow.hooks.named import HookSource, hooks_of
 from agentflow.hooks.registered import Registered
 
-__all__ = ["TakesHooks", "refuse_tools"]
+__all__ = ["TakesHooks", "meant_by", "refuse_tools"]
 
 E = TypeVar("E", bound=Event)
+
+_ELSEWHERE: Final = {
+    **dict.fromkeys(("off", "unhook", "unregister", "remove_hook", "remove_hooks", "remove_listener"), "remove(hook)"),
+    **dict.fromkeys(("add_hook", "add_hooks", "register", "register_hook", "use"), "hook(hook)"),
+    **dict.fromkeys(("add_listener", "listen", "once"), "on(PreActing, function)"),
+}
+"""What other libraries call it, and what it is called here."""
+
+
+def meant_by(name: str) -> str:
+    """Return a hint for errors about an attribute that another library has; empty where there is none.
+
+    Example:
+        >>> meant_by("off")
+        '. Hooks are registered with hook(...) and on(...) and removed with remove(...); here: remove(hook)'
+    """
+    right = _ELSEWHERE.get(name)
+    said = ". Hooks are registered with hook(...) and on(...) and removed with remove(...); here: "
+    return "" if right is None else f"{said}{right}"
 
 
 class TakesHooks:
@@ -41,6 +60,12 @@ class TakesHooks:
     """
 
     __slots__ = ()
+
+    if not TYPE_CHECKING:  # a checker must not believe that it has every attribute
+
+        def __getattr__(self, name: str) -> NoReturn:
+            message = f"{type(self).__name__!r} object has no attribute {name!r}{meant_by(name)}"
+            raise AttributeError(message, name=name, obj=self)
 
     @abstractmethod
     def _registered(self) -> Iterable[Hook]:

@@ -1,8 +1,9 @@
 """How a run ends whose cleanup does not: without its driver.
 
-A hook, model or tool that swallows every cancellation holds the run's task for as long as it likes. When cleanup has used up its
-time, the run is taken away from that task: a clone of the run closes the history, fires the last events and gives the caller
-its result, in another task. What the stuck code still does with the old run raises `GeneratorExit`, as if it had been closed.
+A hook, model or tool that swallows every cancellation holds the run's task for as long as it likes. When cleanup has used up
+its time, the run is taken away from that task: a clone of the run closes the history, fires the last events and gives the
+caller its result, in another task. What the stuck code still does with the old run raises `GeneratorExit`, as if it had been
+closed.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Protocol
+from weakref import ReferenceType
 
 from agentflow.loop.session import FullSession
 
@@ -47,10 +48,11 @@ class Stoppable(Protocol):
 class Running:
     """The calls that an agent runs at the moment."""
 
-    __slots__ = ("closed", "halted", "runs", "suspended", "waiting")
+    __slots__ = ("closed", "halted", "owner", "runs", "suspended", "waiting")
 
     def __init__(self) -> None:
         self.runs: set[Stoppable] = set()
+        self.owner: ReferenceType[object] | None = None  # the agent
         self.closed = False
         self.suspended: dict[str, FullSession] = {}  # those that wait for a decision, whoever made them, by id
         self.halted: list[Stoppable] = []

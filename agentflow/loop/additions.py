@@ -7,11 +7,12 @@ from typing import Final
 
 from agentflow.context import Compaction
 from agentflow.errors import UsageError
+from agentflow.hooks.recording import injecting
 from agentflow.loop.machine import Machine
 from agentflow.loop.window import estimated
 from agentflow.messages import Msg, with_metadata
 
-__all__ = ["compacted", "injected"]
+__all__ = ["compacted", "injected", "note_injection"]
 
 _MOST_IN_A_ROW: Final = 100
 
@@ -41,6 +42,13 @@ def injected(messages: Sequence[Msg], source: str, over: bool, telling: int) -> 
                 f"context.inject takes user messages and assistant messages without tool calls, not {msg.role!r}."
             )
     return tuple([msg if "synthetic" in msg.metadata else with_metadata(msg, synthetic=source) for msg in messages])
+
+
+def note_injection(run: object, messages: tuple[Msg, ...], keep: bool) -> None:
+    """Note for whoever listens what the code that is running has injected into a run."""
+    noting = injecting.get()
+    if noting is not None and noting.run is run:
+        noting.added.append((messages, keep))
 
 
 def compacted(machine: Machine, iteration: int, until: int, messages: Sequence[Msg]) -> Compaction:

@@ -116,7 +116,7 @@ class Call(RunBase):
             else:
                 await end(self, reply.outcome, None)
             if reply is not None and self.typed is not None:
-                reply = self.typed(reply)
+                reply = await self.typed(reply)
         except GeneratorExit:  # the event loop is gone, or the call was abandoned
             if not self.events.abandoned:
                 cut_short(self)
@@ -130,15 +130,14 @@ class Call(RunBase):
     def _finish(self, reply: Reply | None, failure: BaseException | None) -> None:
         """Release the session, and give the caller the reply or the error."""
         session, scope, running = self.session, self.scope, self.config.running
-        if reply is not None:
-            if reply.outcome == "suspended":
-                running.suspended[session.id] = session
-            elif running.suspended:
-                running.suspended.pop(session.id, None)
         running.runs.discard(self)
         if running.waiting:
             running.tell()
         where = self.machine.state
+        if where is State.SUSPENDED:
+            running.suspended[session.id] = session
+        elif running.suspended:
+            running.suspended.pop(session.id, None)
         if where is State.SUSPENDED or (
             (scope.halting or (scope.cause is not None and scope.cause.kind == "shutdown"))
             and where is not State.USER_INPUT

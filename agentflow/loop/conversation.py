@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from _thread import allocate_lock
-from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, Literal, Protocol, TypeAlias, cast
 
 from agentflow.facts import CallOpened, Fact
 from agentflow.ground.locks import FairLine
@@ -14,7 +14,12 @@ from agentflow.loop.states import State
 from agentflow.messages import Msg
 from agentflow.typed_state import StateMap
 
-__all__ = ["Carried", "Conversation", "FullConversation", "Interruptible"]
+__all__ = ["Carried", "Conversation", "FullConversation", "Interruptible", "SessionStatus"]
+
+SessionStatus: TypeAlias = Literal["ready", "running", "suspended", "unfinished"]
+"""Where a session is."""
+
+_STATUSES: Final[Mapping[State, SessionStatus]] = {State.USER_INPUT: "ready", State.SUSPENDED: "suspended"}
 
 
 class Interruptible(Protocol):
@@ -67,6 +72,22 @@ class Conversation(FairLine):
         """Whether a call is running on it."""
         return self._held
 
+    @property
+    def status(self) -> SessionStatus:
+        """Where the session is.
+
+        `"ready"` for a call; `"running"` one, or loading for it; `"suspended"` until somebody decides; `"unfinished"`, because
+        a crash or a shutdown has cut its call, which `agent.resume(session)` continues.
+
+        Raises:
+            UsageError: It is in a store, and has not been loaded yet.
+        """
+        if self.busy:
+            return "running"
+        own = cast("FullConversation", self)
+        own.check_known("status is")
+        return _STATUSES.get(own.machine.state, "unfinished")
+
 
 class FullConversation(Conversation):
     """A session as calls and stores see it.
@@ -99,6 +120,9 @@ class FullConversation(Conversation):
         self.run: Interruptible | None = None
         self.interrupted: str | None = None
         self.carried: Carried | None = None
+
+    def check_known(self, what: str) -> None:
+        """Refuse to answer for what has not been loaded from a store."""
 
     def carry(self, facts: Sequence[Fact], seq: int, state: StateMap | None) -> None:
         """Note what the call that continues an open run is handed, if there is one."""

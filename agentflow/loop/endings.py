@@ -3,7 +3,8 @@
 Rules:
 
 1. The caller sees the original error; what fails while it is reported is attached to it as a note.
-2. A call that was cut leaves a legal history: open rounds answered, the user's words kept.
+2. A call that was cut leaves a legal history: open rounds answered, the user's words kept. One that waits for a sub-agent's
+   decision stays suspended.
 3. `CallEnded` comes last, on every path; nothing that happens there takes the end back.
 4. What was stored is told: a hook that fails on a message, and whatever cuts the way to the end, keep none of the others from
    being told.
@@ -18,7 +19,7 @@ from typing import assert_never
 
 from agentflow.errors import CallTimeoutError, ShutdownError
 from agentflow.events import CallEnded, ErrorPhase, Event, PostCall
-from agentflow.facts import CallClosed, Fact, RoundClosed
+from agentflow.facts import CallClosed, Fact, RoundClosed, RoundSuspended
 from agentflow.ground.logs import log_failure
 from agentflow.loop.escalation import Halted, attach
 from agentflow.loop.journal import written
@@ -126,7 +127,7 @@ async def wind_up(run: RunBase, error: BaseException, started: float) -> tuple[R
     if interrupted and ended is error and isinstance(error, Exception | asyncio.CancelledError):
         assert cause is not None
         final = run.partial or run.say(f"(interrupted: {cause.reason})", "interrupted")
-        return Reply.of(final, "interrupted", run.run_id, usage, (), run.session.id), None
+        return Reply.of(final, "interrupted", run.run_id, usage, run.session.pending, run.session.id), None
     return None, ended
 
 
@@ -201,6 +202,15 @@ def _waits(run: RunBase) -> bool:
 
 async def _close_history(run: RunBase, outcome: Outcome) -> None:
     """Close what is open."""
+    machine = run.machine
+    inside = machine.waiting_inside() if machine.run_id == run.run_id else {}
+    if inside and not _waits(run):
+        await run.journal.flush()
+        if machine.state is not State.SUSPENDED:
+            pending = tuple([waits for one in inside.values() for waits in one])
+            await written(run.journal.append(RoundSuspended(run.run_id, pending, run.call_id)))
+        await written(run.journal.append(CallClosed(run.run_id, run.call_id, "suspended", machine.final)))
+        return
     if not await answer_all(run):
         return
     final = _accepted(run)

@@ -110,6 +110,15 @@ class Folded:
         """How the last call ended."""
         return None if self.closed is None else CallClosed._make(self.closed)
 
+    def waiting_inside(self) -> dict[str, tuple[Pending, ...]]:
+        """What sub-agents wait for in calls of the open round that were not entered again since, by the call's id."""
+        found: dict[str, tuple[Pending, ...]] = {}
+        for waits in self.pending:
+            use_id = waits.within
+            if use_id is not None and use_id not in self.started and use_id not in self.finished:
+                found[use_id] = (*found.get(use_id, ()), waits)
+        return found
+
     def decision_on(self, tool_use_id: str) -> ToolDecided | None:
         """What the hooks made of an open call, where they have been asked."""
         decided = self.decided.get(tool_use_id)

@@ -223,7 +223,7 @@ class Machine(Folded):
 
     def on_tool_finished(self, fact: ToolFinished) -> tuple[Msg, ...]:
         """Fold a `ToolFinished`."""
-        _, use_id, _, result, _, stop = fact
+        _, use_id, _, result, _, stop, _ = fact
         if use_id not in self.unfinished:
             raise self.not_open(ToolFinished._make(fact))
         self.unfinished.discard(use_id)

@@ -5,7 +5,7 @@ Rules:
 1. From before its `PreToolRound` is shown to anyone, a round has its `PostToolRound` on every path.
 2. Results stand in call order; each is delivered when it is there.
 3. A lone call runs in the driver's task, several at once in tasks of their own; no task outlives its round.
-4. Whatever cuts a round, every call of it is answered before anything else is stored.
+4. Whatever cuts a round, every call of it is answered before anything else is stored, or, if a sub-agent waits in it, none.
 """
 
 from __future__ import annotations
@@ -49,11 +49,20 @@ class _Round:
 
     def answer_rest(self, text: str, state: ToolState) -> None:
         """Give every call without a result this one."""
-        if len(self.results) == len(self.run.machine.transcript.open_round):
-            return
         for call in self.run.machine.transcript.open_round:
             if call.id not in self.results:
                 self.results[call.id] = tool_result(call.id, call.name, text, state)
+
+    def answer_cut(self, text: str) -> None:
+        """Give every call without a result this one, unless a sub-agent is suspended in one: then the round is too."""
+        inside = self.run.machine.waiting_inside()
+        self.suspended = {
+            **{use_id: inside[use_id] for use_id in inside if use_id not in self.results},
+            **self.suspended,
+        }
+        if not any(waits.within is not None for one in self.suspended.values() for waits in one):
+            self.suspended = {}
+            self.answer_rest(text, "interrupted")
 
     def ordered(self) -> tuple[ToolResultBlock, ...]:
         """The results in call order; calls without one are suspended."""
@@ -204,11 +213,10 @@ async def act(run: RunBase) -> None:
         await _finish(run, round_)
         return
     try:
-        event: PreToolRound | None = None
         hook = ""
         run.repeatable, run.injections = "round", 0
         heard = run.events.fire(PreToolRound, (calls,))
-        event = heard if heard is None or isinstance(heard, Event) else await heard
+        event: PreToolRound | None = heard if heard is None or isinstance(heard, Event) else await heard
         run.repeatable = ""
         verdict = None
         if event is not None and event.decision is not None:
@@ -304,7 +312,7 @@ async def _finish(run: RunBase, round_: _Round) -> None:
         raise
     except BaseException:
         told = len(round_.results) == len(calls)  # else the event said "suspended"
-        round_.answer_rest("Interrupted.", "interrupted")
+        round_.answer_cut("Interrupted.")
         await written(_close(run, round_, round_.ordered(), origin=None if told else "interrupted"))
         raise
     if round_.suspended or (event is not None and event.decision is not None):
@@ -332,10 +340,8 @@ def _judged(run: RunBase, round_: _Round, event: PostToolRound | None) -> Awaita
                     park = (Pending("call", "parked", request, None, event.decision.hook),)
             case _:
                 assert_never(verdict)
-    if round_.suspended and round_.stop is None:
-        pending = tuple([waits for one in round_.suspended.values() for waits in one])
-        return run.journal.append(RoundSuspended(run.run_id, pending, run.call_id))
-    round_.answer_rest("Not run: the call was stopped.", "denied")
+    if round_.stop is not None or not round_.suspended:
+        round_.answer_rest("Not run: the call was stopped.", "denied")
     also = (RoundSuspended(run.run_id, park, run.call_id),) if park else ()
     # A Stop on a round with suspended calls: they are answered, and somebody has to tell.
     return _close(run, round_, round_.ordered(), *also, origin="stopped" if round_.suspended else None)
@@ -344,13 +350,16 @@ def _judged(run: RunBase, round_: _Round, event: PostToolRound | None) -> Awaita
 def _close(
     run: RunBase, round_: _Round, results: tuple[ToolResultBlock, ...], *also: Fact, origin: Origin | None = None
 ) -> Awaitable[None] | None:
-    """Make a round's results a fact; where they are from if no event carries them, so that they are announced."""
+    """Make a round's results a fact, or what it waits for; with where they are from if no event carries them."""
+    if round_.suspended and round_.stop is None:
+        pending = tuple([waits for one in round_.suspended.values() for waits in one])
+        return run.journal.append(RoundSuspended(run.run_id, pending, run.call_id))
     if round_.stop is not None:
         run.outcome = "stopped"
     closed = (run.run_id, run.config.new_id("msg_"), results, round_.stop)
-    if origin is not None:
-        return run.journal.append(RoundClosed(*closed), *also, origin=origin)
-    return run.journal.append(RoundClosed(*closed), *also) if also else run.journal.append_new(RoundClosed, closed)
+    if origin is None and not also:
+        return run.journal.append_new(RoundClosed, closed)
+    return run.journal.append(RoundClosed(*closed), *also, origin=origin or "injected")
 
 
 async def _cut(run: RunBase, round_: _Round, error: BaseException) -> None:
@@ -360,21 +369,15 @@ async def _cut(run: RunBase, round_: _Round, error: BaseException) -> None:
             await round_.abort_waiting(error)
         finally:
             cut = isinstance(error, asyncio.CancelledError | KeyboardInterrupt | SystemExit)
-            text = "Interrupted." if cut else f"Not finished: the call failed ({type(error).__name__})."
-            round_.answer_rest(text, "interrupted")
+            round_.answer_cut("Interrupted." if cut else f"Not finished: the call failed ({type(error).__name__}).")
             try:
-                calls = run.machine.transcript.open_round
-                await run.events.emit(PostToolRound, (calls, round_.ordered()))
+                await run.events.emit(PostToolRound, (run.machine.transcript.open_round, round_.ordered()))
             except Exception as problem:
                 attach(error, problem)
             finally:
                 round_.stop = None
                 if not run.scope.leaves():
-                    await _close_cut(run, round_, error)
-
-
-async def _close_cut(run: RunBase, round_: _Round, error: BaseException) -> None:
-    try:
-        await written(_close(run, round_, round_.ordered()))
-    except StoreError as problem:
-        attach(error, problem)
+                    try:
+                        await written(_close(run, round_, round_.ordered()))
+                    except StoreError as problem:
+                        attach(error, problem)

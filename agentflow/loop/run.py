@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any, ClassVar, Protocol
 
@@ -13,7 +13,7 @@ from agentflow.events import Frame, PostActing, PostReasoning, Purpose, TurnView
 from agentflow.facts import Compacted, Fact, Injected, Reasoned, ToolFinished
 from agentflow.ground.frozen import EMPTY
 from agentflow.hooks.hook_set import FullHookSet
-from agentflow.loop.additions import compacted, injected
+from agentflow.loop.additions import compacted, injected, note_injection
 from agentflow.loop.config import LoopConfig
 from agentflow.loop.emitting import Events
 from agentflow.loop.journal import Journal, StoredJournal
@@ -23,7 +23,7 @@ from agentflow.loop.session import FullSession
 from agentflow.loop.side_calls import ask_beside
 from agentflow.loop.stream import EventBuffer
 from agentflow.loop.window import measured, window_of
-from agentflow.messages import Msg, Outcome, Reply, ToolResultBlock, ToolUseBlock, message, with_metadata
+from agentflow.messages import Msg, Outcome, Pending, Reply, ToolResultBlock, ToolUseBlock, message, with_metadata
 from agentflow.output.side import ask_aside
 from agentflow.ports.model import ModelRequest
 from agentflow.specs import ModelOptions, Usage
@@ -41,6 +41,7 @@ class TurnPlace(Protocol):
     run: RunBase
     index: int
     use: ToolUseBlock
+    pending: tuple[Pending, ...]
     inner: Mapping[str, Resolution] | None
     """What was decided for the calls of a sub-agent that is suspended behind this one."""
     recovers: bool
@@ -50,7 +51,6 @@ class TurnPlace(Protocol):
 
 
 NOTHING = Usage()
-
 current_turn: ContextVar[TurnPlace | None] = ContextVar("agentflow_turn", default=None)
 
 
@@ -164,7 +164,7 @@ class RunBase:
         self.injections = 0
         self.added = 0
         self.inline: int | None = None
-        self.typed: Callable[[Reply], Reply] | None = None
+        self.typed: Callable[[Reply], Awaitable[Reply]] | None = None
         self.inherits: tuple[tuple[ContextVar[Any], Any], ...] = ()
         self._approved: frozenset[str] = frozenset()
         self._bills: list[Usage] | None = None
@@ -275,7 +275,9 @@ class RunBase:
         """What a Post event will be as a fact, if its hooks leave it as it is."""
         if isinstance(event, PostActing):
             call = event.original_tool_use.id
-            return ToolFinished(self.run_id, call, event.tool_use, event.tool_result, event.duration_ms)
+            return ToolFinished(
+                self.run_id, call, event.tool_use, event.tool_result, event.duration_ms, None, event.waited_ms
+            )
         reply, used = event.reasoning_result, event.usage
         return Reasoned(self.run_id, event.iteration, reply, used, event.duration_ms, model=event.model)
 
@@ -315,17 +317,17 @@ class RunBase:
     def inject(self, messages: tuple[Msg, ...], keep: bool, source: str) -> None:
         """See `RunContext.inject`."""
         marked = injected(messages, source, self.over, self.journal.telling)
-        if not keep:
-            self.transient = (*self.transient, *marked)
-            return
         key: str | None = None
-        if self.repeatable:
+        if keep and self.repeatable:
             key = f"{self.events.iteration}:{self.repeatable}:{self.injections}"
             self.injections += 1
             if key in self.machine.injected:
                 return
-        place = self.place()
-        at = self.inline if place is None else place
+        note_injection(self, marked, keep)
+        if not keep:
+            self.transient = (*self.transient, *marked)
+            return
+        at = self.inline if (place := self.place()) is None else place
         self.journal.hold(Injected(self.run_id, marked, at, key, self.call_id, self.next_number()))
 
     def next_number(self) -> int:

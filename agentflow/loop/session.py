@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
+from weakref import ReferenceType
 
 from agentflow.errors import StoreError, UsageError
 from agentflow.facts import Compacted, Fact
@@ -19,6 +20,7 @@ from agentflow.ground.facade import objects_of
 from agentflow.ground.frozen import EMPTY
 from agentflow.ground.ids import CONVERSATION
 from agentflow.ground.ids import new_id as fresh_id
+from agentflow.ground.values import NamedTuple
 from agentflow.loop.conversation import Conversation, FullConversation
 from agentflow.loop.keeping import Keeping, Landed
 from agentflow.loop.machine import Machine
@@ -29,7 +31,27 @@ from agentflow.ports.store import Store
 from agentflow.saving.codec import SavedSession, session_from_dict, session_to_dict
 from agentflow.typed_state import StateMap
 
-__all__ = ["FullSession", "Session", "full_session"]
+__all__ = ["FullSession", "Outer", "Session", "full_session"]
+
+
+class Outer(NamedTuple):
+    """The tool call that a sub-agent's session is suspended in.
+
+    `owner`: the agent whose call it is; `session`: that call's; `use_id`: the tool call.
+    """
+
+    owner: ReferenceType[object]
+    session: ReferenceType[FullSession]
+    use_id: str
+
+    def waiting(self) -> FullSession | None:
+        """The session of that call, while it waits for this one."""
+        session = self.session()
+        if session is None or self.owner() is None:
+            return None
+        machine = session.machine
+        waits = machine.pending if machine.state is State.SUSPENDED else ()
+        return session if any(one.within == self.use_id for one in waits) else None
 
 
 class Session(Conversation):
@@ -235,9 +257,10 @@ class FullSession(Session, FullConversation):
     Attributes:
         keeping: What its store keeps of it.
         inner: The sessions of sub-agents that are suspended behind its calls, by tool-use id.
+        outer: The tool call that it is suspended in, if it is a sub-agent's.
     """
 
-    __slots__ = ("inner", "keeping", "store")
+    __slots__ = ("inner", "keeping", "outer", "store")
 
     def __init__(
         self,
@@ -250,6 +273,7 @@ class FullSession(Session, FullConversation):
     ) -> None:
         super().__init__(id, messages, implicit, new_id)
         self.inner: dict[str, FullSession] | None = None
+        self.outer: Outer | None = None
         self.store = store
         self.keeping = None if store is None else Keeping(store)
 

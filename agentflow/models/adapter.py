@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable, Container, Mapping
 from contextlib import aclosing
 from dataclasses import replace
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self, SupportsIndex
 
 from agentflow.chunks import ModelChunk
 from agentflow.errors import ModelError, UsageError
@@ -24,7 +24,7 @@ from agentflow.models.content_out import check_content
 from agentflow.models.conversion import Conversation, Json, WireMessage
 from agentflow.models.options_out import BARRED, Thinking, ToolMemory, thinking_out
 from agentflow.models.profiles import PROFILES, Family
-from agentflow.models.provider_errors import is_bound_elsewhere, is_secret
+from agentflow.models.provider_errors import is_bound_elsewhere, secrets_in
 from agentflow.models.schemas_out import answers_of, in_words, response_format
 from agentflow.ports.model import AnswerModes, ModelRequest
 from agentflow.ports.retry import RetryPolicy
@@ -150,10 +150,29 @@ class Adapter(ABC):
     def _attempt(self, request: ModelRequest, conversation: Conversation) -> AsyncGenerator[ModelChunk, None]:
         """One request and its reply; every failure is a `ModelError` whose cause is the provider's own."""
 
-    def _secrets(self) -> list[str]:
-        """What an error must not show."""
-        named = {**self._params, **(self._headers or {}), "api_key": self._api_key}
-        return [value for name, value in named.items() if is_secret(name) and isinstance(value, str)]
+    def _secrets(self, extra: Mapping[str, object] = EMPTY) -> list[str]:
+        """What an error must not show: the credentials that it was built with, and those of a request's further fields."""
+        given: dict[str, object] = {
+            "api_key": self._api_key,
+            "headers": self._headers,
+            "params": self._params,
+            "extra": extra,
+        }
+        return [*secrets_in(given)]
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
+        if self._secrets():
+            raise TypeError(
+                f"{self!r} holds a credential (api_key=, headers= or params=), which pickle would write down readable. Pickle "
+                "a model that was built without one: it reads its key from the environment, also where it is unpickled."
+            )
+        return super().__reduce_ex__(protocol)
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
 
     def _prepare(self, request: ModelRequest, conversation: Conversation, supported: Container[str]) -> Prepared:
         profile = conversation.profile
@@ -177,8 +196,11 @@ class Adapter(ABC):
 
     def _check(self, where: str, given: Mapping[str, object]) -> None:
         if taken := sorted(self._reserved & given.keys()):
+            tools = " Server tools of the provider cannot be asked for: tools= of the agent are the ones that run." * (
+                "tools" in taken
+            )
             raise UsageError(
-                f"{where} of the model {self._name!r} holds {taken}, which {type(self).__name__} sets itself. Legal are "
+                f"{where} of the model {self._name!r} holds {taken}, which {type(self).__name__} sets itself.{tools} Legal are "
                 "the provider's other arguments; retries are set with retries=."
             )
 

@@ -16,7 +16,7 @@ import msgspec
 
 from agentflow.errors import UsageError
 from agentflow.models.conversion import Json, WireMessage
-from agentflow.models.options_out import budget_of, effort_of
+from agentflow.models.options_out import LEAST_BUDGET, budget_of, effort_of
 from agentflow.models.profiles import Claude
 
 __all__ = ["messages_out", "thinking_fields", "tool_fields"]
@@ -147,7 +147,10 @@ def thinking_fields(asked: Mapping[str, Json], claude: Claude) -> Block:
         return {}
     if claude.budgets and (budget is not None or not claude.adaptive):
         tokens = min(budget if budget is not None else budget_of(str(effort)), claude.ceiling - 1)
-        return {"thinking": {"type": "enabled", "budget_tokens": tokens}}
+        limit = asked.get("max_tokens")
+        if isinstance(limit, int) and limit <= tokens:  # an effort that other generations take whatever the limit
+            tokens = limit // 2
+        return {"thinking": {"type": "enabled", "budget_tokens": tokens}} if tokens >= LEAST_BUDGET else {}
     return {
         "thinking": {"type": "adaptive", "display": "summarized"},  # else thoughts come without their words
         "output_config": {"effort": effort_of(budget) if budget is not None else effort},

@@ -2,14 +2,16 @@
 
 Rules:
 
-1. Events are told by their `type`; those of types that nobody knows are passed over, as the vendor asks.
-2. Usage is cumulative: what was read stands in the first event, what was written in the last ones.
+1. Events, blocks and deltas have a `type`; one that is not known here is skipped, as the vendor asks, whatever its fields hold.
+2. An event whose fields are of other types than usual is read again by `loose.py`.
+3. A block of a tool that the vendor runs is no call of ours: it is skipped, with the fragments of its input.
+4. Usage is cumulative: what was read stands in the first event, what was written in the last ones.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -18,10 +20,11 @@ from agentflow.errors import ModelError
 from agentflow.messages import Citation, ThinkingBlock
 from agentflow.models.anthropic_out import messages_out, thinking_fields, tool_fields
 from agentflow.models.conversion import Conversation
+from agentflow.models.loose import NotUnderstoodError, count, field, items, json_text, place, skipped, words
 from agentflow.models.options_out import options_out
 from agentflow.models.profiles import claude
 from agentflow.models.provider_errors import ProviderError
-from agentflow.models.wire import DirectWire, Reader, Vendor, with_halves
+from agentflow.models.wire import DirectWire, Reader, Vendor, anything
 from agentflow.ports.model import ModelRequest, TokenCount
 from agentflow.specs import Usage
 
@@ -44,10 +47,10 @@ _LASTING = {"invalid_request_error": 400, "authentication_error": 401, "permissi
 
 class _Delta(msgspec.Struct, gc=False):
     type: str = ""
-    text: str = ""
-    thinking: str = ""
-    signature: str = ""
-    partial_json: str = ""
+    text: str | None = None
+    thinking: str | None = None
+    signature: str | None = None
+    partial_json: str | None = None
     citation: dict[str, Any] | None = None
     stop_reason: str | None = None
 
@@ -57,10 +60,10 @@ class _Block(msgspec.Struct, gc=False):
     id: str | None = None
     name: str | None = None
     input: Any = None
-    text: str = ""
-    thinking: str = ""
-    signature: str = ""
-    data: str = ""
+    text: str | None = None
+    thinking: str | None = None
+    signature: str | None = None
+    data: str | None = None
 
 
 class _Kept(msgspec.Struct, gc=False):
@@ -82,6 +85,8 @@ class _Usage(msgspec.Struct, gc=False):
 
 class _Message(msgspec.Struct, gc=False):
     usage: _Usage | None = None
+    content: list[Any] | None = None
+    stop_reason: str | None = None
 
 
 class _Event(msgspec.Struct, gc=False):
@@ -94,12 +99,8 @@ class _Event(msgspec.Struct, gc=False):
     error: dict[str, Any] | None = None
 
 
-class _Kind(msgspec.Struct, gc=False):
-    type: str = ""
-
-
 _decode = msgspec.json.Decoder(_Event).decode
-_decode_kind = msgspec.json.Decoder(_Kind).decode
+_SILENT = frozenset({"message_start", "content_block_stop", "message_stop", "ping"})
 
 
 class AnthropicWire(DirectWire):
@@ -188,12 +189,14 @@ class AnthropicWire(DirectWire):
 class _Reply:
     """Reads one reply."""
 
-    __slots__ = ("_calls", "_name", "_priced", "_unsaid", "_used", "ended", "finish_reason")
+    __slots__ = ("_begun", "_calls", "_foreign", "_name", "_priced", "_unsaid", "_used", "ended", "finish_reason")
 
     def __init__(self, name: str, priced: Callable[[Usage, int], ModelChunk]) -> None:
         self._name = name
         self._priced = priced
+        self._begun = 0
         self._calls: dict[int, int] = {}
+        self._foreign: set[int] = set()
         self._unsaid: dict[int, str] = {}
         self._used = _Usage()
         self.finish_reason: str | None = None
@@ -203,10 +206,8 @@ class _Reply:
         """The chunks in one event."""
         try:
             event = _decode(data)
-        except msgspec.ValidationError:
-            return self._unknown(data)
-        except msgspec.DecodeError as error:
-            event = msgspec.convert(with_halves(data, error), _Event)
+        except msgspec.DecodeError:
+            event = _loose(anything(data))
         delta = event.delta
         match event.type:
             case "content_block_delta" if delta is not None:
@@ -216,59 +217,79 @@ class _Reply:
             case "content_block_start" if event.content_block is not None:
                 return self._start(event.index, event.content_block)
             case "content_block_stop" if event.index in self._unsaid:
-                return (self._call(event.index, arguments=self._unsaid.pop(event.index)),)
-            case "message_start" if event.message is not None and event.message.usage is not None:
-                self._count(event.message.usage)
+                return (self._whole(event.index),)
+            case "message_start" if event.message is not None:
+                return self._begin(event.message)
             case "message_delta":
-                return self._end(delta, event.usage)
+                return self._end(delta.stop_reason if delta is not None else None, event.usage)
             case "message_stop":
                 self.ended = True
             case "error":
                 raise _failure(event.error or {})
-            case _:
-                pass
+            case kind:
+                if kind and kind not in _SILENT:
+                    skipped(self._name, f"an event of type {kind!r}")
         return ()
 
-    def _unknown(self, data: bytes) -> Sequence[ModelChunk]:
-        """An event whose fields are of other types: of a type that nobody knows, or a fault."""
-        if _decode_kind(data).type in ("content_block_delta", "content_block_start", "message_delta", "error"):
-            raise ProviderError(f"an event is not as the wire has it: {data[:200].decode(errors='replace')}")
-        return ()
+    def _begin(self, message: _Message) -> Sequence[ModelChunk]:
+        if message.usage is not None:
+            self._count(message.usage)
+        found: list[ModelChunk] = []
+        for index, block in enumerate(message.content or ()):  # of servers that send the answer whole
+            found += self._start(index, _loose_block(block))
+        return [*found, *self._end(message.stop_reason, None)] if message.stop_reason else found
 
     def _delta(self, index: int, delta: _Delta) -> Sequence[ModelChunk]:
         match delta.type:
-            case "thinking_delta" if delta.thinking:
-                return (ModelChunk(thinking=delta.thinking, model=self._name),)
-            case "signature_delta" if delta.signature:
-                return (ModelChunk(signature=delta.signature, model=self._name),)
-            case "citations_delta" if delta.citation is not None:
-                return (ModelChunk(citations=(Citation.of(delta.citation, self._name),)),)
-            case "input_json_delta" if delta.partial_json:
+            case "thinking_delta":
+                return (ModelChunk(thinking=delta.thinking, model=self._name),) if delta.thinking else ()
+            case "signature_delta":
+                return (ModelChunk(signature=delta.signature, model=self._name),) if delta.signature else ()
+            case "citations_delta":
+                cited = delta.citation
+                return () if cited is None else (ModelChunk(citations=(Citation.of(cited, self._name),)),)
+            case "input_json_delta":
+                if not delta.partial_json or index in self._foreign:
+                    return ()
                 self._unsaid.pop(index, None)
                 return (self._call(index, arguments=delta.partial_json),)
-            case _:
+            case "":
+                raise NotUnderstoodError("the delta of a block has no type")
+            case kind:
+                skipped(self._name, f"a delta of type {kind!r}")
                 return ()
 
     def _start(self, index: int, block: _Block) -> Sequence[ModelChunk]:
+        self._foreign.discard(index)
         match block.type:
             case "tool_use":
-                self._calls[index] = len(self._calls)
-                if block.input:  # some servers send it whole, and no pieces
-                    self._unsaid[index] = msgspec.json.encode(block.input).decode()
-                return (self._call(index, block.id or "", block.name or ""),)
-            case "text" if block.text:
-                return (ModelChunk(block.text),)
+                before = [self._whole(index)] if index in self._unsaid else []
+                self._calls.pop(index, None)  # servers that give each block the same index
+                if block.input:  # some servers send it whole, and no fragments
+                    self._unsaid[index] = json_text(block.input)
+                return [*before, self._call(index, block.id or "", block.name or "")]
+            case "text":
+                return (ModelChunk(block.text),) if block.text else ()
             case "thinking":
                 said = [ModelChunk(thinking=block.thinking, model=self._name)] if block.thinking else []
                 return [*said, ModelChunk(signature=block.signature, model=self._name)] if block.signature else said
             case "redacted_thinking":
-                return (ModelChunk(blocks=(ThinkingBlock("", None, block.data, self._name),), model=self._name),)
-            case _:
+                sealed = ThinkingBlock("", None, block.data or "", self._name)
+                return (ModelChunk(blocks=(sealed,), model=self._name),)
+            case kind:
+                self._foreign.add(index)
+                skipped(self._name, f"a block of type {kind!r}")
                 return ()
 
     def _call(self, index: int, id: str = "", name: str = "", arguments: str = "") -> ModelChunk:  # noqa: A002
-        place = self._calls.setdefault(index, len(self._calls))
-        return ModelChunk(tool_uses=(ToolUseDelta(place, id, name, arguments),))
+        if index not in self._calls:
+            self._calls[index] = self._begun
+            self._begun += 1
+        return ModelChunk(tool_uses=(ToolUseDelta(self._calls[index], id, name, arguments),))
+
+    def _whole(self, index: int) -> ModelChunk:
+        """A call's input that came with its start, and in no fragment."""
+        return self._call(index, arguments=self._unsaid.pop(index))
 
     def _count(self, usage: _Usage) -> None:
         """What is known replaces what was known before."""
@@ -276,26 +297,114 @@ class _Reply:
             if (value := getattr(usage, name)) is not None:
                 setattr(self._used, name, value)
 
-    def _end(self, delta: _Delta | None, usage: _Usage | None) -> Sequence[ModelChunk]:
-        found: list[ModelChunk] = []
-        if delta is not None and delta.stop_reason and self.finish_reason is None:
-            self.finish_reason = _FINISH.get(delta.stop_reason, delta.stop_reason)
+    def _end(self, reason: str | None, usage: _Usage | None) -> Sequence[ModelChunk]:
+        found = [self._whole(index) for index in list(self._unsaid)] if reason else []
+        if reason and self.finish_reason is None:
+            self.finish_reason = _FINISH.get(reason, reason)
             found.append(ModelChunk(finish_reason=self.finish_reason))
         if usage is not None:
             self._count(usage)
-            used = self._used
-            read, written = used.cache_read_input_tokens or 0, used.cache_creation_input_tokens or 0
-            kept, thought = used.cache_creation, used.output_tokens_details
-            told = Usage(
-                input_tokens=(used.input_tokens or 0) + read + written,
-                output_tokens=used.output_tokens or 0,
-                cache_read_tokens=read,
-                cache_write_tokens=written,
-                reasoning_tokens=(thought.thinking_tokens or 0) if thought is not None else 0,
-                model_calls=1,
-            )
-            found.append(self._priced(told, kept.ephemeral_1h_input_tokens or 0 if kept is not None else 0))
+        used = self._used
+        if used.input_tokens is None and used.output_tokens is None:
+            return found
+        read, written = used.cache_read_input_tokens or 0, used.cache_creation_input_tokens or 0
+        kept, thought = used.cache_creation, used.output_tokens_details
+        told = Usage(
+            input_tokens=(used.input_tokens or 0) + read + written,
+            output_tokens=used.output_tokens or 0,
+            cache_read_tokens=read,
+            cache_write_tokens=written,
+            reasoning_tokens=(thought.thinking_tokens or 0) if thought is not None else 0,
+            model_calls=1,
+        )
+        found.append(self._priced(told, kept.ephemeral_1h_input_tokens or 0 if kept is not None else 0))
         return found
+
+
+def _loose(value: object) -> _Event:
+    """An event whose fields are of other types: what is known of it, field by field; the rest is not looked at.
+
+    Raises:
+        NotUnderstoodError: A field that carries meaning holds what nobody can read.
+    """
+    kind = _text_or_none(field(value, "type")) or ""
+    index = place(field(value, "index")) or 0
+    match kind:
+        case "content_block_delta":
+            return _Event(kind, index, delta=_loose_delta(field(value, "delta")))
+        case "content_block_start":
+            return _Event(kind, index, content_block=_loose_block(field(value, "content_block")))
+        case "message_start":
+            message = field(value, "message")
+            content = [*items(field(message, "content"))]
+            used, reason = _loose_usage(field(message, "usage")), _text_or_none(field(message, "stop_reason"))
+            return _Event(kind, message=_Message(used, content, reason))
+        case "message_delta":
+            reason = _text_or_none(field(field(value, "delta"), "stop_reason"))
+            return _Event(kind, delta=_Delta(stop_reason=reason), usage=_loose_usage(field(value, "usage")))
+        case "error":
+            error = field(value, "error")
+            told = cast("dict[str, Any]", error) if isinstance(error, dict) else {"message": error and str(error)}
+            return _Event(kind, error=told)
+        case _:
+            return _Event(kind, index)
+
+
+def _text_or_none(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _loose_delta(value: object) -> _Delta:
+    kind = _text_or_none(field(value, "type")) or ""
+    delta = _Delta(kind)
+    match kind:
+        case "text_delta":
+            delta.text = words(field(value, "text"), "text")
+        case "thinking_delta":
+            delta.thinking = words(field(value, "thinking"), "thinking")
+        case "signature_delta":
+            delta.signature = words(field(value, "signature"), "signature")
+        case "input_json_delta":
+            delta.partial_json = json_text(field(value, "partial_json"))
+        case "citations_delta":
+            cited = field(value, "citation")
+            delta.citation = cast("dict[str, Any]", cited) if isinstance(cited, dict) else None
+        case _:
+            pass
+    return delta
+
+
+def _loose_block(value: object) -> _Block:
+    kind = field(value, "type")
+    block = _Block(kind if isinstance(kind, str) else repr(kind))
+    match kind:
+        case "text":
+            block.text = words(field(value, "text"), "text")
+        case "tool_use":
+            block.id = words(field(value, "id"), "the id of a tool call")
+            block.name = words(field(value, "name"), "the name of a tool call")
+            block.input = field(value, "input")
+        case "thinking" | "redacted_thinking":
+            for name in ("thinking", "signature", "data"):
+                setattr(block, name, words(field(value, name), name))
+        case _:
+            pass
+    return block
+
+
+def _loose_usage(value: object) -> _Usage | None:
+    if not isinstance(value, dict):
+        return None
+    told = cast("dict[str, object]", value)
+    names = ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
+    counts = {name: None if told.get(name) is None else count(told[name]) for name in names}
+    kept = field(told.get("cache_creation"), "ephemeral_1h_input_tokens")
+    thought = field(told.get("output_tokens_details"), "thinking_tokens")
+    return _Usage(
+        **counts,
+        cache_creation=None if kept is None else _Kept(count(kept)),
+        output_tokens_details=None if thought is None else _Thought(count(thought)),
+    )
 
 
 def _failure(error: dict[str, Any]) -> ProviderError:

@@ -2,12 +2,13 @@
 
 Rules:
 
-1. Chunks come from outside and differ between LiteLLM's versions: a field is read by name, and what is not there is
-   nothing. The usage chunk has no choice in 1.109 and an empty one in 1.105.
+1. Chunks come from outside and differ between servers and LiteLLM's versions: a field is read by name, in each type that
+   `loose.py` knows. The usage chunk has no choice in 1.109 and an empty one in 1.105.
 2. The text of a thought is `reasoning_content` (`reasoning` at some servers); `thinking_blocks` gives only its seal (with
    it, 1.105 repeats the whole text, 1.109 sends none).
 3. Fragments of tool calls keep the provider's index; where there is none, an id or a name begins the next call.
-4. Gemini's signatures travel inside LiteLLM's ids: they become the seal of a thought before the call, which leaves the
+4. A call of a tool that the vendor runs itself (LiteLLM shows Anthropic's as if they were ours) is no call for us.
+5. Gemini's signatures travel inside LiteLLM's ids: they become the seal of a thought before the call, which leaves the
    id short.
 """
 
@@ -21,31 +22,26 @@ from agentflow.errors import UsageError
 from agentflow.ground.media import sniffed
 from agentflow.messages import Citation, DataBlock, ThinkingBlock
 from agentflow.models.conversion import SIGNATURE_MARK
+from agentflow.models.loose import (
+    NotUnderstoodError,
+    count,
+    field,
+    items,
+    json_text,
+    one_or_more,
+    place,
+    skipped,
+    words,
+)
 from agentflow.specs import Usage
 
 _SAMPLES_A_SECOND = 24_000
 """OpenAI's `pcm16`: one channel of 16 bits, low byte first."""
 
-__all__ = ["ChunkReader", "field", "usage_of"]
+_RUN_BY_VENDOR = ("srvtoolu_", "mcptoolu_")
+"""How the ids of Anthropic's own tool calls begin."""
 
-
-def field(value: object, name: str) -> object:
-    """A field of an object or a mapping that came from outside; None where there is none."""
-    if isinstance(value, Mapping):
-        return cast("Mapping[str, object]", value).get(name)
-    return getattr(value, name, None)
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""
-
-
-def _items(value: object) -> Sequence[object]:
-    return cast("Sequence[object]", value) if isinstance(value, (list, tuple)) else ()
-
-
-def _count(value: object) -> int:
-    return int(value) if isinstance(value, (int, float)) else 0
+__all__ = ["ChunkReader", "usage_of"]
 
 
 class ChunkReader:
@@ -61,76 +57,133 @@ class ChunkReader:
         ['Hi']
     """
 
-    __slots__ = ("_calls", "_model", "_sealed", "_sound", "finish_reason")
+    __slots__ = ("_calls", "_foreign", "_last", "_model", "_sealed", "_sound", "finish_reason")
 
     def __init__(self, model: str, *, sealed: bool) -> None:
         self._model = model
         self._sealed = sealed
         self._calls = 0
+        self._last = ""
+        self._foreign: set[int] = set()
         self._sound: list[str] = []
         self.finish_reason: str | None = None
 
     def read(self, chunk: object) -> Iterator[ModelChunk]:
-        """The pieces in one chunk; most chunks hold one or none. Usage is read apart (`usage_of`)."""
-        choices = _items(field(chunk, "choices"))
-        if not choices:
-            return
-        choice = choices[0]
-        delta = field(choice, "delta")
-        if delta is not None:
-            yield from self._delta(delta)
-        if isinstance(reason := field(choice, "finish_reason"), str) and reason:
-            self.finish_reason = reason
-            if self._sound and (block := sound_in(self._sound)) is not None:
-                yield ModelChunk(blocks=(block,))
-            self._sound = []
+        """The pieces in one chunk; most chunks hold one or none. Usage is read apart (`usage_of`).
+
+        Raises:
+            NotUnderstoodError: A field holds something that cannot be read.
+        """
+        for choice in one_or_more(field(chunk, "choices")):
+            if place(field(choice, "index")):
+                continue  # a further answer, which nobody can have asked for
+            delta = field(choice, "delta")
+            if delta is None:
+                delta = field(choice, "message")  # of servers that send the answer whole
+            if delta is not None:
+                yield from self._delta(delta)
+            elif text := words(field(choice, "text"), "text"):
+                yield ModelChunk(text)
+            if isinstance(reason := field(choice, "finish_reason"), str) and reason:
+                self.finish_reason = reason
+                if self._sound and (block := sound_in(self._sound)) is not None:
+                    yield ModelChunk(blocks=(block,))
+                self._sound = []
 
     def _delta(self, delta: object) -> Iterator[ModelChunk]:
-        if thinking := _text(field(delta, "reasoning_content")) or _text(field(delta, "reasoning")):
+        if thinking := self._thought(field(delta, "reasoning_content")) or self._thought(field(delta, "reasoning")):
             yield ModelChunk(thinking=thinking, model=self._model)
         if self._sealed and (blocks := field(delta, "thinking_blocks")):
-            yield from self._seals(_items(blocks))
-        if text := _text(field(delta, "content")) or _text(field(delta, "refusal")):
+            yield from self._seals(items(blocks))
+        content = field(delta, "content")
+        if isinstance(content, (list, tuple)):
+            yield from self._parts(cast("Sequence[object]", content))
+        elif (text := words(content, "content")) or (text := words(field(delta, "refusal"), "refusal")):
             yield ModelChunk(text)
-        for fragment in _items(field(delta, "tool_calls")):
+        calls = field(delta, "tool_calls")
+        fragments = one_or_more(calls)
+        if calls and not fragments:
+            raise NotUnderstoodError(f"tool_calls is a {type(calls).__name__}, and not a list")
+        for fragment in fragments:
             yield from self._call(fragment)
+        if (function := field(delta, "function_call")) is not None:  # the wire's older word
+            yield from self._call({"index": 0, "function": function})
         yield from self._extras(delta)
+
+    def _thought(self, value: object) -> str:
+        try:
+            return words(value, "reasoning")
+        except NotUnderstoodError as error:  # no part of the answer
+            skipped(self._model, error.message)
+            return ""
+
+    def _parts(self, parts: Sequence[object]) -> Iterator[ModelChunk]:
+        """Text that comes as a list of parts: Mistral's, and that of servers which stream what `/responses` would."""
+        for part in parts:
+            kind = field(part, "type")
+            if isinstance(thinking := field(part, "thinking"), (str, list)):
+                yield ModelChunk(thinking=self._thought(cast("object", thinking)), model=self._model)
+            elif kind == "image_url":
+                if (block := media_in(field(field(part, "image_url"), "url"))) is not None:
+                    yield ModelChunk(blocks=(block,))
+            elif isinstance(part, str) or field(part, "text") is not None:
+                yield ModelChunk(words(part, "content"))
+            elif refusal := words(field(part, "refusal"), "refusal"):
+                yield ModelChunk(refusal)
+            else:
+                skipped(self._model, f"a content part of type {kind!r}")
 
     def _extras(self, delta: object) -> Iterator[ModelChunk]:
         """Citations, and images and sounds that the model made."""
-        notes = [field(field(delta, "provider_specific_fields"), "citation"), *_items(field(delta, "annotations"))]
+        notes = [field(field(delta, "provider_specific_fields"), "citation"), *items(field(delta, "annotations"))]
         cited = [
             Citation.of(cast("Mapping[str, Any]", note), self._model) for note in notes if isinstance(note, Mapping)
         ]
         if cited:
             yield ModelChunk(citations=tuple(cited))
-        made = [media_in(field(field(part, "image_url"), "url")) for part in _items(field(delta, "images"))]
+        made = [media_in(field(field(part, "image_url"), "url")) for part in items(field(delta, "images"))]
         if blocks := tuple(block for block in made if block is not None):
             yield ModelChunk(blocks=blocks)
         sound = field(delta, "audio")
-        if words := _text(field(sound, "transcript")):
-            yield ModelChunk(words)
-        if piece := _text(field(sound, "data")):
+        if spoken := words(field(sound, "transcript"), "transcript"):
+            yield ModelChunk(spoken)
+        if piece := words(field(sound, "data"), "audio"):
             self._sound.append(piece)
 
     def _seals(self, blocks: Sequence[object]) -> Iterator[ModelChunk]:
         for block in blocks:
             if field(block, "type") == "redacted_thinking":
-                data = _text(field(block, "data"))
+                data = words(field(block, "data"), "redacted_thinking")
                 yield ModelChunk(blocks=(ThinkingBlock("", None, data, self._model),), model=self._model)
-            elif signature := _text(field(block, "signature")):
+            elif signature := words(field(block, "signature"), "signature"):
                 yield ModelChunk(signature=signature, model=self._model)
 
     def _call(self, fragment: object) -> Iterator[ModelChunk]:
-        function = field(fragment, "function")
-        id, name = _text(field(fragment, "id")), _text(field(function, "name"))  # noqa: A001 - the field's own word
-        arguments = _text(field(function, "arguments"))
+        if isinstance(fragment, (str, int, float, list)):
+            raise NotUnderstoodError("a member of tool_calls is no object")
+        function, custom = field(fragment, "function"), field(fragment, "custom")
+        if function is None:
+            function = custom
+        id = words(field(fragment, "id"), "the id of a tool call")  # noqa: A001 - the field's own word
+        name = words(field(function, "name"), "the name of a tool call")
+        arguments = json_text(field(function, "arguments"))
+        if custom is not None:  # a tool that takes text: no JSON, so such a call fails and says why
+            arguments += words(field(custom, "input"), "the input of a tool call")
         if not (id or name or arguments):
             return  # Anthropic's empty pieces
-        index = field(fragment, "index")
-        if not isinstance(index, int):
-            index = self._calls if id or name else max(0, self._calls - 1)
+        index = place(field(fragment, "index"))
+        if index is None:
+            begins = (id and id != self._last) or (name and not id)
+            index = self._calls if begins else max(0, self._calls - 1)
+        self._last = id or self._last
         self._calls = max(self._calls, index + 1)
+        if id.startswith(_RUN_BY_VENDOR):
+            self._foreign.add(index)
+            skipped(self._model, f"a call of its own tool {name!r}")
+        elif id and name:
+            self._foreign.discard(index)
+        if index in self._foreign:
+            return
         id, _, signature = id.partition(SIGNATURE_MARK)  # noqa: A001
         delta = ToolUseDelta(index, id, name, arguments)
         if signature:
@@ -186,18 +239,18 @@ def usage_of(chunk: object, cost: float | None = None) -> Usage | None:
         5
     """
     usage = field(chunk, "usage")
-    if usage is None:
+    if usage is None or isinstance(usage, (str, list, int)) or usage == {}:
         return None
     prompt = field(usage, "prompt_tokens_details")
     completion = field(usage, "completion_tokens_details")
     read = field(usage, "cache_read_input_tokens") or field(prompt, "cached_tokens")
     written = field(usage, "cache_creation_input_tokens") or field(prompt, "cache_creation_tokens")
     return Usage(
-        input_tokens=_count(field(usage, "prompt_tokens")),
-        output_tokens=_count(field(usage, "completion_tokens")),
-        cache_read_tokens=_count(read),
-        cache_write_tokens=_count(written),
-        reasoning_tokens=_count(field(completion, "reasoning_tokens")),
+        input_tokens=count(field(usage, "prompt_tokens")),
+        output_tokens=count(field(usage, "completion_tokens")),
+        cache_read_tokens=count(read),
+        cache_write_tokens=count(written),
+        reasoning_tokens=count(field(completion, "reasoning_tokens")),
         cost=cost,
         model_calls=1,
     )

@@ -3,7 +3,8 @@
 Rules:
 
 1. A connection is used again only when its reply was read to the end; whoever stops before closes it at once.
-2. Proxies are those of the environment (`HTTPS_PROXY`, `NO_PROXY`, …). No redirect is followed: it would take the key along.
+2. Proxies and certificates are those of the environment (`environment.py`). No redirect is followed: it would take the key
+   along.
 3. No cookies, no `.netrc`, no body that is read without a limit.
 4. A kept connection that turns out to be closed costs no attempt: the request goes out again on another one. Servers close
    when they like, also right behind a reply for which they promised to keep it (llama.cpp).
@@ -17,10 +18,12 @@ from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from urllib.parse import urlsplit
 
 import msgspec
 
 from agentflow.models.clients import client_of_loop
+from agentflow.models.environment import WrongSettingError, certificates, proxy_for
 from agentflow.models.provider_errors import ProviderError
 
 if TYPE_CHECKING:
@@ -31,12 +34,14 @@ if TYPE_CHECKING:
 __all__ = ["NO_JSON", "TLS", "failures", "finish", "loaded", "post", "refusal"]
 
 TLS: TypeAlias = "ssl.SSLContext | bool"
-"""A context of certificates; True is the system's, False checks none."""
+"""A context of certificates; True is the environment's or the system's, False checks none."""
 
 NO_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What msgspec raises where bytes are no JSON, have half a character in a text, or are nested without an end."""
 
 _LONGEST_ERROR = 1 << 20
+_LONGEST_HEADER = 100 * 1024  # what h11 takes for a whole head
+_MOST_HEADERS = 1_000
 _PATIENCE = 0.25
 
 
@@ -56,7 +61,7 @@ def failures() -> tuple[type[Exception], ...]:
     """What a request and its answer may fail with on the way."""
     import aiohttp
 
-    return aiohttp.ClientError, OSError
+    return aiohttp.ClientError, OSError, WrongSettingError
 
 
 async def post(
@@ -69,13 +74,14 @@ async def post(
         body: JSON.
         headers: Further headers, the key's included.
         timeout: Longest silence, in seconds, before the head and between pieces of the answer.
-        connect_timeout: Longest time to connect.
+        connect_timeout: Longest time to connect, the TLS handshake included.
         tls: How the server's certificate is checked.
     """
     import aiohttp
 
     session = await client_of_loop("aiohttp", _session, aiohttp.ClientSession.close)
-    limits = aiohttp.ClientTimeout(total=None, sock_connect=connect_timeout, sock_read=timeout)
+    patience, argument = min((connect_timeout, "connect_timeout="), (timeout, "timeout="))
+    limits = aiohttp.ClientTimeout(total=None, sock_connect=patience, sock_read=timeout)
     sent = {"content-type": "application/json", "accept-encoding": "identity", **headers}
     while True:
         asked = _Asked()
@@ -85,11 +91,22 @@ async def post(
                 data=body,
                 headers=sent,
                 timeout=limits,
-                ssl=tls,
-                proxy=_proxy(url),
+                ssl=certificates() if tls is True else tls,
+                proxy=proxy_for(url),
                 allow_redirects=False,
                 trace_request_ctx=asked,
             )
+        except aiohttp.ConnectionTimeoutError:
+            hint = "; a server that speaks http:// there never answers a TLS handshake" * url.startswith("https:")
+            raise aiohttp.ConnectionTimeoutError(
+                f"no connection to {_origin(url)} within {patience:g} s ({argument}){hint}"
+            ) from None
+        except aiohttp.ClientConnectorSSLError as error:
+            if "WRONG_VERSION_NUMBER" in str(error):
+                raise aiohttp.ClientConnectionError(
+                    f"{_origin(url)} does not speak TLS; if the server is meant, name it with http://"
+                ) from None
+            raise
         except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
             if asked.on_kept_connection and not session.closed:
                 continue
@@ -97,6 +114,11 @@ async def post(
                 # It holds the headers that have come, cookies too.
                 raise aiohttp.ServerDisconnectedError("the server hung up within the head of its answer") from None
             raise
+
+
+def _origin(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 
 
 class _Asked:
@@ -108,50 +130,23 @@ class _Asked:
 def _session() -> aiohttp.ClientSession:
     import aiohttp
 
+    known = aiohttp.ClientSession.__init__.__kwdefaults__ or {}
+    limits: Any = {"max_headers": _MOST_HEADERS} if "max_headers" in known else {}  # older versions have no such limit
     tracing = aiohttp.TraceConfig()
     tracing.on_connection_reuseconn.append(_note_kept_connection)
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0, ttl_dns_cache=60),
         cookie_jar=aiohttp.DummyCookieJar(),
         trace_configs=[tracing],
+        max_line_size=_LONGEST_HEADER,
+        max_field_size=_LONGEST_HEADER,
+        **limits,
     )
 
 
 async def _note_kept_connection(session: aiohttp.ClientSession, context: Any, told: object) -> None:
     del session, told
     context.trace_request_ctx.on_kept_connection = True
-
-
-def _proxy(url: str) -> str | None:
-    """The proxy that the environment names for an address.
-
-    Raises:
-        InvalidURL: It is none for HTTP, the one way to proxies that is spoken here.
-    """
-    from urllib.parse import urlsplit
-    from urllib.request import getproxies, proxy_bypass
-
-    import aiohttp
-
-    proxies = getproxies()
-    if not proxies:
-        return None
-    try:
-        parts = urlsplit(url)
-    except ValueError:  # aiohttp says so too
-        return None
-    if parts.hostname is None or proxy_bypass(parts.hostname):
-        return None
-    proxy = proxies.get(parts.scheme)
-    if not proxy:
-        return None
-    scheme, named, _ = proxy.partition("://")
-    if named and scheme.lower() not in ("http", "https"):
-        raise aiohttp.InvalidURL(
-            f"{parts.scheme}_proxy={scheme}://…",
-            f"a direct wire asks proxies that begin with http:// or https://; name one, or {parts.hostname} in no_proxy",
-        )
-    return proxy if named else f"http://{proxy}"
 
 
 async def finish(response: aiohttp.ClientResponse) -> None:
@@ -166,9 +161,14 @@ async def finish(response: aiohttp.ClientResponse) -> None:
         response.release()
 
 
-async def refusal(response: aiohttp.ClientResponse) -> ProviderError:
-    """The error that stands in place of a reply."""
-    data = bytearray()
+async def refusal(response: aiohttp.ClientResponse, begun: bytes = b"") -> ProviderError:
+    """The error that was sent instead of a reply.
+
+    Args:
+        response: The answer.
+        begun: What was read of its body already.
+    """
+    data = bytearray(begun)
     try:
         while len(data) < _LONGEST_ERROR and (part := await response.content.readany()):
             data += part
@@ -176,7 +176,7 @@ async def refusal(response: aiohttp.ClientResponse) -> ProviderError:
         pass  # what has come will do
     said = data.decode(errors="replace").strip()
     fields = error_fields(data)
-    if response.status == 200 and not ("message" in fields or "error" in fields):
+    if response.status < 300 and not ("message" in fields or "error" in fields):
         said = f"it answered without a stream of events: {said[:200] or 'an empty body'}"
     if 300 <= response.status < 400:
         said = f"it redirects to {response.headers.get('location')}, which is not followed: the key would go along"

@@ -107,6 +107,7 @@ class LiteLLMModel(Adapter):
         litellm = await library()
         reader = ChunkReader(self._name, sealed=conversation.profile.thinking == "blocks")
         stream: WireStream | None = None
+        failure: ModelError | None = None
         try:
             stream = await litellm.acompletion(**self._arguments(request, conversation))
             async for raw in stream:
@@ -114,15 +115,17 @@ class LiteLLMModel(Adapter):
                     yield chunk
             if reader.finish_reason is None:
                 raise broken_stream(self._name)
-        except ModelError:
+        except (ModelError, UsageError):
             raise
         except Exception as error:  # any: providers' clients raise what they like: all of it is "the model failed"
             # What breaks behind the finish reason costs the usage, not the reply.
             if reader.finish_reason is None:
-                raise model_error(error, self._name, secrets=self._secrets()) from error
+                failure = model_error(error, self._name, secrets=self._secrets(request.options.extra))
         finally:
             if stream is not None:
                 await stream.aclose()
+        if failure is not None:
+            raise failure  # here, and not within the block above: it would drag along what it replaces
 
     def _chunks(self, litellm: LiteLLM, stream: WireStream, reader: ChunkReader, raw: object) -> Iterator[ModelChunk]:
         finished = reader.finish_reason
@@ -158,10 +161,13 @@ class LiteLLMModel(Adapter):
     def _prepared(self, litellm: LiteLLM) -> Conversation:
         """The converter of this model; made once, when LiteLLM can say who serves the model."""
         if self._conversation is None:
+            known: Served | ModelError
             try:
                 known = served(litellm, self._name, self._api_base)
             except Exception as error:  # any: an unknown name, or a name that a provider's own code stumbles over
-                raise model_error(error, self._name, secrets=self._secrets()) from error
+                known = model_error(error, self._name, secrets=self._secrets())
+            if isinstance(known, ModelError):
+                raise known
             own = PROFILES[self._family] if self._family is not None else None
             self._served = known
             profile = own or profile_for(known.provider, self._name, self._api_base)

@@ -19,8 +19,8 @@ from functools import cache
 from importlib import import_module
 from typing import Any, Protocol, cast
 
-from agentflow.models.chunks_in import field
 from agentflow.models.clients import client_of_loop
+from agentflow.models.loose import field
 
 __all__ = [
     "LiteLLM",

@@ -5,7 +5,7 @@ Rules:
 1. Chat completions, unless the name says `responses/`, or the model cannot be had so: one that is for `/responses` alone,
    and at OpenAI those that take tools together with reasoning there only.
 2. Most events are a few words: those are read without a detour. All others go by `ChunkReader`, as LiteLLM's do.
-3. What a server sends beside or in other types than the wire says is no error.
+3. What a server sends in other types than the wire says is read by `loose.py`.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ import msgspec
 from agentflow.chunks import ModelChunk, text_chunk
 from agentflow.errors import UsageError
 from agentflow.ground.shown import without_password
-from agentflow.models.chunks_in import ChunkReader, field, usage_of
+from agentflow.models.chunks_in import ChunkReader, usage_of
 from agentflow.models.conversion import Conversation
+from agentflow.models.loose import field, one_or_more, place
 from agentflow.models.options_out import options_out
 from agentflow.models.profiles import WireProfile
 from agentflow.models.provider_errors import ProviderError
 from agentflow.models.responses_in import ItemsReader
 from agentflow.models.responses_out import over_responses, responses_body
-from agentflow.models.wire import DirectWire, Named, Reader, Vendor, with_halves
+from agentflow.models.wire import DirectWire, Named, Reader, Vendor, anything
 from agentflow.ports.model import ModelRequest
 from agentflow.specs import Usage
 
@@ -52,6 +53,7 @@ class _Call(msgspec.Struct, gc=False):
     index: int | None = None
     id: str | None = None
     function: _Function | None = None
+    custom: dict[str, Any] | None = None
 
 
 class _Delta(msgspec.Struct, gc=False):
@@ -60,6 +62,7 @@ class _Delta(msgspec.Struct, gc=False):
     reasoning: str | None = None
     refusal: str | None = None
     tool_calls: list[_Call] | None = None
+    function_call: _Function | None = None
     thinking_blocks: list[dict[str, Any]] | None = None
     annotations: list[Any] | None = None
     images: list[Any] | None = None
@@ -71,16 +74,17 @@ class _Choice(msgspec.Struct, gc=False):
     index: int | None = None
     delta: _Delta | None = None
     finish_reason: str | None = None
+    usage: dict[str, Any] | None = None
 
 
 class _Chunk(msgspec.Struct, gc=False):
     choices: list[_Choice] | None = None
     usage: dict[str, Any] | None = None
+    x_groq: dict[str, Any] | None = None
     error: Any = None
 
 
 _decode = msgspec.json.Decoder(_Chunk).decode
-_decode_any = msgspec.json.Decoder().decode
 
 
 class OpenAIWire(DirectWire):
@@ -188,19 +192,19 @@ class _Reply:
             return ()
         try:
             chunk = _decode(data)
-        except msgspec.ValidationError:
-            return self._all(_decode_any(data))
-        except msgspec.DecodeError as error:
-            return self._all(with_halves(data, error))
+        except msgspec.DecodeError:
+            return self._all(anything(data))
         choices = chunk.choices
+        if not choices and chunk.usage is None:
+            return self._all(anything(data))
         if choices and chunk.usage is None:
             choice = choices[0]
             delta = choice.delta
-            if choice.index:
-                return ()  # a further choice, which nobody can have
+            if delta is None:
+                return self._all(anything(data))
             if (
-                delta is not None
-                and delta.content
+                delta.content
+                and not choice.index
                 and choice.finish_reason is None
                 and delta.tool_calls is None
                 and delta.reasoning_content is None
@@ -209,27 +213,43 @@ class _Reply:
                 and delta.images is None
                 and delta.audio is None
                 and delta.provider_specific_fields is None
+                and delta.function_call is None
+                and chunk.error is None
             ):
                 return (text_chunk(delta.content),)
         return self._all(chunk)
 
     def _all(self, chunk: object) -> list[ModelChunk]:
         """The chunks in an event of any kind."""
-        if (error := field(chunk, "error")) is not None:
+        if error := field(chunk, "error") or _error_in(chunk):
             raise _failure(error)
         found = list(self._reader.read(chunk))
         if self._reader.finish_reason is not None and self.finish_reason is None:
             self.finish_reason = self._reader.finish_reason
             found.append(ModelChunk(finish_reason=self.finish_reason))
-        if (usage := usage_of(chunk)) is not None:
+        choice = next(iter(one_or_more(field(chunk, "choices"))), None)
+        places = (chunk, field(chunk, "x_groq"), choice)  # the wire's own, Groq's, Moonshot's
+        if (usage := next(filter(None, map(usage_of, places)), None)) is not None:
             found.append(self._priced(usage))
         return found
+
+
+def _error_in(chunk: object) -> object:
+    """The error that an event is, where it is nothing else: vLLM's, FastAPI's, gateways'."""
+    if not isinstance(chunk, dict) or one_or_more(field(cast("object", chunk), "choices")):
+        return None
+    fields = cast("dict[str, object]", chunk)
+    said = isinstance(fields.get("message"), str) and not fields.keys().isdisjoint(("code", "type", "status"))
+    if said or fields.get("object") == "error":
+        return fields
+    return {"message": fields["detail"]} if fields.keys() == {"detail"} else None
 
 
 def _failure(error: object) -> ProviderError:
     said = field(error, "message") or error
     fields = cast("dict[str, object]", error) if isinstance(error, dict) else {}
-    return ProviderError(str(said), None, {}, fields)
+    code = place(fields.get("code"))
+    return ProviderError(str(said), code if code is not None and 400 <= code < 600 else None, {}, fields)
 
 
 def wants_responses(model: str, row: Mapping[str, object], *, at_home: bool) -> bool:

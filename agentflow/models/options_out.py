@@ -14,16 +14,29 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
+from agentflow.errors import UsageError
 from agentflow.messages import ContentBlock, Msg, ThinkingBlock
 from agentflow.models.conversion import Json, thawed, wire_name
 from agentflow.models.profiles import WireProfile
 from agentflow.ports.model import ModelRequest
 from agentflow.specs import ModelOptions, ToolSpec
 
-__all__ = ["BARRED", "Thinking", "ToolMemory", "budget_of", "effort_of", "options_out", "thinking_out"]
+__all__ = [
+    "BARRED",
+    "Thinking",
+    "ToolMemory",
+    "budget_of",
+    "effort_of",
+    "options_out",
+    "thinking_out",
+]
 
-_LEAST_BUDGET = 1024
-_BUDGETS = {"low": 1024, "medium": 2048, "high": 4096}
+LEAST_BUDGET = 1024
+"""The smallest budget that Anthropic takes, in tokens."""
+_BUDGETS = {"low": 1024, "medium": 2048, "high": 4096, "xhigh": 8192, "max": 16_384}
+_EVERYWHERE = ("low", "medium", "high")
+# Claude's, mostly of models that decide themselves how long to think: no budget has to be below `max_tokens` there.
+_OWN_EFFORTS = frozenset({"xhigh", "max"})
 # Wires that have the field `reasoning_effort`.
 _WITH_EFFORT = frozenset({"openai", "compatible", "reasoning"})
 _WITHOUT_SEED = frozenset({"anthropic", "bedrock"})
@@ -59,6 +72,9 @@ def thinking_out(request: ModelRequest, profile: WireProfile, model: str, suppor
         model: The model's name.
         supported: The arguments that LiteLLM itself translates for the model.
 
+    Raises:
+        UsageError: The options name an effort that this family does not have.
+
     Example:
         >>> from agentflow.models.profiles import OPENAI
         >>> request = ModelRequest([Msg.user("hi")], (), ModelOptions(thinking=500), "openai/gpt-5")
@@ -68,6 +84,12 @@ def thinking_out(request: ModelRequest, profile: WireProfile, model: str, suppor
     asked = request.options.thinking
     if asked is None:
         return _UNSAID
+    if isinstance(asked, str) and asked not in profile.efforts:
+        efforts = ", ".join(map(repr, profile.efforts))
+        raise UsageError(
+            f"ModelOptions(thinking={asked!r}) was asked of the model {model!r}, which takes {efforts}, True, False, or a "
+            "budget in tokens."
+        )
     if profile.asks == "switch":
         return Thinking({"thinking": {"type": "disabled" if asked is False else "enabled"}})
     if asked is False:
@@ -76,9 +98,10 @@ def thinking_out(request: ModelRequest, profile: WireProfile, model: str, suppor
     if profile.thinking_binds:
         if _forces_a_tool(request) or _began_without_thought(request.messages, model):
             return BARRED
-        if (limit := request.options.max_tokens) is not None and limit <= budget_of(asked):
-            half = max(_LEAST_BUDGET, limit // 2)
-            return Thinking(_with_budget(half, supported)) if limit > _LEAST_BUDGET else BARRED
+        limit = request.options.max_tokens
+        if limit is not None and asked not in _OWN_EFFORTS and limit <= budget_of(asked):
+            half = max(LEAST_BUDGET, limit // 2)
+            return Thinking(_with_budget(half, supported)) if limit > LEAST_BUDGET else BARRED
     takes_effort, takes_budget = "reasoning_effort" in supported, "thinking" in supported
     if profile.asks == "budget" and (not takes_effort or (takes_budget and type(asked) is int)):
         return Thinking(_with_budget(budget_of(asked), supported))
@@ -130,7 +153,7 @@ def effort_of(asked: bool | int | str) -> str:
         return asked
     if asked is True:
         return "medium"
-    return next((word for word, tokens in _BUDGETS.items() if asked <= tokens), "high")
+    return next((word for word in _EVERYWHERE if asked <= _BUDGETS[word]), "high")
 
 
 def budget_of(asked: bool | int | str) -> int:

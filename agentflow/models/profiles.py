@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
+from agentflow.specs import EFFORTS, Effort
+
 __all__ = ["PROFILES", "Claude", "Family", "WireProfile", "claude", "profile_for"]
 
 Family: TypeAlias = Literal[
@@ -35,6 +37,7 @@ class WireProfile:
         merges: Whether LiteLLM itself merges neighbours of one role for this family.
         thinking_binds: Whether thinking rules out a temperature and a forced tool choice (Anthropic).
         asks: How thinking is asked for: with an effort only, with an effort or a token budget, or with a mere switch.
+        efforts: The efforts that thinking can be asked for with.
         speaks: What a reply is: one message, or, over OpenAI's `/responses`, items: each thought, text and call in its place.
     """
 
@@ -46,21 +49,28 @@ class WireProfile:
     merges: bool = False
     thinking_binds: bool = False
     asks: Literal["effort", "budget", "switch"] = "effort"
+    efforts: tuple[Effort, ...] = ("low", "medium", "high")
     speaks: Literal["messages", "items"] = "messages"
 
 
-OPENAI = WireProfile(family="openai")
+OPENAI = WireProfile(family="openai", efforts=("minimal", "low", "medium", "high", "xhigh"))
 # Behind OpenAI's wire may stand a chat template that lets user and assistant alternate strictly, or Mistral's.
-COMPATIBLE = WireProfile(family="compatible", ids="nine", bridge=True)
+COMPATIBLE = WireProfile(family="compatible", ids="nine", bridge=True, efforts=EFFORTS)
 ANTHROPIC = WireProfile(
-    family="anthropic", thinking="blocks", result_images=True, merges=True, thinking_binds=True, asks="budget"
+    family="anthropic",
+    thinking="blocks",
+    result_images=True,
+    merges=True,
+    thinking_binds=True,
+    asks="budget",
+    efforts=("low", "medium", "high", "xhigh", "max"),
 )
 GEMINI = WireProfile(family="gemini", ids="gemini", result_images=True, merges=True, asks="budget")
 BEDROCK = WireProfile(family="bedrock", result_images=True, merges=True)
 MISTRAL = WireProfile(family="mistral", ids="nine", bridge=True)
-DEEPSEEK = WireProfile(family="deepseek", thinking="text", asks="switch")
+DEEPSEEK = WireProfile(family="deepseek", thinking="text", asks="switch", efforts=EFFORTS)
 # Models that want their reasoning back, behind hosts that know no switch.
-REASONING = WireProfile(family="reasoning", thinking="text")
+REASONING = WireProfile(family="reasoning", thinking="text", efforts=EFFORTS)
 
 PROFILES: dict[Family, WireProfile] = {
     profile.family: profile

@@ -5,7 +5,9 @@ Rules:
 1. No client is imported: the classes of LiteLLM and its clients are told by name, facts are read from the chain of causes.
    `ProviderError` is what our own wires were told.
 2. `x-should-retry` beats the status, the provider's permanent reasons beat both.
-3. A message is one line that says which model, what happened, and what to do: all that the provider said (the reason often
+3. No error shows a credential: neither the message nor a cause, whose text, arguments and fields every traceback and error
+   reporter prints.
+4. A message is one line that says which model, what happened, and what to do: all that the provider said (the reason often
    stands in its last line), without JSON, HTML, rulers and class names.
 """
 
@@ -13,17 +15,26 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
 from agentflow.errors import ModelError, ModelFault
 from agentflow.ground.frozen import EMPTY
 from agentflow.ground.shown import without_secrets
-from agentflow.models.chunks_in import field
+from agentflow.models.loose import field
 from agentflow.models.waits import requested_wait
 
-__all__ = ["ProviderError", "broken_stream", "is_bound_elsewhere", "is_secret", "model_error", "no_key"]
+__all__ = [
+    "ProviderError",
+    "broken_stream",
+    "chain_of",
+    "is_bound_elsewhere",
+    "is_secret",
+    "model_error",
+    "no_key",
+    "secrets_in",
+]
 
 _RETRYABLE = frozenset(
     {
@@ -49,10 +60,11 @@ _PERMANENT = frozenset(
         "ContentPolicyViolationError",
         "UnsupportedParamsError",
         "BudgetExceededError",
+        "NotUnderstoodError",
     }
 )
-# Names of aiohttp and httpx for what is no address: no attempt will reach it.
-_NO_ADDRESS = frozenset({"InvalidURL", "NonHttpUrlClientError", "UnsupportedProtocol"})
+# Names of aiohttp, httpx and ours for what is no address: no attempt will reach it.
+_NO_ADDRESS = frozenset({"WrongSettingError", "InvalidURL", "NonHttpUrlClientError", "UnsupportedProtocol"})
 _RETRYABLE_STATUS = frozenset({408, 409, 425, 429})
 _QUOTA = ("insufficient_quota", "exceeded your current quota", "credit balance is too low", "billing_hard_limit")
 _BROKEN_REQUEST = ("invalid_request_error", "authentication_error", "permission_error", "not_found_error")
@@ -147,13 +159,16 @@ class _Facts:
 def model_error(
     error: BaseException, model: str, *, secrets: Iterable[str] = (), now: Callable[[], float] = time.time
 ) -> ModelError:
-    """The `ModelError` that a client's exception stands for; raise it `from` the exception.
+    """The `ModelError` that a client's exception stands for.
+
+    Raise it as it is, outside of the `except` block: its `__cause__` is the exception, or a copy without credentials where
+    the exception, or what led to it, shows one.
 
     Args:
         error: What LiteLLM, or a wire of ours, raised.
         model: The model's name, for the message.
-        secrets: What the message must not show: some servers echo the key that they refuse. The keys of the environment
-            are known here.
+        secrets: What must not be shown: some servers echo the key that they refuse. The keys of the environment are known
+            here.
         now: Seconds since the epoch; dates in headers are relative to it.
 
     Example:
@@ -162,19 +177,83 @@ def model_error(
     """
     facts = _facts(error)
     wait = requested_wait(facts.headers, facts.raw, now)
-    retryable = _retryable(facts)
-    return ModelError(
-        without_secrets(_message(facts, model, wait), [*secrets, *_keys_of_environment()]),
-        retryable=retryable,
+    hidden = [*secrets, *secrets_in(os.environ)]
+    failure = ModelError(
+        without_secrets(_message(facts, model, wait), hidden),
+        retryable=_retryable(facts),
         retry_after=wait,
         status=facts.status,
         model=model,
         kind=_fault(facts),
     )
+    failure.__cause__ = _safe(error, hidden)
+    return failure
 
 
-def _keys_of_environment() -> Iterator[str]:
-    return (value for name, value in os.environ.items() if is_secret(name))
+def secrets_in(named: Mapping[str, object]) -> Iterator[str]:
+    """The credentials in what is sent, at every depth, whole and without a scheme such as `Bearer` before them.
+
+    Example:
+        >>> list(secrets_in({"servers": [{"authorization_token": "abc"}], "authorization": "Bearer xyz", "user": "u"}))
+        ['abc', 'Bearer xyz', 'xyz']
+    """
+    for name, value in named.items():
+        if isinstance(value, str):
+            if is_secret(name):
+                yield value
+                yield from value.split()[1:]
+        elif isinstance(value, Mapping):
+            yield from secrets_in(cast("Mapping[str, object]", value))
+        elif isinstance(value, (list, tuple)):
+            for inner in cast("Sequence[object]", value):
+                if isinstance(inner, Mapping):
+                    yield from secrets_in(cast("Mapping[str, object]", inner))
+
+
+def _safe(error: BaseException, secrets: Sequence[str]) -> BaseException:
+    """The error, or a copy that shows no secret, if something in its chain does."""
+    if all(_shows_none(link, secrets) for link in chain_of(error)):
+        return error
+    text = without_secrets(str(error), secrets)
+    copy = ProviderError(
+        text if isinstance(error, ProviderError) else f"{type(error).__name__}: {text}",
+        _status([error]),
+        cast("Mapping[str, str]", _masked(_headers([error]), secrets)),
+        cast("Mapping[str, object]", _masked(field(error, "body"), secrets) or EMPTY),
+    )
+    return copy.with_traceback(error.__traceback__)
+
+
+def _shows_none(link: BaseException, secrets: Sequence[str]) -> bool:
+    try:
+        shown = f"{link} {link!r} {link.args!r} {vars(link)!r}"
+    except Exception:  # noqa: BLE001, RUF100 - what cannot be looked at is not shown
+        return False
+    return without_secrets(shown, secrets) == shown
+
+
+def chain_of(error: BaseException) -> Iterator[BaseException]:
+    """The error, its causes and contexts, and what groups hold."""
+    found, waiting = set[int](), [error]
+    while waiting:
+        link = waiting.pop()
+        if id(link) in found:
+            continue
+        found.add(id(link))
+        yield link
+        waiting += [inner for inner in (link.__cause__, link.__context__) if inner is not None]
+        if isinstance(link, BaseExceptionGroup):
+            waiting += cast("BaseExceptionGroup[BaseException]", link).exceptions
+
+
+def _masked(value: object, secrets: Sequence[str]) -> object:
+    if isinstance(value, str):
+        return without_secrets(value, secrets)
+    if isinstance(value, Mapping):
+        return {key: _masked(inner, secrets) for key, inner in cast("Mapping[object, object]", value).items()}
+    if isinstance(value, (list, tuple)):
+        return [_masked(inner, secrets) for inner in cast("Sequence[object]", value)]
+    return value
 
 
 def is_secret(name: str) -> bool:
@@ -419,6 +498,8 @@ def _kind(facts: _Facts) -> str:
         return "failed"
     if "ProviderError" in facts.names:
         return "failed"
+    if "NotUnderstoodError" in facts.names:
+        return "answered in a form that is not known"
     if "APIConnectionError" in facts.names and not facts.fault:
         return "could not be reached or broke off"
     if facts.names & {"InternalServerError", "ServiceUnavailableError"}:

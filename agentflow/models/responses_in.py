@@ -2,25 +2,28 @@
 
 Rules:
 
-1. Events are told by their `type`; those of types that nobody knows are passed over.
+1. Events and items have a `type`; one that is not known here is skipped. An item that asks the client for something which no
+   agent here does (a click, a shell command) is an error: the reply would look finished.
 2. A call is told by its place in the output: gateways write another `item_id` on each event.
-3. The last event says how it ended: there is no other end mark.
+3. What a server says only in an event that repeats it (a text, arguments, an item), it has said.
+4. The last event says how it ended: there is no other end mark.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
 from agentflow.chunks import ModelChunk, ToolUseDelta, text_chunk
 from agentflow.messages import Citation
 from agentflow.models.chunks_in import media_in
+from agentflow.models.loose import NotUnderstoodError, count, field, items, json_text, place, skipped, words
 from agentflow.models.provider_errors import ProviderError
 from agentflow.models.responses_out import seal
-from agentflow.models.wire import with_halves
+from agentflow.models.wire import anything
 from agentflow.specs import Usage
 
 __all__ = ["ItemsReader"]
@@ -30,12 +33,33 @@ _CUT = {"max_output_tokens": "length", "content_filter": "content_filter"}
 _LASTING = re.compile(r"invalid_|image_|unsupported_|empty_|context_length|bio_policy|cyber_policy|data_residency")
 
 
+_CALLS = frozenset({"function_call", "custom_tool_call"})
+# Items of tools that the vendor runs: what they led to is in the text.
+_RUN_BY_VENDOR = frozenset(
+    {
+        "image_generation_call",
+        "web_search_call",
+        "file_search_call",
+        "code_interpreter_call",
+        "mcp_call",
+        "mcp_list_tools",
+        "tool_search_call",
+    }
+)
+_FOR_THE_CLIENT = frozenset(
+    {"computer_call", "shell_call", "local_shell_call", "apply_patch_call", "mcp_approval_request"}
+)
+
+
 class _Item(msgspec.Struct, gc=False):
     type: str = ""
     id: str | None = None
     call_id: str | None = None
     name: str | None = None
     arguments: str | None = None
+    input: str | None = None
+    content: list[Any] | None = None
+    summary: list[Any] | None = None
     encrypted_content: str | None = None
     result: str | None = None
     output_format: str | None = None
@@ -62,6 +86,7 @@ class _Usage(msgspec.Struct, gc=False):
 
 
 class _Response(msgspec.Struct, gc=False):
+    output: list[Any] | None = None
     usage: _Usage | None = None
     incomplete_details: _Details | None = None
     error: dict[str, Any] | None = None
@@ -70,6 +95,9 @@ class _Response(msgspec.Struct, gc=False):
 class _Event(msgspec.Struct, gc=False):
     type: str = ""
     delta: str | None = None
+    text: str | None = None
+    refusal: str | None = None
+    arguments: str | None = None
     output_index: int | None = None
     item_id: str | None = None
     summary_index: int | None = None
@@ -81,12 +109,7 @@ class _Event(msgspec.Struct, gc=False):
     code: str | None = None
 
 
-class _Kind(msgspec.Struct, gc=False):
-    type: str = ""
-
-
 _decode = msgspec.json.Decoder(_Event).decode
-_decode_kind = msgspec.json.Decoder(_Kind).decode
 
 
 class ItemsReader:
@@ -102,13 +125,30 @@ class ItemsReader:
         ['Hi']
     """
 
-    __slots__ = ("_calls", "_model", "_priced", "_silent", "ended", "finish_reason")
+    __slots__ = (
+        "_calls",
+        "_in_item",
+        "_in_part",
+        "_known",
+        "_model",
+        "_named",
+        "_priced",
+        "_silent",
+        "_spoken",
+        "_thought",
+        "ended",
+        "finish_reason",
+    )
 
     def __init__(self, model: str, priced: Callable[[Usage], ModelChunk]) -> None:
         self._model = model
         self._priced = priced
         self._calls: dict[int | str, int] = {}
-        self._silent: set[int] = set()
+        self._known: set[str] = set()
+        self._named: set[int] = set()
+        self._silent: dict[int, str] = {}
+        self._in_part = self._in_item = 0
+        self._spoken = self._thought = False
         self.finish_reason: str | None = None
         self.ended = False
 
@@ -119,45 +159,59 @@ class ItemsReader:
             return ()
         try:
             event = _decode(data)
-        except msgspec.ValidationError:
-            return self._unknown(data)
-        except msgspec.DecodeError as error:
-            event = msgspec.convert(with_halves(data, error), _Event)
+        except msgspec.DecodeError:
+            event = _loose(anything(data))
         match event.type:
             case "response.output_text.delta" | "response.refusal.delta":
-                return (text_chunk(event.delta),) if event.delta else ()
+                return self._text(event.delta)
             case "response.reasoning_summary_text.delta" | "response.reasoning_text.delta" if event.delta:
+                self._thought = True
                 return (ModelChunk(thinking=event.delta, model=self._model),)
             case "response.reasoning_summary_part.added" if event.summary_index:
                 return (ModelChunk(thinking="\n\n", model=self._model),)
-            case "response.function_call_arguments.delta" if event.delta:
+            case "response.function_call_arguments.delta" | "response.custom_tool_call_input.delta" if event.delta:
                 return (self._call(event, arguments=event.delta),)
             case "response.output_text.annotation.added" if event.annotation is not None:
                 return (ModelChunk(citations=(Citation.of(event.annotation, self._model),)),)
-            case "response.output_item.added" if event.item is not None and event.item.type == "function_call":
+            case "response.output_item.added" if event.item is not None and event.item.type in _CALLS:
                 return (self._begin(event, event.item),)
             case "response.output_item.done" if event.item is not None:
                 return self._done(event, event.item)
             case _:
-                return self._end(event)
+                return self._repeated(event)
 
-    def _unknown(self, data: bytes) -> Sequence[ModelChunk]:
-        """An event whose fields are of other types: of a type that nobody knows, or a fault."""
-        kind = _decode_kind(data).type
-        if kind == "error" or kind.startswith(
-            ("response.output_", "response.function_call_arguments", "response.complet")
-        ):
-            raise ProviderError(f"an event is not as the wire has it: {data[:200].decode(errors='replace')}")
-        return ()
+    def _text(self, text: str | None) -> Sequence[ModelChunk]:
+        if not text:
+            return ()
+        self._in_part += 1
+        return (text_chunk(text),)
+
+    def _repeated(self, event: _Event) -> Sequence[ModelChunk]:
+        """What an event says as a whole, if no fragments of it came; or the end."""
+        match event.type:
+            case "response.output_text.done" | "response.refusal.done":
+                found = () if self._in_part else self._text(event.text or event.refusal)
+                self._in_item += self._in_part
+                self._in_part = 0
+                return found
+            case "response.function_call_arguments.done" if event.arguments:
+                new = len(self._calls)
+                place = self._place(event)
+                unsaid = place in self._silent or len(self._calls) > new
+                return (self._call(event, event.arguments),) if unsaid else ()
+            case _:
+                return self._end(event)
 
     def _begin(self, event: _Event, item: _Item) -> ModelChunk:
         place = self._place(event)
-        self._silent.add(place)
+        self._silent[place] = item.arguments or item.input or ""
+        self._named.add(place)
+        self._known.add(item.call_id or "")
         return ModelChunk(tool_uses=(ToolUseDelta(place, item.call_id or "", item.name or ""),))
 
     def _call(self, event: _Event, arguments: str) -> ModelChunk:
         place = self._place(event)
-        self._silent.discard(place)
+        self._silent.pop(place, None)
         return ModelChunk(tool_uses=(ToolUseDelta(place, arguments=arguments),))
 
     def _place(self, event: _Event) -> int:
@@ -172,36 +226,95 @@ class ItemsReader:
     def _done(self, event: _Event, item: _Item) -> Sequence[ModelChunk]:
         """What an item says at its end that was not said before."""
         match item.type:
-            case "reasoning" if item.encrypted_content:
-                return (ModelChunk(signature=seal(item.id or "", item.encrypted_content), model=self._model),)
-            case "function_call":
-                known = len(self._calls)
-                place = self._place(event)
-                found = [self._begin(event, item)] if len(self._calls) > known else []
-                if place in self._silent and item.arguments:  # some servers send it whole, and no pieces
-                    found.append(self._call(event, item.arguments))
+            case "message":
+                said, self._in_part, self._in_item = self._in_part + self._in_item, 0, 0
+                self._spoken = True
+                return () if said else self._content(item)
+            case "reasoning":
+                found: list[ModelChunk] = []
+                if not self._thought and (thought := "\n\n".join(map(_said, item.summary or item.content or ()))):
+                    found.append(ModelChunk(thinking=thought, model=self._model))
+                self._thought = False
+                if item.encrypted_content:
+                    found.append(ModelChunk(signature=seal(item.id or "", item.encrypted_content), model=self._model))
                 return found
+            case "function_call" | "custom_tool_call":
+                return self._called(event, item)
             case "image_generation_call" if item.result:
                 block = media_in(f"data:image/{item.output_format or 'png'};base64,{item.result}")
                 return () if block is None else (ModelChunk(blocks=(block,)),)
-            case _:
+            case kind:
+                if kind in _FOR_THE_CLIENT:
+                    raise NotUnderstoodError(f"an item of type {kind!r} asks for something that no agent here does")
+                if kind not in _RUN_BY_VENDOR:
+                    skipped(self._model, f"an item of type {kind!r}")
                 return ()
+
+    def _called(self, event: _Event, item: _Item) -> list[ModelChunk]:
+        known = len(self._calls)
+        place = self._place(event)
+        found: list[ModelChunk] = []
+        if len(self._calls) > known:
+            found.append(self._begin(event, item))
+        elif place not in self._named:  # its fragments came first
+            found.append(self._begin(event, item))
+            self._silent.pop(place, None)
+        if place in self._silent and (arguments := item.arguments or item.input or self._silent[place]):
+            found.append(self._call(event, arguments))  # some servers send it whole, and no fragments
+        return found
+
+    def _content(self, item: _Item) -> list[ModelChunk]:
+        """A message that came whole."""
+        found: list[ModelChunk] = []
+        for part in item.content or ():
+            if text := _said(part):
+                found.append(text_chunk(text))
+            if cited := tuple(
+                Citation.of(cast("dict[str, Any]", note), self._model)
+                for note in items(field(part, "annotations"))
+                if isinstance(note, dict)
+            ):
+                found.append(ModelChunk(citations=cited))
+        return found
 
     def _end(self, event: _Event) -> Sequence[ModelChunk]:
         response = event.response
         match event.type:
             case "response.completed":
-                return self._finished("tool_calls" if self._calls else "stop", response)
+                unsaid = self._unsaid(response)
+                return [*unsaid, *self._finished("tool_calls" if self._calls else "stop", response)]
             case "response.incomplete":
+                unsaid = self._unsaid(response)
                 details = response.incomplete_details if response is not None else None
                 reason = (details.reason if details is not None else None) or "max_output_tokens"
-                return self._finished(_CUT.get(reason, reason), response)
+                return [*unsaid, *self._finished(_CUT.get(reason, reason), response)]
             case "response.failed":
                 raise _failure((response.error if response is not None else None) or {})
+            case "response.cancelled":
+                raise _failure({"message": "it was cancelled at the vendor's"})
             case "error":
                 raise _failure(event.error or {"code": event.code, "message": event.message})
             case _:
+                if event.error and not event.type:
+                    raise _failure(event.error)
                 return ()
+
+    def _unsaid(self, response: _Response | None) -> list[ModelChunk]:
+        """What the last event says that no event before it said."""
+        found = [
+            ModelChunk(tool_uses=(ToolUseDelta(place, arguments=arguments),))
+            for place, arguments in self._silent.items()
+            if arguments
+        ]
+        self._silent.clear()
+        spoken = self._spoken or self._in_part or self._in_item
+        for index, part in enumerate((response.output if response is not None else None) or ()):
+            item = _loose_item(part)
+            if item.type == "message" and not spoken:
+                found += self._content(item)
+            elif item.type in _CALLS and (item.call_id or "") not in self._known:
+                found += self._called(_Event(output_index=index, item=item), item)
+        return found
 
     def _finished(self, reason: str, response: _Response | None) -> Sequence[ModelChunk]:
         self.finish_reason = reason
@@ -219,6 +332,97 @@ class ItemsReader:
             )
             found.append(self._priced(told))
         return found
+
+
+def _said(part: object) -> str:
+    return words(field(part, "text"), "text") or words(field(part, "refusal"), "refusal")
+
+
+def _loose(value: object) -> _Event:
+    """An event whose fields are of other types: what is known of it, field by field; the rest is not looked at.
+
+    Raises:
+        NotUnderstoodError: A field that carries meaning holds what nobody can read.
+    """
+    kind = field(value, "type")
+    if not isinstance(kind, str):
+        kind = ""
+    event = _Event(kind, output_index=place(field(value, "output_index")))
+    event.item_id = _text_or_none(field(value, "item_id"))
+    event.summary_index = place(field(value, "summary_index"))
+    error = field(value, "error")
+    if error and kind in ("", "error"):
+        event.error = cast("dict[str, Any]", error) if isinstance(error, dict) else {"message": str(error)}
+    match kind:
+        case "response.function_call_arguments.delta" | "response.function_call_arguments.done":
+            event.delta, event.arguments = json_text(field(value, "delta")), json_text(field(value, "arguments"))
+        case (
+            "response.output_text.delta"
+            | "response.refusal.delta"
+            | "response.reasoning_summary_text.delta"
+            | "response.reasoning_text.delta"
+            | "response.custom_tool_call_input.delta"
+        ):
+            event.delta = words(field(value, "delta"), "delta")
+        case "response.output_text.done" | "response.refusal.done":
+            event.text, event.refusal = words(field(value, "text"), "text"), words(field(value, "refusal"), "refusal")
+        case "response.output_item.added" | "response.output_item.done":
+            event.item = _loose_item(field(value, "item"))
+        case "response.output_text.annotation.added":
+            note = field(value, "annotation")
+            event.annotation = cast("dict[str, Any]", note) if isinstance(note, dict) else None
+        case "response.completed" | "response.incomplete" | "response.failed":
+            event.response = _loose_response(field(value, "response"))
+        case "error":
+            event.message, event.code = (str(field(value, name) or "") for name in ("message", "code"))
+        case _:
+            pass
+    return event
+
+
+def _text_or_none(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _loose_item(value: object) -> _Item:
+    kind = field(value, "type")
+    item = _Item(kind if isinstance(kind, str) else repr(kind), _text_or_none(field(value, "id")))
+    match kind:
+        case "function_call" | "custom_tool_call":
+            item.call_id = words(field(value, "call_id"), "the id of a tool call")
+            item.name = words(field(value, "name"), "the name of a tool call")
+            item.arguments = json_text(field(value, "arguments"))
+            item.input = words(field(value, "input"), "the input of a tool call")
+        case "message" | "reasoning":
+            item.content, item.summary = [*items(field(value, "content"))], [*items(field(value, "summary"))]
+            item.encrypted_content = _text_or_none(field(value, "encrypted_content"))
+        case "image_generation_call":
+            item.result = _text_or_none(field(value, "result"))
+            item.output_format = _text_or_none(field(value, "output_format"))
+        case _:
+            pass
+    return item
+
+
+def _loose_response(value: object) -> _Response:
+    error, used = field(value, "error"), field(value, "usage")
+    reason = _text_or_none(field(field(value, "incomplete_details"), "reason"))
+    usage = None
+    if isinstance(used, dict):
+        told = cast("dict[str, object]", used)
+        read, written = told.get("input_tokens_details"), told.get("output_tokens_details")
+        usage = _Usage(
+            count(told.get("input_tokens")),
+            count(told.get("output_tokens")),
+            _Read(count(field(read, "cached_tokens")), count(field(read, "cache_write_tokens"))),
+            _Written(count(field(written, "reasoning_tokens"))),
+        )
+    return _Response(
+        [*items(field(value, "output"))],
+        usage,
+        _Details(reason),
+        cast("dict[str, Any]", error) if isinstance(error, dict) else {"message": str(error)} if error else None,
+    )
 
 
 def _failure(error: dict[str, Any]) -> ProviderError:

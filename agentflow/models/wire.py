@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from agentflow.chunks import ModelChunk
-from agentflow.errors import UsageError
+from agentflow.errors import ModelError, UsageError
 from agentflow.ground.frozen import EMPTY
 from agentflow.ground.shown import without_password
 from agentflow.models.adapter import Adapter, modes_of
@@ -31,8 +31,9 @@ from agentflow.models.conversion import Conversation
 from agentflow.models.counting import count_here, limit_of
 from agentflow.models.http import NO_JSON, TLS, failures, finish, loaded, post, refusal
 from agentflow.models.listing import listed, price
+from agentflow.models.loose import NotUnderstoodError
 from agentflow.models.profiles import PROFILES, Family, WireProfile, profile_for
-from agentflow.models.provider_errors import ProviderError, broken_stream, model_error, no_key
+from agentflow.models.provider_errors import ProviderError, broken_stream, chain_of, model_error, no_key
 from agentflow.models.sse import EventReader, EventTooLargeError
 from agentflow.ports.model import AnswerModes, ModelRequest, TokenCount
 from agentflow.saving.plain import dumps
@@ -41,11 +42,12 @@ from agentflow.specs import Usage
 if TYPE_CHECKING:
     import aiohttp
 
-__all__ = ["DirectWire", "Named", "Reader", "Vendor", "with_halves"]
+__all__ = ["DirectWire", "Named", "Reader", "Vendor", "anything"]
 
 _LONGEST_ANSWER = 1 << 20
 _NO_STREAM = ("application/json", "text/html")
 _json = msgspec.json.Encoder()
+_decode = msgspec.json.Decoder().decode
 
 
 def _encode(body: object) -> bytes:
@@ -93,6 +95,7 @@ class Reader(Protocol):
 
         Raises:
             ProviderError: The event is an error.
+            NotUnderstoodError: It carries meaning in a form that is not known.
             msgspec.DecodeError: It is no JSON.
         """
         ...
@@ -108,11 +111,12 @@ class DirectWire(Adapter):
         retries: Extra attempts when a call fails in a way that may pass.
         max_wait: Longest wait before another attempt, in seconds. If the provider asks for more, the error is raised.
         timeout: Longest silence of the provider, in seconds, before the reply and between its pieces.
-        connect_timeout: Longest time to connect, in seconds.
+        connect_timeout: Longest time to connect, in seconds, the TLS handshake included; `timeout`, if that is shorter.
         headers: HTTP headers to send along.
         params: Further fields of each request.
         family: Whose model it is, where the name does not tell: behind a proxy or a gateway.
-        tls: How the server's certificate is checked: an `ssl.SSLContext`, True (the system's certificates) or False (not).
+        tls: How the server's certificate is checked: an `ssl.SSLContext`, True (by `SSL_CERT_FILE` or `SSL_CERT_DIR`, else by
+            the system's certificates) or False (not).
         max_event: The largest event of a stream, in bytes.
         sleep: How to wait between attempts.
     """
@@ -213,6 +217,7 @@ class DirectWire(Adapter):
         body = {**self._body(request, conversation), **self._in_its_words(extra)}
         reader = self._reader(conversation)
         response: aiohttp.ClientResponse | None = None
+        failure: ModelError | None = None
         try:
             response = await post(
                 self._url(),
@@ -222,27 +227,34 @@ class DirectWire(Adapter):
                 connect_timeout=self._connect_timeout,
                 tls=self._tls,
             )
-            if response.status != 200 or response.content_type in _NO_STREAM:
-                raise await refusal(response)
-            events = EventReader(self._max_event)
             next_part = response.content.readany
-            while not reader.ended and (part := await next_part()):
+            part = b""
+            if not 200 <= response.status < 300 or response.status == 204:
+                raise await refusal(response)
+            if response.content_type in _NO_STREAM and not _begins_a_stream(part := await next_part()):
+                raise await refusal(response, part)
+            events = EventReader(self._max_event)
+            while not reader.ended and (part := part or await next_part()):
                 for data in events.feed(part):
                     for chunk in reader.read(data):
                         yield chunk
+                    if reader.ended:
+                        break
+                part = b""
             for data in () if reader.ended else events.rest():
                 for chunk in reader.read(data):
                     yield chunk
             if reader.finish_reason is None:
                 raise broken_stream(self._name)
             await finish(response)
-        except (*failures(), *NO_JSON, ProviderError, EventTooLargeError) as error:
+        except (*failures(), *NO_JSON, ProviderError, NotUnderstoodError, EventTooLargeError) as error:
             if reader.finish_reason is None:
-                cause = _malformed(error) if isinstance(error, NO_JSON) else error
-                raise model_error(cause, self._name, secrets=self._secrets()) from error
+                failure = self._failed(error, extra)
         finally:
             if response is not None:
                 response.close()
+        if failure is not None:
+            raise failure  # here, and not within the block above: it would drag along what it replaces
 
     async def _asked(self, url: str, body: Mapping[str, object]) -> Mapping[str, object]:
         """What another address of the vendor's answers: an object.
@@ -250,6 +262,7 @@ class DirectWire(Adapter):
         Raises:
             ModelError: It refused, could not be reached, or answered something else.
         """
+        failure: ModelError
         try:
             response = await post(
                 url,
@@ -267,8 +280,19 @@ class DirectWire(Adapter):
                     said += part
                 return msgspec.json.decode(said, type=dict[str, object])
         except (*failures(), *NO_JSON, ProviderError) as error:
-            cause = _malformed(error) if isinstance(error, NO_JSON) else error
-            raise model_error(cause, self._name, secrets=self._secrets()) from error
+            failure = self._failed(error)
+        raise failure
+
+    def _failed(self, error: Exception, extra: Mapping[str, object] = EMPTY) -> ModelError:
+        """What a failure on the way means.
+
+        Its cause has no traceback: those frames are aiohttp's, and what shows the values of their variables shows the headers
+        that were sent.
+        """
+        for link in chain_of(error):
+            link.__traceback__ = None
+        cause = _malformed(error) if isinstance(error, NO_JSON) else error
+        return model_error(cause, self._name, secrets=self._secrets(extra))
 
     @abstractmethod
     def _url(self) -> str:
@@ -324,18 +348,29 @@ class DirectWire(Adapter):
         return ModelChunk(usage=replace(usage, cost=price(self._row, usage, kept_long)))
 
 
-def with_halves(data: bytes, error: msgspec.DecodeError) -> object:
-    """Decode an event that msgspec refuses for half of a surrogate pair: its server has cut a text within a character.
+def anything(data: bytes) -> object:
+    """Decode an event whatever its fields hold; an event without data is None.
 
-    The other half comes in a later event; `fold` puts them together.
+    msgspec refuses half of a surrogate pair, which a server sends that has cut a text within a character. The other half comes
+    in a later event; `fold` puts them together.
 
     Raises:
         msgspec.DecodeError: The event is no JSON.
     """
+    if not data.strip():
+        return None
     try:
-        return json.loads(data)
-    except ValueError:
-        raise error from None
+        return _decode(data)
+    except msgspec.DecodeError as error:
+        try:
+            return json.loads(data)
+        except ValueError:
+            raise error from None
+
+
+def _begins_a_stream(part: bytes) -> bool:
+    """Whether it is a stream of events in spite of what its head says."""
+    return part.removeprefix(b"\xef\xbb\xbf").startswith((b"data:", b"event:", b"id:", b"retry:", b":"))
 
 
 def _malformed(error: Exception) -> ProviderError:
@@ -353,6 +388,8 @@ def _wrong_in(url: str) -> str | None:
         return f"that is no address: {error}"
     if not host or port == 0 or any(character.isspace() for character in url):
         return "it has no host, port 0, or a space"
+    if parts.query or parts.fragment:
+        return "it has a query or a fragment, and the endpoint's path is added at its end"
     return None
 
 

@@ -18,6 +18,8 @@ from agentflow.loop.session import Session
 from agentflow.loop.turns.code_names import found_by_name
 from agentflow.messages import Msg, Reply
 from agentflow.orchestration.steps import Group, Step
+from agentflow.output.output import Output
+from agentflow.output.replying import text_of
 from agentflow.saving.codec import msg_from_dict
 from agentflow.tools.tool import Tool, tool
 
@@ -120,7 +122,7 @@ def asking_tool(agent: Agent[Any], pending: Callable[[RunContext], Live]) -> Too
             reply = await own.within(said, output, conversation=conversation, hooks=hooks, timeout=timeout, begun=begun)
             if step is not None and step.answered is not None:
                 return step.answered(reply, session[0].messages)
-            text = answer_of(agent.name, reply)
+            text = answer_of(agent.name, reply, agent.output if output is None else output)
             return reply if reply.data else text
 
         return await asked() if race is None else await _raced(race, agent.name, asked, session)
@@ -155,12 +157,12 @@ async def _raced(
     return answer
 
 
-def answer_of(name: str, reply: Reply[Any]) -> str:
-    """The text of an answer.
+def answer_of(name: str, reply: Reply[Any], output: Output[Any] | None = None) -> str:
+    """The text of an answer, which says its output as the call has validated it.
 
     Raises:
         ToolError: The call ended with none.
     """
     if reply.outcome in ("completed", "limited"):
-        return reply.text
+        return text_of(reply, output)
     raise ToolError(f"Agent {name!r} did not answer (outcome {reply.outcome!r}): {reply.text or reply.outcome}")

@@ -267,7 +267,7 @@ class OfferHandoffs(Hook):
     def __init__(self, others: Mapping[str, Agent[Any]], limit: int | None = None) -> None:
         self._others = others
         self._limit = limit
-        self._taken = False
+        self._taken = ""  # the call that has handed it on
         self._specs = tuple([_spec(tool, agent) for tool, agent in others.items()])
 
     def on_event(self, event: PreReasoning | PostActing) -> Stop | None:  # pyright: ignore[reportIncompatibleMethodOverride] - it listens to two events
@@ -295,9 +295,9 @@ class OfferHandoffs(Hook):
             raise Veto(
                 f"The conversation has been handed on {self._limit} times since the user spoke: answer it yourself."
             )
-        if self._taken:
+        if self._taken == event.call_id:
             raise Veto("The conversation is handed on already.")
-        self._taken = True
+        self._taken = event.call_id
         return Mono.just(ToolResultBlock(use.id, use.name, f"The conversation goes on with {other.name}."))
 
 

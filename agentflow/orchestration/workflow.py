@@ -16,8 +16,6 @@ from functools import partial
 from inspect import cleandoc, iscoroutinefunction, signature
 from typing import Any, Generic, Protocol, TypedDict, TypeVar, Unpack, get_type_hints
 
-from pydantic_core import PydanticSerializationError
-
 from agentflow.agent.agent import Agent
 from agentflow.chunks import ModelChunk
 from agentflow.context import RunContext
@@ -33,7 +31,6 @@ from agentflow.messages import Msg, ToolUseBlock
 from agentflow.orchestration.asking import Live, asking_tool
 from agentflow.orchestration.replay import Replayed, replay
 from agentflow.orchestration.steps import StepError
-from agentflow.output.form import WRAPPED
 from agentflow.output.output import Output
 from agentflow.ports.model import ModelRequest
 from agentflow.ports.store import Store
@@ -198,11 +195,9 @@ class _Code(Generic[R]):
                     f"Workflow {self.name!r} returned {type(value).__name__}; it is annotated to return str."
                 )
             return value
-        shape = self.output.shape
-        wrapped: object = {WRAPPED: value} if shape.wrapped else value
         try:
-            return shape.adapter.dump_json(wrapped, warnings="error").decode()
-        except PydanticSerializationError as error:
+            return self.output.shape.write(value)
+        except UsageError as error:
             raise UsageError(
                 f"Workflow {self.name!r} returned {value!r:.80}, which is no {self.output.name_of_form}: {error}"
             ) from error

@@ -6,6 +6,7 @@ An answer in a form is policy, and so it is hooks around the loop, which knows n
 from agentflow.output.answer import Answered, Given
 from agentflow.output.hooks import AskForOutput, JudgeOutput
 from agentflow.output.output import NO_OUTPUT, Output, OutputLike, Way, output_of
+from agentflow.output.partials import Partial
 
 __all__ = [
     "NO_OUTPUT",
@@ -15,6 +16,7 @@ __all__ = [
     "JudgeOutput",
     "Output",
     "OutputLike",
+    "Partial",
     "Way",
     "output_of",
 ]

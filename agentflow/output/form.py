@@ -15,7 +15,7 @@ import json
 from typing import TYPE_CHECKING, Any, Final, Generic
 
 from pydantic.errors import PydanticUserError
-from pydantic_core import SchemaError, ValidationError
+from pydantic_core import PydanticSerializationError, SchemaError, ValidationError, from_json
 from typing_extensions import TypedDict, TypeVar
 
 from agentflow.errors import UsageError
@@ -103,14 +103,36 @@ class Form(Generic[T]):
             raise MisfitError(self._explained(raw, error)) from error
         return value[WRAPPED] if self.wrapped else value
 
-    def _bare(self, raw: str) -> tuple[T] | None:
-        """The value of a text that has left out the object around it, as models do."""
+    def write(self, value: Any) -> str:
+        """The JSON text that says a value.
+
+        Raises:
+            UsageError: It is no value of the type.
+
+        Example:
+            >>> Form(int).write(3)
+            '{"answer":3}'
+        """
         try:
+            return self.adapter.dump_json({WRAPPED: value} if self.wrapped else value, warnings="error").decode()
+        except PydanticSerializationError as error:
+            raise UsageError(f"{value!r:.80} is no {self.title}: {error}") from error
+
+    def _bare(self, raw: str) -> tuple[T] | None:
+        """The value of a text without the object around it, which models leave out; one with that key has not left it out."""
+        try:
+            if self._has_key(raw):
+                return None
             value = self.adapter.validate_json(f'{{"{WRAPPED}":{raw}}}')[WRAPPED]
             check_numbers(raw)
         except ValueError:
             return None
         return (value,)
+
+    @staticmethod
+    def _has_key(raw: str) -> bool:
+        value: object = from_json(raw)
+        return isinstance(value, dict) and WRAPPED in value
 
     def _explained(self, raw: str, error: ValueError) -> str:
         required = self.schema.get("required", ())

@@ -1,29 +1,35 @@
-"""The two hooks of a typed answer: one asks for it, one judges what came.
+"""The two hooks of a typed answer: one asks for it, one judges the answer.
 
 Rules:
 
 1. The loop knows nothing of a form. What asks for one is laid over each request, in `PreReasoning`: options, a tool, or
    words. So every hook behind sees it, and may change it.
 2. What does not fit is an `Again`, as of any other hook; the rejected reply stays in the history.
-3. An answer that came by a tool is a tool call like any other: vetted, run, answered. The reply is closed in the model's
+3. An answer is accepted in one place, `Output.accept` (through `Given.accept`, which remembers it). Whatever reads the output
+   goes through it: the judge, the final tool, the reply. What it has not accepted is no output, on no path.
+4. How often answers were refused is counted from the facts of the run, so a restart does not begin again at 0.
+5. An answer that came by a tool is a tool call like any other: vetted, run, answered. The reply is closed in the model's
    place with the text of its result, read from the conversation, so that a restart finds it too.
 """
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Awaitable, Sequence
 from typing import Any
 
+from agentflow.context import port_of
 from agentflow.errors import ModelError, OutputError
-from agentflow.events import PostReasoning, PreReasoning
+from agentflow.events import PostCall, PostReasoning, PreReasoning
+from agentflow.facts import Reasoned, RoundClosed
 from agentflow.hooks.hook import Hook
-from agentflow.messages import ContentBlock, Msg, TextBlock, ToolUseBlock, with_metadata
+from agentflow.messages import ContentBlock, Msg, Reply, TextBlock, ToolResultBlock, ToolUseBlock, with_metadata
 from agentflow.output.answer import Answered, Given
 from agentflow.output.form import MisfitError
 from agentflow.output.output import Output, Way
+from agentflow.output.replying import typed
 from agentflow.ports.model import AnswerModes, Model, answer_modes
 from agentflow.specs import ModelOptions
+from agentflow.tools.tool import arguments_text
 from agentflow.transcript import laid_behind
 from agentflow.verdicts import Again, Answer
 
@@ -69,20 +75,22 @@ class AskForOutput(Hook):
 
     def on_event(  # pyright: ignore[reportIncompatibleMethodOverride] - it listens to two events
         self, event: PreReasoning | PostReasoning
-    ) -> PreReasoning | PostReasoning | Answer | Awaitable[PreReasoning] | None:
+    ) -> PreReasoning | PostReasoning | Answer | Awaitable[PreReasoning | None] | None:
         """Lay what asks for the form over the request; make a call of words that are a step's arguments."""
         if self.output.is_text:
             return event
         if isinstance(event, PostReasoning):
             if event.purpose == "reason" and not self.output.runs:
-                self._take_as_words(event)
-            elif event.purpose == "reason" and not event.reasoning_result.tool_uses:
+                return self._take_as_words(event)
+            if event.purpose == "reason" and not event.reasoning_result.tool_uses:
                 self._make_call(event)
             return event
-        closing = self._closing(event.input_messages)
+        results = _last_round(event.input_messages)
+        closing = self._closing(results)
         if closing is not None:
             event.context.state[Given].closing = closing
             return Answer(Msg.assistant(closing, id=event.context.new_id("msg_")))
+        self._count_failures(event, results)
         if self._model is None or self.output.via in ("native", "prompt"):
             return self._ask(event, self._way(event, AnswerModes()), AnswerModes())
         modes = self._modes.get(event.model)
@@ -132,26 +140,51 @@ class AskForOutput(Hook):
         if options.tool_choice is None and modes.forced and not options.thinking:
             event.options = ModelOptions(tool_choice="required" if others else spec.name)
 
-    def _closing(self, messages: Sequence[Msg]) -> str | None:
-        """The text of the final tool's result, if the last round has brought one; None: the model has to go on."""
-        name = self.output.tool.name
-        for place in range(len(messages) - 1, -1, -1):
-            msg = messages[place]
-            if msg.role == "tool":
-                taken = [result for result in msg.tool_results if result.name == name and result.state == "success"]
-                return taken[-1].text if taken else None
-            if msg.role != "user" or "synthetic" not in msg.metadata:
-                return None
-        return None
+    def _closing(self, results: Sequence[ToolResultBlock]) -> str | None:
+        """The text of the final tool's result in the last round; None: the model has to go on.
 
-    def _take_as_words(self, event: PostReasoning) -> None:
-        reply = event.reasoning_result
-        uses = reply.tool_uses
-        if self._last is None or event.iteration < self._last or not uses:
+        A tool that failed beside it is the model's to see: its answer may depend on it.
+        """
+        name = self.output.tool.name
+        if any(result.name != name and result.state != "success" for result in results):
+            return None
+        taken = [result for result in results if result.name == name and result.state == "success"]
+        return taken[-1].text if taken else None
+
+    def _count_failures(self, event: PreReasoning, results: Sequence[ToolResultBlock]) -> None:
+        """Count a round in which the final tool failed as an answer that was refused.
+
+        Raises:
+            OutputError: There have been more of them than `retries`.
+        """
+        name = self.output.tool.name
+        failed = [result for result in results if _failed(result, name)]
+        if not failed or event.purpose == "summary":
             return
-        if all(use.name == self.output.tool.name for use in uses):
-            kept = [block for block in reply.content if not isinstance(block, TextBlock | ToolUseBlock)]
-            event.reasoning_result = _with(reply, (*kept, TextBlock(uses[-1].raw)))
+        answer = next(msg for msg in reversed(event.input_messages) if msg.role == "assistant")
+        count_refusal(event, self.output, failed[-1].text, answer, new=0)
+
+    def _take_as_words(self, event: PostReasoning) -> Awaitable[None] | None:
+        uses = event.reasoning_result.tool_uses
+        if self._last is None or event.iteration < self._last or not uses:
+            return None
+        return self._answered_in_words(event) if all(use.name == self.output.tool.name for use in uses) else None
+
+    async def _answered_in_words(self, event: PostReasoning) -> None:
+        """In the last round no other follows that could close the call: take the last call that is accepted as the answer."""
+        reply = event.reasoning_result
+        given, texts = event.context.state[Given], [arguments_text(use) for use in reply.tool_uses]
+        given.begin(event.seq)
+        chosen = texts[-1]
+        for text in reversed(texts):
+            try:
+                await given.accept(self.output.accept, text)
+            except MisfitError:
+                continue
+            chosen = text
+            break
+        kept = [block for block in reply.content if not isinstance(block, TextBlock | ToolUseBlock)]
+        event.reasoning_result = _with(reply, (*kept, TextBlock(chosen)))
 
     def _make_call(self, event: PostReasoning) -> None:
         reply = event.reasoning_result
@@ -174,14 +207,15 @@ def _with(reply: Msg, content: tuple[ContentBlock, ...]) -> Msg:
 class JudgeOutput(Hook):
     """Holds an answer against its form: what does not fit goes back to the model, a bounded number of times.
 
-    A guard, so it judges what the editing hooks have left.
+    A guard, so it judges what the editing hooks have left, in `PostReasoning`; and in `PostCall` the text that the call
+    returns, where a hook or a restart has put another one there.
 
     Args:
         output: The form.
     """
 
     guard = True
-    events = (PostReasoning,)
+    events = (PostReasoning, PostCall)
 
     def __init__(self, output: Output[Any]) -> None:
         self.output = output
@@ -191,51 +225,95 @@ class JudgeOutput(Hook):
         uses = reply.tool_uses
         return not uses or any(use.name == self.output.tool.name for use in uses)
 
-    def on_event(self, event: PostReasoning) -> Again | Awaitable[Again | None] | None:  # pyright: ignore[reportIncompatibleMethodOverride] - it listens to one event
+    def on_event(  # pyright: ignore[reportIncompatibleMethodOverride] - it listens to two events
+        self, event: PostReasoning | PostCall
+    ) -> Awaitable[Again | None] | None:
         """Accept the answer, or say what is wrong with it."""
-        output, reply = self.output, event.reasoning_result
+        output = self.output
         if output.is_text and output.validate is None:
             return None
+        if isinstance(event, PostCall):
+            return self._judge_final(event)
+        reply = event.reasoning_result
         if (not output.is_text and not self.concerns(reply)) or (output.is_text and reply.tool_uses):
             return None
         given = event.context.state[Given]
         if not reply.tool_uses and given.closing is not None and given.closing == reply.text:
             return None
-        name = "" if output.is_text else output.tool.name
-        texts = [use.raw for use in reply.tool_uses if use.name == name] or [reply.text]
-        value: Any = None
-        for text in texts:
-            try:
-                value = text if output.is_text else output.shape.read(text)
-            except MisfitError as misfit:
-                return self._refuse(event, str(misfit))
-            if not output.runs:
-                given.note(text, value)
-        if output.runs and not reply.tool_uses:  # words that no editing hook has made a call of: the summary's
-            return None
-        return None if output.validate is None or output.runs else self._look(event, given, texts[-1], value)
+        return self._judge(event, given)
 
-    async def _look(self, event: PostReasoning, given: Given, text: str, value: Any) -> Again | None:
-        assert self.output.validate is not None
-        try:
-            made = self.output.validate(value)
-            if inspect.isawaitable(made):
-                made = await made
-        except ValueError as error:
-            return self._refuse(event, f"Your answer does not pass: {error}")
-        given.note(text, value if made is None else made)
-        return None
+    async def _judge(self, event: PostReasoning, given: Given) -> Again | None:
+        """Accept a reply with at least one answer that fits: the others are refused by the final tool itself."""
+        output, reply = self.output, event.reasoning_result
+        given.begin(event.seq)
+        name = "" if output.is_text else output.tool.name
+        calls = [arguments_text(use) for use in reply.tool_uses if use.name == name]
+        problems: list[str] = []
+        for text in calls or [reply.text]:
+            try:
+                if output.runs:  # what it gives is not known before it has run
+                    output.shape.read(text)
+                else:
+                    await given.accept(output.accept, text)
+            except MisfitError as misfit:
+                problems.append(str(misfit))
+        if len(problems) < len(calls or [reply.text]):
+            return None
+        return self._refuse(event, "\n".join(dict.fromkeys(problems)))
+
+    async def _judge_final(self, event: PostCall) -> None:
+        """Accept the text that the call returns; what is not accepted is returned without an output."""
+        reply: Reply[Any] = Reply.of(event.final_message, event.outcome, event.run_id, event.usage, ())
+        await typed(reply, self.output, event.context.state)
 
     def _refuse(self, event: PostReasoning, problem: str) -> Again | None:
         if event.purpose == "summary":  # on which nothing can be asked again
-            event.context.state[Given].text = None
             return None
-        state = event.context.state[Answered]
-        if state.sent_back >= self.output.retries:
-            raise OutputError(
-                self.output.name_of_form, state.sent_back + 1, problem, event.reasoning_result, event.model
-            )
-        state.sent_back += 1
-        if state.way == "tool":
+        way = event.context.state[Answered].way
+        count_refusal(event, self.output, problem, event.reasoning_result, new=1)
+        if way == "tool":
             problem = BY_TOOL.format(name=self.output.tool.name, problem=problem)
         return Again(with_metadata(Msg.user(problem, id=event.context.new_id("msg_")), synthetic=SOURCE))
+
+
+def _last_round(messages: Sequence[Msg]) -> Sequence[ToolResultBlock]:
+    """The results that the model has not seen yet: those of the last round, if nothing but notes of hooks follows it."""
+    for place in range(len(messages) - 1, -1, -1):
+        msg = messages[place]
+        if msg.role == "tool":
+            return msg.tool_results
+        if msg.role != "user" or "synthetic" not in msg.metadata:
+            break
+    return ()
+
+
+def _failed(result: ToolResultBlock, name: str) -> bool:
+    """Whether the final tool refused an answer, or the last step failed; a person's denial is neither."""
+    return result.name == name and result.state in ("error", "timeout")
+
+
+def count_refusal(
+    event: PreReasoning | PostReasoning, output: Output[Any], problem: str, answer: Msg, *, new: int
+) -> None:
+    """Count the answers of the run that were refused.
+
+    Args:
+        event: Where the last one was found.
+        output: What was asked for.
+        problem: What is wrong with the last one.
+        answer: The reply that holds it.
+        new: How many of them the facts do not hold yet.
+
+    Raises:
+        OutputError: There are more than `retries`.
+    """
+    name, count = "" if output.is_text else output.tool.name, new
+    for fact in port_of(event.context).facts():
+        if isinstance(fact, Reasoned) and not fact.accepted:
+            count += any(msg.metadata.get("synthetic") == SOURCE for msg in fact.follow_up)
+        elif isinstance(fact, RoundClosed):
+            mine = [result for result in fact.results if result.name == name]
+            count += any(_failed(one, name) for one in mine) and all(one.state != "success" for one in mine)
+    event.context.state[Answered].sent_back = min(count, output.retries)
+    if count > output.retries:
+        raise OutputError(output.name_of_form, count, problem, answer, event.model)

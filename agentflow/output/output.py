@@ -11,8 +11,10 @@ from pydantic_core import to_json
 from typing_extensions import TypeVar
 
 from agentflow.errors import UsageError
-from agentflow.output.form import Form
-from agentflow.output.tools import AnswerTool, StepTool, step_of
+from agentflow.output.form import Form, MisfitError
+from agentflow.output.tools import AnswerTool, StepTool, content_text, step_of
+from agentflow.tools.results import read_strictly, render
+from agentflow.tools.signature import MISSING, return_hint
 from agentflow.tools.tool import Tool
 
 __all__ = ["FINAL", "NO_OUTPUT", "Output", "OutputLike", "Way", "output_of"]
@@ -35,9 +37,12 @@ class Output(Generic[T_co]):
             or a tool: its arguments are what the model answers, it runs as the last step, and what it returns is the output.
         via: `"native"` is the provider's JSON-schema mode, `"tool"` a tool that takes the answer, `"prompt"` words. None: the
             first of them that the model has, by its profile.
-        retries: How often an answer that does not fit goes back to the model, with what is wrong; then the call fails.
-        validate: Looks at a value that fits: it raises `ValueError` with what is wrong with it, which goes back to the model
-            like a misfit, or returns the value to give (None: as it is). It may be async.
+        retries: How many answers that do not fit go back to the model, with what is wrong; then the call fails. A function
+            that raises counts as one.
+        validate: Checks a value that fits: it raises `ValueError` with what is wrong, which goes back to the model like a
+            misfit, or returns the value to give (None: unchanged). It may be async. Of a function it checks what that
+            returns. It is a part of reading an answer, so it runs wherever one is read: in the call, at its iteration limit,
+            and in another process that reads the result. Anything else that it raises ends the call.
         name: What the tool is called that takes the answer; a function's own name by default.
         description: What the answer is, for the model; the type's own docstring by default.
 
@@ -116,13 +121,15 @@ class Output(Generic[T_co]):
         """The tool that takes the answer; made when it is first asked for."""
         if self._tool is None:
             if self.runs:
-                self._tool = step_of(self.form, self.name, self.description)
+                self._tool = step_of(self.form, self.name, self.description, self.validated)
             else:
                 said = (
                     self.description
                     or f"Give the final answer to the user: {_about(self.form)}. The work ends with it."
                 )
-                self._tool = AnswerTool(self.name or FINAL, said, self.shape)
+                self._tool = AnswerTool(
+                    self.name or FINAL, said, self.shape, None if self.validate is None else self.accept
+                )
         return self._tool
 
     @property
@@ -132,8 +139,70 @@ class Output(Generic[T_co]):
             self._read = cast("Form[T_co]", self.tool.form) if self.runs else Form(self.form)
         return self._read
 
+    async def accept(self, text: str) -> T_co:
+        """The value of an answer: what the text says, if `validate` accepts it. Every output of a call comes from here.
+
+        Args:
+            text: The model's answer; of a function, the text of its result.
+
+        Raises:
+            MisfitError: The text does not fit the form, or `validate` refuses the value (a `ValueError`).
+        """
+        return await self.validated(self.read_result(text))
+
+    async def validated(self, value: Any) -> T_co:
+        """A value, if `validate` accepts it.
+
+        Raises:
+            MisfitError: It does not.
+        """
+        if self.validate is None:
+            return value
+        try:
+            made = self.validate(value)
+            if inspect.isawaitable(made):
+                made = await made
+        except ValueError as error:
+            what = f"What {self.tool.name} returned" if self.runs else "Your answer"
+            raise MisfitError(f"{what} does not pass: {error}") from error
+        except Exception as error:
+            error.add_note(
+                f"The validate= of {self!r} raised {type(error).__name__}, so no value was accepted. It refuses a value with "
+                "ValueError; anything else is taken for a bug."
+            )
+            raise
+        return value if made is None else made
+
+    def read_result(self, text: str) -> T_co:
+        """The value that a reply's text says, not validated; of a function, what it has returned, read by its annotation.
+
+        Raises:
+            MisfitError: It says none.
+        """
+        if not self.runs:
+            return self.read(text)
+        hint = return_hint(self.tool.function, {})
+        if hint is MISSING or isinstance(hint, str):
+            return cast("T_co", text)
+        try:
+            return cast("T_co", read_strictly(text, hint))
+        except ValueError as error:
+            raise MisfitError(f"What {self.tool.name} returned is not in its result: {error}") from error
+
+    def write(self, value: Any) -> str:
+        """The text that says a value, for who is given text: `read_result` makes the value of it again.
+
+        Raises:
+            UsageError: It is no value of the form.
+        """
+        if self.is_text:
+            return str(value)
+        if self.runs:
+            return content_text(render(value))
+        return self.shape.write(value)
+
     def read(self, text: str) -> T_co:
-        """The value that a model's text says.
+        """The value that a model's text says, not validated.
 
         Raises:
             MisfitError: It says none, or one of another form (a `ValueError`).

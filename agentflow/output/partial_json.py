@@ -24,6 +24,8 @@ _PLAIN: Final = re.compile(r"[-+.0-9a-zA-Z]*")
 _SPACE: Final = re.compile(r"[ \t\n\r]*")
 _ESCAPES: Final = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _LONGEST_PLAIN: Final = 400
+_DEEPEST: Final = 200
+"""Levels; pydantic's parser refuses deeper JSON when the answer is whole."""
 
 
 class Sink(Protocol):
@@ -137,6 +139,9 @@ class JsonFeed:
         return at + 1
 
     def _open(self, *, is_object: bool) -> None:
+        if len(self._objects) >= _DEEPEST:
+            self._at = _At.OVER
+            return
         self._objects.append(is_object)
         self._sink.opens(dict if is_object else list)
         self._at = _At.FIRST_KEY if is_object else _At.FIRST_VALUE

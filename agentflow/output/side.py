@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
@@ -68,9 +67,9 @@ async def ask_aside(
         answer = await ask(said, options)
         used += one_call(answer.usage)
         try:
-            value = await _looked_at(output, answer.text)
-        except ValueError as error:
-            problem = str(error) if isinstance(error, MisfitError) else f"Your answer does not pass: {error}"
+            value = await output.accept(answer.text)
+        except MisfitError as error:
+            problem = str(error)
             if times > output.retries:
                 name = model if isinstance(model, str) else model.name
                 raise OutputError(output.name_of_form, times, problem, answer, name) from error
@@ -78,13 +77,3 @@ async def ask_aside(
         else:
             reply: Reply[Any] = Reply.of(answer, "completed", run.run_id, used, ())
             return replace(reply, value=value, typed=True)
-
-
-async def _looked_at(output: Output[Any], text: str) -> Any:
-    value = text if output.is_text else output.shape.read(text)
-    if output.validate is None:
-        return value
-    made = output.validate(value)
-    if inspect.isawaitable(made):
-        made = await made
-    return value if made is None else made

@@ -7,37 +7,46 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Coroutine, Generator
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from agentflow.errors import ToolArgumentError, UsageError
-from agentflow.messages import ToolUseBlock
+from agentflow.messages import DataBlock, TextBlock, ToolUseBlock
 from agentflow.output.answer import Given
 from agentflow.output.form import Form, MisfitError, json_in
 from agentflow.specs import ToolSpec
 from agentflow.tools.results import render
-from agentflow.tools.tool import FullTool, Tool, full_tool
+from agentflow.tools.tool import FullTool, Tool, arguments_text, full_tool
 
 if TYPE_CHECKING:
     from agentflow.tools.tool_context import ToolContext
 
-__all__ = ["AnswerTool", "StepTool", "step_of"]
+__all__ = ["AnswerTool", "StepTool", "content_text", "step_of"]
+
+
+Checked: TypeAlias = Callable[[Any], Coroutine[Any, Any, Any]]
+"""Gives the output that a value, or the text of an answer, stands for; raises `MisfitError` where it is refused."""
 
 
 class AnswerTool(FullTool[..., Any]):
     """Takes an answer and gives it back: its result is the answer's own text.
 
+    It succeeds only with an answer that fits and that `validate` accepts, whoever has written its arguments: the model, a
+    hook, or a person that approved others. So a successful result in the history is an accepted answer.
+
     Args:
         name: What the model calls it.
         description: What the model is told.
         form: What the answer is to be.
+        accept: Validates an answer's text, or refuses it with `MisfitError`; None: what fits is accepted.
     """
 
     form: Form[Any]
+    _accept: Checked | None
 
-    def __init__(self, name: str, description: str, form: Form[Any]) -> None:
+    def __init__(self, name: str, description: str, form: Form[Any], accept: Checked | None) -> None:
         super().__init__(_same, name=name, description=description, type="read", timeout=None, idempotent=True)
         spec = ToolSpec(name, description, form.schema, type="read")
-        self.__dict__.update(spec=spec, form=form, wants_context=False, dep_types={})
+        self.__dict__.update(spec=spec, form=form, _accept=accept, wants_context=accept is not None, dep_types={})
 
     def prepare(self) -> AnswerTool:
         """There is nothing to build."""
@@ -46,21 +55,31 @@ class AnswerTool(FullTool[..., Any]):
     def start(self, tool_use: ToolUseBlock, context: ToolContext | None) -> Coroutine[Any, Any, object]:
         """See `FullTool.start`."""
         self.validate(tool_use)
-        return _same(tool_use.raw.strip())
+        text = arguments_text(tool_use).strip()
+        given = Given() if context is None else context.run.state[Given]
+        return _same(text) if self._accept is None else self._accepted(text, given, self._accept)
+
+    async def _accepted(self, text: str, given: Given, accept: Checked) -> str:
+        try:
+            await given.accept(accept, text)
+        except MisfitError as error:
+            raise ToolArgumentError(str(error)) from error
+        return text
 
     def validate(self, tool_use: ToolUseBlock) -> None:
         """See `Tool.validate`."""
         try:
-            self.form.read(tool_use.raw)
+            self.form.read(arguments_text(tool_use))
         except MisfitError as error:
             raise ToolArgumentError(str(error)) from error
 
 
 class StepTool(FullTool[..., Any]):
-    """A tool whose function is the last step: what it returns is the call's output.
+    """A tool whose function is the last step: what it returns is the call's output, if it passes.
 
     Args:
         made: The tool of that function.
+        validated: Makes the output of what the function returns, or refuses it with `MisfitError`.
 
     Raises:
         UsageError: It returns no single value.
@@ -68,59 +87,68 @@ class StepTool(FullTool[..., Any]):
 
     form: Form[Any]
     _inner: Tool[..., Any]
+    _validated: Checked
 
-    def __init__(self, made: FullTool[..., Any]) -> None:
+    def __init__(self, made: FullTool[..., Any], validated: Checked) -> None:
         if made.streaming or made.external:
             what = "hands out several values" if made.streaming else "is answered from outside"
             raise UsageError(
                 f"output={made.name}: it {what}; the last step is a function that runs and returns one value."
             )
         made.prepare()
-        self.__dict__.update(made.__dict__, wants_context=True, _inner=made, form=Arguments(made))
+        self.__dict__.update(made.__dict__, wants_context=True, _inner=made, _validated=validated, form=Arguments(made))
 
     def start(self, tool_use: ToolUseBlock, context: ToolContext | None) -> Coroutine[Any, Any, object]:
         """See `FullTool.start`; what the function returns is noted for the reply."""
         work: Any = full_tool(self._inner).start(tool_use, context)
-        return work if context is None else _Noted(work, context.run.state[Given])
+        return _Step(work, self._validated, Given() if context is None else context.run.state[Given])
 
 
-class _Noted(Coroutine[Any, Any, object]):
-    """A step's work; what it returns is noted. (A coroutine around it would leave it unawaited where it never begins.)"""
+class _Step(Coroutine[Any, Any, object]):
+    """A step's work: the function, then the check of what it returned. (A coroutine around it would leave the function's own
+    unawaited, with a warning, where it is closed before it begins.)"""
 
-    def __init__(self, work: Coroutine[Any, Any, object], given: Given) -> None:
+    def __init__(self, work: Coroutine[Any, Any, object], validated: Checked, given: Given) -> None:
         self._work = work
+        self._validated = validated
         self._given = given
+        self._running: Generator[Any, Any, object] | None = None
 
     def send(self, value: Any, /) -> Any:
         """See `Coroutine.send`."""
-        try:
-            return self._work.send(value)
-        except StopIteration as end:
-            self._note(end.value)
-            raise
+        return self._begun().send(value)
 
     def throw(self, typ: Any, val: Any = None, tb: Any = None, /) -> Any:
         """See `Coroutine.throw`."""
-        try:
-            return self._work.throw(typ if val is None else val)
-        except StopIteration as end:
-            self._note(end.value)
-            raise
+        return self._begun().throw(typ if val is None else val)
 
     def close(self) -> None:
         """See `Coroutine.close`."""
+        if self._running is not None:
+            self._running.close()
         self._work.close()
 
     def __await__(self) -> Generator[Any, Any, object]:
+        return self._begun()
+
+    def _begun(self) -> Generator[Any, Any, object]:
+        if self._running is None:
+            self._running = self._steps()
+        return self._running
+
+    def _steps(self) -> Generator[Any, Any, object]:
         value = yield from self._work.__await__()
-        self._note(value)
+        try:
+            output = yield from self._validated(value).__await__()
+        except MisfitError as error:  # not tried again by the tool's own retries: the function has run
+            raise ToolArgumentError(str(error)) from error
+        self._given.note(content_text(render(value)), output)
         return value
 
-    def _note(self, value: object) -> None:
-        content = render(value)
-        self._given.note(
-            content if isinstance(content, str) else "".join(getattr(b, "text", "") for b in content), value
-        )
+
+def content_text(content: str | tuple[TextBlock | DataBlock, ...]) -> str:
+    """The text of a tool's result."""
+    return content if isinstance(content, str) else "".join(getattr(block, "text", "") for block in content)
 
 
 class Arguments(Form[Any]):
@@ -151,7 +179,9 @@ class Arguments(Form[Any]):
         return raw
 
 
-def step_of(function: Callable[..., Any] | Tool[..., Any], name: str | None, description: str | None) -> StepTool:
+def step_of(
+    function: Callable[..., Any] | Tool[..., Any], name: str | None, description: str | None, validated: Checked
+) -> StepTool:
     """The tool of a function that is to run as the last step; a plain one runs in a thread.
 
     Raises:
@@ -159,9 +189,9 @@ def step_of(function: Callable[..., Any] | Tool[..., Any], name: str | None, des
     """
     if isinstance(function, Tool):
         made = full_tool(cast("Tool[..., Any]", function))
-        return StepTool(made if name is None else made.renamed(name))
+        return StepTool(made if name is None else made.renamed(name), validated)
     plain = not (inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function))
-    return StepTool(FullTool(function, name=name, description=description, in_thread=plain))
+    return StepTool(FullTool(function, name=name, description=description, in_thread=plain), validated)
 
 
 async def _same(text: str) -> str:

@@ -16,14 +16,14 @@ from collections.abc import AsyncIterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Final, Literal, Never, TypeAlias, cast
 
 from pydantic_core import to_json
 from reactivex import Observable
 
 from agentflow.chunks import ModelChunk
 from agentflow.context import RunContext
-from agentflow.errors import UsageError, Veto
+from agentflow.errors import UsageError, Veto, unknown_keyword
 from agentflow.events import CallEnded, PreActing, PreCall, PreReasoning
 from agentflow.ground.logs import ids_of, logger
 from agentflow.hooks.hook import Hook
@@ -98,6 +98,16 @@ _roots: ContextVar[Mapping[UsageLimits, RunContext] | None] = ContextVar("agentf
 """The run that the code running here is billed to, by limit: set around each tool, so a sub-agent finds its caller."""
 
 
+_ELSEWHERE: Final = {
+    **dict.fromkeys(("max_tokens", "total_tokens", "total_tokens_limit", "token_limit"), "tokens"),
+    **dict.fromkeys(("max_cost", "budget", "max_budget", "cost_limit", "usd"), "cost"),
+    **dict.fromkeys(("requests", "request_limit", "max_requests", "max_calls"), "model_calls"),
+    **dict.fromkeys(("max_tool_calls", "tool_calls_limit"), "tool_calls"),
+    **dict.fromkeys(("timeout", "max_seconds", "max_time"), "seconds"),
+}
+"""What other libraries call a limit, and what it is called here."""
+
+
 class UsageLimits(Hook):
     """Ends a call before it spends more than it may. The reason names the limit and the amount.
 
@@ -150,6 +160,7 @@ class UsageLimits(Hook):
         count_input: bool = False,
         count: CountTokens | None = None,
         key: str | None = None,
+        **unknown: Never,
     ) -> None:
         given: dict[str, float | None] = {
             "tokens": tokens,
@@ -160,6 +171,9 @@ class UsageLimits(Hook):
             "tool_calls": tool_calls,
             "seconds": seconds,
         }
+        if unknown:
+            known = (*given, "per", "count_input", "count", "key")
+            raise unknown_keyword("UsageLimits(...)", unknown, known, _ELSEWHERE)
         limits = {name: value for name, value in given.items() if value is not None}
         shown = ", ".join(f"{name}={value!r}" for name, value in limits.items())
         if not limits or any(value < 0 for value in limits.values()):

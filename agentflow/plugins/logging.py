@@ -308,7 +308,8 @@ def _acting(event: PreActing | ActingChunk | PostActing) -> Fields:
             return {"tool": use.name, "id": use.id, "chunk": _text(event.chunk)}
         case PostActing():
             result, took = event.tool_result, _ms(event.duration_ms)
-            return {"tool": use.name, "id": use.id, "state": result.state, "result": result.shown, "ms": took}
+            waited = {"waited_ms": _ms(event.waited_ms)} if event.waited_ms >= 1 else {}
+            return {"tool": use.name, "id": use.id, "state": result.state, "result": result.shown, "ms": took, **waited}
 
 
 def _turn(event: PrePut | PostPut | PreTurn | TurnValue | PostTurn) -> Fields:

@@ -5,8 +5,9 @@ and replayed. Priority 990: the last of the observers, and the innermost around 
 
 Rules:
 
-1. On the way of a run it keeps references only; entries are made by a thread, or by whoever reads.
-2. It never breaks a run: a log that cannot be written is reported once, and left alone from then on.
+1. While a run runs it keeps references only; a thread makes the entries and writes them, or the reader of `log` makes them.
+   Nothing of the run waits for a write but the end of the call at the top, so a recorder never changes the order of events.
+2. It never breaks a run: a log that cannot be written is reported once (`failure`), and left alone from then on.
 3. It sees what a redaction has not hidden yet: `redaction=` takes it out again, `short=0` keeps no content at all.
 """
 
@@ -38,9 +39,16 @@ from agentflow.events import (
     PreToolRound,
     ReasoningChunk,
 )
-from agentflow.facts import Injected
 from agentflow.ground.shown import without_password
-from agentflow.hooks.recording import ChangeListener, FieldChange, HookCall, LayerRun, SideWrapper
+from agentflow.hooks.recording import (
+    ChangeListener,
+    FieldChange,
+    HookCall,
+    Injections,
+    LayerRun,
+    SideWrapper,
+    injecting,
+)
 from agentflow.hooks.wrapping import ModelSource, ToolSource
 from agentflow.loop.run import RunBase, current_turn
 from agentflow.messages import Msg, ToolResultBlock, ToolUseBlock
@@ -210,8 +218,13 @@ class Recorder(ChangeListener, SideWrapper):
         """
         return Recording(records_of(load(path)))
 
+    @property
+    def failure(self) -> Exception | None:
+        """Why nothing more is written; None: the log is being written. Memory is not concerned."""
+        return self._writer.failure
+
     def flush(self) -> None:
-        """Write what was seen so far; the end of each call does so too."""
+        """Write what was seen so far; the end of each call at the top does so too."""
         self._writer.flush()
 
     def close(self) -> None:
@@ -243,7 +256,8 @@ class Recorder(ChangeListener, SideWrapper):
         self._put(Happened(place, kind, event.seq, event.iteration, event.time, values, decision, failure))
         if kind is CallEnded:
             self._places.pop(frame.call_id, None)
-            if self.where is not None:
+            # A call inside another one's tool goes on at once: were it to wait, what runs beside it would overtake it.
+            if self.where is not None and place.parent is None and current_turn.get() is None:
                 return asyncio.to_thread(self._writer.flush)
         return None
 
@@ -252,12 +266,12 @@ class Recorder(ChangeListener, SideWrapper):
         verdict, error = call.verdict, call.error
         if isinstance(error, Veto):
             verdict, error = Deny(error.reason), None
-        if self.changes_only and verdict is None and error is None and not call.changes:
+        if self.changes_only and verdict is None and error is None and not call.changes and not call.injected:
             return
         # Of an exception the words: it holds the frames that it came through.
         words = None if error is None else error_words(error)
-        via = "shadow" if call.shadow else "on_event"
-        self._deed(call.hook, call.event, via, call.duration_ms, call.changes, verdict, words)
+        via = "shadow" if call.shadow else call.via
+        self._deed(call.hook, call.event, via, call.duration_ms, call.changes, verdict, words, call.injected)
 
     def on_layer(self, layer: LayerRun) -> None:
         """Keep what a layer of `around` made of the work."""
@@ -274,13 +288,16 @@ class Recorder(ChangeListener, SideWrapper):
         changes: tuple[FieldChange, ...],
         verdict: Any,
         error: Line | None,
+        injected: tuple[tuple[tuple[Msg, ...], bool], ...] = (),
     ) -> None:
         frame = event._frame  # pyright: ignore[reportPrivateUsage] - an event built by hand has none
         place = Place() if frame is None else self._places.get(frame.call_id) or self._begin(event, frame)
         use = cast("ToolUseBlock | None", getattr(event, "tool_use", None))
         where = (event.seq, event.iteration, event.time)
         name = type(event).__name__
-        deed = Deed(place, hook.name, hook.priority, name, via, *where, use, duration_ms, changes, verdict, error)
+        deed = Deed(
+            place, hook.name, hook.priority, name, via, *where, use, duration_ms, changes, verdict, error, injected
+        )
         self._put(deed)
 
     def _begin(self, event: Event, frame: Frame) -> Place:
@@ -408,17 +425,21 @@ class Recorder(ChangeListener, SideWrapper):
         context = frame.context
         n, put, now = self._number(), self._put, context.clock.now
         run = run_of(context)
-        before, transient = len(run.journal.facts), run.transient
+        injections = Injections(run)
+        outer = injecting.get()
+        injecting.set(injections)
         put(Started(place, n, event.iteration, now(), event.tool_use))
         try:
             result = await source.resolve()
         except BaseException as error:
             end, words = self._ending(place, run, error)
-            put(Finished(place, n, now(), end, None, words, _injected(run, before, transient)))
+            put(Finished(place, n, now(), end, None, words, tuple(injections.added)))
             raise
+        finally:
+            injecting.set(outer)
         if not place.interrupted:
             self._look_for_end(place, run)
-        injected = _injected(run, before, transient)
+        injected = tuple(injections.added)
         put(Finished(place, n, now(), "done", result if isinstance(result, ToolResultBlock) else None, None, injected))
         return result
 
@@ -436,20 +457,6 @@ class Recorder(ChangeListener, SideWrapper):
 def run_of(context: RunContext) -> RunBase:
     """The run behind a context."""
     return cast("RunBase", port_of(context))
-
-
-def _injected(run: RunBase, before: int, transient: tuple[Msg, ...]) -> tuple[tuple[tuple[Msg, ...], bool], ...]:
-    """What a tool has put into the conversation: what stands at its place in the round since its work began."""
-    facts = run.journal.facts
-    if len(facts) == before and run.transient is transient and not run.journal.asked:
-        return ()
-    place = run.place()
-    mine = run.inline or 0 if place is None else place
-    added = [fact for fact in (*facts[before:], *run.journal.asked) if isinstance(fact, Injected) and fact.at == mine]
-    made = [(fact.messages, True) for fact in added]
-    if len(run.transient) > len(transient):
-        made.append((run.transient[len(transient) :], False))
-    return tuple(made)
 
 
 _Prune = Callable[[int | None, timedelta | None], None]

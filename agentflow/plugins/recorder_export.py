@@ -182,7 +182,7 @@ class _Telling:
                 yield self._event(PreActing, {"tool_use": fact.tool_use}, decided=fact.verdict)
             case ToolFinished():
                 values = {"tool_use": fact.tool_use, "original_tool_use": fact.tool_use, "tool_result": fact.result}
-                yield self._event(PostActing, {**values, "duration_ms": fact.duration_ms})
+                yield self._event(PostActing, {**values, "duration_ms": fact.duration_ms, "waited_ms": fact.waited_ms})
             case Injected() | Compacted():
                 origin = "injected" if isinstance(fact, Injected) else "compacted"
                 yield self._event(MessagesAdded, {"messages": tuple(added) or fact.messages, "origin": origin})

@@ -53,7 +53,8 @@ class Making:
         self._quiet: Quiet | None = None
         if clean is not None:
             self._quiet = Quiet(encoder.cleaned, finds and _finds_now(finds, encoder))
-        self._calls: set[str] = set()
+        self._numbers: dict[str, int] = {}
+        """Of each call the number of its last entry."""
         self._asked: dict[str, tuple[list[str], list[str], Line]] = {}
         """What the last `PreReasoning` of each call says: refs of its messages and tools, options."""
         self._raw: dict[int, RawChunk] = {}
@@ -74,7 +75,7 @@ class Making:
         for one in seen:
             self._encoder.run = one.place.run
             self._now = one
-            if one.place.call not in self._calls:
+            if one.place.call not in self._numbers:
                 self._begin(one.place)
             self._one(one)
         if self._quiet is None:
@@ -137,10 +138,16 @@ class Making:
         """Write an entry, behind what was batched before it."""
         self._close()
         line.update({name: value for name, value in more.items() if value is not None})
+        self._write(line)
+
+    def _write(self, line: Line) -> None:
+        if line["kind"] != "call":
+            self._numbers[line["call"]] += 1
+            line["number"] = self._numbers[line["call"]]
         self._encoder.out.append(line)
 
     def _begin(self, place: Place) -> None:
-        self._calls.add(place.call)
+        self._numbers[place.call] = 0
         line: Line = {"kind": "call", "call": place.call, "run": place.run, "session": place.session}
         line.update({"agent": place.agent, "model": place.model, "time": place.time, "hooks": list(place.hooks)})
         if place.source:
@@ -214,6 +221,7 @@ class Making:
             tool_use=None if one.use is None else encoder.tool_use(one.use),
             verdict=None if one.verdict is None else encoder.verdict(call, one.verdict),
             error=None if one.error is None else encoder.error(one.error),
+            injected=self._injected(one.injected),
         )
 
     def _request(self, one: Asked) -> None:
@@ -242,11 +250,13 @@ class Making:
         self._close()
         result = None if one.result is None else encoder.tool_result(one.result)
         line: Line = {"kind": "finished", "n": one.n, "call": one.place.call, "time": one.time, "end": one.end}
-        injected = [
-            {"messages": [encoder.message(msg) for msg in messages], "keep": keep} for messages, keep in one.injected
-        ]
-        self._add(line, result=result, error=one.error and encoder.error(one.error), injected=injected or None)
+        injected = self._injected(one.injected)
+        self._add(line, result=result, error=one.error and encoder.error(one.error), injected=injected)
         self._works.pop(one.n, None)
+
+    def _injected(self, injected: tuple[tuple[tuple[Msg, ...], bool], ...]) -> list[Line] | None:
+        made = [{"messages": [*map(self._encoder.message, messages)], "keep": keep} for messages, keep in injected]
+        return made or None
 
     # ---- batches
 
@@ -328,7 +338,7 @@ class Making:
                 now, self._encoder.run = self._encoder.run, self._batch_of.run
                 self._quiet.close(batch, self._is_whole(batch))
                 self._encoder.run = now
-            self._encoder.out.append(batch)
+            self._write(batch)
 
     def _let_go(self, quiet: Quiet) -> None:
         """Write of an open batch what is settled."""
@@ -336,7 +346,7 @@ class Making:
             self._encoder.run = self._batch_of.run
             front = quiet.settled(self._batch)
             if front is not None:
-                self._encoder.out.append(front)
+                self._write(front)
             if not self._batch["pieces"]:
                 self._batch = None
 

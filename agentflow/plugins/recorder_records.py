@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
-from hashlib import sha256
+from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, cast
 
-from agentflow.messages import Msg, TextBlock, ToolResultBlock, ToolUseBlock
-from agentflow.runlog.entries import EventEntry, HookChange, HookEntry, LogEntry
+from agentflow.messages import Msg
+from agentflow.plugins.recorder_shown import Shown, joined, message_digest, show
+from agentflow.runlog.entries import (
+    EventEntry,
+    FinishedEntry,
+    HookChange,
+    HookEntry,
+    Injection,
+    LogEntry,
+    StartedEntry,
+)
 from agentflow.runlog.log import LISTS, RunLog
 from agentflow.saving.codec import msg_to_dict
 from agentflow.specs import ModelOptions, ToolSpec
@@ -19,6 +26,7 @@ __all__ = [
     "Edit",
     "Explanation",
     "HookRecord",
+    "InjectedRecord",
     "MessageRecord",
     "Record",
     "Recording",
@@ -28,21 +36,6 @@ __all__ = [
 ]
 
 Via: TypeAlias = Literal["on_event", "around", "shadow"]
-
-
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """A value as a record keeps it.
-
-    Attributes:
-        digest: The same for equal values; ids of messages do not count. Empty where nothing was seen.
-        short: Its beginning, as text; empty if the recorder keeps digests only.
-        parts: The messages, calls or results in it: each one's id and digest.
-    """
-
-    digest: str
-    short: str = ""
-    parts: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +145,35 @@ class AddedRecord:
     time: float = 0.0
 
 
-Record: TypeAlias = MessageRecord | HookRecord | AddedRecord
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InjectedRecord:
+    """Messages that a hook or a tool has put into the conversation, with `context.inject`.
+
+    Attributes:
+        by: The hook's name, or the tool's.
+        event: The event that the hook had; of a tool empty.
+        messages: Each one's id and digest.
+        keep: Whether they are stored; False: they are part of the next request only.
+    """
+
+    by: str
+    messages: tuple[tuple[str, str], ...]
+    keep: bool = True
+    event: str = ""
+    run_id: str = ""
+    call_id: str = ""
+    session_id: str = ""
+    source: str = ""
+    iteration: int = 0
+    seq: int = 0
+    time: float = 0.0
+
+    def __str__(self) -> str:
+        where = f"{self.by} on {self.event}" if self.event else f"the tool {self.by}"
+        return f"injected by {where}" + ("" if self.keep else ", for the next request only")
+
+
+Record: TypeAlias = MessageRecord | HookRecord | AddedRecord | InjectedRecord
 
 # ---- records of a run log
 
@@ -174,6 +195,7 @@ class _Reading:
         self._log = log
         self._short = short
         self._known: set[str | tuple[str, str]] = set()
+        self._started: dict[int, StartedEntry] = {}
 
     def records(self) -> Iterable[Record]:
         for entry in self._log.entries:
@@ -183,6 +205,13 @@ class _Reading:
                 yield from self._of_event(entry)
             elif isinstance(entry, HookEntry):
                 yield from self._of_hook(entry)
+                where = self._where(entry)
+                yield from self._of_injections(entry.hook, entry.injected, where, entry.event)
+            elif isinstance(entry, StartedEntry):
+                self._started[entry.n] = entry
+            elif isinstance(entry, FinishedEntry) and (began := self._started.pop(entry.n, None)) is not None:
+                where = {**self._where(entry), "iteration": began.iteration}
+                yield from self._of_injections(self._log.tool_use(began.tool_use).name, entry.injected, where)
 
     def _of_event(self, entry: EventEntry) -> Iterable[Record]:
         where = self._where(entry)
@@ -220,7 +249,7 @@ class _Reading:
                 edits.append(Edit(change.field, was, now))
             if entry.via != "around":
                 edits.extend(self._marked(change.field, *refs))
-        if entry.changes and not (edits or entry.verdict or entry.error):
+        if (entry.changes or entry.injected) and not (edits or entry.verdict or entry.error):
             return
         said, failed = entry.verdict, entry.error
         yield HookRecord(
@@ -237,13 +266,24 @@ class _Reading:
             **where,
         )
 
+    def _of_injections(
+        self, by: str, injected: Iterable[Injection], where: dict[str, Any], event: str = ""
+    ) -> Iterable[Record]:
+        for one in injected:
+            yield from self._new(one.messages, event, where)
+            messages = tuple((self._log.message(ref).id, self._digest(ref)) for ref in one.messages)
+            yield InjectedRecord(by=by, event=event, messages=messages, keep=one.keep, **where)
+
     # ---- where, and which messages
 
-    def _where(self, entry: EventEntry | HookEntry) -> dict[str, Any]:
+    def _where(self, entry: EventEntry | HookEntry | FinishedEntry) -> dict[str, Any]:
         call = self._log.calls.get(entry.call)
         run = ("", "", "") if call is None else (call.run, call.session, call.source)
         ids = dict(zip(("run_id", "session_id", "source"), run, strict=True))
-        return {**ids, "call_id": entry.call, "iteration": entry.iteration, "seq": entry.seq, "time": entry.time}
+        where = {**ids, "call_id": entry.call, "time": entry.time}
+        if not isinstance(entry, FinishedEntry):
+            where.update({"iteration": entry.iteration, "seq": entry.seq})
+        return where
 
     def _digest(self, ref: str) -> str:
         kept = self._log.digest(ref)
@@ -285,7 +325,7 @@ class _Reading:
             refs = self._refs(entry, change, side)
             if change.field in _ONE_MESSAGE:
                 return self._message(refs[0]) if refs else Shown("")
-            return _joined([self._message(ref) for ref in refs], self._short)
+            return joined([self._message(ref) for ref in refs], self._short)
         match change.field:
             case _ if value is None:
                 return Shown("")
@@ -297,7 +337,7 @@ class _Reading:
                 parts = [
                     self._part(one, self._log.tool_result(one).tool_use_id, self._log.tool_result) for one in value
                 ]
-                return _joined(parts, self._short)
+                return joined(parts, self._short)
             case "tools":
                 return show([_spec(self._log.tool(ref)) for ref in value], self._short)
             case "options":
@@ -351,85 +391,6 @@ _ONE_MESSAGE = ("reasoning_result", "final_message", "message", "reply")
 """The fields that hold a message."""
 
 
-# ---- values in short
-
-
-def digest_of(text: str) -> str:
-    """Sixteen hexadecimal digits that stand for a text."""
-    return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-
-
-def _cut(text: str, short: int) -> str:
-    if len(text) <= short:
-        return text
-    return f"{text[: max(0, short - 3)]}..."[:short]
-
-
-def message_digest(msg: Msg) -> str:
-    """The same for messages that say the same, whatever their ids."""
-    return digest_of(json.dumps([msg.role, msg.to_dict()["content"]], sort_keys=True, default=str))
-
-
-def _said(msg: Msg) -> str:
-    calls = " ".join(f"[{use.name} {use.raw}]" for use in msg.tool_uses)
-    return f"{msg.shown} {calls}".strip()
-
-
-def show(value: Any, short: int, digest: Callable[[Msg], str] | None = None) -> Shown:
-    """A value of a writable field as records keep it.
-
-    Args:
-        value: Messages, a message, a call, a result, results, tools, options or text; None: nothing was seen.
-        short: Most characters of the short form.
-        digest: Gives a message's digest, where somebody keeps them.
-    """
-    match value:
-        case None:
-            return Shown("")
-        case Msg():
-            made = (digest or message_digest)(value)
-            return Shown(made, _cut(_said(value), short), ((value.id, made),))
-        case ToolUseBlock():
-            made = digest_of(f"{value.name} {value.raw}")
-            return Shown(made, _cut(f"{value.name} {value.raw}", short), ((value.id, made),))
-        case ToolResultBlock():
-            blocks = value.content if isinstance(value.content, str) else [_plain(block) for block in value.content]
-            made = digest_of(json.dumps([value.state, blocks], default=str))
-            return Shown(made, _cut(f"{value.state}: {value.shown}", short), ((value.tool_use_id, made),))
-        case str():
-            return Shown(digest_of(value), _cut(value, short))
-        case ModelOptions():
-            given = {f.name: one for f in fields(value) if (one := getattr(value, f.name)) is not None and one != {}}
-            text = ", ".join(f"{name}={one!r}" for name, one in given.items()) or "(none set)"
-            return Shown(digest_of(text), _cut(text, short))
-        case Sequence():
-            return _show_many(cast("Sequence[Any]", value), short, digest)
-        case _:
-            return Shown(digest_of(repr(value)), _cut(repr(value), short))
-
-
-def _plain(block: Any) -> object:
-    return block.text if isinstance(block, TextBlock) else asdict(block)
-
-
-def _show_many(values: Sequence[Any], short: int, digest: Callable[[Msg], str] | None) -> Shown:
-    if values and all(isinstance(value, ToolSpec) for value in values):
-        names = ", ".join(spec.name for spec in values)
-        whole = json.dumps([[spec.name, spec.description, dict(spec.parameters)] for spec in values], default=str)
-        return Shown(digest_of(whole), _cut(names, short))
-    if not values:
-        return Shown(digest_of(""), _cut("(none)", short))
-    return _joined([show(value, short, digest) for value in values], short)
-
-
-def _joined(shown: Sequence[Shown], short: int) -> Shown:
-    if not shown:
-        return Shown(digest_of(""), _cut("(none)", short))
-    parts = tuple(part for one in shown for part in one.parts)
-    texts = " | ".join(one.short for one in shown) if short else ""
-    return Shown(digest_of(" ".join(one.digest for one in shown)), _cut(texts, short), parts)
-
-
 # ---- what shaped a message
 
 
@@ -445,6 +406,7 @@ class Explanation:
         asked: For a reply: what hooks changed in the request that it answers.
         shadows: What hooks that run in the shadow would have done to it.
         added: Why it was stored, if no other event carried it: where it was injected from.
+        injected: Which hook or tool injected it, also where it was for one request only.
     """
 
     message_id: str
@@ -453,19 +415,19 @@ class Explanation:
     asked: tuple[HookRecord, ...] = ()
     shadows: tuple[HookRecord, ...] = ()
     added: tuple[AddedRecord, ...] = ()
+    injected: tuple[InjectedRecord, ...] = ()
 
     @property
     def hooks(self) -> tuple[str, ...]:
-        """The names of the hooks that shaped it, each once, in order."""
-        return tuple(dict.fromkeys(record.hook for record in self.shaped))
+        """The names of the hooks that injected or shaped it, each once, in order."""
+        injected = [record.by for record in self.injected if record.event]
+        return tuple(dict.fromkeys([*injected, *[record.hook for record in self.shaped]]))
 
     def __str__(self) -> str:
         if not self.known:
             return f"{self.message_id}: the records do not tell of it"
-        lines = [
-            f"{self.message_id}: " + (f"shaped by {', '.join(self.hooks)}" if self.shaped else "no hook shaped it")
-        ]
-        lines += [f"  {record}" for record in self.shaped]
+        shaped = f"shaped by {', '.join(self.hooks)}" if self.hooks else "no hook shaped it"
+        lines = [f"{self.message_id}: {shaped}", *[f"  {record}" for record in (*self.injected, *self.shaped)]]
         for record in self.added:
             places = [n for n, (one, _) in enumerate(record.messages) if one == self.message_id]
             sources = ", ".join(record.sources[n] for n in places if record.sources[n])
@@ -525,8 +487,13 @@ class Recording:
             for record in self.records
             if isinstance(record, AddedRecord) and any(one in ids for one, _ in record.messages)
         )
-        known = bool(seen or shaped or added)
-        return Explanation(message_id, known, tuple(shaped), tuple(asked), tuple(shadows), added)
+        injected = tuple(
+            record
+            for record in self.records
+            if isinstance(record, InjectedRecord) and any(one in ids for one, _ in record.messages)
+        )
+        known = bool(seen or shaped or added or injected)
+        return Explanation(message_id, known, tuple(shaped), tuple(asked), tuple(shadows), added, injected)
 
     def _ancestors(self, message_id: str) -> set[str]:
         """The message, and those that hooks have made it of."""

@@ -220,6 +220,7 @@ class Deed(NamedTuple):
     changes: tuple[FieldChange, ...] = ()
     verdict: Any = None
     error: Line | None = None
+    injected: tuple[tuple[tuple[Msg, ...], bool], ...] = ()
 
 
 Seen: TypeAlias = (

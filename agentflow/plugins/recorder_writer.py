@@ -6,17 +6,19 @@ Rules:
 2. Where the log is kept, a thread makes the entries and writes them, every `interval` seconds while something comes; `flush`
    does it at once. So a process that is killed loses what it saw since the last interval, and nothing else.
 3. Without such a place, entries are made when somebody reads them.
-4. The queue is bounded. With a thread, whoever finds it full makes room by writing; without one, the oldest goes, as memory
-   forgets the oldest too.
-5. A log that cannot be written is reported once, and left alone from then on; memory goes on. (A store that may come back
-   is another matter, see `recorder_files`.)
+4. The queue is bounded, and a full one never makes the run wait. With a thread, which is woken long before, what comes then
+   is dropped, and the log says how much (`LogEntry.lost`); without one, the oldest goes, as memory forgets the oldest too.
+5. A log that cannot be written is reported once, by a warning and in the library's log, and left alone from then on; memory
+   goes on. (A store that may come back is another matter, see `recorder_files`.)
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
-from collections import deque
+import warnings
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 
 from agentflow.errors import AgentFlowError
@@ -31,6 +33,8 @@ from agentflow.runlog.reading import read_lines
 __all__ = ["Target", "Writer", "as_text", "log_of"]
 
 _LEAST_ROOM = 1_000
+_ROOM_BESIDE_A_THREAD = 100_000
+"""Things that wait to be written: some 20 MB, and several seconds of the fastest run."""
 Target = Callable[[str], Sink]
 """Gives the place of a run's log, by the run at the top."""
 
@@ -38,8 +42,9 @@ Target = Callable[[str], Sink]
 class _Open:
     """A log that is being written."""
 
-    def __init__(self, sink: Sink, making: Making) -> None:
+    def __init__(self, sink: Sink, mark: str, making: Making) -> None:
         self.sink = sink
+        self.mark = mark
         self.making = making
         self.lines: list[Line] = []
         self.waiting: list[Seen] = []
@@ -77,12 +82,13 @@ class Writer:
         self._clean = clean
         self._closed = closed
         self._finds = finds
-        self._room = max(2 * most, _LEAST_ROOM)
+        self._room = max(2 * most, _LEAST_ROOM if target is None else _ROOM_BESIDE_A_THREAD)
+        self._lost: Counter[str] = Counter()  # by the run at the top: what found no room
         self.seen: deque[Seen] = deque()
         self.kept: deque[Seen] = deque(maxlen=most)
         self._logs: dict[str, _Open] = {}
         self._lock = threading.RLock()
-        self._broken = False
+        self.failure: Exception | None = None
         self._thread: threading.Thread | None = None
         self._threads = threading.Lock()  # held for the start of a thread, never while entries are made
         self._woken = threading.Event()
@@ -90,15 +96,28 @@ class Writer:
     def put(self, one: Seen) -> None:
         """Keep what was seen."""
         seen = self.seen
-        seen.append(one)
+        waiting = len(seen)
         if self._target is None:
-            if len(seen) > self._room:
+            seen.append(one)
+            if waiting >= self._room:
                 seen.popleft()
             return
-        if len(seen) > self._room:
-            self._work_off()
+        if waiting >= self._room and not _ends(one):
+            self._drop(one)
+            return
+        seen.append(one)
         if self._thread is None:
             self._begin()
+        elif waiting == self._room // 2:
+            self._woken.set()
+
+    def _drop(self, one: Seen) -> None:
+        if not self._lost:
+            _warn(
+                f"the recorder cannot keep up: {self._room} entries wait to be written, and what a run does meanwhile is "
+                "missing in its log, which cannot be replayed. Record fewer runs at once, or write to a faster disk or store."
+            )
+        self._lost[one.place.root if self._apart else ""] += 1
 
     def in_memory(self) -> list[Seen]:
         """What memory holds, oldest first."""
@@ -160,7 +179,7 @@ class Writer:
             while seen:
                 one = seen.popleft()
                 self.kept.append(one)
-                if self._target is None or self._broken:
+                if self._target is None or self.failure is not None:
                     continue
                 root = one.place.root if self._apart else ""
                 log = self._logs.get(root)
@@ -183,7 +202,7 @@ class Writer:
         except Exception as error:
             self._give_up(error)
             return None
-        log = self._logs[root] = _Open(sink, Making(self._content, self._clean, mark, self._finds))
+        log = self._logs[root] = _Open(sink, mark, Making(self._content, self._clean, mark, self._finds))
         log.lines.append(header_line(mark, self._content))
         return log
 
@@ -192,6 +211,8 @@ class Writer:
         if log is None:
             return
         waiting, log.waiting = log.waiting, []
+        if lost := self._lost.pop(root, 0):
+            log.lines.append({**header_line(log.mark, self._content), "lost": lost})
         try:
             lines = [*log.lines, *log.making.lines(waiting), *(log.making.finish() if last else ())]
             log.lines = []
@@ -215,9 +236,16 @@ class Writer:
         """Say once that nothing is written any more."""
         if not isinstance(error, OSError | ValueError | AgentFlowError):
             logger.opt(exception=error).debug("the recorder failed")
-        if not self._broken:
-            self._broken = True
-            logger.error("the recorder stops writing: {}; runs go on, memory goes on recording", error)
+        if self.failure is None:
+            self.failure = error
+            _warn(f"the recorder stops writing: {error}; runs go on, memory goes on recording")
+
+
+def _warn(text: str) -> None:
+    """Report what cannot be raised: the run knows nothing of it."""
+    logger.error("{}", text)
+    with contextlib.suppress(RuntimeWarning):  # a filter has made an error of it, and this may be a thread
+        warnings.warn(text, RuntimeWarning, stacklevel=2)
 
 
 def _ends(one: Seen) -> bool:

@@ -171,7 +171,7 @@ def resolve_model(model: str | Model) -> Model:
     """Return the model that a name stands for; a model stands for itself.
 
     Raises:
-        UsageError: The name is empty, or its adapter cannot be loaded.
+        UsageError: The name is empty or names no provider, or its adapter cannot be loaded.
     """
     if not isinstance(model, str):
         return model
@@ -183,6 +183,8 @@ def resolve_model(model: str | Model) -> Model:
         scheme, separator, rest = model.partition("/")
         target = SCHEMES.get(scheme) if separator else None
     if target is None:
+        if not separator:
+            raise UsageError(_without_provider(model))
         scheme, rest, target = "litellm", model, SCHEMES["litellm"]
     module, _, attribute = target.partition(":")
     try:
@@ -192,3 +194,20 @@ def resolve_model(model: str | Model) -> Model:
             f"Model {model!r} needs the adapter {target!r} (scheme {scheme!r}), which cannot be loaded: {error}."
         ) from error
     return factory(rest)
+
+
+_MADE_BY = {"gpt": "openai", "o1": "openai", "o3": "openai", "o4": "openai", "claude": "anthropic", "gemini": "gemini"}
+
+
+def _without_provider(model: str) -> str:
+    """The error of a name without a provider; LiteLLM, which takes seconds to load, is not asked what it may mean."""
+    provider, colon, rest = model.partition(":")
+    if colon and provider.isalpha() and provider in {*_MADE_BY.values(), *SCHEMES}:  # as others write it
+        meant = f"{provider}/{rest}"
+    else:
+        maker = next((made for start, made in _MADE_BY.items() if model.startswith(start)), "provider")
+        meant = f"{maker}/{model}"
+    return (
+        f"Model {model!r} names no provider. Write 'provider/model', such as {meant!r}; 'litellm/{model}' leaves it to LiteLLM "
+        "to guess."
+    )

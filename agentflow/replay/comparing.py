@@ -2,8 +2,10 @@
 
 Rules:
 
-1. Ids of runs, calls and messages, times and durations do not count; ids of tool calls count by the order in which they come.
-2. Of exceptions the class and the text count; of a cancellation the class: its text says by which way it came.
+1. Times, durations and the ids of messages do not count.
+2. An id counts by its place in the order in which the ids of its call appear, whether a provider, the loop or other code made
+   it. That holds for ids of tool calls wherever they stand, and for what `new_id` returns also within texts.
+3. Of exceptions the class and the text count; of a cancellation the class: its text says by which way it came.
 """
 
 from __future__ import annotations
@@ -12,13 +14,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
+from pydantic_core import from_json
+
+from agentflow.ground.ids import GENERATED
 from agentflow.ground.shown import one_line
 from agentflow.runlog.entries import ChunksEntry, EventEntry, PiecesEntry, RequestEntry
 from agentflow.runlog.log import LISTS, RunLog
 
 __all__ = ["Departure", "Facing", "Step", "first_difference"]
 
-_SKIPPED = ("duration_ms", "turn")
+_SKIPPED = ("duration_ms", "waited_ms", "turn")
 _MESSAGE = ("reasoning_result", "final_message")
 _USE = ("tool_use", "original_tool_use")
 
@@ -84,15 +89,26 @@ class Facing:
 
     Args:
         log: The log.
-        numbered: Whether calls are told apart by the order in which they come.
+        numbered: Whether ids are told apart by the order in which they appear.
     """
 
     def __init__(self, log: RunLog, numbered: bool = True) -> None:
         self.log = log
         self._numbered = numbered
-        self._known: dict[str, Any] = {}
-        self._calls: dict[str, int] = {}
+        self._known: dict[str, dict[str, Any]] = {}
+        self._ids: dict[str, dict[str, str]] = {}
         self._asked: dict[str, EventEntry] = {}
+
+    def number(self, call: str, id: str) -> str:  # noqa: A002
+        """What stands for an id of a call: its place in the order in which they appear."""
+        if not self._numbered or not id:
+            return "#"
+        numbers = self._ids.setdefault(call, {})
+        return numbers.setdefault(id, f"#{len(numbers) + 1}")
+
+    def id_of(self, call: str, number: str) -> str | None:
+        """The id that a number stands for; None: so many have not appeared yet."""
+        return next((id for id, found in self._ids.get(call, {}).items() if found == number), None)  # noqa: A001
 
     def steps(self, entry: EventEntry | ChunksEntry | PiecesEntry) -> list[Step]:
         """The events that an entry stands for."""
@@ -100,7 +116,11 @@ class Facing:
             made = [
                 Step(
                     type="ReasoningChunk",
-                    fields={"chunk": piece, "attempt": entry.attempt, "restart": entry.restart and not n},
+                    fields={
+                        "chunk": self._data(entry.call, piece),
+                        "attempt": entry.attempt,
+                        "restart": entry.restart and not n,
+                    },
                     seq=entry.seq + n,
                     iteration=entry.iteration,
                 )
@@ -108,11 +128,11 @@ class Facing:
             ]
             return self._judged(entry, made)
         if isinstance(entry, PiecesEntry):
-            use = self._use(entry.tool_use)
+            use = self._use(entry.call, entry.tool_use)
             made = [
                 Step(
                     type="ActingChunk",
-                    fields={"tool_use": use, "chunk": piece},
+                    fields={"tool_use": use, "chunk": self._data(entry.call, piece)},
                     seq=entry.seq + n,
                     iteration=entry.iteration,
                 )
@@ -124,17 +144,19 @@ class Facing:
         said: dict[str, Any] = {}
         for name, value in entry.fields.items():
             if name in LISTS:
-                said[name] = [self._message(ref) for ref in self.log.messages(entry, name)]
+                said[name] = [self._message(entry.call, ref) for ref in self.log.messages(entry, name)]
             elif name not in _SKIPPED:
-                said[name] = self._field(name, value)
+                said[name] = self._field(entry.call, name, value)
         if entry.decision is not None:
-            said["decision"] = self._decision(entry.decision)
+            said["decision"] = self._decision(entry.call, entry.decision)
         return [Step(type=entry.type, fields=said, seq=entry.seq, iteration=entry.iteration)]
 
     def _judged(self, entry: ChunksEntry | PiecesEntry, steps: list[Step]) -> list[Step]:
         """Pieces of which the hooks of the last one have failed."""
         if entry.decision is not None and steps:
-            steps[-1] = replace(steps[-1], fields={**steps[-1].fields, "decision": self._decision(entry.decision)})
+            steps[-1] = replace(
+                steps[-1], fields={**steps[-1].fields, "decision": self._decision(entry.call, entry.decision)}
+            )
         return steps
 
     def request(self, entry: RequestEntry) -> Step:
@@ -147,7 +169,7 @@ class Facing:
         tools = fields.get("tools", []) if entry.tools is None else entry.tools
         options = fields.get("options", {}) if entry.options is None else entry.options
         said = {
-            "messages": [self._message(ref) for ref in refs],
+            "messages": [self._message(entry.call, ref) for ref in refs],
             "tools": [self.log.tool(ref) for ref in tools],
             "options": options,
             "model": entry.model,
@@ -157,86 +179,123 @@ class Facing:
 
     # ---- values
 
-    def _field(self, name: str, value: Any) -> Any:
+    def _field(self, call: str, name: str, value: Any) -> Any:
         if name in _MESSAGE:
-            return self._message(value)
+            return self._message(call, value)
         if name in _USE:
-            return self._use(value)
+            return self._use(call, value)
         if name == "tool_result":
-            return self._result(value)
+            return self._result(call, value)
         if name == "tool_uses":
-            return [self._use(ref) for ref in value]
+            return [self._use(call, ref) for ref in value]
         if name == "tool_results":
-            return [self._result(ref) for ref in value]
+            return [self._result(call, ref) for ref in value]
         if name == "messages":
-            return [self._message(ref) for ref in value]
+            return [self._message(call, ref) for ref in value]
         if name == "tools":
             return [self.log.tool(ref) for ref in value]
         if name == "error":
             kind = value.get("type")
-            return {"type": kind, "message": None if kind == "CancelledError" else value.get("message")}
+            text = None if kind == "CancelledError" else value.get("message")
+            return {"type": kind, "message": self._data(call, text)}
         if name == "approval":
-            return self._verdict(value)
-        return value
+            return self._verdict(call, value)
+        return self._data(call, value)
 
-    def _decision(self, decision: Mapping[str, Any]) -> Any:
+    def _decision(self, call: str, decision: Mapping[str, Any]) -> Any:
         said: dict[str, Any] = {"hook": decision["hook"]}
         if "verdict" in decision:
-            said["verdict"] = self._verdict(decision["verdict"])
+            said["verdict"] = self._verdict(call, decision["verdict"])
         if "error" in decision:
-            said["error"] = self._field("error", decision["error"])
+            said["error"] = self._field(call, "error", decision["error"])
         return said
 
-    def _verdict(self, verdict: Mapping[str, Any]) -> Any:
-        return {name: self._carried(value) if isinstance(value, Mapping) else value for name, value in verdict.items()}
+    def _verdict(self, call: str, verdict: Mapping[str, Any]) -> Any:
+        return {name: self._carried(call, value) for name, value in verdict.items()}
 
-    def _carried(self, value: Any) -> Any:
+    def _carried(self, call: str, value: Any) -> Any:
         match value:
             case {"message": str(ref)}:
-                return self._message(ref)
+                return self._message(call, ref)
             case {"tool_result": str(ref)}:
-                return self._result(ref)
+                return self._result(call, ref)
             case {"messages": [*refs]}:
-                return [self._message(ref) for ref in refs]
+                return [self._message(call, ref) for ref in refs]
             case _:
-                return value
+                return self._data(call, value)
 
-    def _message(self, ref: str) -> Any:
-        return self._once(f"m {ref}", lambda: self._message_made(ref))
+    def _message(self, call: str, ref: str) -> Any:
+        return self._once(call, f"m {ref}", lambda: self._message_made(call, ref))
 
-    def _message_made(self, ref: str) -> Any:
+    def _message_made(self, call: str, ref: str) -> Any:
         msg = self.log.message(ref)
         said: dict[str, Any] = {"role": msg.role, "content": []}
         for block in self.log.blocks(ref):
             kind, inner = block.get("type"), block.get("ref")
             if inner is not None:
-                said["content"].append(self._use(inner) if kind == "tool_use" else self._result(inner))
+                said["content"].append(self._use(call, inner) if kind == "tool_use" else self._result(call, inner))
             else:
-                said["content"].append(block)
+                said["content"].append(self._data(call, block))
         for name in ("name", "finish_reason"):
             if getattr(msg, name):
                 said[name] = getattr(msg, name)
         if msg.metadata:
-            said["metadata"] = dict(msg.metadata)
+            said["metadata"] = self._data(call, dict(msg.metadata))
         if digest := self.log.digest(ref):
             said["digest"] = digest
         return said
 
-    def _use(self, ref: str) -> Any:
-        return self._once(f"u {ref}", lambda: self._named(self.log.use_data(ref), "id"))
+    def _use(self, call: str, ref: str) -> Any:
+        return self._once(call, f"u {ref}", lambda: self._with_id(call, self.log.use_data(ref), "id"))
 
-    def _result(self, ref: str) -> Any:
-        return self._once(f"r {ref}", lambda: self._named(self.log.result_data(ref), "tool_use_id"))
+    def _result(self, call: str, ref: str) -> Any:
+        return self._once(call, f"r {ref}", lambda: self._with_id(call, self.log.result_data(ref), "tool_use_id"))
 
-    def _named(self, data: Mapping[str, Any], name: str) -> Any:
-        place = self._calls.setdefault(data[name], len(self._calls) + 1) if self._numbered else ""
-        return {**data, name: f"#{place}"}
+    def _with_id(self, call: str, data: Mapping[str, Any], name: str) -> Any:
+        number = self.number(call, data[name])
+        return {**{key: self._data(call, value, key) for key, value in data.items()}, name: number}
 
-    def _once(self, key: str, make: Callable[[], Any]) -> Any:
-        found = self._known.get(key)
+    def _data(self, call: str, value: Any, name: str = "") -> Any:
+        """Data with the ids in it as numbers."""
+        if isinstance(value, str):
+            if name == "raw":  # arguments that the model gave as JSON text
+                try:
+                    return self._data(call, from_json(value))
+                except ValueError:
+                    pass
+            return GENERATED.sub(lambda found: self.number(call, found[0]), value)
+        if isinstance(value, Mapping):
+            given = cast("Mapping[str, Any]", value)
+            made = {self._data(call, key): self._data(call, one, key) for key, one in given.items()}
+            for place in _ids_in(given):
+                made[place] = self.number(call, given[place])
+            return made
+        if isinstance(value, list | tuple):
+            return [self._data(call, one) for one in cast("Sequence[Any]", value)]
+        return value
+
+    def _once(self, call: str, key: str, make: Callable[[], Any]) -> Any:
+        known = self._known.setdefault(call, {})
+        found = known.get(key)
         if found is None:
-            found = self._known[key] = make()
+            found = known[key] = make()
         return found
+
+
+def _ids_in(data: Mapping[str, Any]) -> tuple[str, ...]:
+    """Where ids of messages and tool calls stand, if data is a message, a call, a piece of one, or a result."""
+    keys = data.keys()
+    if (
+        keys >= {"role", "content", "id"}
+        or keys >= {"index", "id"}
+        or (data.get("type") == "tool_use" and "id" in keys)
+    ):
+        found = "id"
+    elif data.get("type") == "tool_result":
+        found = "tool_use_id"
+    else:
+        return ()
+    return (found,) if isinstance(data.get(found), str) else ()
 
 
 def first_difference(recorded: Step, now: Step) -> tuple[str, Any, Any] | None:

@@ -12,14 +12,17 @@ import sys
 from collections.abc import Mapping
 from typing import Any, cast
 
+from agentflow.ground.frozen import EMPTY
+
 __all__ = ["again"]
 
 
-def again(words: Mapping[str, Any]) -> BaseException:
+def again(words: Mapping[str, Any], ids: Mapping[str, str] = EMPTY) -> BaseException:
     """The exception that a log tells of.
 
     Args:
         words: What it says: `type`, `module`, `message`, `attributes`.
+        ids: The ids of tool calls that are others now: an attribute that holds one gets the new one.
     """
     name, module, message = (
         str(words.get("type", "Exception")),
@@ -38,7 +41,7 @@ def again(words: Mapping[str, Any]) -> BaseException:
         error.args = (message,)
     for attribute, value in dict(words.get("attributes", {})).items():
         try:
-            setattr(error, attribute, value)
+            setattr(error, attribute, ids.get(value, value) if isinstance(value, str) else value)
         except (AttributeError, TypeError):
             continue  # it is read-only
     return error

@@ -104,7 +104,7 @@ class Player(Recorder):
         self._new: dict[str, str] = {}
         self._hanging = False
         self.goes: Goes | None = None
-        self.failure: Exception | None = None
+        self.raised: Exception | None = None
         self.new.add(self._reads.validate_python(self.lines[0]))
 
     # ---- what the run does
@@ -136,7 +136,7 @@ class Player(Recorder):
                 mine = self.script.roots[self._next_root].call
                 self._next_root += 1
         elif (above := self._pairs.get(call.parent.call)) is not None:
-            mine = self.script.child(above, call.parent.tool_use)
+            mine = self.script.child(above, self._facing.number(call.parent.call, call.parent.tool_use))
         if mine is not None:
             self._pairs[call.call], self._new[mine] = mine, call.call
             self._done[call.call] = 0
@@ -218,7 +218,7 @@ class Player(Recorder):
                 try:
                     self.goes = self._departed(departure)
                 except Exception as error:  # in a chain of hooks it would pass for one of theirs
-                    self.failure = error
+                    self.raised = error
             if departure.lost and self.goes == "on":
                 self.goes = "stop"
             if self.goes == "stop" and self._root is not None:
@@ -287,7 +287,7 @@ class Player(Recorder):
             run.scope.cancel("cancelled", "its caller was cancelled")
 
     async def _hang(self, call: str, work: Reply | None = None) -> None:
-        """Wait to be ended, as in the recording."""
+        """Wait to be ended, as in the recording; where that does not say by what, the replay departs."""
         loop = asyncio.get_running_loop()
         cut = self.script.cuts.get(self._pairs.get(call, ""))
         if cut is not None and work is not None and work.n in cut.works:
@@ -300,12 +300,16 @@ class Player(Recorder):
             self._hanging = True
             self._end_of_log()
             loop.call_later(_PATIENCE, self._end_of_log, True)
-        elif work is not None and work.over is not None:
-            await self._clock.reach(work.over.time)
+        elif self.goes is None:
+            known = [work.over.time] if work is not None and work.over is not None else []
+            await self._clock.reach(max(known + ([] if cut is None else [cut.entry.time]), default=0.0))
             await asyncio.sleep(_PATIENCE)
-            kind = "tool" if work.step is None else "request"
-            now = "it goes on, and the recording knows no more: it was cut there"
-            self._depart(Departure(event=kind, source=self.new.calls[call].source, now=now, lost=True))
+            now = "it goes on, and the recording does not say how it ended" + (": it was cut there" if known else "")
+            kind = "tool" if work is not None and work.step is None else "request"
+            iteration = self._runs[call].events.iteration
+            self._depart(
+                Departure(event=kind, iteration=iteration, source=self.new.calls[call].source, now=now, lost=True)
+            )
         await loop.create_future()
 
     def _end_of_log(self, at_last: bool = False) -> None:
@@ -384,7 +388,7 @@ class Player(Recorder):
             yield chunk_of(due.piece)
         await self._end(call, reply)
 
-    async def _end(self, call: str, reply: Reply) -> None:
+    async def _end(self, call: str, reply: Reply, use: str = "") -> None:
         if reply.end == "cut" or reply.over is None:
             try:
                 await self._hang(call, reply)
@@ -394,7 +398,7 @@ class Player(Recorder):
             return
         await self._until(reply.over)
         if reply.end == "failed":
-            raise again(reply.error or {})
+            raise again(reply.error or {}, {reply.use: use})
 
     # ---- tools
 
@@ -411,7 +415,7 @@ class Player(Recorder):
         tool = run.config.tools.get(use.name)
         if self.goes == "live":
             return self._work(event, source if use.name in self._tools else source.instead(partial(_refused, use)))
-        work = None if mine is None else self.script.work(mine, use.id)
+        work = None if mine is None else self.script.work(mine, self._facing.number(call, use.id))
         if work is None and mine in self.script.broken_off:
             return self._work(event, source.instead(lambda _: self._hang(call)))
         if work is None:
@@ -423,9 +427,9 @@ class Player(Recorder):
             return self._work(event, source)
         for child in work.children:  # its tool does not run: what its sub-agents did is taken as done
             self._events += len(self.script.steps[child])
-        return self._work(event, source.instead(partial(self._worked, call, work)))
+        return self._work(event, source.instead(partial(self._worked, call, work, use.id)))
 
-    async def _worked(self, call: str, work: Reply, context: ToolCall) -> object:
+    async def _worked(self, call: str, work: Reply, use: str, context: ToolCall) -> object:
         for due in work.pieces:
             await self._until(due)
             await context.emitter.emit(due.piece)
@@ -434,7 +438,7 @@ class Player(Recorder):
             context.run.inject(*messages, keep=injected.keep)
         if work.interrupts is not None:
             context.run.interrupt(work.interrupts)
-        await self._end(call, work)
+        await self._end(call, work, use)
         if work.result is None:
             return None
         return self.script.log.tool_result(work.result)

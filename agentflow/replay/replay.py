@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Coroutine, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar, Unpack
 
 from agentflow.agent.agent import Agent, FullAgent, full_variant
 from agentflow.agent.agent_flux import AgentFlux
@@ -19,6 +19,7 @@ from agentflow.hooks.hook import Hook
 from agentflow.hooks.named import hooks_of
 from agentflow.loop.session import Session
 from agentflow.messages import Msg, Reply
+from agentflow.output.output import OutputLike
 from agentflow.plugins.recorder import Recorder
 from agentflow.ports.model import Model
 from agentflow.reactive import Mono
@@ -27,14 +28,29 @@ from agentflow.replay.comparing import Departure
 from agentflow.replay.player import Goes, Player
 from agentflow.replay.script import Cut, Script
 from agentflow.runlog import RunLog, load
-from agentflow.runlog.entries import CallEntry
+from agentflow.runlog.entries import CallEntry, LogEntry
 from agentflow.saving.codec import decisions_from_dict
 from agentflow.specs import ModelOptions
 
-__all__ = ["Replay", "Replayed"]
+__all__ = ["Replay", "ReplayOptions", "Replayed"]
 
 T = TypeVar("T")
 _UNCHANGED: Any = object()
+
+
+class ReplayOptions(TypedDict, total=False):
+    """What `Replay.run` and `assert_replays` take by name; `Replay.arun` says what each means."""
+
+    hooks: HookSource
+    without: Collection[str]
+    system: Any
+    output: OutputLike[Any] | None
+    deps: object
+    since: int
+    pace: float | None
+    departed: Callable[[Departure], Goes] | None
+    model: str | Model | None
+    tools: Collection[str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +111,7 @@ class Replay:
         self.log = log if run_id is None else log.run(run_id)
         Script(self.log)  # what holds no call is refused here
 
-    def run(self, agent: Agent[Any], **options: Any) -> Replayed:
+    def run(self, agent: Agent[Any], **options: Unpack[ReplayOptions]) -> Replayed:
         """Run it again, in virtual time (with `pace` in real time); see `arun`.
 
         Raises:
@@ -118,6 +134,7 @@ class Replay:
         hooks: HookSource = (),
         without: Collection[str] = (),
         system: Any = _UNCHANGED,
+        output: OutputLike[Any] | None = None,
         deps: object = None,
         since: int = 0,
         pace: float | None = None,
@@ -132,6 +149,8 @@ class Replay:
             hooks: Hooks that it is given in addition.
             without: Names of its hooks that are left out.
             system: Another system prompt.
+            output: What the recorded call was asked for by `agent.call(..., output=...)`: a log holds no Python type. The
+                agent's own `output` need not be given.
             deps: What tools and hooks may ask for by type.
             since: Departures in events of the top before this `seq` do not count.
             pace: How many times faster than the recording; None: as fast as may be.
@@ -172,11 +191,11 @@ class Replay:
         error: BaseException | None = None
         for call in script.roots:
             cut = partial(_cut_at_first, script.cut_at_first(call), session)
-            reply, error = await _one(_making(variant, script, call, session, player, deps, reply), cut)
+            reply, error = await _one(_making(variant, script, call, session, player, deps, output, reply), cut)
             if player.departure is not None or (reply is None and error is None):
                 break
-        if player.failure is not None:
-            raise player.failure
+        if player.raised is not None:
+            raise player.raised
         return Replayed(
             departure=player.departure,
             log=player.new,
@@ -188,7 +207,12 @@ class Replay:
 
 
 def _check_whole(log: RunLog) -> None:
-    """Refuse a log that does not hold what models and tools gave."""
+    """Refuse a log that does not hold all that models and tools gave."""
+    if lost := sum(entry.lost for entry in log.entries if isinstance(entry, LogEntry)):
+        raise StoreError(
+            f"{log.name} cannot be replayed: {lost} entries are missing, since the recorder could not write as fast as the "
+            "run went. Record the run again."
+        )
     if not log.header.content:
         raise StoreError(f"{log.name} cannot be replayed: it keeps digests, and not what was said.")
     if log.header.origin != "recorder":
@@ -205,6 +229,7 @@ def _making(
     session: Session,
     player: Player,
     deps: object,
+    output: OutputLike[Any] | None,
     before: Reply[Any] | None,
 ) -> Coroutine[Any, Any, Reply[Any]]:
     """One call of the run, as it was made."""
@@ -215,6 +240,7 @@ def _making(
         "deps": deps,
         "hooks": [player],
         "options": options,
+        "output": output,
     }
     if not call.resumes:
         messages: list[Msg] = [script.log.message(ref) for ref in script.inputs.get(call.call, ())]
@@ -222,10 +248,10 @@ def _making(
             return _read(agent.stream(messages, **rest), player)
         return _called(agent.call(messages, **rest))
     given = script.decisions.get(call.call, {})
+    waited = script.pending.get(script.roots[script.roots.index(call) - 1].call, ())
     waiting = [] if before is None else [waits.id for waits in before.pending]
-    decisions = decisions_from_dict({key: _plain(script, said) for key, said in given.items()})
-    if set(decisions) - set(waiting) and len(decisions) == len(waiting):  # ids of calls are others now
-        decisions = dict(zip(waiting, decisions.values(), strict=True))
+    now = dict(zip(waited, waiting, strict=True)) if len(waited) == len(waiting) else {}  # ids of calls are others now
+    decisions = decisions_from_dict({now.get(key, key): _plain(script, said) for key, said in given.items()})
     if call.streamed:
         return _read(agent.resume_stream(decisions=decisions, **rest), player)
     return _called(agent.resume(decisions=decisions, **rest))

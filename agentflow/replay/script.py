@@ -29,6 +29,7 @@ from agentflow.runlog.entries import (
     HookEntry,
     Injection,
     InterruptEntry,
+    LogEntry,
     MessageEntry,
     PiecesEntry,
     ReplyEntry,
@@ -133,10 +134,11 @@ class Script:
         broken_off: The calls whose end the log does not tell of: the process was killed.
 
     Raises:
-        StoreError: The log holds no call.
+        StoreError: The log holds no call, or has lost a line.
     """
 
     def __init__(self, log: RunLog) -> None:
+        _check_complete(log)
         self.log = log
         self.roots = [call for call in log.calls.values() if call.parent is None or call.parent.call not in log.calls]
         if not self.roots:
@@ -147,6 +149,7 @@ class Script:
         self.total = 0
         self.inputs: dict[str, tuple[str, ...]] = {}
         self.decisions: dict[str, dict[str, Any]] = {}
+        self.pending: dict[str, list[str]] = {}
         self._replies: dict[tuple[str, int, str], deque[Reply]] = defaultdict(deque)
         self._works: dict[tuple[str, str], deque[Work]] = defaultdict(deque)
         self._children: dict[tuple[str, str], deque[str]] = defaultdict(deque)
@@ -170,7 +173,8 @@ class Script:
         match entry:
             case CallEntry():
                 if entry.parent is not None:
-                    self._children[entry.parent.call, entry.parent.tool_use].append(entry.call)
+                    number = self.facing.number(entry.parent.call, entry.parent.tool_use)
+                    self._children[entry.parent.call, number].append(entry.call)
                     for works in self._running.get(entry.parent.call, {}).values():
                         if works.use == entry.parent.tool_use:
                             works.children.append(entry.call)
@@ -200,7 +204,7 @@ class Script:
             case StartedEntry():
                 use = str(self.log.use_data(entry.tool_use)["id"])
                 work = Work(entry.n, entry.time, use=use)
-                self._works[entry.call, use].append(work)
+                self._works[entry.call, self.facing.number(entry.call, use)].append(work)
                 self._begin(work, entry.call)
             case AnsweredEntry() | FinishedEntry():
                 self._end(entry)
@@ -208,8 +212,10 @@ class Script:
                 works, wait = set(self._running[entry.call]), max(0.0, entry.time - self._time)
                 place = len(self.steps[entry.call])
                 self.cuts.setdefault(entry.call, Cut(entry, self.total, place, wait, works))
-            case FactEntry() if entry.fact == "call_resumed":
+            case FactEntry(fact="call_resumed"):
                 self.decisions[entry.call] = entry.fields.get("decisions", {})
+            case FactEntry(fact="round_suspended"):
+                self.pending[entry.call] = [str(waits["id"]) for waits in entry.fields.get("pending", ())]
             case _:
                 pass
 
@@ -328,15 +334,58 @@ class Script:
         waiting = self._replies.get((call, iteration, side))
         return waiting.popleft() if waiting else None
 
-    def work(self, call: str, tool_use: str) -> Work | None:
-        """What came of a tool call when it was run next; None: it was not."""
-        waiting = self._works.get((call, tool_use))
+    def work(self, call: str, number: str) -> Work | None:
+        """The next result of a tool call, which its number in the call names; None: it was not run again."""
+        waiting = self._works.get((call, number))
         return waiting.popleft() if waiting else None
 
-    def child(self, call: str, tool_use: str) -> str | None:
-        """The next call of a sub-agent behind a tool call; None: there was none."""
-        waiting = self._children.get((call, tool_use))
+    def child(self, call: str, number: str) -> str | None:
+        """The next call of a sub-agent for a tool call, which its number names; None: there was none."""
+        waiting = self._children.get((call, number))
         return waiting.popleft() if waiting else None
+
+
+def _check_complete(log: RunLog) -> None:
+    """Refuse a log that lacks a line in its midst; one that breaks off is another matter.
+
+    Raises:
+        StoreError: It does.
+    """
+    last: dict[str, int] = {}
+    work: dict[int, str] = {}
+    ended: set[str] = set()
+    for entry in log.entries:
+        if isinstance(entry, LogEntry | MessageEntry | ToolUseEntry | ToolResultEntry | ToolEntry):
+            continue
+        if isinstance(entry, CallEntry):
+            last[entry.call] = 0
+            continue
+        before = last.get(entry.call)
+        if before is None:
+            raise _incomplete(log, f"the one that begins call {entry.call!r}")
+        if entry.number:
+            if entry.number != before + 1:
+                raise _incomplete(log, f"entry {before + 1} of call {entry.call!r}")
+            last[entry.call] = entry.number
+        match entry:
+            case RequestEntry() | StartedEntry():
+                work[entry.n] = entry.call
+            case ReplyEntry() | AnsweredEntry() | FinishedEntry() if entry.n not in work:
+                raise _incomplete(log, f"the one that begins what its entry {entry.kind!r} of number {entry.n} ends")
+            case EventEntry(type="CallEnded"):
+                ended.add(entry.call)
+            case _:
+                pass
+    for call in log.calls:
+        if call not in ended and log.root_of(call).call in ended:
+            raise _incomplete(log, f"the CallEnded event of call {call!r}")
+
+
+def _incomplete(log: RunLog, what: str) -> StoreError:
+    return StoreError(
+        f"{log.name} cannot be replayed: a line is missing, {what}. Somebody has edited the log, or a disk has lost a part of "
+        "it; record the run again."
+    )
 
 
 def _went_on(step: Step) -> bool:

@@ -6,7 +6,9 @@ Rules:
    its `ref`.
 2. Entries stand in the order in which things happened; what an entry refers to stands before it.
 3. Times are seconds since the epoch by the run's clock, `at` is milliseconds after the entry's `time`.
-4. A field that is added has a default, so that older logs stay readable; readers pass over what they do not know.
+4. An entry of a call has a `number`: its place among those of the call since its last `call` entry, from 1. A line that is
+   missing in between is known by that; 0: the log is older than such numbers.
+5. A field that is added has a default, so that older logs stay readable; readers pass over what they do not know.
 """
 
 from __future__ import annotations
@@ -76,6 +78,7 @@ class LogEntry:
         library: The version of agentflow.
         content: Whether texts are kept; False: digests in their place.
         origin: `"recorder"`: written while the run ran; `"facts"`: made of what a store keeps.
+        lost: How many things before this line found no room among those that waited to be written.
     """
 
     kind: Literal["log"] = "log"
@@ -86,6 +89,7 @@ class LogEntry:
     library: str = ""
     content: bool = True
     origin: Literal["recorder", "facts"] = "recorder"
+    lost: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,6 +191,7 @@ class EventEntry:
     kind: Literal["event"] = "event"
     type: str
     call: str
+    number: int = 0
     seq: int
     iteration: int = 0
     time: float = 0.0
@@ -210,6 +215,7 @@ class ChunksEntry:
 
     kind: Literal["chunks"] = "chunks"
     call: str
+    number: int = 0
     seq: int
     iteration: int = 0
     time: float = 0.0
@@ -227,6 +233,7 @@ class PiecesEntry:
 
     kind: Literal["pieces"] = "pieces"
     call: str
+    number: int = 0
     seq: int
     iteration: int = 0
     time: float = 0.0
@@ -246,6 +253,14 @@ class HookChange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Injection:
+    """Messages that a hook or a tool has put into the conversation; `keep=False`: for the next request only."""
+
+    messages: tuple[str, ...]
+    keep: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HookEntry:
     """What a hook did to an event; it stands before the event's own entry.
 
@@ -254,6 +269,7 @@ class HookEntry:
         via: Through `on_event` or `around`, or only in the shadow.
         verdict: What it said.
         error: What it raised.
+        injected: Messages that it has put into the conversation; an observer has an entry for that alone.
     """
 
     kind: Literal["hook"] = "hook"
@@ -262,6 +278,7 @@ class HookEntry:
     event: str
     via: Literal["on_event", "around", "shadow"] = "on_event"
     call: str
+    number: int = 0
     seq: int = 0
     iteration: int = 0
     time: float = 0.0
@@ -270,6 +287,7 @@ class HookEntry:
     verdict: dict[str, Json] | None = None
     error: dict[str, Json] | None = None
     duration_ms: float = 0.0
+    injected: tuple[Injection, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -287,6 +305,7 @@ class RequestEntry:
     kind: Literal["request"] = "request"
     n: int
     call: str
+    number: int = 0
     iteration: int = 0
     side: str = ""
     model: str = ""
@@ -303,6 +322,7 @@ class ReplyEntry:
     kind: Literal["reply"] = "reply"
     n: int
     call: str
+    number: int = 0
     time: float = 0.0
     pieces: tuple[str | dict[str, Json], ...] = ()
     at: tuple[float, ...] = ()
@@ -319,6 +339,7 @@ class AnsweredEntry:
     kind: Literal["answered"] = "answered"
     n: int
     call: str
+    number: int = 0
     time: float = 0.0
     end: End = "done"
     error: dict[str, Json] | None = None
@@ -332,17 +353,10 @@ class StartedEntry:
     kind: Literal["started"] = "started"
     n: int
     call: str
+    number: int = 0
     tool_use: str
     iteration: int = 0
     time: float = 0.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Injection:
-    """Messages that a tool has put into the conversation; `keep=False`: for the next request only."""
-
-    messages: tuple[str, ...]
-    keep: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -357,6 +371,7 @@ class FinishedEntry:
     kind: Literal["finished"] = "finished"
     n: int
     call: str
+    number: int = 0
     time: float = 0.0
     end: End = "done"
     result: str | None = None
@@ -376,6 +391,7 @@ class InterruptEntry:
 
     kind: Literal["interrupt"] = "interrupt"
     call: str
+    number: int = 0
     time: float = 0.0
     how: Literal["interrupt", "timeout", "left"] = "interrupt"
     reason: str = ""
@@ -394,6 +410,7 @@ class FactEntry:
     kind: Literal["fact"] = "fact"
     fact: str
     call: str = ""
+    number: int = 0
     time: float = 0.0
     fields: dict[str, Json] = field(default_factory=dict[str, Json])
 

@@ -140,7 +140,7 @@ def fact_to_json(fact: Fact) -> str:
 
 def _fields_of(fact: Fact) -> dict[str, Any]:
     found: dict[str, Any] = fact._asdict()
-    for name in ("answer", "decisions", "key", "call_id", "number"):  # mostly not there
+    for name in ("answer", "decisions", "key", "call_id", "number", "waited_ms"):  # mostly not there
         if name in fact._field_defaults and found[name] == fact._field_defaults[name]:
             del found[name]
     for name, value in found.items():

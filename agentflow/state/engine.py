@@ -18,7 +18,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
 from agentflow.errors import StoreError
-from agentflow.ground.shown import without_password
+from agentflow.ground.shown import printable, without_password
 from agentflow.state.explain import database_url, explain, shown_url
 from agentflow.state.migrations import SCHEMA_VERSION, migrate, schema_version
 
@@ -61,7 +61,7 @@ class Database:
                 f"The driver of {self.shown} is not installed ({error}): pip install 'agentflow-hooks[postgres]'."
             ) from error
         except (SQLAlchemyError, ValueError, TypeError) as error:
-            said = without_password(str(error))
+            said = without_password(printable(str(error).strip().partition("\n")[0])).rstrip(".:")
             raise StoreError(f"{self.shown} cannot be used as a store: {said}. Legal are {_LEGAL}.") from error
         return self._listening(engine)
 

@@ -117,6 +117,12 @@ def database_url(text: str, legal: str) -> URL:
         url = make_url(text)
     except (ArgumentError, ValueError, TypeError):  # none of them is chained: some show what they could not read
         raise StoreError(f"{_unreadable(str(text))!r} is no database URL. Legal are {legal}.") from None
+    if url.get_backend_name() == "sqlite" and url.host:
+        path = f"{url.host}/{url.database}" if url.database else url.host
+        raise StoreError(
+            f"{shown_url(url)!r} has two slashes, and a file of SQLite's has three: 'sqlite:///{path}', or four from the root "
+            f"of the disk: 'sqlite:////{path}'."
+        )
     if url.host is not None and "@" in url.host:
         raise StoreError(
             f"{shown_url(url)!r} has an @ too many, so its parts cannot be told apart. Write the password with its special "

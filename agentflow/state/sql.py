@@ -28,6 +28,7 @@ from agentflow.errors import StoreError, UsageError
 from agentflow.facts import Fact
 from agentflow.ground.ids import inner_session_id, new_id
 from agentflow.ground.logs import logger
+from agentflow.ground.outage import Outage
 from agentflow.ports.retry import RetryPolicy
 from agentflow.ports.store import (
     Claim,
@@ -137,6 +138,7 @@ class SqlStore(KeepsLogs, SessionStore):
         self._on_conflict = on_conflict
         self._lease_seconds = lease_seconds
         self._leases: dict[str, _Lease] = {}  # by owner; touched by the worker's thread only
+        self._outage = Outage(f"the store {self.url}, where leases have to be renewed,")
         self._worker: Worker | None = None
         self._pid = 0
         self._starting = threading.Lock()
@@ -407,8 +409,9 @@ class SqlStore(KeepsLogs, SessionStore):
         try:
             lost = self._transact(renew, "Renewing leases")
         except (StoreError, SQLAlchemyError) as error:
-            logger.warning("leases could not be renewed; if this lasts, other processes may take over: {}", error)
+            self._outage.failed(error)
             return
+        self._outage.answered()
         for lease in lost:
             lease.lost = True
             del self._leases[lease.owner]

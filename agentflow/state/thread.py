@@ -20,6 +20,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar
 
 from agentflow.errors import StoreError
+from agentflow.ground.daemon import in_daemon
 
 __all__ = ["Queued", "Worker"]
 
@@ -124,7 +125,7 @@ class Worker:
         """Do what was asked for, and end."""
         _working.discard(self)
         self._queue.put(None)
-        await asyncio.to_thread(self._thread.join)
+        await in_daemon(self._thread.join)
 
     def end(self, until: float) -> None:
         """The process ends: do what was asked for, as far as there is time, and leave."""

@@ -29,6 +29,7 @@ from agentflow.events import (
     Error,
     HookEvent,
     MessagesAdded,
+    Origin,
     PostActing,
     PostCall,
     PostReasoning,
@@ -54,6 +55,8 @@ __all__ = ["Screen", "make_console"]
 _NAME_WIDTH = 14
 _LABEL_WIDTH = 8 + _NAME_WIDTH
 _PIPE_WIDTH = 160
+_SHOWN_WAIT_MS = 500
+"""A tool call that waited for less does not say so: most hooks take some time."""
 _STATES: Final = MappingProxyType[ToolState, tuple[str, str]](
     {
         "success": ("✓", "green"),
@@ -63,6 +66,17 @@ _STATES: Final = MappingProxyType[ToolState, tuple[str, str]](
         "denied": ("⊘", "bold yellow"),
         "interrupted": ("■", "magenta"),
         "suspended": ("‖", "yellow"),
+    }
+)
+_ADDED: Final = MappingProxyType[Origin, str](
+    {
+        "injected": "added to the conversation",
+        "superseded": "rejected by a hook",
+        "stopped": "not run, because the call was stopped",
+        "interrupted": "what was there when the call was interrupted",
+        "again": "the model is asked again",
+        "closing": "the call ends with",
+        "recovered": "in place of what failed",
     }
 )
 _ASCII: Final = str.maketrans(
@@ -149,7 +163,7 @@ class Screen:
 
     def wait(self, wait: Wait) -> Callable[[], None]:
         """Print that something waits, and count down where that can be drawn; what is returned ends it."""
-        if wait.seconds >= 1 or self.events:
+        if wait.attempt or wait.seconds >= 1 or self.events:  # a retry leaves its line, however short its wait
             who, long = shorten(wait.who, 60), duration_text(wait.seconds)
             if wait.attempt:
                 said = f"attempt {wait.attempt} failed; {who} tries again in {long}: {wait.why}"
@@ -189,7 +203,7 @@ class Screen:
                 self._error(event)
             case MessagesAdded(messages=messages, origin=origin):
                 words = " / ".join(shorten(msg.shown, self._room) for msg in messages)
-                self._line(event, f"  + {origin}: {words}", "dim")
+                self._line(event, f"  + {_ADDED[origin]}: {words}", "dim")
             case CallEnded(outcome=outcome):
                 self._compacted.pop(event.call_id, None)
                 self._event(event, outcome)
@@ -259,6 +273,8 @@ class Screen:
         state = "answered" if result.state == "success" else result.state.replace("_", " ")
         how = f" ({state} by {hook})" if hook is not None else "" if result.state == "success" else f" ({state})"
         took = f"  {duration_text(event.duration_ms / 1000)}" if not how else ""
+        if event.waited_ms >= _SHOWN_WAIT_MS:
+            took += f"  (waited {duration_text(event.waited_ms / 1000)})"
         said = result.shown.removeprefix("Denied: ") if result.state == "denied" else result.shown
         text = ends_of(said, max(30, self._room - len(result.name) - len(how) - len(took)))
         self._line(event, f"  {marker} {result.name}{how}: {text}", style, took)

@@ -39,6 +39,7 @@ from agentflow.testing.hook_checks.report import FindingKind, HookReport
 from agentflow.testing.hook_checks.scenes import SCENES, Planted, Scene, Stage
 from agentflow.testing.hook_checks.watchdog import Watchdog
 from agentflow.testing.suite import no_loop_here
+from agentflow.tools.unexpected import failures_expected
 
 __all__ = ["FindingKind", "HookReport", "check_hook", "check_hook_async"]
 
@@ -190,7 +191,7 @@ class _Check:
         logs = _log_is_on()
         logger.disable(_LOOP)  # it tells of every planted failure: thousands of lines
         try:
-            with self.watchdog, warnings.catch_warnings(record=True) as warned:
+            with self.watchdog, failures_expected(), warnings.catch_warnings(record=True) as warned:
                 warnings.simplefilter("always")
                 for phase in (self._scenes, self._paths, self._together, self._orders_with_others, self._cancelled):
                     if self._enough():

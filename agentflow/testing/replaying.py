@@ -6,13 +6,13 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Unpack, cast
 
 from agentflow.agent.agent import Agent
 from agentflow.errors import AgentFlowError
 from agentflow.replay.comparing import Departure
 from agentflow.replay.player import Goes
-from agentflow.replay.replay import Replay, Replayed
+from agentflow.replay.replay import Replay, Replayed, ReplayOptions
 
 __all__ = ["RunChangedError", "assert_replays"]
 
@@ -22,7 +22,11 @@ class RunChangedError(AssertionError, AgentFlowError):
 
 
 def assert_replays(
-    path: str | Path, agent: Agent[Any] | Callable[[], Agent[Any]], *, update: bool | None = None, **options: Any
+    path: str | Path,
+    agent: Agent[Any] | Callable[[], Agent[Any]],
+    *,
+    update: bool | None = None,
+    **options: Unpack[ReplayOptions],
 ) -> Replayed:
     """Run a recorded run again, and fail where it first departs from its recording.
 
@@ -52,7 +56,8 @@ def assert_replays(
                 f"{path} {done.departure}\nIf that is meant: pytest --update-runs writes what the agent does now into the file."
             )
         return done
-    done = Replay(path).run(made, **{**options, "departed": _goes_on})
+    options["departed"] = _goes_on
+    done = Replay(path).run(made, **options)
     if done.departure is None:
         return done
     print(f"{path} {done.departure}")

@@ -94,9 +94,10 @@ class ScriptedModel:
             return self._brain(request)
         if self._next >= len(self._lines):
             last = request.messages[-1].text if request.messages else ""
+            count = "1 reply" if len(self._lines) == 1 else f"{len(self._lines)} replies"
             raise ScriptError(
-                f"The script of {self.name!r} has {len(self._lines)} replies and was asked for one more; the last message "
-                f"was {last!r:.80}."
+                f"The script of {self.name!r} has {count} and was asked for one more; the last message was {last!r:.80}. "
+                "Add the reply that the model gives here; after a tool call it is called again, with the results."
             )
         line = self._lines[self._next]
         self._next += 1

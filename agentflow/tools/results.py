@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from pydantic.errors import PydanticUserError
 from pydantic_core import from_json, to_json
 
-from agentflow.errors import Aside, ToolArgumentError
+from agentflow.errors import Aside, ToolArgumentError, ToolError
 from agentflow.ground.encodable import encodable
 from agentflow.ground.validation import adapter_of
 from agentflow.messages import DataBlock, Msg, TextBlock, ToolResultBlock
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from pydantic import TypeAdapter
 
-__all__ = ["NO_OUTPUT", "failure_text", "read_back", "render"]
+__all__ = ["NO_OUTPUT", "failure_text", "read_back", "read_strictly", "render"]
 
 NO_OUTPUT = "(no output)"
 """What a model reads where a tool returned nothing: some providers refuse an empty result."""
@@ -73,8 +73,31 @@ def read_back(text: str, hint: object) -> object:
         >>> read_back("3", int), read_back("3", str), read_back("[hidden]", int)
         (3, '3', '[hidden]')
     """
-    form = None if isinstance(hint, str) else _form(hint)
-    if form is None or _reads(lambda: form.validate_python(text, strict=True)) is not _UNREAD:
+    value = _UNREAD if isinstance(hint, str) else _value_of(text, hint)
+    return text if value is _UNREAD else value
+
+
+def read_strictly(text: str, hint: object) -> object:
+    """Like `read_back`, where nothing but a value of that type will do.
+
+    Raises:
+        ValueError: The text says none.
+
+    Example:
+        >>> read_strictly("3", int)
+        3
+    """
+    value = _value_of(text, hint)
+    if value is _UNREAD:
+        raise ValueError(f"{text!r:.80} cannot be read as {hint!r:.80}.")
+    return value
+
+
+def _value_of(text: str, hint: object) -> object:
+    form = _form(hint)
+    if form is None:
+        return _UNREAD
+    if _reads(lambda: form.validate_python(text, strict=True)) is not _UNREAD:
         return text
     if text == NO_OUTPUT and _reads(lambda: form.validate_python(None, strict=True)) is None:
         return None
@@ -82,7 +105,7 @@ def read_back(text: str, hint: object) -> object:
         value = _reads(partial(form.validate_json, said, strict=True))
         if value is not _UNREAD:
             return value
-    return text
+    return _UNREAD
 
 
 _UNREAD: Final = object()
@@ -117,8 +140,9 @@ def failure_text(error: BaseException) -> str:
 
 def _failure(error: BaseException, indent: str = "") -> str:
     message = _text_of(error)
-    # The text of a refused argument is written for the model; its type's name would only be noise.
-    text = message if isinstance(error, ToolArgumentError) else type(error).__name__
+    # These texts are written for the model; the name of the class would only be noise.
+    text = message if type(error) is ToolError or isinstance(error, ToolArgumentError) else ""
+    text = text or type(error).__name__
     if message and text is not message:
         text = f"{text}: {message}"
     lines = [text, *(str(note) for note in getattr(error, "__notes__", ()) if not isinstance(note, Aside))]

@@ -26,6 +26,7 @@ from agentflow.ground.annotations import signature_of
 from agentflow.ground.facade import objects_of
 from agentflow.ground.finite import check_numbers, scan_numbers
 from agentflow.ground.locks import FairLock
+from agentflow.hooks.registering import meant_by
 from agentflow.specs import ToolSpec
 from agentflow.tools.blueprint import Blueprint, SchemaBlueprint
 from agentflow.tools.contracts import Contract, contract_of
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
     from agentflow.specs import ToolType
     from agentflow.tools.tool_context import ToolContext
 
-__all__ = ["FullTool", "Tool", "full_tool", "tool"]
+__all__ = ["FullTool", "Tool", "arguments_text", "full_tool", "tool"]
 
 Work = Coroutine[Any, Any, object] | AsyncIterator[object]
 
@@ -225,12 +226,11 @@ class Tool(HookedTool, Generic[P, R_co]):
         """The slow way, for what the fast check refused: empty text means no arguments, the rest is explained."""
         raw = ""
         try:
-            raw = tool_use.raw
-            arguments = self._check(raw if raw.strip() else "{}")[1] or {}
-            check_numbers(raw if raw.strip() else "{}")
+            raw = arguments_text(tool_use)
+            arguments = self._check(raw)[1] or {}
+            check_numbers(raw)
         except ValueError as error:
-            text = self._blueprint.explain(self.name, raw if raw.strip() else "{}", error)
-            raise ToolArgumentError(text) from error
+            raise ToolArgumentError(self._blueprint.explain(self.name, raw, error)) from error
         return arguments
 
     def renamed(self, name: str) -> Self:
@@ -289,7 +289,7 @@ class Tool(HookedTool, Generic[P, R_co]):
         def __getattr__(self, name):
             if name in _LAZY:
                 return self.prepare().__dict__[name]
-            raise AttributeError(f"Tool {self.__dict__.get('name', '?')!r} has no attribute {name!r}")
+            raise AttributeError(f"Tool {self.__dict__.get('name', '?')!r} has no attribute {name!r}{meant_by(name)}")
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         fixes = f"make another tool: tool({self.name}.function, {name}=...)"
@@ -324,6 +324,14 @@ class FullTool(Tool[P, R_co]):
     wants_context: bool
     dep_types: Mapping[str, type]
     plan: Plan
+
+    @property
+    def lacks_self(self) -> str | None:
+        """The class that this is a method of, where it was taken from the class and not from an object; else None."""
+        owner = self._blueprint.owner
+        if owner is None or self._bound or next(iter(signature_of(self.function).parameters), "") != "self":
+            return None
+        return owner
 
     def start(self, tool_use: ToolUseBlock, context: ToolContext | None) -> Work:
         """Check the arguments and return the work, not yet begun: a coroutine, or an async generator if `streaming`.
@@ -371,6 +379,12 @@ class FullTool(Tool[P, R_co]):
         for name, value in self._blueprint.fixed.items():
             arguments[name] = _current(value)
         return [arguments.pop(name) for name in plan.positional]
+
+
+def arguments_text(tool_use: ToolUseBlock) -> str:
+    """The arguments of a call as the model wrote them; empty text, which some providers send, means no arguments."""
+    raw = tool_use.raw
+    return raw if raw.strip() else "{}"
 
 
 def full_tool(tool: Tool[Q, R_co]) -> FullTool[Q, R_co]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -11,18 +12,22 @@ import pytest
 from agentflow import (
     Agent,
     Console,
+    Deny,
     Hook,
     Msg,
     PostCall,
     PreActing,
     ToolUseBlock,
+    Turn,
     Usage,
     after_user_input,
     before_each_tool,
     before_llm,
     on_complete,
+    tool,
 )
 from agentflow.errors import AgentFlowError
+from agentflow.plugins import UsageLimits
 from agentflow.testing import ScriptedModel, fire
 
 MODEL = ScriptedModel(lambda request: "ok")
@@ -50,6 +55,15 @@ class Nameless(Hook):
     """A hook whose method nothing calls."""
 
     def on_evnt(self, event: Any) -> None: ...
+
+
+class Shop:
+    """Has a tool that is a method."""
+
+    @tool
+    async def sell(self, article: str) -> str:
+        """Sell."""
+        return f"sold {article}"
 
 
 def agent_of(*hooks: Any) -> Agent:
@@ -117,6 +131,43 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: agent_of().call({"role": "user", "content": "Hi"}).block(),
         "Messages are a str, a Msg or a sequence of them, not dict. Write Msg.user('hello')",
     ),
+    "dicts as messages": (
+        lambda: agent_of().call([{"role": "user", "content": "Hi"}]).block(),
+        "A message is a str or a Msg, not dict ({'role': 'user', 'content': 'Hi'}). Write Msg.user('hello')",
+    ),
+    "a misspelt keyword of call": (
+        lambda: agent_of().call("Hi", sesion="s"),
+        "agent.call(...) takes no sesion=; did you mean session=?",
+    ),
+    "a misspelt keyword of stream": (
+        lambda: agent_of().stream("Hi", childen=True),
+        "agent.stream(...) takes no childen=; did you mean children=?",
+    ),
+    "an unknown keyword of resume": (
+        lambda: agent_of().resume("s", xyz=1),
+        "agent.resume(...) takes no xyz=; it takes output, options, timeout, deps, hooks.",
+    ),
+    "an unknown keyword of resume_stream": (
+        lambda: agent_of().resume_stream("s", childern=1),
+        "did you mean children=?",
+    ),
+    "another library's limit": (
+        lambda: UsageLimits(max_tokens=5),
+        "UsageLimits(...) takes no max_tokens=; did you mean tokens=?",
+    ),
+    "a misspelt limit": (lambda: UsageLimits(cots=5), "did you mean cost= or count=?"),
+    "a method of a class as a tool": (
+        lambda: Agent("a", MODEL, tools=[Shop.sell]),
+        "Tool 'sell' is a method of Shop, and the model cannot give it its self. Take it from an object: tools=[Sho",
+    ),
+    "a verdict's class": (
+        lambda: agent_of(after_user_input(lambda event: Deny)).call("Hi").block(),
+        "answered PreCall with the class Deny, where a verdict is an object: Deny(...)",
+    ),
+    "a file with two slashes": (
+        lambda: Agent("a", MODEL, store="sqlite://foo.db"),
+        "'sqlite://foo.db' has two slashes, and a file of SQLite's has three: 'sqlite:///foo.db'",
+    ),
     "a text as script": (lambda: ScriptedModel("Hi"), "A script is a list of replies: ScriptedModel(['Hi'])."),
     "a tool use without id": (lambda: ToolUseBlock("add", {"a": 1}), "name is a dict; was the id left out?"),
     "insert": (
@@ -162,7 +213,7 @@ FROZEN: dict[str, tuple[Any, Any, Callable[[Any], object], str]] = {
         before_each_tool,
         ASKED,
         lambda event: event.tool_use.input.__setitem__("a", 2),
-        "this mapping is read-only; build a new one from it: {**mapping, key: value}",
+        "event.tool_use = event.tool_use.replace(input={**event.tool_use.input, key: value})",
     ),
 }
 
@@ -205,3 +256,36 @@ async def test_a_url_is_a_store(tmp_path: Path) -> None:
     assert [msg.text for msg in await other.history("ada")] == ["I am Ada.", "Hello Ada."]
     built = Agent.builder().name("a").model(MODEL).store(url).build()
     assert len(await built.history("ada")) == 2
+
+
+def test_a_method_of_another_library_is_named_as_here() -> None:
+    """Whatever hooks are registered on says how, and how they are removed; an unknown name is just unknown."""
+
+    @tool
+    async def price(article: str) -> float:
+        """Look up a price."""
+        return 1.0
+
+    here = {"off": "remove(hook)", "add_hook": "hook(hook)", "add_listener": "on(PreActing, function)"}
+    holders: list[Any] = [Agent("a", ScriptedModel(["x"])), price, Turn(price, {"article": "bread"})]
+    for holder in holders:
+        for name, right in here.items():
+            with pytest.raises(AttributeError, match=f"no attribute '{name}'.*here: {re.escape(right)}"):
+                getattr(holder, name)
+        with pytest.raises(AttributeError, match=r"no attribute 'nonsense'$"):
+            _ = holder.nonsense
+
+
+async def test_a_stream_is_not_awaited() -> None:
+    """It says how a stream is read, and where the reply is; nothing runs."""
+    with pytest.raises(AgentFlowError, match=r"it is a stream of events.*agent\.stream\(\.\.\.\)\.reply\(\)"):
+        await agent_of().stream("Hi")
+    assert (await agent_of().stream("Hi").reply()).text == "ok"
+    assert (await agent_of().stream("Hi").to_list())[-1].outcome == "completed"
+
+
+def test_a_method_of_an_object_is_a_tool() -> None:
+    """The same method, taken from an object."""
+    agent = Agent("a", ScriptedModel([ToolUseBlock("t", "sell", {"article": "bread"}), "ok"]), tools=[Shop().sell])
+    agent.call("Hi").block()
+    assert agent.session().messages[2].text == "sold bread"

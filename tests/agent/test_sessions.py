@@ -7,9 +7,22 @@ from typing import Any
 import pytest
 from eventlog import Recorder, history, use
 
-from agentflow import Agent, CallEnded, MemoryStore, Msg, ReasoningChunk, Session, tool
+from agentflow import (
+    Agent,
+    Approve,
+    CallEnded,
+    MemoryStore,
+    Msg,
+    PreReasoning,
+    ReasoningChunk,
+    Session,
+    ToolUseBlock,
+    on,
+    tool,
+)
 from agentflow.errors import StoreError, UsageError
 from agentflow.testing import ScriptedModel
+from agentflow.testing.faults import Crash, Died
 
 
 async def test_the_implicit_session_continues() -> None:
@@ -306,3 +319,39 @@ async def test_a_call_that_is_cancelled_before_its_first_step_takes_no_session()
     del task
     assert not agent.session("s").busy
     assert (await agent.call("go", session="s")).text == "hello"
+
+
+async def test_a_session_says_where_it_is() -> None:
+    """Ready, running, suspended until somebody decides, and unfinished where a crash has cut its call."""
+    seen: list[str] = []
+
+    @on
+    def look(event: PreReasoning) -> None:
+        seen.append(agent.session("s").status)
+
+    @tool(requires_approval=True)
+    async def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    store = MemoryStore()
+    agent = Agent("a", ScriptedModel([ToolUseBlock("t", "pay"), "ok"]), tools=[pay], hooks=[look], store=store)
+    with pytest.raises(UsageError, match="status is"):
+        _ = agent.session("s").status
+    await agent.history("s")
+    statuses = [agent.session("s").status]
+    await agent.call("go", session="s")
+    statuses.append(agent.session("s").status)
+    await agent.resume("s", {"t": Approve()})
+    statuses.append(agent.session("s").status)
+    assert (statuses, seen) == (["ready", "suspended", "ready"], ["running", "running"])
+
+    crash = Crash(at=3)
+    cut = Agent("a", crash.model(ScriptedModel(["ok"])), store=crash.store(store))
+    with pytest.raises(Died):
+        await cut.call("go", session="cut")
+    later = Agent("a", ScriptedModel(["ok"]), store=store)
+    await later.history("cut")
+    assert later.session("cut").status == "unfinished"
+    await later.resume("cut")
+    assert later.session("cut").status == "ready"

@@ -204,7 +204,7 @@ async def test_a_store_that_is_busy_for_long_fails_no_run(
         if len([one for one in tries if "is tried again" in one]) == 6:
             often.set()
 
-    handler = logger.add(count, filter="agentflow.durable.worker", format="{message}")
+    handler = logger.add(count, filter="agentflow.durable.worker", format="{level} {message}", level="TRACE")
     try:
         async with SqlStore(f"sqlite:///{file}", timeout=0.05) as store:
             await store.sessions()
@@ -219,7 +219,11 @@ async def test_a_store_that_is_busy_for_long_fails_no_run(
                     assert (await durable.result("r")).text == "fine"
     finally:
         logger.remove(handler)
-    assert all("database is locked" in said for said in tries)
+    *failed, again = tries
+    assert all("database is locked" in said for said in failed)
+    assert [said for said in tries if not said.startswith("TRACE")] == [failed[0], again]
+    assert failed[0].startswith("WARNING the store of agent 'a' cannot be used; it is tried again")
+    assert again.startswith("INFO the store of agent 'a' can be used again")
 
 
 async def test_a_run_that_was_given_up_can_be_put_back(file_url: str) -> None:

@@ -158,7 +158,7 @@ def test_the_page_loads_nothing_and_holds_no_markup_of_others() -> None:
 
 
 def test_the_wheel_brings_the_page(tmp_path: Path) -> None:
-    """An installed inspector has all its files."""
+    """An installed inspector has all its files, and the command its module beside the package."""
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
     if subprocess.run(build, cwd=ROOT, capture_output=True, check=False).returncode:
         pytest.skip("needs hatchling")
@@ -166,6 +166,7 @@ def test_the_wheel_brings_the_page(tmp_path: Path) -> None:
     with zipfile.ZipFile(wheel) as file:
         names = set(file.namelist())
     assert {f"agentflow/inspector/page/{path.name}" for path in PAGE.iterdir()} <= names
+    assert "agentflow_command.py" in names
 
 
 # ---- the command

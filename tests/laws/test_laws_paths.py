@@ -18,6 +18,7 @@ _SKIPPED = {
     "_frame",
     "time",
     "duration_ms",
+    "waited_ms",
     "_chunks",
     "_stop",
     "writable",
@@ -40,7 +41,7 @@ def _text(value: Any) -> str:
         shown = {n: _text(getattr(value, n)) for n in sorted(set(fields)) if hasattr(type(value), n)}
         return f"{type(value).__name__} {shown}"
     if isinstance(value, tuple) and hasattr(value, "_fields"):
-        shown = {n: _text(v) for n, v in zip(value._fields, value, strict=True) if n != "duration_ms"}
+        shown = {n: _text(v) for n, v in zip(value._fields, value, strict=True) if n not in _SKIPPED}
         return f"{type(value).__name__} {shown}"
     if isinstance(value, Msg):
         return f"{value.role} {value.id} {value.content!r} {dict(value.metadata)} {value.usage} {value.finish_reason}"

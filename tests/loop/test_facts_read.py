@@ -55,7 +55,8 @@ class Guard(Hook):
 def _untimed(facts: tuple[Fact, ...]) -> list[tuple[str, dict[str, Any]]]:
     """Facts by name and fields, without durations."""
     return [
-        (type(f).__name__, {name: value for name, value in f._asdict().items() if name != "duration_ms"}) for f in facts
+        (type(f).__name__, {name: value for name, value in f._asdict().items() if not name.endswith("_ms")})
+        for f in facts
     ]
 
 

@@ -127,9 +127,7 @@ async def test_a_proxy_that_is_not_for_http(closed_clients: None, monkeypatch: p
     async with server(HEAD + b"\r\n" + EVENT) as (port, heads):
         monkeypatch.setenv("http_proxy", f"socks5://me:word@127.0.0.1:{port}")
         error = await failure(OpenAIWire("m", api_base="http://model.invalid/v1", api_key="k"))
-        assert "could not be asked: http_proxy=socks5://… - a direct wire asks proxies that begin with http" in str(
-            error
-        )
+        assert "could not be asked: http_proxy=socks5://… is not for HTTP" in str(error)
         assert (error.retryable, "word" in str(error), heads) == (False, False, [])
         monkeypatch.setenv("no_proxy", "127.0.0.1")
         assert await said(model_at(OpenAIWire, port)) == "hé"

@@ -1,5 +1,6 @@
 """What leaves the machine for providers that have no wire server here, seen by a server that catches it."""
 
+import re
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,10 +12,11 @@ from agentflow.models.conversion import wire_id
 from agentflow.models.litellm import LiteLLMModel
 from agentflow.models.litellm_library import cost_of, library
 from agentflow.models.profiles import PROFILES, Family
-from agentflow.ports.model import ModelRequest
+from agentflow.ports.model import ModelRequest, resolve_model
 from agentflow.specs import ModelOptions, ToolSpec
 
 from .catcher import Catcher
+from .conftest import DIRECT
 
 NO_OPTIONS = ModelOptions()
 KEYS = {"AWS_ACCESS_KEY_ID": "AK", "AWS_SECRET_ACCESS_KEY": "SK", "AWS_REGION_NAME": "us-east-1"}
@@ -127,3 +129,72 @@ async def plainly(**asked: object) -> None:
     said = {"messages": messages, "api_key": "k", "max_retries": 0, "stream_options": {"include_usage": True}}
     stream = await litellm.acompletion(**said, **asked, stream=True)
     await anext(aiter(stream))  # some providers are not asked before
+
+
+@pytest.mark.parametrize(
+    ("thinking", "name", "sent"),
+    [
+        ("minimal", "openai/gpt-5", {"reasoning_effort": "minimal"}),
+        ("xhigh", "openai/gpt-5", {"reasoning_effort": "xhigh"}),
+        ("max", "anthropic/claude-opus-4-8", "max"),
+        ("xhigh", "anthropic/claude-opus-4-8", "xhigh"),
+        ("xhigh", "anthropic/claude-sonnet-4-5", 8192),
+        ("max", "anthropic/claude-sonnet-4-5", 4500),  # half of max_tokens
+    ],
+)
+async def test_efforts_that_one_vendor_has(thinking: Any, name: str, sent: object) -> None:
+    """They are sent in the vendor's words, a budget where the model takes nothing else."""
+    vendor = name.partition("/")[0]
+    async with Catcher() as server:
+        model = DIRECT[vendor](name, api_base=server.url, api_key="k", retries=0, family=vendor)
+        options = ModelOptions(thinking=thinking, max_tokens=9000)
+        with pytest.raises(ModelError):
+            await anext(model.stream(ModelRequest([Msg.user("hi")], (), options, name)))
+    body = server.bodies[0]
+    if isinstance(sent, int):
+        assert body["thinking"] == {"type": "enabled", "budget_tokens": sent}
+    elif isinstance(sent, str):
+        assert (body["output_config"], body["thinking"]["type"]) == ({"effort": sent}, "adaptive")
+    else:
+        assert {key: body[key] for key in ("reasoning_effort",)} == sent
+
+
+@pytest.mark.parametrize(
+    ("thinking", "name", "takes"),
+    [
+        ("max", "openai/gpt-5", "'minimal', 'low', 'medium', 'high', 'xhigh', True, False"),
+        ("minimal", "anthropic/claude-opus-4-8", "'low', 'medium', 'high', 'xhigh', 'max', True, False"),
+    ],
+)
+@pytest.mark.parametrize("adapter", ["direct", "litellm"])
+async def test_an_effort_that_a_model_does_not_have(thinking: Any, name: str, takes: str, adapter: str) -> None:
+    """It is refused before anything is sent, with what the model takes."""
+    build = DIRECT[name.partition("/")[0]] if adapter == "direct" else LiteLLMModel
+    request = ModelRequest([Msg.user("hi")], (), ModelOptions(thinking=thinking, max_tokens=9000), name)
+    with pytest.raises(UsageError, match=takes):
+        await anext(build(name, api_key="k").stream(request))
+
+
+@pytest.mark.parametrize("thinking", ["none", "", "HIGH", 0, -1, 1.5, ["low"], {}])
+def test_thinking_is_a_closed_type(thinking: Any) -> None:
+    """Anything else is refused where the options are built, with all that is legal."""
+    with pytest.raises(
+        UsageError, match=r"legal are True, False .* 'low', 'medium', 'high' for every model; 'minimal'"
+    ):
+        ModelOptions(thinking=thinking)
+
+
+@pytest.mark.parametrize(
+    ("name", "cure"),
+    [
+        ("gpt-5", "'openai/gpt-5'"),
+        ("openai:gpt-5", "'openai/gpt-5'"),
+        ("claude-sonnet-4-5", "'anthropic/claude-sonnet-4-5'"),
+        ("qwen3:8b", "'provider/qwen3:8b'"),
+    ],
+)
+def test_a_name_without_a_provider_is_refused_at_once(name: str, cure: str) -> None:
+    """No adapter is loaded to find out what it may mean; `litellm/` before it leaves that to LiteLLM."""
+    with pytest.raises(UsageError, match=re.escape(f"such as {cure}; 'litellm/{name}' leaves it to LiteLLM")):
+        resolve_model(name)
+    assert resolve_model(f"litellm/{name}").name == name

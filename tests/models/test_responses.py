@@ -270,13 +270,8 @@ def failed(code: str, message: str = "It went wrong.") -> bytes:
         (failed("invalid_prompt"), 400, "It went wrong."),
         (b'{"type": "error", "code": "rate_limit_exceeded", "message": "Slow down."}', None, "Slow down."),
         (b'{"type": "error", "error": {"code": "invalid_image", "message": "No image."}}', 400, "No image."),
-        (
-            b'{"type": "error", "error": "odd"}',
-            None,
-            'an event is not as the wire has it: {"type": "error", "error": "odd"}',
-        ),
+        (b'{"type": "error", "error": "odd"}', None, "odd"),
         (b'{"type": "response.failed"}', None, "it failed, and did not say why"),
-        (b'{"type": "response.output_text.delta", "delta": 3}', None, None),
     ],
 )
 def test_events_that_end_a_reply_badly(event: bytes, status: int | None, message: str | None) -> None:

@@ -408,12 +408,12 @@ ODD_CHUNKS = [
 ]
 
 
-async def test_odd_types_are_passed_over() -> None:
-    """Fields of other types than the wire's, further choices and unknown fields cost no reply."""
+async def test_odd_types_are_understood() -> None:
+    """Fields of other types than the wire's are read, further choices and unknown fields cost no reply."""
     text = "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in ODD_CHUNKS)
     async with WireServer.openai([Fault.raw_body(text, content_type="text/event-stream")]) as server:
         reply = fold(await asked(OpenAIWire("m", api_base=server.base_url, api_key="k", retries=0)))
-    assert (reply.text, reply.thinking, reply.finish_reason) == ("ac", "hm", "stop")
+    assert (reply.text, reply.thinking, reply.finish_reason) == ("abc", "hm", "stop")
     assert reply.usage == Usage(input_tokens=3, cache_read_tokens=2, model_calls=1)
 
 

@@ -79,7 +79,7 @@ class World:
         """Run a request, and read its reply as a caller in another process does."""
         result = result_in(workflow_id, "a", await self.host.run(workflow_id, request, 0.0, None, Untold()))
         assert isinstance(result, Reply)
-        return typed(result, self.output)
+        return await typed(result, self.output)
 
     @property
     def facts(self) -> Sequence[Fact]:

@@ -105,6 +105,19 @@ async def test_with_thinking(wired: Wired, way: Way) -> None:
         assert server.requests[0].body.get("tool_choice") in (None, "auto")
 
 
+class Maybe(BaseModel):
+    """What was found, if anything."""
+
+    name: str | None = None
+
+
+async def test_an_answer_without_arguments(wired: Wired) -> None:
+    """The final tool called with `{}` answers with the defaults, also where a provider streams no text for it."""
+    async with wired.serve([Reply(calls=(ToolCall("final_answer", {}),))]) as server:
+        reply = await Agent("clerk", wired.model(server), output=Output(Maybe, via="tool", retries=0)).call("Who?")
+    assert (reply.output, reply.text) == (Maybe(), "{}")
+
+
 @pytest.mark.parametrize("way", WAYS)
 async def test_never(wired: Wired, way: Way) -> None:
     """After its retries the call fails with what was wrong, and the session is as good as before."""

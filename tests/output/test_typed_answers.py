@@ -430,3 +430,108 @@ def test_replies_are_equal_whatever_they_give() -> None:
     """A reply without an output is what it was."""
     with pytest.raises(MissingOutputError):
         _ = Reply("assistant").output
+
+
+@pytest.mark.parametrize("said", ['{"answer": "I do not know"}', '{"answer": 3, "b": 1}'])
+async def test_a_misfit_of_the_field_is_no_bare_answer(said: str) -> None:
+    """An object with the key `answer` is the one around the answer, however wide the type is; others may leave it out."""
+    model = ScriptedModel([said, '{"a": 1}'])
+    reply = await Agent("clerk", model, output=Output(dict[str, Any], via="prompt")).call("x")
+    assert (reply.output, len(model.requests)) == ({"a": 1}, 2)
+
+
+async def test_several_answers_in_one_reply() -> None:
+    """An answer that fits counts, beside one that does not, wherever it stands; of several that fit the last one."""
+    bad = {"customer": "Bob", "total": 0}
+    for answers, total in (([GOOD, bad], 3), ([bad, GOOD], 3), ([{**GOOD, "total": 1}, {**GOOD, "total": 2}], 2)):
+        uses = [ToolUseBlock(f"t{place}", "final_answer", answer) for place, answer in enumerate(answers)]
+        for limit in (1, 5):
+            agent = clerk(Msg.assistant(uses), output=Output(Invoice, retries=0), max_iterations=limit)
+            assert (await agent.call("x")).output.total == total
+        states = [result.state for result in agent.session().messages[2].tool_results]
+        assert states == ["error" if answer is bad else "success" for answer in answers]
+
+
+async def test_a_tool_that_fails_beside_the_answer_is_shown_to_the_model() -> None:
+    """The answer may depend on it, so the model answers again; at the limit too."""
+
+    @tool
+    async def save(x: int) -> str:
+        """Save."""
+        raise OSError("disk full")
+
+    both = Msg.assistant([ToolUseBlock("s", "save", {"x": 1}), ToolUseBlock("f", "final_answer", GOOD)])
+    model = ScriptedModel([both, calls("final_answer", {**GOOD, "total": 9}, "t2")])
+    reply = await Agent("clerk", model, tools=[save], output=Invoice).call("x")
+    assert (reply.output.total, reply.outcome) == (9, "completed")
+    assert [result.text for result in model.requests[1].messages[-1].tool_results] == [
+        "OSError: disk full",
+        '{"customer":"Ada","total":3}',
+    ]
+    model = ScriptedModel([both, '{"customer": "Ada", "total": 8}'])
+    reply = await Agent("clerk", model, tools=[save], output=Invoice, max_iterations=1).call("x")
+    assert (reply.output.total, reply.outcome) == (8, "limited")
+
+
+@pytest.mark.parametrize("retries", [0, 2])
+async def test_a_step_that_keeps_failing(retries: int) -> None:
+    """A step that raises, or is too slow, is asked for again `retries` times; then the call fails and says why."""
+    done = 0
+
+    @tool(timeout=0.001)
+    async def book(slow: bool) -> int:
+        """Book."""
+        nonlocal done
+        done += 1
+        if slow:
+            await asyncio.sleep(10)
+        raise ValueError("no seat")
+
+    model = ScriptedModel(lambda request: calls("book", {"slow": done == 0}, f"t{len(request.messages)}"))
+    agent = Agent("clerk", model, output=Output(book, retries=retries))
+    with pytest.raises(OutputError, match="no seat" if retries else "book") as caught:
+        await agent.call("x")
+    assert (caught.value.times, done, len(model.requests)) == (retries + 1,) * 3
+    assert isinstance(caught.value.answer, Msg)
+    assert caught.value.answer.tool_uses[0].name == "book"
+
+
+async def test_a_denied_step_is_no_failure_of_the_models() -> None:
+    """A person's or a hook's denial does not count: the model reads it and goes on."""
+    model = ScriptedModel([calls("final_answer", GOOD, f"t{number}") for number in range(4)])
+    left = [Deny("not yet")] * 3
+    agent = Agent(
+        "clerk",
+        model,
+        output=Output(Invoice, retries=0),
+        hooks={"before_each_tool": lambda _: left.pop() if left else None},
+    )
+    assert (await agent.call("x")).output.total == 3
+
+
+async def test_arguments_that_a_hook_spoils_are_bounded_too() -> None:
+    """What the final tool itself refuses counts like what the judge refuses."""
+
+    def spoil(event: PreActing) -> None:
+        event.tool_use = event.tool_use.replace(input={"customer": "Ada", "total": 0})
+
+    agent = clerk(*[calls("final_answer", GOOD, f"t{n}") for n in range(2)], output=Output(Invoice, retries=1))
+    with pytest.raises(OutputError, match="should be greater than 0"):
+        await agent.call("x", hooks={"before_each_tool": spoil})
+
+
+async def test_a_result_that_its_annotation_cannot_read() -> None:
+    """A text that is no value of the step's type is no output: `reply.output` is of its type, or is not there."""
+
+    async def count(x: int) -> int:
+        """Count."""
+        return x
+
+    class Hide(Hook):
+        def on_event(self, event: HookEvent) -> HookResult:
+            if isinstance(event, PostActing):
+                event.tool_result = type(event.tool_result)("t1", "count", "[hidden]", "success")
+            return event
+
+    reply = await clerk(calls("count", {"x": 1}), output=count, hooks=[Hide()]).call("x")
+    assert (reply.text, reply.outcome, reply.typed) == ("[hidden]", "completed", False)

@@ -10,6 +10,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -35,19 +36,22 @@ from agentflow import (
     PreReasoning,
     PreToolRound,
     Recover,
+    RunContext,
     Stop,
     ToolUseBlock,
     Veto,
     on,
     tool,
 )
-from agentflow.errors import ModelError, UsageError
-from agentflow.events import EVENT_TYPES, Error
+from agentflow.errors import ModelError, StoreError, UsageError
+from agentflow.events import EVENT_TYPES, ActingChunk, CallEnded, Error, Event
 from agentflow.hooks import HookSet
 from agentflow.loop.session import Session
 from agentflow.plugins.recorder import Recorder
-from agentflow.plugins.recorder_records import Edit, HookRecord, MessageRecord, show
-from agentflow.runlog import RunLogError
+from agentflow.plugins.recorder_records import Edit, HookRecord, InjectedRecord, MessageRecord, show
+from agentflow.replay import Replay
+from agentflow.runlog import RunLogError, read_lines
+from agentflow.runlog.entries import LogEntry
 from agentflow.specs import ToolSpec
 from agentflow.testing import ScriptedModel
 from agentflow.testing.hook_checks.isolation import run_watched
@@ -55,6 +59,7 @@ from agentflow.testing.hook_checks.neighbours import neighbours
 from agentflow.testing.hook_checks.playing import PATHS, play
 from agentflow.testing.hook_checks.scenes import SCENES
 from agentflow.testing.hook_checks.watchdog import Watchdog
+from agentflow.tools.tool_context import ToolEmitter
 
 pytestmark = pytest.mark.usefixtures("quiet")
 
@@ -324,8 +329,8 @@ async def test_explain_tells_of_verdicts_that_stand_for_the_work() -> None:
     assert [str(record) for record in recorder.explain(reply).shaped] == ["recovers on Error: said Recover (Sorry.)"]
 
 
-async def test_injected_messages_are_known_by_their_source() -> None:
-    """What a hook injects is stored by no event of its own; the record says where it comes from."""
+async def test_injected_messages_are_known_by_who_injects_them() -> None:
+    """What a hook injects is stored by no event of its own; the record says which hook it was, and the source that it named."""
     recorder = Recorder()
 
     @on(PostActing)
@@ -336,7 +341,98 @@ async def test_injected_messages_are_known_by_their_source() -> None:
     await agent.call("1 + 2?")
     injected = agent.session().messages[3]
     assert injected.text == "Mind the sum."
-    assert str(recorder.explain(injected)) == f"{injected.id}: no hook shaped it\n  stored as injected, from reminder"
+    explained = recorder.explain(injected)
+    assert explained.hooks == ("reminds",)
+    assert str(explained) == (
+        f"{injected.id}: shaped by reminds\n  injected by reminds on PostActing\n  stored as injected, from reminder"
+    )
+
+
+class Adds(Hook):
+    """Injects a message, in one of the ways in which a hook runs."""
+
+    def __init__(self, event: type[Event], way: str, role: str, keep: bool) -> None:
+        self.events = (event,)
+        self.way = way
+        self.keep = keep
+        self.guard, self.observer = role == "guard", role == "observer"
+
+    @property
+    def name(self) -> str:
+        return f"Adds {self.way}"
+
+    def on_event(self, event: Any) -> Any:
+        if self.way == "sync":
+            event.context.inject("added", keep=self.keep)
+            return None
+        return self._later(event) if self.way == "async" else None
+
+    async def _later(self, event: Any) -> None:
+        await asyncio.sleep(0)
+        event.context.inject("added", keep=self.keep)
+
+
+class Wraps(Hook):
+    """Injects a message around a tool, before or after its work."""
+
+    def __init__(self, keep: bool) -> None:
+        self.keep = keep
+
+    def around_tool(self, event: PreActing, source: Any) -> Any:
+        async def work() -> Any:
+            result = await source
+            event.context.inject("added", keep=self.keep)
+            return result
+
+        return Mono(work)
+
+    def around_model(self, event: PreReasoning, source: Any) -> Any:
+        return source.map(lambda chunk: chunk)
+
+
+@tool(type="read")
+async def adds(context: RunContext, emitter: ToolEmitter, keep: bool) -> str:
+    """Inject a message."""
+    await emitter.emit("now")
+    context.inject("added", keep=keep)
+    return "done"
+
+
+def _adding() -> list[tuple[str, Hook | None, bool]]:
+    ways: list[tuple[str, Hook | None, bool]] = []
+    for keep in (True, False):
+        for event in (PreReasoning, ActingChunk, PostActing):
+            for role in ("edit", "guard", "observer"):
+                ways += [(f"Adds {way}", Adds(event, way, role, keep), keep) for way in ("sync", "async")]
+        ways += [("Wraps", Wraps(keep), keep), ("adds", None, keep)]
+    return ways
+
+
+@pytest.mark.parametrize(("by", "hook", "keep"), _adding())
+async def test_who_has_injected_a_message_is_known(by: str, hook: Hook | None, keep: bool) -> None:
+    """A hook in any role, a layer of `around`, or a tool; also what was for one request only, and it is replayed once."""
+    recorder = Recorder()
+    own = [] if hook is None else [hook]
+    uses = ToolUseBlock("t1", "adds", {"keep": keep}) if hook is None else ToolUseBlock("t1", "says", {})
+
+    @tool(type="read")
+    async def says(emitter: ToolEmitter) -> str:
+        await emitter.emit("now")
+        return "done"
+
+    def make(*more: Hook) -> Agent[Any]:
+        return Agent("a", ScriptedModel([uses, "Done."]), tools=[adds, says], hooks=[*own, *more])
+
+    await make(recorder).call("go")
+    injected = [record for record in recorder.records if isinstance(record, InjectedRecord)]
+    assert injected
+    assert {(record.by, record.keep, bool(record.event)) for record in injected} == {(by, keep, hook is not None)}
+    explained = recorder.explain(injected[0].messages[0][0])
+    assert explained.known
+    assert (by in explained.hooks) == (hook is not None)
+    assert ("for the next request only" in str(explained)) == (not keep)
+    done = await Replay(recorder.log).arun(make())
+    assert done.departure is None, str(done)
 
 
 # ---- memory and files
@@ -400,7 +496,9 @@ KILLED = """
 import asyncio, os, signal, sys
 from agentflow import Agent, ToolUseBlock, tool
 from agentflow.plugins.recorder import Recorder
-from agentflow.runlog import RunLogError
+from agentflow.replay import Replay
+from agentflow.runlog import RunLogError, read_lines
+from agentflow.runlog.entries import LogEntry
 from agentflow.testing import ScriptedModel
 
 @tool(type="read")
@@ -446,12 +544,116 @@ async def test_a_full_disk_does_not_break_the_run(tmp_path: Path) -> None:
     try:
         recorder = Recorder(tmp_path / "file" / "runs.jsonl")  # the file stands where the folder should be
         agent = agent_with(Signs("A", 100), recorder, script=[*SCRIPT, "Two."])
-        assert (await agent.call("one")).text == "It is 3. A"
+        with pytest.warns(RuntimeWarning, match="the recorder stops writing"):
+            assert (await agent.call("one")).text == "It is 3. A"
         assert (await agent.call("two")).text == "Two. A"
     finally:
         logger.remove(sink)
     assert [line.partition(":")[0] for line in logged] == ["the recorder stops writing"]
     assert recorder.explain(agent.session().messages[-1]).hooks == ("Signs A",)
+
+
+async def test_a_file_changes_no_order(tmp_path: Path) -> None:
+    """A sub-agent's end waits for no write, so what runs beside it does not overtake it; nor does a call by hand in a tool."""
+    recorders = [Recorder(), Recorder(tmp_path / "run.jsonl"), Recorder(tmp_path / "runs/")]
+
+    def helper(*hooks: Hook) -> Agent[Any]:
+        return Agent("helper", ScriptedModel(["Helped."]), hooks=hooks)
+
+    async def order(*hooks: Hook) -> list[str]:
+        seen: list[str] = []
+
+        class Sees(Hook):
+            observer = True
+
+            def on_event(self, event: Any) -> None:
+                if isinstance(event, PreActing | PostActing):
+                    seen.append(f"{type(event).__name__} {event.tool_use.name}")
+
+        @tool(type="read")
+        async def look() -> str:
+            return "seen"
+
+        @tool(type="read")
+        async def by_hand() -> str:
+            return (await helper(*hooks).call("go")).text
+
+        names = ("helper", "look", "by_hand", "look")
+        uses = [
+            ToolUseBlock(f"t{n}", name, {"message": "go"} if name == "helper" else {}) for n, name in enumerate(names)
+        ]
+        tools = [look, by_hand, helper().as_tool(type="read")]
+        await Agent("a", ScriptedModel([uses, "Done."]), tools=tools, hooks=[Sees(), *hooks]).call("q")
+        return seen
+
+    bare = await order()
+    for recorder in recorders:
+        assert await order(recorder) == bare
+        recorder.close()
+
+
+class Stuck:
+    """A store that keeps no line until it may."""
+
+    def __init__(self) -> None:
+        self.may = threading.Event()
+        self.lines: list[str] = []
+        self.error: Exception | None = None
+
+    def keep_log(self, run_id: str, writer: str, number: int, lines: str) -> Future[None]:
+        self.may.wait(30)
+        kept: Future[None] = Future()
+        if self.error is not None:
+            kept.set_exception(self.error)
+        else:
+            self.lines += lines.split("\n")
+            kept.set_result(None)
+        return kept
+
+    def log_lines(self, run_id: str, begin: int = 0) -> Any:
+        raise NotImplementedError
+
+    logs = prune_logs = log_lines
+
+
+async def test_a_store_that_hangs_delays_nothing_before_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The queue is bounded, and what finds no room is dropped: said once, and in the log, which is not replayed then."""
+    monkeypatch.setattr("agentflow.plugins.recorder_writer._ROOM_BESIDE_A_THREAD", 50)
+    store = Stuck()
+    recorder = Recorder(store, max_records=10, interval=0.001)
+
+    class Ends(Hook):
+        observer = True
+        events = (CallEnded,)
+
+        def on_event(self, event: Any) -> None:
+            assert store.lines == []
+            store.may.set()
+
+    agent = Agent("a", ScriptedModel([["word "] * 500]), hooks=[Ends(), recorder])
+    with pytest.warns(RuntimeWarning, match="the recorder cannot keep up: 50 entries wait"):
+        reply = await agent.call("go")
+    recorder.close()
+    assert len(reply.text) == 500 * len("word ")
+    log = read_lines(store.lines)
+    (lost,) = [entry.lost for entry in log.entries if isinstance(entry, LogEntry) and entry.lost]
+    assert lost > 100
+    assert [entry.type for entry in log.events()][-1] == "CallEnded"
+    with pytest.raises(StoreError, match=f"{lost} entries are missing"):
+        Replay(log)
+
+
+async def test_a_log_that_cannot_be_written_says_so() -> None:
+    """By a warning, and for good in `failure`; the run knows nothing of it."""
+    store = Stuck()
+    store.may.set()
+    store.error = StoreError("no such table")
+    recorder = Recorder(store)
+    agent = Agent("a", ScriptedModel(["Hello!"]), hooks=[recorder])
+    with pytest.warns(RuntimeWarning, match="the recorder stops writing: no such table"):
+        assert (await agent.call("go")).text == "Hello!"
+    assert recorder.failure is store.error
+    assert len(recorder.log.calls) == 1
 
 
 async def test_memory_is_bounded() -> None:

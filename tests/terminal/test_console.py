@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import re
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -13,6 +13,8 @@ from agentflow import (
     Answer,
     Console,
     Deny,
+    MessagesAdded,
+    Msg,
     PreCall,
     PreReasoning,
     PreToolRound,
@@ -23,10 +25,13 @@ from agentflow import (
     tool,
 )
 from agentflow.errors import ModelError
+from agentflow.events import Origin
 from agentflow.ground.shown import controls
 from agentflow.plugins import ModelRetry
 from agentflow.plugins.approval_terminal import questions
-from agentflow.testing import ScriptedModel
+from agentflow.ports.waits import Wait
+from agentflow.terminal.screen import Screen, make_console
+from agentflow.testing import ScriptedModel, run_context
 
 ADD = ToolUseBlock("t1", "add", {"a": 1, "b": 2})
 
@@ -378,3 +383,38 @@ def test_resizing_the_window(program: Any) -> None:
     at.wait_for("over")
     assert at.end() == 0
     assert [row for row in at.shown.splitlines() if "interrupted ·" in row] != []
+
+
+async def test_every_retry_leaves_a_line() -> None:
+    """However short its wait is: of the model, and of a tool; a wait for a rate limit does so from a second on."""
+    fails = [OSError("flaky")]
+
+    @tool(retries=1)
+    async def once() -> str:
+        """Fail once."""
+        if fails:
+            raise fails.pop()
+        return "fine"
+
+    script = [ToolUseBlock("t", "once"), ModelError("overloaded", retryable=True), "ok"]
+    _, text = await printed(
+        Agent("a", ScriptedModel(script), tools=[once], hooks=[ModelRetry(first_wait=0.01, jitter=0)])
+    )
+    assert [line for line in text.splitlines() if "↻" in line] == [
+        "  ↻ attempt 1 failed; Tool 'once' tries again in TIME: OSError: flaky",
+        "  ↻ attempt 1 failed; ModelRetry tries again in TIME: ModelError: overloaded",
+    ]
+    screen = Screen(make_console(io.StringIO()))
+    screen.wait(Wait(who="RateLimit", seconds=0.5))
+    assert screen.console.file.getvalue() == ""
+
+
+@pytest.mark.parametrize("origin", get_args(Origin))
+async def test_a_message_that_was_added_says_why(origin: Origin) -> None:
+    """In words, not by the name of the origin."""
+    file = io.StringIO()
+    screen = Screen(make_console(file))
+    screen.show(MessagesAdded(messages=(Msg.user("Let me"),), origin=origin).within(run_context()))
+    (line,) = file.getvalue().splitlines()
+    assert line.endswith(": Let me")
+    assert f"+ {origin}" not in line

@@ -67,6 +67,7 @@ from agentflow.events import ActingEvent, Event, Paused, PostPut, PostTurn, PreP
 from agentflow.hooks import FunctionHook, HookOptions, HooksByName, installed_hooks
 from agentflow.messages import Outcome, Pending
 from agentflow.orchestration import Hub, StepError, ask, gather, handoffs, race, use, workflow
+from agentflow.output import Partial
 from agentflow.reactive import Subscription
 from agentflow.specs import ToolSpec
 from agentflow.stores import Store
@@ -188,7 +189,10 @@ async def typed_answers(agent: Agent, context: RunContext) -> None:
     assert_type((await context.complete("hi", output=Output(Counter))).output, Counter)
     assert_type(await context.complete("hi"), Msg)
     async for counter in clerk.stream("hi").partials():
-        assert_type(counter, Counter)
+        assert_type(counter, Partial[Counter])
+        assert_type(counter.output, Counter)
+    async for numbers in clerk.stream("hi", output=list[int]).partials():
+        assert_type(numbers, Partial[list[int]])
     anybody: list[Agent] = [clerk, built, Agent("a", "openai/gpt-5")]
     replies(await clerk.call("hi"))
     replies(await anybody[0].call("hi"))

@@ -200,3 +200,10 @@ async def agents_together(agent: Agent[int]) -> None:
         return task
 
     print(plain)  # pyright: ignore[reportUnknownArgumentType]
+
+
+async def partial_answers(agent: Agent[Msg]) -> None:
+    """What is not whole has no attributes of the output: only its fields as data, and the output at the end."""
+    async for partial in agent.stream("hi").partials():
+        print(partial.role)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownArgumentType]
+        print(partial.output.role)

@@ -5,7 +5,8 @@ Rules:
 1. From before its `PreActing` is shown to anyone, a call has its `PostActing` on every path.
 2. A tool that fails gives an error result that the model can act on; it never ends the loop.
 3. A `CancelledError` counts as the run's only if somebody cancelled the run; else it is a failing tool.
-4. What the tool's limit counts is its own working time: not the wait for the reader, nor hooks that see its pieces.
+4. What the tool's limit and its duration count is its own working time: not the wait for the reader, nor hooks that see
+   its pieces; nor, for the duration, the `PreActing` chain (a person may decide there) and the wait for its lock.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ from agentflow.specs import ToolType
 from agentflow.tools.results import failure_text, render
 from agentflow.tools.tool import FullTool
 from agentflow.tools.tool_context import ToolContext, ToolEmitter
+from agentflow.tools.unexpected import warn_unexpected
 from agentflow.verdicts import Answer, Approve, Deny, Suspend
 
 __all__ = ["Acting"]
@@ -105,6 +107,7 @@ class Acting(Vetted):
                     return False
             if self.run.scope.stopped:
                 self.run.scope.check()
+            self.began = self.run.monotonic()
             if self.verdict is not None or (self.recovers and not self._repeatable()):
                 self.result = self._decided()
             else:
@@ -291,18 +294,24 @@ class Acting(Vetted):
             state = "timeout"
         ours = isinstance(error, ToolNotFoundError | ToolArgumentError | ToolContractError | TurnTimeoutError)
         text = str(error) if ours else failure_text(error)  # as it was raised, before anybody is told of it
+        self._warn(error)
         await self.run.events.report(error, ErrorPhase.ACTING, fatal=False, tool_use=self.use, scope=self.scope)
         return self._result(text, state)
+
+    def _warn(self, error: Exception) -> None:
+        """Make a fault of the tool's code visible: only the model reads of it."""
+        warn_unexpected(self.use.name, error, self.run.events.frame)
 
     async def close(self) -> None:
         """Pass the result through its Post chain, make it a fact, and show it."""
         run, result = self.run, self.result
         assert result is not None
-        duration = (run.monotonic() - self.began) * 1000
+        duration = 0.0 if self.began is None else (run.monotonic() - self.began) * 1000
+        waited = self.waited * 1000
         self.opened = False
         event: PostActing | None = None
         try:
-            heard = run.events.decide(PostActing, (self.use, self.original, result, duration), self.scope)
+            heard = run.events.decide(PostActing, (self.use, self.original, result, duration, waited), self.scope)
             event = heard if heard is None or isinstance(heard, Event) else await heard
         except GeneratorExit:
             raise
@@ -323,7 +332,7 @@ class Acting(Vetted):
         run = self.run
         if self.pending or self.shelved or (run.scope.stopped and run.scope.leaves()):
             return None
-        finished = (run.run_id, self.original.id, self.use, result, duration, self.stop)
+        finished = (run.run_id, self.original.id, self.use, result, duration, self.stop, self.waited * 1000)
         return run.journal.append_new(ToolFinished, finished)
 
     async def dismiss(self, stop: str | None) -> None:
@@ -335,13 +344,22 @@ class Acting(Vetted):
             self.shelved = True
         await self.close()
 
+    def _waits_inside(self) -> bool:
+        """Whether a sub-agent is suspended in it: then it waits for the same, whatever ends its call."""
+        if not self.pending and self.verdict is None:
+            self.pending = self.run.machine.waiting_inside().get(self.original.id, ())
+        return any(waits.within is not None for waits in self.pending)
+
     async def abort(self, error: BaseException) -> None:
         """The call is being cut: give it its result and its `PostActing`."""
         if self.result is None or self.opened:
-            cut = isinstance(error, asyncio.CancelledError | KeyboardInterrupt | SystemExit)
-            text = "Interrupted." if cut else f"Not finished: the call failed ({type(error).__name__})."
-            self.result = self._result(text, "interrupted")
-            self.pending = ()
+            if self._waits_inside():
+                self.result = self._result("Suspended: waits for a decision.", "suspended")
+            else:
+                cut = isinstance(error, asyncio.CancelledError | KeyboardInterrupt | SystemExit)
+                text = "Interrupted." if cut else f"Not finished: the call failed ({type(error).__name__})."
+                self.result = self._result(text, "interrupted")
+                self.pending = ()
         if self.opened:
             self.opened = False
             await self.close()

@@ -60,6 +60,10 @@ class Attempted(Protocol):
         """One attempt."""
         ...
 
+    def count_wait(self, since: float) -> None:
+        """Count the time since then as waiting."""
+        ...
+
 
 async def carefully(turn: Attempted, tool: FullTool[..., Any], transform: Transform | None) -> object:
     """Run a tool under its lock, as often as it says."""
@@ -102,7 +106,11 @@ async def _locked(turn: Attempted, tool: FullTool[..., Any], transform: Transfor
             "Call its function directly there, or leave out lock=True."
         )
     if not lock.try_acquire():
-        await lock.acquire()
+        since = turn.run.monotonic()
+        try:
+            await lock.acquire()
+        finally:
+            turn.count_wait(since)
     hold = Hold(lock)
     turn.holding = (*held, hold)
     try:

@@ -36,6 +36,10 @@ class Source(Protocol):
     broken: Exception | None
     tap: Callable[[object], Awaitable[None]] | None
 
+    def count_wait(self, since: float) -> None:
+        """Count the time since then as waiting."""
+        ...
+
 
 class Pieces:
     """The pieces of one attempt, on their way to `ActingChunk`.
@@ -46,7 +50,7 @@ class Pieces:
         transform: What wrapping hooks make of them.
     """
 
-    __slots__ = ("_limit", "_pump", "_queue", "_transform", "_turn")
+    __slots__ = ("_limit", "_pump", "_queue", "_showing", "_transform", "_turn")
 
     def __init__(self, turn: Source, limit: TimeLimit, transform: Transform | None) -> None:
         self._turn = turn
@@ -54,6 +58,7 @@ class Pieces:
         self._transform = transform
         self._queue: asyncio.Queue[tuple[object]] | None = None
         self._pump: asyncio.Task[None] | None = None
+        self._showing = False
 
     async def fire(self, piece: object, tap: Callable[[object], Awaitable[None]] | None = None) -> None:
         """Show a piece to hooks and reader; `tap` gets it then."""
@@ -68,6 +73,7 @@ class Pieces:
                 run.scope.check()
                 return
         counting = self._limit.pause()
+        since, nested, self._showing = run.monotonic(), self._showing, True
         try:
             if not unheard or events.buffer is not None:
                 try:
@@ -79,6 +85,9 @@ class Pieces:
                 await tap(piece)
             run.scope.check()
         finally:
+            if not nested:  # where a tool emits from several tasks at once, the time counts once
+                self._showing = False
+                turn.count_wait(since)
             if counting:
                 self._limit.resume()
 

@@ -61,6 +61,7 @@ class Vetted:
         "value",
         "verdict",
         "vetted",
+        "waited",
     )
 
     def __init__(self, run: RunBase, use: ToolUseBlock, index: int) -> None:
@@ -76,6 +77,8 @@ class Vetted:
         if run.resuming or run.machine.started:
             self._go_on()
         self.asked = 0
+        self.began: float | None = None
+        self.waited = 0.0
         self.opened = False
         self.vetted = False
         self.shelved = False
@@ -118,7 +121,6 @@ class Vetted:
         """Pass the call through its Pre chain; a committed decision is not taken again."""
         run, use, approval = self.run, self.use, self.approval
         events = run.events
-        self.began = run.monotonic()
         committed = run.machine.decision_on(use.id) if run.machine.decided else None
         if committed is not None:
             self._call(committed.tool_use)
@@ -133,7 +135,14 @@ class Vetted:
         tool = self.tool
         scope = self.scope = run.scope_of(tool) if tool is not None and (tool.hooks or tool.tags) else None
         heard = events.fire(PreActing, (use, approval), scope)
-        event = heard if heard is None or isinstance(heard, Event) else await heard
+        if heard is None or isinstance(heard, Event):
+            event = heard
+        else:
+            since = run.monotonic()
+            try:
+                event = await heard
+            finally:
+                self.count_wait(since)
         if event is not None:
             self.event = event
             asked, self.use = use.name, event.tool_use
@@ -157,14 +166,25 @@ class Vetted:
             if writing is not None:
                 await writing
 
+    def count_wait(self, since: float) -> None:
+        """Count the time since then as waiting, and not as the tool's work."""
+        passed = self.run.monotonic() - since
+        self.waited += passed
+        if self.began is not None:
+            self.began += passed
+
     async def _renamed(self) -> str:
         """A hook has sent the call to another tool: that tool's own hooks have not seen it yet."""
         run, tool = self.run, self.tool
         self.scope = run.scope_of(tool)
         if tool is None or not tool.hooks or self.verdict is not None:
             return ""
-        heard = run.events.decide(PreActing, (self.use, self.approval), FullHookSet(tool.hooks), shown=False)
-        event = heard if heard is None or isinstance(heard, Event) else await heard
+        since = run.monotonic()
+        try:
+            heard = run.events.decide(PreActing, (self.use, self.approval), FullHookSet(tool.hooks), shown=False)
+            event = heard if heard is None or isinstance(heard, Event) else await heard
+        finally:
+            self.count_wait(since)
         if event is None:
             return ""
         self.event = event

@@ -1,0 +1,45 @@
+"""Blocking work in a thread that does not keep the process alive.
+
+`asyncio.to_thread` uses the event loop's pool, whose threads are joined when the loop and the process end: one call to a
+database that does not answer keeps a program from ending. A thread of one's own costs some 50 µs more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextvars
+import threading
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+__all__ = ["in_daemon"]
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+
+async def in_daemon(work: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
+    """Run a function in a daemon thread, in a copy of the context, and wait for what it returns.
+
+    Cancelling the wait abandons the thread: what it does is done, or ends with the process.
+
+    Example:
+        >>> await in_daemon(sum, [1, 2])
+        3
+    """
+    done: concurrent.futures.Future[T] = concurrent.futures.Future()
+    context = contextvars.copy_context()
+
+    def run() -> None:
+        if not done.set_running_or_notify_cancel():
+            return
+        try:
+            result = context.run(work, *args, **named)
+        except BaseException as error:
+            done.set_exception(error)
+        else:
+            done.set_result(result)
+
+    threading.Thread(target=run, name=f"agentflow: {getattr(work, '__name__', 'work')}", daemon=True).start()
+    return await asyncio.wrap_future(done)

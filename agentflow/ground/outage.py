@@ -1,0 +1,79 @@
+"""Logging of something that cannot be reached for a while: once when it fails, once a minute, once when it answers again."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from agentflow.ground.logs import ids_of, logger
+from agentflow.ground.shown import described
+
+__all__ = ["Outage"]
+
+EVERY = 60.0
+"""Seconds between two warnings of one outage."""
+
+
+class Outage:
+    """Says that something is unreachable, without a line for each attempt; for any thread.
+
+    Args:
+        what: What it is, such as `"the database of worker w1"`.
+        now: Seconds that only grow.
+
+    Attributes:
+        failures: How often it has failed in a row.
+
+    Example:
+        >>> outage = Outage("the database")
+        >>> outage.failed(ConnectionError("refused"))
+        >>> outage.failures
+        1
+    """
+
+    def __init__(self, what: str, now: Callable[[], float] = time.monotonic) -> None:
+        self.failures = 0
+        self._what = what
+        self._now = now
+        self._lock = threading.Lock()
+        self._since = 0.0
+        self._said: float | None = None
+
+    def failed(self, error: BaseException, where: object = None) -> None:
+        """Note a failure; it is logged if it is the first one, or the last line is a minute old."""
+        now = self._now()
+        with self._lock:
+            self.failures += 1
+            first = self._said is None
+            if first:
+                self._since = now
+            elif self._said is not None and now - self._said < EVERY:
+                return
+            self._said = now
+            failures, lasted = self.failures, now - self._since
+        bound = logger.bind(**ids_of(where)).opt(depth=1)
+        if first:
+            bound.warning(
+                "{} cannot be used; it is tried again, and said once a minute: {}", self._what, described(error)
+            )
+        else:
+            bound.warning(
+                "{} could not be used for {:.0f} s ({} attempts): {}", self._what, lasted, failures, described(error)
+            )
+
+    def answered(self) -> None:
+        """Note that it answers; it is logged if it did not before."""
+        if not self.failures:
+            return
+        with self._lock:
+            failures, said, lasted = self.failures, self._said, self._now() - self._since
+            self.failures, self._said = 0, None
+        if said is not None:
+            logger.opt(depth=1).info(
+                "{} can be used again, after {:.0f} s ({} attempts failed)", self._what, lasted, failures
+            )
+
+    def pause(self, first: float, longest: float) -> float:
+        """Return how many seconds to wait before the next attempt: `first`, doubled with each failure, up to `longest`."""
+        return min(first * 2.0 ** min(self.failures, 30), max(first, longest))
