@@ -12,12 +12,13 @@ import asyncio
 import gc
 from copy import copy
 from types import AsyncGeneratorType, CoroutineType, FrameType, GeneratorType
-from typing import Any, Never, TypeVar
+from typing import Any, Never, TypeVar, cast
 
 from agentflow.ground.logs import ids_of, logger
 from agentflow.loop.emitting import Events
 from agentflow.loop.journal import Journal, StoredJournal
 from agentflow.loop.run import RunBase
+from agentflow.loop.tool_call.limit import drive
 
 __all__ = ["detached", "leave_behind", "stuck_in"]
 
@@ -63,7 +64,8 @@ def detached(run: R) -> R:
     alive = copy(run)
     alive.events, alive.journal = run.events.of(alive), copy(run.journal)
     run.events.__class__ = _DeadEvents
-    run.journal.__class__ = _DeadStoredJournal if isinstance(run.journal, StoredJournal) else _DeadJournal
+    stored = isinstance(run.journal, StoredJournal)
+    cast("Any", run.journal).__class__ = _DeadStoredJournal if stored else _DeadJournal
     return alive
 
 
@@ -102,14 +104,17 @@ def _place(task: asyncio.Task[Any]) -> str:
 
 def _step(awaited: Any) -> tuple[FrameType | None, Any]:
     """The frame of something that is awaited, and what it awaits itself."""
-    match awaited:
-        case CoroutineType():
-            return awaited.cr_frame, awaited.cr_await
-        case GeneratorType():
-            return awaited.gi_frame, awaited.gi_yieldfrom
-        case AsyncGeneratorType():
-            return awaited.ag_frame, awaited.ag_await
-        case _:  # what `anext` gives hides the generator that it steps
-            inner = (AsyncGeneratorType, CoroutineType, GeneratorType)
-            hidden = [found for found in gc.get_referents(awaited) if isinstance(found, inner)]
-            return None, hidden[0] if hidden and type(awaited).__name__.startswith("async_generator") else None
+    if isinstance(awaited, CoroutineType):
+        return awaited.cr_frame, awaited.cr_await
+    if isinstance(awaited, AsyncGeneratorType):
+        return awaited.ag_frame, awaited.ag_await
+    if isinstance(awaited, GeneratorType):
+        frame = awaited.gi_frame
+        if frame is not None and frame.f_code is drive.__code__:  # it steps the tool's coroutine by hand
+            return frame, frame.f_locals.get("coro")
+        return frame, cast("Any", awaited).gi_yieldfrom
+    if not type(awaited).__name__.startswith("async_generator"):
+        return None, None
+    # What `anext` gives hides the generator that it steps.
+    hidden: list[Any] = [found for found in gc.get_referents(awaited) if isinstance(found, AsyncGeneratorType)]
+    return None, hidden[0] if hidden else None

@@ -16,7 +16,7 @@ Rules (trio's cancel scopes are the model):
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Set
+from collections.abc import Callable, Coroutine, Generator, Iterable, Set
 from contextlib import contextmanager
 from typing import Any, Final, Literal, TypeAlias, cast
 
@@ -306,7 +306,7 @@ class RunScope:
             self.stopped = True
 
     @contextmanager
-    def cleanup(self) -> Iterator[None]:
+    def cleanup(self) -> Generator[None]:
         """A section of library code that cleans up in this task: hooks run in it although the run is stopped."""
         task = asyncio.current_task()
         self.cleaning = (*self.cleaning, task)

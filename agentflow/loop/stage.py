@@ -129,10 +129,10 @@ class Stage:
         """Note a stream that a hook has opened of the source; the stage closes it if the hook does not."""
         if len(self.opened) > _MANY:  # many attempts: those that are finished need no closing
             self.opened = [one for one in self.opened if getattr(one, "ag_frame", one) is not None]
-        if type(stream) is not AsyncGeneratorType:
-            stream = closing(stream)
-        self.opened.append(stream)
-        return stream
+        kind: type = type(stream)
+        opened = stream if kind is AsyncGeneratorType else closing(stream)
+        self.opened.append(opened)
+        return opened
 
     async def outcome(self, wrapped: Any) -> Any:
         """Run what the hooks have made of the work, to its value (or `EMPTY`), and end the stage."""

@@ -2,8 +2,8 @@
 
 Rules:
 
-1. The run works ahead of its reader by at most `capacity` events, the one that the reader is handling included; then it waits.
-   So a slow reader slows the model. With capacity 0 they take turns: the run continues when the reader asks for more.
+1. The run works ahead of its reader by at most `capacity` events; then it waits. So a slow reader slows the model. With
+   capacity 0 they take turns: the run continues when the reader asks for more.
 2. An event that was put is delivered, in the order of putting, unless the reader closes the stream.
 3. While a run cleans up nothing waits for its reader: an interrupt or a time limit ends it, whether or not anybody reads.
 4. One reader at a time; a second one gets a `UsageError`.
@@ -151,7 +151,7 @@ class EventStream(StreamIterator[HookEvent], Generic[T_co]):
         if self._run is None:
             await self._begin()
         event = self._buffer.ask()
-        return await self._next() if event is None else event  # pyright: ignore[reportReturnType] - runs put HookEvents only
+        return await self._wait() if event is None else event  # pyright: ignore[reportReturnType] - runs put HookEvents only
 
     async def _begin(self) -> None:
         self._current = asyncio.current_task() or True
@@ -168,7 +168,7 @@ class EventStream(StreamIterator[HookEvent], Generic[T_co]):
             raise StopAsyncIteration
         self._run = run
 
-    async def _next(self) -> Event:
+    async def _wait(self) -> Event:
         """Wait for the event that was asked for."""
         buffer, run = self._buffer, self._run
         assert run is not None

@@ -1,6 +1,7 @@
 """Random programs over queues: whatever is done, each turn that was put runs once, or waits in one queue, or was dropped.
 
-A turn that fails has run. A turn that was denied, removed, or taken back before its tool began was dropped. A branch puts copies.
+A turn that fails has run. A turn that was denied, removed, or taken back before its tool began was dropped. A branch puts
+copies.
 """
 
 from __future__ import annotations
