@@ -141,7 +141,8 @@ class RunScope:
     def finish(self, value: object, error: BaseException | None) -> None:
         """Settle the result, and wake those who wait for it."""
         self.state = "done"
-        self._result = (value, error)
+        if self.cause is None or self.cause.kind != "closed":  # else nobody asks for it, and its traceback leads back here
+            self._result = (value, error)
         self.task = self.caller = self._abandon = None
         self._noticed = ()
         if self._timer is not None:
@@ -199,6 +200,7 @@ class RunScope:
                     cast("Coroutine[Any, Any, Any]", self.task.get_coro()).close()
                 raise
         if cut is not None:
+            self._result = (None, None)
             try:
                 raise cut
             finally:

@@ -181,7 +181,7 @@ def test_after_a_bare_break_the_next_call_waits_for_the_cleanup(session: str | N
 
     async def main() -> str:
         agent = Agent("a", ScriptedModel(["one", "two"]))
-        async for _event in agent.stream("x", session=session):
+        async for _event in agent.stream("x", session=session, buffer=0):
             break
         return (await asyncio.wait_for(agent.call("y", session=session), 10)).text
 
