@@ -108,6 +108,7 @@ HEAVY = {
     "pyrate_limiter",
     "regex",
     "stdnum",
+    "cryptography",
     "tree_sitter",
     "opentelemetry",
 }

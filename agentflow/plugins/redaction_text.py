@@ -23,7 +23,9 @@ from typing import Any, Protocol, cast
 from pydantic_core import CoreSchema, core_schema
 
 from agentflow.errors import UsageError
+from agentflow.ground.validation import adapter_of
 from agentflow.messages import Msg
+from agentflow.plugins.redaction_seal import Seal
 
 try:
     import regex
@@ -463,12 +465,34 @@ class Streaming:
         return "".join(out)
 
 
+@dataclass(slots=True, repr=False)
+class _Kept:
+    """What is sealed."""
+
+    values: dict[str, str]
+    by_model: list[str]
+    words: list[str]
+    thoughts: dict[str, str]
+
+
+@dataclass(slots=True, repr=False)
+class _Sealed:
+    """What a store has of a vault with values; of one without, the counters alone."""
+
+    counters: dict[str, int]
+    sealed: str
+
+
+_Stored = _Sealed | dict[str, int]
+
+
 @dataclass(slots=True, eq=False, repr=False, weakref_slot=True)
 class Vault:
     """What was hidden in one session; lives in its `session_state`, and is never printed.
 
-    Where a store keeps session states, it gets the counters and nothing else: placeholders of an earlier process stay what
-    they are, and no new value takes their names.
+    Where a store keeps session states, it gets the counters, and with a seal (`Redaction(keys=...)`) an encrypted copy of the
+    rest, so that placeholders stand for their values in the next process too. Without one, placeholders of an earlier
+    process stay what they are, and no new value takes their names.
     """
 
     _placeholders: dict[str, str] = field(default_factory=dict[str, str])
@@ -480,7 +504,7 @@ class Vault:
         default_factory=dict[int, "tuple[int, Scanner, Scanner]"]
     )
     thoughts: dict[str, str] = field(default_factory=dict[str, str])
-    """What a model really thought, by the seal over it: its provider wants it back unchanged."""
+    """What a model really thought, by the signature over it: its provider wants it back unchanged."""
     clean: dict[tuple[int, int], tuple[object, int, Msg]] = field(
         default_factory=dict[tuple[int, int], "tuple[object, int, Msg]"]
     )
@@ -496,21 +520,89 @@ class Vault:
         default_factory=dict[int, "tuple[object, int, Sequence[Msg]]"]
     )
     """The last request in which nothing was found: the next one usually is the same and a little more."""
+    unsaved: bool = False
+    """Whether it holds something that the store does not have: it is then stored with the next fact."""
+    _seal: Seal | None = None
+    _sealed: str = ""
+    """What the store has of its values; empty: nothing, or no longer what they are."""
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: object, handler: object) -> CoreSchema:
-        def taken_in(value: object) -> Vault:
-            if isinstance(value, Vault):
-                return value
-            counters = cast("dict[str, int]", value)
-            return Vault(_counters=dict(counters), _lost=dict(counters))
-
-        def given_out(vault: Vault) -> dict[str, int]:
-            return dict(vault._counters)
-
         return core_schema.no_info_plain_validator_function(
-            taken_in, serialization=core_schema.plain_serializer_function_ser_schema(given_out)
+            cls.taken_in, serialization=core_schema.plain_serializer_function_ser_schema(cls.given_out)
         )
+
+    @classmethod
+    def taken_in(cls, value: object) -> Vault:
+        """A vault of what a store has of it.
+
+        Raises:
+            ValueError: That is no vault.
+        """
+        if isinstance(value, Vault):
+            return value
+        data = adapter_of(_Stored).validate_python(value)
+        counters, sealed = (data.counters, data.sealed) if isinstance(data, _Sealed) else (data, "")
+        return cls(_counters=dict(counters), _lost=dict(counters), _sealed=sealed)
+
+    def given_out(self) -> dict[str, Any]:
+        """What a store gets of it."""
+        if self._seal is not None and not self._sealed and (self._originals or self._kept_thoughts()):
+            self._sealed = self._seal.close(self._contents())
+        self.unsaved = False
+        return {"counters": dict(self._counters), "sealed": self._sealed} if self._sealed else dict(self._counters)
+
+    def _contents(self) -> str:
+        kept = _Kept(self._originals, sorted(self._written), self._words, self._kept_thoughts())
+        return adapter_of(_Kept).dump_json(kept).decode()
+
+    def _kept_thoughts(self) -> dict[str, str]:
+        """The thoughts that hold a value: of all others the session has what was thought."""
+        values = tuple(self._placeholders)
+        return {by: thought for by, thought in self.thoughts.items() if _has_one(thought, values)}
+
+    @property
+    def is_sealed(self) -> bool:
+        """Whether the store has values of it."""
+        return bool(self._sealed)
+
+    def use(self, seal: Seal | None) -> None:
+        """Keep values under a seal from now on, and take in what is kept.
+
+        Raises:
+            UsageError: What is kept cannot be opened.
+        """
+        if seal is None or self._seal is not None:
+            return
+        seal.ready()
+        if self._sealed:
+            text, newest = seal.open(self._sealed)
+            kept = adapter_of(_Kept).validate_json(text)
+            for placeholder, value in kept.values.items():
+                if placeholder not in self._originals and value not in self._placeholders:
+                    self._originals[placeholder] = value
+                    self._placeholders[value] = placeholder
+            self._written.update(kept.by_model)
+            self._words.extend(word for word in kept.words if word not in self._words)
+            self.thoughts = {**kept.thoughts, **self.thoughts}
+            self._changed()
+            if newest and len(self._originals) == len(kept.values):
+                self._seal = seal
+                return
+        self._seal = seal
+        self._touch()
+
+    def _touch(self) -> None:
+        """What is stored is not what is known any more."""
+        if self._seal is not None:
+            self._sealed = ""
+            self.unsaved = True
+
+    def _changed(self) -> None:
+        """A text that was clean may not be so any more."""
+        self.version += 1
+        for _, texts in self._spotless.values():
+            texts.clear()
 
     def hide(self, value: str, kind: str, base: Scanner, *, by_model: bool) -> str:
         """The placeholder of a value; a new one where it is seen for the first time.
@@ -531,12 +623,23 @@ class Vault:
                 self._written.add(known)
             if base.replace(value, lambda _kind, _text: "") and len(value) >= _SHORTEST:
                 self._words.append(value)
-                self.version += 1
-                for _, texts in self._spotless.values():
-                    texts.clear()
-        elif not by_model:
+                self._changed()
+            self._touch()
+        elif not by_model and known in self._written:
             self._written.discard(known)
+            self._touch()
         return known
+
+    def sealed_thought(self, signature: str, thought: str) -> None:
+        """Keep a thought as its model had it, by the signature over it."""
+        self.thoughts[signature] = thought
+        if _has_one(thought, self._placeholders):
+            self._touch()
+
+    def lose(self, placeholder: str) -> None:
+        """Note that a placeholder of the stored conversation stands for a value that is not known any more."""
+        kind, _, number = placeholder[1:-1].rpartition("-")
+        self._lost = {**self._lost, kind: max(self._lost.get(kind, 0), int(number))}
 
     def original(self, placeholder: str) -> str | None:
         """The value behind a placeholder; None for one that is not ours, which will then never get one."""

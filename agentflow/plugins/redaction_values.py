@@ -61,7 +61,8 @@ class Cleaning:
 
         def found(kind: str, text: str, /) -> str:
             if not kind:
-                vault.original(text)
+                if vault.original(text) is None and not vault.begun:
+                    vault.lose(text)
                 return text
             return vault.hide(text, kind, self._base, by_model=by_model)
 
@@ -91,6 +92,17 @@ class Cleaning:
             return vault.original(placeholder) or text
 
         return found
+
+    def resolving(self) -> Found:
+        """Originals for placeholders, except what only the model has written."""
+        vault = self.vault
+        return lambda kind, text: text if kind or vault.is_models_own(text) else vault.original(text) or text
+
+    def begin(self, history: Iterable[Msg]) -> None:
+        """Look at the stored conversation: its placeholders are taken, and those that stand for nothing known are lost."""
+        if not self.vault.begun:
+            self.messages(history)
+            self.vault.begun = True
 
     # ---- whether there is anything to do
 

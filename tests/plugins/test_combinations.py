@@ -266,13 +266,12 @@ async def test_a_limit_counts_a_sub_agent_once(everywhere: bool) -> None:
 
 async def test_what_judges_and_summaries_are_asked_holds_no_secrets() -> None:
     """Replies are restored before judges read them, and stand so in the history that is summed up."""
-    redaction = Redaction()
     side = ScriptedModel(lambda request: '{"done": true}')
     model = ScriptedModel(lambda request: "Dear <email-1>,")
     hooks = [
-        redaction,
-        GoalJudge("It is polite.", redaction.model(side)),
-        SummaryCompaction(at_messages=2, keep_rounds=1, model=redaction.model(side)),
+        Redaction(),
+        GoalJudge("It is polite.", side),
+        SummaryCompaction(at_messages=2, keep_rounds=1, model=side),
     ]
     agent = Agent("a", model, hooks=hooks)
     for _ in range(3):
