@@ -42,7 +42,7 @@ __all__ = ["Per", "SessionSpent", "Spent", "UnknownPrice", "UsageLimits"]
 
 Per: TypeAlias = Literal["run", "session", "hook"]
 UnknownPrice: TypeAlias = Literal["refuse", "ignore"]
-_TOKENS = ("tokens", "input_tokens", "output_tokens")
+_BILLED = ("tokens", "input_tokens", "output_tokens", "cost")
 
 _WHERE: dict[Per, str] = {"run": "this run", "session": "this session", "hook": "all runs together"}
 
@@ -214,7 +214,7 @@ class UsageLimits(SideWrapper):
         self._total = Spent()
         self._expected = 0
         self._lock = threading.Lock()
-        self._counts_tokens = not self.limits.keys().isdisjoint(_TOKENS)
+        self._bills = not self.limits.keys().isdisjoint(_BILLED)
 
     @property
     def spent(self) -> Spent:
@@ -268,7 +268,7 @@ class UsageLimits(SideWrapper):
         if isinstance(event, PreReasoning):
             context = event.context
             root = self._root(context)
-            return Flux(partial(self._ask, root, context, source))
+            return Flux(partial(self._ask, root, context, source, False))
         if isinstance(event, PreActing):
             return Mono(partial(self._run_tool, self._root(event.context), source))
         return cast("Observable[Any]", source)
@@ -277,74 +277,78 @@ class UsageLimits(SideWrapper):
         self, context: RunContext, request: ModelRequest, side: str, chunks: ModelSource
     ) -> Flux[ModelChunk]:
         """Look at the price of what hooks and tools ask a model on the side."""
-        return Flux(partial(self._billed, self._root(context), context, chunks))
+        return Flux(partial(self._ask, self._root(context), context, chunks, True)) if self._bills else chunks
 
-    async def _ask(self, root: RunContext, context: RunContext, inner: ModelSource) -> AsyncIterator[ModelChunk]:
-        meter = self._meter(root)
-        expected = meter.expected.get(context.call_id, 0) if self.count_input else 0
-        reason = self._passed(root, meter, self._for_models, expected, begin="model_calls")
-        if reason is not None:
-            raise Veto(reason)
-        billed = False
-        chunks = self._billed(root, context, inner)
-        try:
-            async for chunk in chunks:
-                if chunk.usage is not None:
-                    billed = True
-                yield chunk
-            billed = True
-        finally:
-            with self._lock:
-                if self.per == "hook":
-                    self._expected -= expected
-                if billed:
-                    meter.unbilled += 1
-            await close(chunks)
-
-    async def _billed(self, root: RunContext, context: RunContext, inner: ModelSource) -> AsyncIterator[ModelChunk]:
-        """Take down what the bill will not say: tokens that were not reported, and costs of unknown price."""
+    async def _ask(
+        self, root: RunContext, context: RunContext, inner: ModelSource, side: bool
+    ) -> AsyncIterator[ModelChunk]:
+        meter, expected = self._meter(root), 0
+        if not side:
+            expected = meter.expected.get(context.call_id, 0) if self.count_input else 0
+            reason = self._passed(root, meter, self._for_models, expected, begin="model_calls")
+            if reason is not None:
+                raise Veto(reason)
         bill: Usage | None = None
+        finished = False
         written = 0
         chunks = inner.open()
         try:
             async for chunk in chunks:
                 if chunk.restart:
-                    self._note_unpriced(root, inner.request.model, bill)
+                    self._note_unpriced(root, meter, inner, bill)
                     bill, written = None, 0
-                bill = chunk.usage or bill
-                written += len(chunk.text) + len(chunk.thinking) + sum(len(use.arguments) for use in chunk.tool_uses)
+                if chunk.usage is not None:
+                    bill = chunk.usage
+                written += len(chunk.text) + len(chunk.thinking)
+                for use in chunk.tool_uses:
+                    written += len(use.arguments)
                 yield chunk
-            if bill is None and (self._counts_tokens or "cost" in self.limits):
-                size = context.state[RequestSizes].of(self, inner.request.messages)
-                with self._lock:
-                    bill = Usage(max(1, size // 4), max(1, written // 4))
-                    spent = self._spent(root)
-                    spent.input_tokens += bill.input_tokens
-                    spent.output_tokens += bill.output_tokens
-        finally:  # a torn attempt is billed as far as it was reported
-            self._note_unpriced(root, inner.request.model, bill)
+            finished = True
+        finally:
+            with self._lock:
+                if not side and self.per == "hook":
+                    self._expected -= expected
+                if not side and (finished or bill is not None):
+                    meter.unbilled += 1
+            if finished and bill is None and self._bills:
+                bill = self._estimate(root, meter, context, inner, written)
+            if bill is not None and bill.cost is None:  # of a torn attempt, as far as it was reported
+                self._note_unpriced(root, meter, inner, bill)
             await close(chunks)
-        self._check_priced(root)
+        if meter.unpriced is not None:
+            raise self._unpriced(meter.unpriced)
 
-    def _note_unpriced(self, root: RunContext, model: str, bill: Usage | None) -> None:
+    def _estimate(
+        self, root: RunContext, meter: _Meter, context: RunContext, inner: ModelSource, written: int
+    ) -> Usage:
+        """What a reply took whose provider reports nothing: four characters are a token."""
+        size = context.state[RequestSizes].of(self, inner.request.messages)
+        with self._lock:
+            bill = Usage(max(1, size // 4), max(1, written // 4))
+            spent = self._spent(root, meter)
+            spent.input_tokens += bill.input_tokens
+            spent.output_tokens += bill.output_tokens
+        return bill
+
+    def _note_unpriced(self, root: RunContext, meter: _Meter, inner: ModelSource, bill: Usage | None) -> None:
         """Price a reply whose bill has no price; where that cannot be done, the run's account is worth nothing."""
         if bill is None or bill.cost is not None or "cost" not in self.limits:
             return
+        model = inner.request.model
         price = next((price for pattern, price in self.prices.items() if names((pattern,), model)), None)
         if price is not None:
             with self._lock:
-                self._spent(root).cost += (bill.input_tokens * price[0] + bill.output_tokens * price[1]) / 1_000_000
+                cost = (bill.input_tokens * price[0] + bill.output_tokens * price[1]) / 1_000_000
+                self._spent(root, meter).cost += cost
         elif self.unknown_price == "refuse":
-            self._meter(root).unpriced = model
+            meter.unpriced = model
 
-    def _check_priced(self, root: RunContext) -> None:
-        model = self._meter(root).unpriced
-        if model is not None:
-            raise UsageError(
-                f"{self.name}(cost={self.limits['cost']:g}) cannot count what this run costs: no price is known for the "
-                f"model {model!r}. Say what it costs, prices={{{model!r}: (0.20, 0.80)}} (dollars for a million tokens of "
-                "input and of output), or that it does not matter, unknown_price='ignore'."
-            )
+    def _unpriced(self, model: str) -> UsageError:
+        return UsageError(
+            f"{self.name}(cost={self.limits['cost']:g}) cannot count what this run costs: no price is known for the model "
+            f"{model!r}. Say what it costs, prices={{{model!r}: (0.20, 0.80)}} (dollars for a million tokens of input and of "
+            "output), or that it does not matter, unknown_price='ignore'."
+        )
 
     async def _run_tool(self, root: RunContext, inner: Mono[Any]) -> Any:
         reason = self._passed(root, self._meter(root), self._for_tools, begin="tool_calls")
@@ -371,7 +375,8 @@ class UsageLimits(SideWrapper):
         begin: Literal["model_calls", "tool_calls", ""] = "",
     ) -> str | None:
         """The limit that the next work would pass, as a sentence; None and counted as begun (`begin`) if there is none."""
-        self._check_priced(root)
+        if meter.unpriced is not None:
+            raise self._unpriced(meter.unpriced)
         with self._lock:
             spent = self._sync(root, meter)
             for name, limit in names:
@@ -414,8 +419,8 @@ class UsageLimits(SideWrapper):
             return self._total
         return root.session_state[SessionSpent].by_key.setdefault(self.key, Spent())
 
-    def _spent(self, root: RunContext) -> Spent:
-        return self._meter(root).spent if self.per == "run" else self._account(root)
+    def _spent(self, root: RunContext, meter: _Meter) -> Spent:
+        return meter.spent if self.per == "run" else self._account(root)
 
     def _sync(self, root: RunContext, meter: _Meter) -> Spent:
         """Take in what was billed since the last look."""

@@ -33,7 +33,7 @@ from weakref import WeakValueDictionary
 
 from agentflow.chunks import ModelChunk
 from agentflow.context import RunContext
-from agentflow.errors import UsageError
+from agentflow.errors import UsageError, Veto
 from agentflow.events import CallEnded, HookEvent, PostActing, PreActing, PreCall, PreReasoning
 from agentflow.facts import Fact, StateKept
 from agentflow.ground.logs import ids_of, logger
@@ -50,11 +50,12 @@ from agentflow.plugins.redaction_at_rest import (
     message_at_rest,
     vault_of,
 )
+from agentflow.plugins.redaction_detectors import DETECTORS, Detector
 from agentflow.plugins.redaction_model import RedactedModel
 from agentflow.plugins.redaction_reply import RedactedFlux, redacted_pieces
 from agentflow.plugins.redaction_seal import KEYS_VARIABLE, KeySource, seal_from
 from agentflow.plugins.redaction_store import redacted_store
-from agentflow.plugins.redaction_text import DETECTORS, Detector, Scanner, Vault, scan
+from agentflow.plugins.redaction_text import Scanner, Vault, scan
 from agentflow.plugins.redaction_values import Cleaning
 from agentflow.ports.model import Model, ModelRequest
 from agentflow.ports.store import Store
@@ -138,7 +139,9 @@ class Redaction(SideWrapper):
                 context.session_state[Vault].runs.pop(id(self), None)
                 self._vaults.pop(context.run_id, None)
             return event
-        vault = self._vault_of(context)
+        vault = context.session_state[Vault]
+        if vault.runs.get(id(self)) != context.run_id:
+            self._enter(vault, context)
         match event:
             case PreCall() | PreReasoning():
                 if self.stored == "redacted" or isinstance(event, PreReasoning):
@@ -148,11 +151,7 @@ class Redaction(SideWrapper):
             case PreActing():
                 lost = self._clean_call(event, vault)
                 if lost:
-                    if self._seal is None:
-                        logger.bind(**ids_of(event)).warning(
-                            _NO_KEYS, self.name, one_line(event.tool_use.name), KEYS_VARIABLE
-                        )
-                    return Deny(_LOST.format(lost=", ".join(dict.fromkeys(lost))))
+                    return Deny(self._refusal(event, lost))
             case PostActing():
                 cleaning = self._cleaning(vault)
                 if self.stored == "redacted" and not cleaning.is_clean_result(event.tool_result):
@@ -163,15 +162,12 @@ class Redaction(SideWrapper):
                 pass
         return event
 
-    def _vault_of(self, context: RunContext) -> Vault:
-        """What the session knows; the first time in a run, what was stored of it is taken in."""
-        vault = context.session_state[Vault]
-        if vault.runs.get(id(self)) != context.run_id:
-            vault.use(self._seal)
-            self._cleaning(vault).begin(context.history)
-            vault.runs[id(self)] = context.run_id
-            self._vaults[context.run_id] = vault
-        return vault
+    def _enter(self, vault: Vault, context: RunContext) -> None:
+        """Take in what was stored of what the session knows, the first time in a run."""
+        vault.use(self._seal)
+        self._cleaning(vault).begin(context.history)
+        vault.runs[id(self)] = context.run_id
+        self._vaults[context.run_id] = vault
 
     def _clean_call(self, event: PreActing, vault: Vault) -> list[str]:
         """Give a tool what it may get; returns the placeholders that nobody knows any more."""
@@ -184,11 +180,23 @@ class Redaction(SideWrapper):
             event.tool_use = use.replace(input=changed)
         return lost
 
+    def _refusal(self, event: PreActing, lost: Iterable[str]) -> str:
+        if self._seal is None:
+            logger.bind(**ids_of(event)).warning(_NO_KEYS, self.name, one_line(event.tool_use.name), KEYS_VARIABLE)
+        return _LOST.format(lost=", ".join(dict.fromkeys(lost)))
+
     def around(self, event: HookEvent, source: Any) -> Any:
         """Pass the model's chunks, and the pieces of a tool, through the hold-back."""
-        vault = self._vault_of(event.context)
+        context = event.context
+        vault = context.session_state[Vault]
+        if vault.runs.get(id(self)) != context.run_id:
+            self._enter(vault, context)
         if isinstance(event, PreReasoning):
             return RedactedFlux(source, self._cleaning(vault))
+        if isinstance(event, PreActing) and vault.has_lost:
+            lost = self._lost_in(event, vault)
+            if lost:  # it was allowed in an earlier process, and a wrapped store had placeholders of it
+                raise Veto(self._refusal(event, lost))
         if isinstance(event, PreActing) and self.stored == "redacted":
             whole = event.iteration == 0
 
@@ -198,11 +206,20 @@ class Redaction(SideWrapper):
             return source.chunks(redacted)
         return source
 
+    def _lost_in(self, event: PreActing, vault: Vault) -> list[str]:
+        cleaning, lost = self._cleaning(vault), list[str]()
+        if self._trusts(event.tool_use.name) and not cleaning.are_clean_arguments(event.tool_use.raw):
+            cleaning.walk(event.tool_use.input, cleaning.restoring(lost))
+        return lost
+
     def around_side(
         self, context: RunContext, request: ModelRequest, side: str, chunks: ModelSource
     ) -> Flux[ModelChunk]:
         """Hide secrets from the model that is asked on the side, and bring them back in its answer."""
-        return RedactedFlux(chunks, self._cleaning(self._vault_of(context)))
+        vault = context.session_state[Vault]
+        if vault.runs.get(id(self)) != context.run_id:
+            self._enter(vault, context)
+        return RedactedFlux(chunks, self._cleaning(vault))
 
     def store(self, inner: Store) -> Store:
         """A store that gets placeholders only; give it to the agent in place of `inner`. It can do what `inner` can.

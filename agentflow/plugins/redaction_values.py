@@ -61,8 +61,7 @@ class Cleaning:
 
         def found(kind: str, text: str, /) -> str:
             if not kind:
-                if vault.original(text) is None and not vault.begun:
-                    vault.lose(text)
+                vault.original(text)
                 return text
             return vault.hide(text, kind, self._base, by_model=by_model)
 
@@ -99,7 +98,7 @@ class Cleaning:
         return lambda kind, text: text if kind or vault.is_models_own(text) else vault.original(text) or text
 
     def begin(self, history: Iterable[Msg]) -> None:
-        """Look at the stored conversation: its placeholders are taken, and those that stand for nothing known are lost."""
+        """Look at the stored conversation: no new value takes the name of a placeholder in it."""
         if not self.vault.begun:
             self.messages(history)
             self.vault.begun = True

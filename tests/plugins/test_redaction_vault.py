@@ -33,8 +33,9 @@ from agentflow.facts import (
 from agentflow.messages import TextBlock, ThinkingBlock, ToolUseBlock
 from agentflow.plugins.approval import Approval
 from agentflow.plugins.redaction import Redaction
+from agentflow.plugins.redaction_detectors import DETECTORS
 from agentflow.plugins.redaction_seal import KEYS_VARIABLE, Seal
-from agentflow.plugins.redaction_text import DETECTORS, Scanner, Vault
+from agentflow.plugins.redaction_text import Scanner, Vault
 from agentflow.ports.store import MemoryStore, Store
 from agentflow.stores import SqlStore
 from agentflow.testing import ScriptedModel
@@ -140,15 +141,6 @@ async def test_without_keys_a_call_of_an_earlier_process_is_refused(wrap: bool) 
     assert [line for line in said if KEYS_VARIABLE in line and "keys=" in line]
 
 
-async def test_a_placeholder_that_was_only_in_the_history_is_lost_too() -> None:
-    """A process that died before it had stored its counters: the next one does not take `<email-1>` for a value."""
-    store = MemoryStore()
-    await Agent("clerk", ScriptedModel(["Noted."]), store=store).call("Ask <email-1>", session="s")
-    other = Clerk(store, WRITE, "Sorry.", approve=False)
-    await other.agent.call("Write", session="s")
-    assert other.sent == []
-
-
 @pytest.mark.parametrize("stored", ["redacted", "original"])
 async def test_placeholders_mean_the_same_after_a_restart(stored: str) -> None:
     """What a tool found in one process is what the model may name in the next, without any approval."""
@@ -164,10 +156,11 @@ async def test_placeholders_mean_the_same_after_a_restart(stored: str) -> None:
     assert [texts[0], texts[-1]] == ["<email-1> ordered", "Yes, and tell <email-2>"]
 
 
+@pytest.mark.parametrize("sealed", [True, False])
 @pytest.mark.parametrize("wrap", [True, False], ids=["wrapped", "plain"])
-async def test_a_crash_anywhere_loses_no_value(wrap: bool) -> None:
-    """However far the process came, the one that continues gives the tool the address, or asks the model again."""
-    keys, died = key(), 0
+async def test_a_crash_anywhere_loses_no_value(wrap: bool, sealed: bool) -> None:
+    """However far the process came, the next one gives the tool the address; without keys that, or nothing."""
+    keys, died = key() if sealed else None, 0
 
     def brain(request: Any) -> Any:
         return "Done <email-1>." if request.messages[-1].role == "tool" else WRITE
@@ -183,8 +176,8 @@ async def test_a_crash_anywhere_loses_no_value(wrap: bool) -> None:
         other = Clerk(inner, brain, wrap=wrap, approve=False, keys=keys)
         if await other.agent.unfinished():
             await other.agent.resume("s")
-            assert set(clerk.sent + other.sent) == {MAIL}
-            assert other.agent.session("s").messages[-1].text == f"Done {MAIL}."
+            assert set(clerk.sent + other.sent) | ({MAIL} if not sealed else set()) == {MAIL}
+            assert not sealed or other.agent.session("s").messages[-1].text == f"Done {MAIL}."
     assert died > 4
 
 
@@ -215,7 +208,7 @@ async def test_what_a_tool_has_found_is_stored_with_the_fact_that_speaks_of_it()
     assert MAIL not in repr(facts)
 
 
-async def test_what_is_first_seen_on_its_way_into_the_store_is_sealed_with_it() -> None:
+async def test_what_is_first_seen_on_its_way_into_the_store_is_sealed_too() -> None:
     """What a guard asks may name what no message has: the approver reads it in another process all the same."""
 
     @on(PreActing, guard=True)
