@@ -27,8 +27,8 @@ from agentflow.ground.values import frozen
 from agentflow.hooks.answers import comes_to, is_later, settle
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.options import Call, getter
-from agentflow.messages import Msg
 from agentflow.hooks.wrapping import ModelSource
+from agentflow.messages import Msg
 from agentflow.ports.model import ModelRequest
 from agentflow.reactive import Flux
 
