@@ -12,16 +12,16 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, TextIO, cast
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TextIO, Unpack, cast
 
 from pydantic_core import to_json
 from typing_extensions import TypeVar
 
-from agentflow.agent.agent_data import agent_from_dict, agent_to_dict
+from agentflow.agent.agent_data import AgentCode, AgentParts, agent_from_dict, agent_to_dict
 from agentflow.agent.arguments import resolve_store
 from agentflow.agent.as_tool import FullToolAgent, full_agent
 from agentflow.agent.asked import Asked
-from agentflow.agent.builder import AgentBuilder
+from agentflow.agent.builder import AgentBuilder, AgentChanges
 from agentflow.agent.given_tools import ToolLike, tools_of
 from agentflow.agent.graph import Graph, graph_of
 from agentflow.agent.peers import AgentRegistry, PeerAgent, default_agents
@@ -256,10 +256,10 @@ class Agent(PeerAgent[T_co]):
         toolsets = self._toolsets
         return [*self._config.tools.values()] if toolsets is None else [*toolsets.own.values(), *toolsets.live]
 
-    def _made_anew(self, hooks: Iterable[Hook], **changes: Any) -> Agent[Any]:
+    def _made_anew(self, hooks: Iterable[Hook], **changes: Unpack[AgentChanges]) -> Agent[Any]:
         """Another agent of the same making, with these hooks, and with some of its arguments changed."""
         config = self._config
-        given: dict[str, Any] = {
+        given: AgentChanges = {
             "name": config.view.name,
             "model": config.model,
             "system": config.system,
@@ -277,8 +277,11 @@ class Agent(PeerAgent[T_co]):
             "clock": config.clock,
             "new_id": config.new_id,
             "output": NO_OUTPUT if self._output is None else self._output.output,
+            "default_hooks": (),
         }
-        made: Agent[Any] = Agent(**{**given, **changes}, hooks=(), default_hooks=())
+        given.update(changes)
+        make: Callable[..., Agent[Any]] = Agent
+        made = make(**given, hooks=())
         vars(made)["_given_hooks"] = tuple(hooks)
         return made
 
@@ -323,7 +326,7 @@ class Agent(PeerAgent[T_co]):
         hooks: Iterable[Hook] = (),
         model: Model | None = None,
         system: Any = None,
-        **rest: Any,
+        **rest: Unpack[AgentParts],
     ) -> Agent[Any]:
         """Make the agent again that `to_dict` has saved.
 
@@ -347,7 +350,7 @@ class Agent(PeerAgent[T_co]):
         return to_json(self.to_dict()).decode()
 
     @staticmethod
-    def from_json(text: str | bytes, **given: Any) -> Agent[Any]:
+    def from_json(text: str | bytes, **given: Unpack[AgentCode]) -> Agent[Any]:
         """`from_dict` of JSON text."""
         return Agent.from_dict(read_json(text, "agent"), **given)
 
@@ -368,7 +371,7 @@ class TypedBuilder(AgentBuilder[Agent[T]], Generic[T]):
 class FullAgent(Agent[T_co], FullToolAgent[T_co]):
     """An agent as its queue and other agents see it."""
 
-    def variant(self, hooks: Iterable[Hook], **changes: Any) -> Agent[Any]:
+    def variant(self, hooks: Iterable[Hook], **changes: Unpack[AgentChanges]) -> Agent[Any]:
         """Another agent of the same making with other hooks; its sessions are its own.
 
         Args:
@@ -382,7 +385,7 @@ class FullAgent(Agent[T_co], FullToolAgent[T_co]):
 Agent.__init__.__defaults__ = (None, None)
 
 
-def full_variant(agent: Agent[Any], hooks: Iterable[Hook], **changes: Any) -> Agent[Any]:
+def full_variant(agent: Agent[Any], hooks: Iterable[Hook], **changes: Unpack[AgentChanges]) -> Agent[Any]:
     """See `FullAgent.variant`."""
     assert isinstance(agent, FullAgent)  # each is made as one
     return agent.variant(hooks, **changes)
