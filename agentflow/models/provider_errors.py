@@ -11,13 +11,14 @@ Rules:
    stands in its last line), without JSON, HTML, rulers and class names.
 """
 
-import json
 import os
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
+
+from pydantic_core import from_json
 
 from agentflow.errors import ModelError, ModelFault
 from agentflow.ground.frozen import EMPTY
@@ -418,7 +419,7 @@ def _told_in_json(text: str) -> str | None:
     if start < 0 or end < start:
         return None
     try:
-        value: object = json.loads(text[start : end + 1])
+        value: object = from_json(text[start : end + 1])
     except ValueError:
         return None
     told = field(field(value, "error"), "message") or field(value, "message") or field(value, "error")

@@ -185,9 +185,9 @@ class Cleaning:
         found = self.masking(by_model=True)
         try:
             value = json.loads(raw)
-        except ValueError:
+            cleaned = self.walk(value, found)
+        except (ValueError, RecursionError):  # no JSON, or deeper than anything is read: text
             return self.text(raw, found)
-        cleaned = self.walk(value, found)
         # A key that is there twice is in the text, and not in the value.
         if cleaned == value and self.text(raw, found) == raw:
             self._spotless.add(masked)
@@ -257,9 +257,10 @@ class Cleaning:
         if "\\" in after:  # JSON may spell a secret with escapes
             try:
                 value = json.loads(after)
-            except ValueError:
-                value = None
-            if (cleaned := self.walk(value, found)) is not value:
+                cleaned = self.walk(value, found)
+            except (ValueError, RecursionError):
+                value = cleaned = None
+            if cleaned is not value:
                 after = json.dumps(cleaned, ensure_ascii=False)
         if after != before:
             return b64encode(after.encode()).decode()

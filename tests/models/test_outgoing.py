@@ -178,7 +178,9 @@ async def test_an_effort_that_a_model_does_not_have(thinking: Any, name: str, ta
 @pytest.mark.parametrize("thinking", ["none", "", "HIGH", 0, -1, 1.5, ["low"], {}])
 def test_thinking_is_a_closed_type(thinking: Any) -> None:
     """Anything else is refused where the options are built, with all that is legal."""
-    with pytest.raises(UsageError, match=r"legal are True, False .* 'low', 'medium', 'high' for every model; 'minimal'"):
+    with pytest.raises(
+        UsageError, match=r"legal are True, False .* 'low', 'medium', 'high' for every model; 'minimal'"
+    ):
         ModelOptions(thinking=thinking)
 
 
