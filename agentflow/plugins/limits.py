@@ -120,8 +120,9 @@ class UsageLimits(SideWrapper):
     """Ends a call before it spends more than it may. The reason names the limit and the amount.
 
     A model call that is not allowed any more is answered with `Stop`: the reply's outcome is `stopped`, its text the reason.
-    A tool that is not allowed any more is denied: the model reads the reason, and may answer with what it has. An attempt of
-    a retry that is not allowed any more is denied too, then the reply's outcome is `denied`.
+    A tool that is not allowed any more is denied: the model reads the reason, and may answer with what it has. An attempt that
+    `ModelRetry` or `ToolRetry` may not make leaves the failure of the one before. Other hooks that ask the model again (a
+    fallback, `source.retry`) are denied: then the reply's outcome is `denied`.
 
     What a reply will cost is not known before it is made: the call that passes a token or cost limit is the last one, and is
     not cut. With `count_input=True` the request's own tokens are counted before it is sent.
