@@ -24,7 +24,7 @@ try:
 except ImportError as error:
     raise ImportError('Shell commands are parsed by tree-sitter: pip install "agentflow-hooks[shell]"') from error
 
-__all__ = ["Part", "Script", "Shell", "Some", "Word", "read_script", "runs_others"]
+__all__ = ["LONGEST", "Part", "Script", "Shell", "Some", "Word", "read_script", "runs_others"]
 
 Shell: TypeAlias = Literal["bash", "sh"]
 
@@ -69,11 +69,14 @@ class Script:
     doubt: str | None = None
 
 
-_BARE = r"(?:[A-Za-z0-9_%+,./:=@^-]|(?<=[A-Za-z0-9])~)+"
+LONGEST: Final = 8_000
+"""Characters of a script that is judged: tree-sitter's time for what is no script grows faster than the text."""
+_BARE = r"[A-Za-z0-9_%+,./:=@^-]|(?<=[A-Za-z0-9])~"
 _SINGLE = r"'[^']*'"
 _DOUBLE = r'"(?:[^"$`\\]|\\.)*"'
-_PIECE = re.compile(rf"{_BARE}|{_SINGLE}|{_DOUBLE}")
+_PIECE = re.compile(rf"(?:{_BARE})+|{_SINGLE}|{_DOUBLE}")
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*"
+# One repetition over what begins differently: a repetition of repetitions takes exponential time where a word is not plain.
 _PLAIN_WORD = re.compile(rf"(?:{_BARE}|{_SINGLE}|{_DOUBLE})+")
 _EXPANSION = re.compile(rf"\$(?:{_NAME}|\{{{_NAME}\}})")
 _QUOTED_EXPANSION = re.compile(rf'"{_EXPANSION.pattern}"')
@@ -131,6 +134,8 @@ def read_script(script: str, shell: Shell = "bash") -> Script:
     """
     if not script.strip():
         return Script(script, doubt="it is empty")
+    if len(script) > LONGEST:
+        return Script(script, doubt=f"it has {len(script)} characters; {LONGEST} are the most that are judged")
     if not all(letter.isprintable() or letter in "\t\n" for letter in script):
         return Script(script, doubt="it holds control characters, or others that cannot be seen")
     try:
