@@ -156,7 +156,7 @@ def test_its_patterns_hold_nobody() -> None:
     )
     assert lines[0].startswith('- a: should match the pattern "^(a+)+$"; got "aaa')
     assert lines[1].startswith(
-        "error ToolError: The MCP server 'hostile' answered with what is not legal (tell): structured content does not fit: a"
+        "error The MCP server 'hostile' answered with what is not legal (tell): structured content does not fit: a"
     )
     assert lines[2:] == []
     for name, why in (("circle", "in a circle"), ("circle_out", "in a circle"), ("looks", "looks around")):
