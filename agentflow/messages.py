@@ -9,7 +9,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypedDict, Unpack, cast
 
 from pydantic_core import ValidationError
 from typing_extensions import TypeVar
@@ -40,6 +40,7 @@ __all__ = [
     "ContentBlock",
     "DataBlock",
     "Msg",
+    "MsgFields",
     "Outcome",
     "Pending",
     "Reply",
@@ -66,6 +67,16 @@ Outcome: TypeAlias = Literal["completed", "denied", "stopped", "suspended", "lim
 
 Content: TypeAlias = str | ContentBlock | Iterable[ContentBlock | str]
 """Text, a block, or several of either."""
+
+
+class MsgFields(TypedDict, total=False):
+    """The fields of a `Msg` besides its role and content."""
+
+    name: str | None
+    id: str
+    metadata: Mapping[str, Any]
+    usage: Usage | None
+    finish_reason: str | None
 
 
 def _content(content: Content, more: tuple[Content, ...] = ()) -> tuple[ContentBlock, ...]:
@@ -109,7 +120,7 @@ class Msg:
     finish_reason: str | None = None
 
     @classmethod
-    def user(cls, content: Content, *more: Content, **fields: Any) -> Msg:
+    def user(cls, content: Content, *more: Content, **fields: Unpack[MsgFields]) -> Msg:
         """A user's message from text, a block, or several of either.
 
         Example:
@@ -121,17 +132,17 @@ class Msg:
         return Msg("user", _content(content, more), **fields)
 
     @classmethod
-    def assistant(cls, content: Content, *more: Content, **fields: Any) -> Msg:
+    def assistant(cls, content: Content, *more: Content, **fields: Unpack[MsgFields]) -> Msg:
         """A model's message."""
         return Msg("assistant", _content(content, more), **fields)
 
     @classmethod
-    def system(cls, content: Content, *more: Content, **fields: Any) -> Msg:
+    def system(cls, content: Content, *more: Content, **fields: Unpack[MsgFields]) -> Msg:
         """Instructions."""
         return Msg("system", _content(content, more), **fields)
 
     @classmethod
-    def tool(cls, results: Iterable[ToolResultBlock], **fields: Any) -> Msg:
+    def tool(cls, results: Iterable[ToolResultBlock], **fields: Unpack[MsgFields]) -> Msg:
         """All results of one round, in call order."""
         return Msg("tool", tuple(results), **fields)
 
@@ -364,6 +375,6 @@ _reply = maker(
 )
 
 
-def with_metadata(msg: Msg, **notes: Any) -> Msg:
+def with_metadata(msg: Msg, **notes: object) -> Msg:
     """Return the message with notes added to its metadata."""
     return message(msg.role, msg.content, msg.id, FrozenDict({**msg.metadata, **notes}), msg.usage, msg.finish_reason)

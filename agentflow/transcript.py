@@ -200,7 +200,7 @@ def laid_behind(messages: Sequence[Msg], *added: Msg) -> Sequence[Msg]:
 
 
 _NO_CALLS: tuple[ToolUseBlock, ...] = ()
-_NO_IDS: set[str] = set()
+_NO_IDS: set[str] = {""}  # no call can have the empty id: results and decisions name calls by it
 """Of conversations without calls, by far most; never added to."""
 
 
@@ -214,7 +214,7 @@ class Transcript:
         stored: The messages; only ever appended to. What is certainly legal (the words of a call that just opened or closed)
             a fold appends here itself; all else goes through the methods.
         open_round: The calls of the last assistant message that wait for results.
-        used_ids: The tool-use ids of all its calls.
+        used_ids: The tool-use ids of all its calls, and the empty one.
 
     Raises:
         TranscriptError: The given messages break a rule; the text names the message and the rule.
@@ -300,7 +300,7 @@ class Transcript:
             The calls of the round that this opens.
 
         Raises:
-            TranscriptError: A round is open, or an id is used already.
+            TranscriptError: A round is open, or an id is empty or used already.
         """
         if self.open_round:
             raise TranscriptError(
@@ -314,7 +314,7 @@ class Transcript:
             self.check_uses(uses)
         used = self.used_ids
         if used is _NO_IDS:
-            self.used_ids = {use.id for use in uses}
+            self.used_ids = _NO_IDS.union([use.id for use in uses])
         else:
             for use in uses:
                 used.add(use.id)
@@ -330,9 +330,13 @@ class Transcript:
         """Refuse tool calls that could not be stored.
 
         Raises:
-            TranscriptError: An id is used already.
+            TranscriptError: An id is empty, or used already.
         """
         ids = {use.id for use in uses}
+        if "" in ids:
+            raise TranscriptError(
+                f"The tool call {next(use.name for use in uses if not use.id)!r:.80} has an empty id."
+            )
         if len(ids) < len(uses) or not self.used_ids.isdisjoint(ids):
             raise TranscriptError(
                 f"Tool-use ids must be unique in a conversation; repeated: "

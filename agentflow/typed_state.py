@@ -21,6 +21,9 @@ _NOTHING: Final[dict[type, Any]] = {}
 class StateMap:
     """Typed state: one object per class, made on first use.
 
+    The state of a session is stored when a call opens, a round ends and a call closes. An object of a class with an attribute
+    `unsaved` is stored with the next fact, whatever that is, as soon as the attribute is true.
+
     Example:
         >>> class Counter:
         ...     n = 0
@@ -30,9 +33,10 @@ class StateMap:
         1
     """
 
-    __slots__ = ("_objects", "_stored")
+    __slots__ = ("_objects", "_stored", "_urgent")
 
     def __init__(self) -> None:
+        self._urgent: tuple[Any, ...] = ()
         self._objects: dict[type, Any] = _NOTHING
         self._stored: Mapping[str, Any] = EMPTY
         """What was saved and nobody has asked for yet: JSON data by `"module:qualname"` of its class."""
@@ -61,6 +65,16 @@ class StateMap:
         if self._objects is _NOTHING:
             self._objects = {}
         self._objects[kind] = value
+        if hasattr(kind, "unsaved"):
+            self._urgent = tuple([one for cls, one in self._objects.items() if hasattr(cls, "unsaved")])
+
+    @property
+    def unsaved(self) -> bool:
+        """Whether an object is to be stored with the next fact."""
+        for one in self._urgent:  # noqa: SIM110 - looked at with each fact
+            if one.unsaved:
+                return True
+        return False
 
     def __contains__(self, kind: type) -> bool:
         return kind in self._objects or state_name(kind) in self._stored
@@ -94,6 +108,7 @@ class StateMap:
         """
         if replace:
             self._objects = _NOTHING
+            self._urgent = ()
         self._stored = values
 
     def saved(self) -> tuple[dict[str, Any], tuple[str, ...]]:

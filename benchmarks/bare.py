@@ -58,7 +58,7 @@ def _anew(chunk: ModelChunk) -> ModelChunk:
     deltas = chunk.tool_uses
     if deltas:
         deltas = tuple([ToolUseDelta(d.index, d.id, d.name, d.arguments) for d in deltas])
-    return ModelChunk(chunk.text, tool_uses=deltas, finish_reason=chunk.finish_reason)
+    return ModelChunk(chunk.text, tool_uses=deltas, usage=chunk.usage, finish_reason=chunk.finish_reason)
 
 
 class Script:

@@ -29,7 +29,7 @@ from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, Sampler
 from reactivex import Observable
 
-from agentflow import Agent, Hook, HookEvent, PreActing, PreReasoning, Session, tool
+from agentflow import Agent, Hook, HookEvent, PreActing, PreReasoning, Session, Usage, tool
 from agentflow.chunks import ModelChunk, ToolUseDelta
 from agentflow.hooks.wrapping import ModelSource
 from agentflow.plugins.approval import Allow, Approval
@@ -70,6 +70,7 @@ BUDGET = 39.0
 _ROUNDS = 20
 _READ = tool(type="read")(add)
 _FOREVER = 1_000_000_000
+_PRICES = {"*": (1.0, 1.0)}
 EFFORT = Effort(turns=30, seconds=0.005)
 """Many short turns: a busy machine leaves some of them alone."""
 
@@ -127,7 +128,10 @@ PLUGINS: tuple[Case, ...] = (
     Case("EventLog, 3 lines at INFO", lambda: [EventLog(log=_log("INFO"))]),
     Case("EventLog, 6 lines at DEBUG", lambda: [EventLog(log=_log("DEBUG"))]),
     Case("EventLog, 6 lines of JSON", lambda: [EventLog(log=_log("DEBUG"), json=True)]),
-    Case("UsageLimits", lambda: [UsageLimits(tokens=_FOREVER, cost=1e9, tool_calls=_FOREVER, seconds=1e9)]),
+    Case(
+        "UsageLimits",
+        lambda: [UsageLimits(tokens=_FOREVER, cost=1e9, tool_calls=_FOREVER, seconds=1e9, prices=_PRICES)],
+    ),
     Case("ModelRetry", lambda: [ModelRetry()]),
     Case("ModelFallback", lambda: [ModelFallback(_other())]),
     Case("RateLimit, calls", lambda: [RateLimit(calls=_FOREVER, per=1)]),
@@ -167,7 +171,7 @@ def all_plugins(level: str = "INFO") -> list[Hook]:
     """All plugins, as one agent might have it; whoever wants every change recorded adds the `Recorder`."""
     return [
         EventLog(log=_log(level)),
-        UsageLimits(tokens=_FOREVER, cost=1e9, tool_calls=_FOREVER, seconds=1e9),
+        UsageLimits(tokens=_FOREVER, cost=1e9, tool_calls=_FOREVER, seconds=1e9, prices=_PRICES),
         ModelRetry(),
         ModelFallback(_other()),
         RateLimit(calls=_FOREVER, per=1),
@@ -200,7 +204,9 @@ def _script(rounds: int) -> Script:
     asks = [
         (
             ModelChunk(
-                tool_uses=(ToolUseDelta(0, f"call_{i}", "add", f'{{"a": {i}, "b": 2}}'),), finish_reason="tool_calls"
+                tool_uses=(ToolUseDelta(0, f"call_{i}", "add", f'{{"a": {i}, "b": 2}}'),),
+                usage=Usage(100, 10, cost=0.0001),
+                finish_reason="tool_calls",
             ),
         )
         for i in range(rounds)

@@ -19,6 +19,7 @@ from agentflow.loop.states import State
 from agentflow.messages import Outcome
 from agentflow.turns import StopReason
 from agentflow.verdicts import Verdict
+from website import printed
 from website.build import MODULES
 
 ROOT = Path(__file__).parents[1]
@@ -73,6 +74,14 @@ def test_the_commands_are_those_of_the_program() -> None:
     assert sorted(set(re.findall(r"^\| `agentflow (\w+)", page.split("\n## ")[0], re.MULTILINE))) == commands
     assert sorted(re.findall(r"^## (\w+)$", page, re.MULTILINE)) == commands
     assert sorted(re.findall(r"^\| `agentflow runs (\w+) ?\w*` \|", page, re.MULTILINE)) == sorted(runs.commands)
+
+
+def test_what_commands_print_is_what_they_print() -> None:
+    """The demo's totals, and what `agentflow new` says; `python -m website.printed` writes them anew."""
+    page = printed.PAGE.read_text("utf-8")
+    assert printed.with_output(page) == page
+    with pytest.raises(ValueError, match="has no block that begins with `\\$ agentflow demo`"):
+        printed.with_output("# The command line")
 
 
 def which_hook(title: str) -> list[list[list[str]]]:

@@ -108,6 +108,7 @@ HEAVY = {
     "pyrate_limiter",
     "regex",
     "stdnum",
+    "cryptography",
     "tree_sitter",
     "opentelemetry",
 }
@@ -116,11 +117,6 @@ HEAVY = {
 HEAVY_BELOW = {
     ("ports.retry", "tenacity"): "the engine of every retry; imported with the first failure",
     ("tools.schema", "griffe"): "docstrings are parsed when a schema is first read; imported in that function",
-    (
-        "tools.schema_arguments",
-        "jsonschema",
-    ): "JSON schemas that users give are checked when a call comes; imported there",
-    ("tools.schema_arguments", "referencing"): "comes with jsonschema; imported beside it",
 }
 """Licensed exceptions: (module, third party) → reason. Such an import stands in a function."""
 

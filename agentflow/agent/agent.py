@@ -12,16 +12,16 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, TextIO, cast
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TextIO, Unpack, cast
 
 from pydantic_core import to_json
 from typing_extensions import TypeVar
 
-from agentflow.agent.agent_data import agent_from_dict, agent_to_dict
+from agentflow.agent.agent_data import AgentCode, AgentParts, agent_from_dict, agent_to_dict
 from agentflow.agent.arguments import resolve_store
 from agentflow.agent.as_tool import FullToolAgent, full_agent
 from agentflow.agent.asked import Asked
-from agentflow.agent.builder import AgentBuilder
+from agentflow.agent.builder import AgentBuilder, AgentChanges
 from agentflow.agent.given_tools import ToolLike, tools_of
 from agentflow.agent.graph import Graph, graph_of
 from agentflow.agent.peers import AgentRegistry, PeerAgent, default_agents
@@ -38,6 +38,7 @@ from agentflow.hooks.registering import meant_by
 from agentflow.hooks.scope import ProcessHooks, process_hooks
 from agentflow.loop.config import LoopConfig, OnUnknownOutcome
 from agentflow.loop.schedule import ToolSchedule
+from agentflow.loop.scope import CLEANUP_TIMEOUT
 from agentflow.loop.session import Session, full_session
 from agentflow.loop.view import View
 from agentflow.messages import T_co
@@ -46,7 +47,7 @@ from agentflow.ports.clock import SystemClock
 from agentflow.ports.model import Model
 from agentflow.ports.store import Store
 from agentflow.saving.plain import read_json
-from agentflow.specs import Clock, ModelOptions, checked_options
+from agentflow.specs import Clock, ModelOptions, checked_options, is_seconds
 from agentflow.tools.live_toolset import LiveToolset
 from agentflow.tools.tool import Tool
 from agentflow.tools.tool_registry import ToolRegistry
@@ -87,6 +88,8 @@ class Agent(PeerAgent[T_co]):
         store: Where sessions are kept; the process's memory by default.
         on_unknown_outcome: Who learns, when a call is resumed after a crash, of a tool that was running and is not
             `idempotent`: `"tell"` the model; `"suspend"` a person, who answers it like an approval.
+        cleanup_timeout: Seconds that cleanup may take after a call was cancelled, interrupted or timed out (5 by default); what
+            still runs then is abandoned, and named in the error and the log.
         tags: Labels; process-wide hooks are chosen by them.
         process_hooks: The process-wide hooks; the default ones by default.
         agents: Where agents that it sends to are looked up; the process's registry by default.
@@ -120,6 +123,7 @@ class Agent(PeerAgent[T_co]):
         schedule: ToolSchedule = ToolSchedule.BY_TYPE,
         store: Store | str | None = None,
         on_unknown_outcome: OnUnknownOutcome = "tell",
+        cleanup_timeout: float = CLEANUP_TIMEOUT,
         tags: Iterable[str] = (),
         process_hooks: ProcessHooks = process_hooks,
         agents: AgentRegistry = default_agents,
@@ -143,6 +147,8 @@ class Agent(PeerAgent[T_co]):
             )
         if on_unknown_outcome not in ("tell", "suspend"):
             raise UsageError(f"Agent {name!r}: on_unknown_outcome={on_unknown_outcome!r}; it is 'tell' or 'suspend'.")
+        if not is_seconds(cleanup_timeout):
+            raise UsageError(f"Agent {name!r}: cleanup_timeout={cleanup_timeout!r}; it is a number of seconds above 0.")
         given = hooks_of(hooks)
         standing = _DEFAULT_HOOKS if default_hooks is _DEFAULT_HOOKS else hooks_of(default_hooks)
         from_hooks = [made for hook in given if type(hook).tools is not Hook.tools for made in hook.tools()]
@@ -165,6 +171,7 @@ class Agent(PeerAgent[T_co]):
             frozenset((tags,) if isinstance(tags, str) else tags),
             process_hooks,
             on_unknown_outcome,
+            cleanup_timeout,
         )
         kept = None if store is None else resolve_store(store)
         super().__init__(config, (*standing, *given), kept, agents, queue_limit, tuple(live))
@@ -256,10 +263,10 @@ class Agent(PeerAgent[T_co]):
         toolsets = self._toolsets
         return [*self._config.tools.values()] if toolsets is None else [*toolsets.own.values(), *toolsets.live]
 
-    def _made_anew(self, hooks: Iterable[Hook], **changes: Any) -> Agent[Any]:
+    def _made_anew(self, hooks: Iterable[Hook], **changes: Unpack[AgentChanges]) -> Agent[Any]:
         """Another agent of the same making, with these hooks, and with some of its arguments changed."""
         config = self._config
-        given: dict[str, Any] = {
+        given: AgentChanges = {
             "name": config.view.name,
             "model": config.model,
             "system": config.system,
@@ -270,6 +277,7 @@ class Agent(PeerAgent[T_co]):
             "schedule": config.schedule,
             "store": self._store,
             "on_unknown_outcome": config.on_unknown_outcome,
+            "cleanup_timeout": config.cleanup_timeout,
             "tags": config.tags,
             "process_hooks": config.process,
             "agents": self._agents,
@@ -277,8 +285,11 @@ class Agent(PeerAgent[T_co]):
             "clock": config.clock,
             "new_id": config.new_id,
             "output": NO_OUTPUT if self._output is None else self._output.output,
+            "default_hooks": (),
         }
-        made: Agent[Any] = Agent(**{**given, **changes}, hooks=(), default_hooks=())
+        given.update(changes)
+        make: Callable[..., Agent[Any]] = Agent
+        made = make(**given, hooks=())
         vars(made)["_given_hooks"] = tuple(hooks)
         return made
 
@@ -323,7 +334,7 @@ class Agent(PeerAgent[T_co]):
         hooks: Iterable[Hook] = (),
         model: Model | None = None,
         system: Any = None,
-        **rest: Any,
+        **rest: Unpack[AgentParts],
     ) -> Agent[Any]:
         """Make the agent again that `to_dict` has saved.
 
@@ -347,7 +358,7 @@ class Agent(PeerAgent[T_co]):
         return to_json(self.to_dict()).decode()
 
     @staticmethod
-    def from_json(text: str | bytes, **given: Any) -> Agent[Any]:
+    def from_json(text: str | bytes, **given: Unpack[AgentCode]) -> Agent[Any]:
         """`from_dict` of JSON text."""
         return Agent.from_dict(read_json(text, "agent"), **given)
 
@@ -368,7 +379,7 @@ class TypedBuilder(AgentBuilder[Agent[T]], Generic[T]):
 class FullAgent(Agent[T_co], FullToolAgent[T_co]):
     """An agent as its queue and other agents see it."""
 
-    def variant(self, hooks: Iterable[Hook], **changes: Any) -> Agent[Any]:
+    def variant(self, hooks: Iterable[Hook], **changes: Unpack[AgentChanges]) -> Agent[Any]:
         """Another agent of the same making with other hooks; its sessions are its own.
 
         Args:
@@ -382,7 +393,7 @@ class FullAgent(Agent[T_co], FullToolAgent[T_co]):
 Agent.__init__.__defaults__ = (None, None)
 
 
-def full_variant(agent: Agent[Any], hooks: Iterable[Hook], **changes: Any) -> Agent[Any]:
+def full_variant(agent: Agent[Any], hooks: Iterable[Hook], **changes: Unpack[AgentChanges]) -> Agent[Any]:
     """See `FullAgent.variant`."""
     assert isinstance(agent, FullAgent)  # each is made as one
     return agent.variant(hooks, **changes)

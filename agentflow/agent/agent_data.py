@@ -4,33 +4,59 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
-from typing import Any, Final, Literal, NotRequired, TypeVar
+from typing import Annotated, Any, Final, Literal, NotRequired, TypeVar
 
 from typing_extensions import TypedDict
 
 from agentflow.agent.as_tool import full_agent
-from agentflow.agent.peers import PeerAgent
+from agentflow.agent.peers import AgentRegistry, PeerAgent
 from agentflow.errors import UsageError
-from agentflow.ground.validation import closed
+from agentflow.ground.validation import Above, closed
 from agentflow.hooks.defaults import default_hooks
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.hook_set import full_hooks
+from agentflow.hooks.scope import ProcessHooks
 from agentflow.loop.config import OnUnknownOutcome
 from agentflow.loop.schedule import ToolSchedule
+from agentflow.loop.scope import CLEANUP_TIMEOUT
 from agentflow.loop.turns.code_names import Finder, hook_names, named_function
 from agentflow.messages import Msg
+from agentflow.output.output import Output, OutputLike
 from agentflow.ports.model import Model
+from agentflow.ports.store import Store
 from agentflow.saving.codec import msg_from_dict, msg_to_dict
 from agentflow.saving.forms import CODEC_VERSION, check_form, not_saved
 from agentflow.saving.plain import as_data
-from agentflow.specs import ModelOptions
+from agentflow.specs import Clock, ModelOptions
 from agentflow.tools.tool import Tool
 from agentflow.tools.tool_registry import ToolRegistry
 
-__all__ = ["agent_from_dict", "agent_to_dict"]
+__all__ = ["AgentCode", "AgentParts", "agent_from_dict", "agent_to_dict"]
 
 A = TypeVar("A", bound=PeerAgent)
-_REST: Final = ("store", "agents", "process_hooks", "clock", "new_id", "output")
+
+
+class AgentParts(TypedDict, total=False):
+    """What the data of an agent does not hold; the words are those of `Agent`."""
+
+    store: Store | str | None
+    agents: AgentRegistry
+    process_hooks: ProcessHooks
+    clock: Clock
+    new_id: Callable[[str], str]
+    output: OutputLike[Any] | Output[Any]
+
+
+class AgentCode(AgentParts, total=False):
+    """What `Agent.from_json` is given besides the data: what is code, found by its name or passed."""
+
+    tools: ToolRegistry | Iterable[Tool[..., Any]] | None
+    hooks: Iterable[Hook]
+    model: Model | None
+    system: Any
+
+
+_REST: Final = tuple(AgentParts.__annotations__)
 
 
 @closed
@@ -55,6 +81,7 @@ class _AgentData(TypedDict):
     max_iterations: int
     schedule: _ScheduleData
     on_unknown_outcome: NotRequired[OnUnknownOutcome]
+    cleanup_timeout: NotRequired[Annotated[float, Above(0)]]
     tags: list[str]
     typed: NotRequired[bool]
     queue_limit: int | None
@@ -94,6 +121,7 @@ def agent_to_dict(agent: PeerAgent) -> dict[str, Any]:
         "max_iterations": config.max_iterations,
         "schedule": {"policy": config.schedule.policy, "max_concurrency": config.schedule.max_concurrency},
         "on_unknown_outcome": config.on_unknown_outcome,
+        "cleanup_timeout": config.cleanup_timeout,
         "tags": sorted(config.tags),
         "typed": agent.output is not None,
         "queue_limit": agent.queue.limit,
@@ -109,7 +137,7 @@ def agent_from_dict(
     hooks: Iterable[Hook],
     model: Model | None,
     system: Any,
-    rest: Mapping[str, Any],
+    rest: AgentParts,
 ) -> A:
     """See `Agent.from_dict`."""
     wrong = sorted(rest.keys() - _REST)
@@ -153,6 +181,7 @@ def agent_from_dict(
         max_iterations=saved["max_iterations"],
         schedule=ToolSchedule(saved["schedule"]["policy"], saved["schedule"]["max_concurrency"]),
         on_unknown_outcome=saved.get("on_unknown_outcome", "tell"),
+        cleanup_timeout=saved.get("cleanup_timeout", CLEANUP_TIMEOUT),
         tags=saved["tags"],
         queue_limit=saved["queue_limit"],
         **rest,

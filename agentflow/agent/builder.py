@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypedDict, TypeVar, Unpack
 
+from agentflow.agent.given_tools import ToolLike
 from agentflow.agent.peers import AgentRegistry
 from agentflow.context import RunContext
 from agentflow.errors import UsageError
@@ -14,13 +15,42 @@ from agentflow.hooks.scope import ProcessHooks
 from agentflow.loop.config import OnUnknownOutcome
 from agentflow.loop.schedule import ToolSchedule
 from agentflow.messages import Msg
+from agentflow.output.output import Output, OutputLike
 from agentflow.ports.model import Model
 from agentflow.ports.store import Store
 from agentflow.specs import Clock, ModelOptions
 
-__all__ = ["AgentBuilder"]
+__all__ = ["AgentBuilder", "AgentChanges", "AgentSettings"]
 
 A = TypeVar("A")
+
+
+class AgentSettings(TypedDict, total=False):
+    """The arguments of `Agent`, its tools and hooks left out."""
+
+    name: str
+    model: str | Model
+    system: Any
+    description: str
+    default_hooks: HookSource
+    options: ModelOptions | None
+    max_iterations: int
+    schedule: ToolSchedule
+    store: Store | str | None
+    on_unknown_outcome: OnUnknownOutcome
+    tags: Iterable[str]
+    process_hooks: ProcessHooks
+    agents: AgentRegistry
+    queue_limit: int | None
+    clock: Clock
+    new_id: Callable[[str], str]
+    output: OutputLike[Any] | Output[Any]
+
+
+class AgentChanges(AgentSettings, total=False):
+    """What may differ in an agent that is made of another one."""
+
+    tools: Iterable[ToolLike]
 
 
 class AgentBuilder(Generic[A]):
@@ -35,11 +65,11 @@ class AgentBuilder(Generic[A]):
 
     def __init__(self, make: Callable[..., A]) -> None:
         self._make = make
-        self._arguments: dict[str, Any] = {}
+        self._arguments: AgentSettings = {}
         self._tools: list[Any] = []
         self._hooks: list[Any] = []
 
-    def _set(self, **argument: Any) -> Self:
+    def _set(self, **argument: Unpack[AgentSettings]) -> Self:
         self._arguments.update(argument)
         return self
 
@@ -102,6 +132,10 @@ class AgentBuilder(Generic[A]):
     def on_unknown_outcome(self, on_unknown_outcome: OnUnknownOutcome) -> Self:
         """Who learns of a tool that was running when the process ended: `"tell"` the model, `"suspend"` a person."""
         return self._set(on_unknown_outcome=on_unknown_outcome)
+
+    def cleanup_timeout(self, cleanup_timeout: float) -> Self:
+        """Seconds that cleanup may take after a call was cancelled; see `Agent`."""
+        return self._set(cleanup_timeout=cleanup_timeout)
 
     def tags(self, *tags: str) -> Self:
         """Its labels."""

@@ -409,8 +409,7 @@ class CallingAgent(SessionsAgent, Generic[T_co]):
 
     async def _acquire(self, session: FullSession) -> None:
         """Wait for a session's turn, where that comes."""
-        if session.closing or not session.implicit:
-            refuse_waiting_for_itself(session, self.name)
+        refuse_waiting_for_itself(session, self.name)
         await session.acquire(self.name)
 
     def _refuse_while_closed(self, session: FullSession) -> None:

@@ -173,6 +173,8 @@ def refuse_waiting_for_itself(session: FullSession, agent: str) -> None:
             "so each would wait for the other forever. Make it in a conversation of its own (session=Session.fresh()), add "
             "to this one (context.inject(...)), or make it when this call has ended."
         )
+    if session.implicit and not session.closing:  # refused, as it overlaps
+        return
     logger.bind(session_id=session.id).warning(
         "a call of agent {} on session {} waits for the call from which it was begun; should that one wait for it, neither "
         "ever ends",

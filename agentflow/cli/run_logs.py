@@ -198,7 +198,7 @@ _MOST_NAMED = 20
 def _message_id(log: RunLog, message: str) -> str:
     if message != "last":
         return message
-    finals = [entry.fields["final_message"] for entry in log.events() if entry.type == "PostCall"]
+    finals = [entry.ref("final_message") for entry in log.events() if entry.type == "PostCall"]
     return log.message(finals[-1]).id if finals else message
 
 

@@ -15,6 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
+from pydantic_core import from_json
+
 from agentflow.errors import AgentFlowError
 from agentflow.event_json import Json, event_to_dict
 from agentflow.events import Event
@@ -76,7 +78,7 @@ def read_value(text: str) -> Json:
         ({'a': 1}, 'openai/gpt-5')
     """
     try:
-        return json.loads(text)
+        return from_json(text, allow_inf_nan=False)
     except ValueError:
         if text[:1] in ("{", "[", '"'):
             raise

@@ -16,7 +16,7 @@ from datetime import timedelta
 from functools import partial
 from itertools import islice
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Final, ParamSpec, Self, TypedDict, TypeVar, Unpack
 
 from dbos import DBOS, DBOSClient, EnqueueOptions, WorkflowSerializationFormat, WorkflowStatus
 from sqlalchemy import Engine
@@ -50,6 +50,7 @@ from agentflow.verdicts import Resolution
 
 __all__ = ["APPLICATION", "QUEUE", "VERSION", "WORKFLOW", "DurableClient", "connect"]
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 WORKFLOW: Final = "agentflow.call"
@@ -68,6 +69,15 @@ _BATCH = 500
 _CONNECTIONS = 5
 _LONGEST = 200
 _WAITING = ("ENQUEUED", "DELAYED", "PENDING")
+
+
+class _Which(TypedDict, total=False):
+    """Which of the calls, and what of them is read."""
+
+    workflow_ids: list[str]
+    workflow_id_prefix: str
+    load_input: bool
+    load_output: bool
 
 
 class DurableClient:
@@ -373,7 +383,7 @@ class DurableClient:
     async def _newest(self, run_id: str) -> WorkflowStatus:
         return (await self._segments(run_id))[-1]
 
-    async def _statuses(self, **which: Any) -> list[WorkflowStatus]:
+    async def _statuses(self, **which: Unpack[_Which]) -> list[WorkflowStatus]:
         _, client = await self._open()
         return await self._in_thread(client.list_workflows, name=WORKFLOW, **which)
 
@@ -385,7 +395,7 @@ class DurableClient:
                 self._dbos = await self._in_thread(connect, self._tables.dbos_url, self._engine)
             return self._tables, self._dbos
 
-    async def _in_thread(self, work: Callable[..., T], *given: Any, **named: Any) -> T:
+    async def _in_thread(self, work: Callable[P, T], *given: P.args, **named: P.kwargs) -> T:
         try:
             return await asyncio.to_thread(partial(work, *given, **named))
         except AgentFlowError:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import Any, ClassVar, Final, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Self, TypeAlias, get_args
 
 from agentflow.chunks import ModelChunk, fold
 from agentflow.events import checks
@@ -124,6 +124,10 @@ class PreCall(CallEvent, Decision):
     writable = {"input_messages": checks.input_messages}
     verdicts: ClassVar = (Deny, Answer)
 
+    if TYPE_CHECKING:
+
+        def replace(self, *, input_messages: Sequence[Msg] = ...) -> Self: ...
+
 
 @event_class
 class PreReasoning(ReasoningEvent, Decision):
@@ -151,6 +155,17 @@ class PreReasoning(ReasoningEvent, Decision):
         "options": checks.options,
     }
     verdicts: ClassVar = (Deny, Answer, Stop)
+
+    if TYPE_CHECKING:
+
+        def replace(
+            self,
+            *,
+            input_messages: Sequence[Msg] = ...,
+            tools: Sequence[ToolSpec] = ...,
+            model: str = ...,
+            options: ModelOptions = ...,
+        ) -> Self: ...
 
 
 @event_class
@@ -198,6 +213,10 @@ class PostReasoning(ReasoningEvent, Decision):
     writable = {"reasoning_result": checks.assistant}
     verdicts: ClassVar = (Again, Stop, Suspend)
 
+    if TYPE_CHECKING:
+
+        def replace(self, *, reasoning_result: Msg = ...) -> Self: ...
+
 
 @event_class
 class PreToolRound(ActingEvent, Decision):
@@ -226,6 +245,10 @@ class PreActing(ActingEvent, Decision):
 
     writable = {"tool_use": checks.tool_use}
     verdicts: ClassVar = (Deny, Answer, Suspend)
+
+    if TYPE_CHECKING:
+
+        def replace(self, *, tool_use: ToolUseBlock = ...) -> Self: ...
 
 
 OnACall: TypeAlias = Deny | Answer | Suspend
@@ -267,6 +290,10 @@ class PostActing(ActingEvent, Decision):
     writable = {"tool_result": checks.tool_result}
     verdicts: ClassVar = (Stop,)
 
+    if TYPE_CHECKING:
+
+        def replace(self, *, tool_result: ToolResultBlock = ...) -> Self: ...
+
 
 @event_class
 class PostToolRound(ActingEvent, Decision):
@@ -300,6 +327,10 @@ class PostCall(CallEvent, Decision):
     duration_ms: Final[float] = 0.0
 
     writable = {"final_message": checks.final}
+
+    if TYPE_CHECKING:
+
+        def replace(self, *, final_message: Msg = ...) -> Self: ...
 
 
 @frozen(kw_only=True)

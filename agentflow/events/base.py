@@ -145,24 +145,30 @@ class Event:
         _put(copy, "_frame", Frame(*shared))
         return copy
 
-    def replace(self, **changes: Any) -> Self:
-        """Return a copy with some writable fields changed; the result can be returned from a hook.
+    if TYPE_CHECKING:  # each class with writable fields declares them
 
-        Raises:
-            AttributeError: A named field is not writable.
-            TypeError: A value has the wrong type.
+        def replace(self) -> Self: ...
 
-        Example:
-            >>> event = PreActing(tool_use=ToolUseBlock("1", "add", {"a": 1}))
-            >>> event.replace(tool_use=event.tool_use.replace(input={"a": 2})).tool_use.input["a"]
-            2
-        """
-        copy = cast("Self", object.__new__(cast("Any", self.open_form)))
-        for name in _field_names(self.sealed_form):
-            _put(copy, name, getattr(self, name))
-        for name, value in changes.items():
-            setattr(copy, name, value)
-        return copy
+    else:
+
+        def replace(self, **changes):
+            """Return a copy with some writable fields changed; the result can be returned from a hook.
+
+            Raises:
+                AttributeError: A named field is not writable.
+                TypeError: A value has the wrong type.
+
+            Example:
+                >>> event = PreActing(tool_use=ToolUseBlock("1", "add", {"a": 1}))
+                >>> event.replace(tool_use=event.tool_use.replace(input={"a": 2})).tool_use.input["a"]
+                2
+            """
+            copy = object.__new__(self.open_form)
+            for name in _field_names(self.sealed_form):
+                _put(copy, name, getattr(self, name))
+            for name, value in changes.items():
+                setattr(copy, name, value)
+            return copy
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in _field_names(type(self))[5:] if name[0] != "_")
@@ -213,7 +219,7 @@ def event_class(cls: type[_T]) -> type[_T]:
     return cast("type[_T]", made)
 
 
-def _init_by_hand(self: Event, **values: Any) -> None:
+def _init_by_hand(self: Event, **values: object) -> None:
     """Build an event by hand, as for a test of a hook: it is open."""
     made = self.sealed_form
     _put(self, "__class__", draft_class(made))

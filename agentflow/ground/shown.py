@@ -18,9 +18,10 @@ __all__ = ["controls", "described", "one_line", "printable", "printable_json", "
 
 _LONGEST_FAILURE = 1_000
 _HIDDEN = "***"
-# Greedy up to the last @ of the word: whoever does not escape the @ or / of a password writes a URL that nobody can parse.
+# These run over texts of others, of any length: each takes linear time (tests/words/test_hostile_texts.py).
 # `user:password@host` is what our own texts show as an example.
-_IN_URL = r"(?i)(?P<start>\b(?!https?:|wss?:)[a-z][\w+.\-]*://[^\s:/@]*):(?!password@host)[^\s'\"]*@"
+_WORD = r"[^\s'\"]+"
+_IN_URL = r"(?i)\b(?!https?:|wss?:)[a-z][\w+.\-]{0,50}://[^\s:/@]*:(?!password@host)"
 _IN_WEB_URL = r"(?i)(?P<start>\b(?:https?|wss?)://[^\s:/@]*):[^\s'\"/@]*@"
 _IN_QUERY = r"(?i)(?P<start>\b(?:ssl)?(?:passw(?:or)?d|pwd)\s*=\s*)(?:'[^']*'|[^\s&'\"]+)"
 _BEARER = r"(?i)(?P<start>\b(?:Bearer|Basic)\s+)[\w+/=.~\-]{8,}"
@@ -109,9 +110,17 @@ def without_password(text: str) -> str:
         'postgresql://ann:***@db:54x32/prod?sslpassword=***'
     """
     if "://" in text:
-        for pattern in (_IN_URL, _IN_WEB_URL):
-            text = _pattern(pattern).sub(rf"\g<start>:{_HIDDEN}@", text)
+        text = _pattern(_WORD).sub(_without_database_password, text)
+        text = _pattern(_IN_WEB_URL).sub(rf"\g<start>:{_HIDDEN}@", text)
     return _pattern(_IN_QUERY).sub(rf"\g<start>{_HIDDEN}", text)
+
+
+def _without_database_password(found: re.Match[str]) -> str:
+    """Up to the last @ of the word: whoever does not escape the @ or / of a password writes a URL that nobody can parse."""
+    word = found[0]
+    last = word.rfind("@")
+    login = _pattern(_IN_URL).search(word) if last > 0 and "://" in word else None
+    return word if login is None or login.end() > last else f"{word[: login.end()]}{_HIDDEN}{word[last:]}"
 
 
 def without_secrets(text: str, secrets: Iterable[str]) -> str:

@@ -11,7 +11,7 @@ from pydantic_core import ValidationError, core_schema
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
-__all__ = ["Above", "Checked", "TaggedBy", "adapter_of", "closed", "first_problem"]
+__all__ = ["Above", "Checked", "Refers", "TaggedBy", "Within", "adapter_of", "closed", "first_problem"]
 
 T = TypeVar("T")
 
@@ -46,6 +46,36 @@ class Above:
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Callable[[Any], Any]) -> Any:
         return {**handler(source), "gt": self.bound}
+
+
+class Within:
+    """Bounds for `Annotated` numbers, both included: `Annotated[int, Within(0, 10)]`."""
+
+    def __init__(self, low: float, high: float) -> None:
+        self._low = low
+        self._high = high
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Callable[[Any], Any]) -> Any:
+        return {**handler(source), "ge": self._low, "le": self._high}
+
+
+class Refers:
+    """A reference for `Annotated` strings: what is validated with a `context` must name something that the context has.
+
+    Args:
+        kind: What it refers to; the context's `has(kind, ref)` says whether it exists.
+    """
+
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Callable[[Any], Any]) -> Any:
+        return core_schema.with_info_after_validator_function(self._check, handler(source))
+
+    def _check(self, ref: str, info: core_schema.ValidationInfo) -> str:
+        if info.context is not None and not info.context.has(self._kind, ref):
+            raise ValueError(f"no line before this one holds the {self._kind} {ref!r:.80}")
+        return ref
 
 
 class Checked:
@@ -87,4 +117,4 @@ def first_problem(error: Exception) -> str:
         return f"{type(error).__name__}: {error}"
     found = error.errors(include_url=False, include_input=False)[0]
     where = ".".join(str(part) for part in found["loc"])
-    return f"{where or 'the whole'}: {found['msg']}"
+    return f"{where or 'the whole'}: {found['msg'].removeprefix('Value error, ')}"

@@ -23,16 +23,20 @@ from agentflow.hooks.hook import FailurePolicy, Hook
 from agentflow.hooks.hook_checks import check
 from agentflow.hooks.options import about_a_tool
 
-__all__ = ["EVENT_NAMES", "EventName", "FunctionHook", "HookOptions", "event_named", "kinds_of", "named_hook", "on"]
+__all__ = [
+    "EVENT_NAMES",
+    "EventName",
+    "FunctionHook",
+    "HookAttributes",
+    "HookOptions",
+    "event_named",
+    "kinds_of",
+    "named_hook",
+    "on",
+]
 
 
-class HookOptions(TypedDict, total=False):
-    """The options of a function hook: the attributes of `Hook`, and `tools`.
-
-    Attributes:
-        tools: Patterns such as `"delete_*"`; events about other tools pass by. The rest is described at `Hook`.
-    """
-
+class _Attributes(TypedDict, total=False):
     priority: int
     timeout: float | None
     on_failure: FailurePolicy | None
@@ -42,6 +46,22 @@ class HookOptions(TypedDict, total=False):
     serial: bool
     shadow: bool
     in_thread: bool
+
+
+class HookAttributes(_Attributes, total=False):
+    """The attributes of a `Hook`, as `FunctionHook` takes them."""
+
+    tags: frozenset[str]
+    only_tools: tuple[str, ...]
+
+
+class HookOptions(_Attributes, total=False):
+    """The options of a function hook: the attributes of `Hook`, and `tools`.
+
+    Attributes:
+        tools: Patterns such as `"delete_*"`; events about other tools pass by. The rest is described at `Hook`.
+    """
+
     tags: Iterable[str]
     tools: Iterable[str]
 
@@ -55,7 +75,7 @@ class FunctionHook(Hook, Generic[F]):
     Args:
         function: Takes one argument, the event.
         events: The classes it listens to.
-        options: `Hook` attributes.
+        attributes: Those of `Hook`; None: the default.
 
     Attributes:
         handler: The function.
@@ -65,7 +85,7 @@ class FunctionHook(Hook, Generic[F]):
         UsageError: The function or an option cannot be used; the text says why and what to write instead.
     """
 
-    def __init__(self, function: F, events: tuple[type[Event], ...], **options: Any) -> None:
+    def __init__(self, function: F, events: tuple[type[Event], ...], **attributes: Unpack[HookAttributes]) -> None:
         check_handler(function)
         check_annotation(function, events)
         self.handler = function
@@ -74,7 +94,7 @@ class FunctionHook(Hook, Generic[F]):
         self.events = events  # pyright: ignore[reportAttributeAccessIssue] - per function here, per class in Hook
         self.__doc__ = function.__doc__
         self.__wrapped__ = function
-        for option, value in options.items():
+        for option, value in attributes.items():
             if value is not None:
                 setattr(self, option, value)
         self._check_options()
@@ -112,7 +132,7 @@ class FunctionHook(Hook, Generic[F]):
 def on(target: Callable[..., Any], /) -> FunctionHook[Any]: ...
 @overload
 def on(*targets: type[Event] | EventName, **options: Unpack[HookOptions]) -> Callable[[F], FunctionHook[F]]: ...
-def on(*targets: Any, **options: Any) -> Any:
+def on(*targets: Any, **options: Unpack[HookOptions]) -> Any:
     """Make a hook of a function of one event.
 
     Args:
@@ -160,10 +180,10 @@ def named_hook(
         >>> named_hook("before_each_tool", print, tools=["delete_*"]).only_tools
         ('delete_*',)
     """
-    return FunctionHook(function, kinds_of(event), **_attributes(dict(options)))
+    return FunctionHook(function, kinds_of(event), **_attributes(options))
 
 
-def _attributes(options: dict[str, Any]) -> dict[str, Any]:
+def _attributes(options: HookOptions) -> HookAttributes:
     """The attributes of `Hook` that options stand for."""
     known = HookOptions.__annotations__
     unknown = sorted(options.keys() - known.keys())
@@ -171,16 +191,16 @@ def _attributes(options: dict[str, Any]) -> dict[str, Any]:
         close = close_to(unknown[0], known, 1)
         did_you = f" Did you mean {close[0]!r}?" if close else ""
         raise UsageError(f"A hook has no option {unknown[0]!r}.{did_you} Options: {', '.join(sorted(known))}.")
-    attributes = dict(options)
+    attributes: dict[str, Any] = {**options}
     for given, attribute, kind in (("tags", "tags", frozenset), ("tools", "only_tools", tuple)):
         if given in attributes:
             value = attributes.pop(given)
             values = (value,) if isinstance(value, str) else value
             attributes[attribute] = kind(cast("Iterable[Any]", values)) if isinstance(values, Iterable) else value
-    return attributes
+    return cast("HookAttributes", attributes)
 
 
-def _another(hook: FunctionHook[Any], events: tuple[type[Event], ...], attributes: dict[str, Any]) -> FunctionHook[Any]:
+def _another(hook: FunctionHook[Any], events: tuple[type[Event], ...], attributes: HookAttributes) -> FunctionHook[Any]:
     """A second hook of the function of a first one, which it brings with it."""
     known = (*hook.also, hook)
     twice = [kind.__name__ for kind in events for one in known if one.events is not None and kind in one.events]

@@ -122,7 +122,7 @@ class NamedEvent(Generic[E]):
     def __call__(
         self, **options: Unpack[HookOptions]
     ) -> Callable[[Callable[[E], R]], FunctionHook[Callable[[E], R]]]: ...
-    def __call__(self, *functions: Any, **options: Any) -> Any:
+    def __call__(self, *functions: Any, **options: Unpack[HookOptions]) -> Any:
         """Make hooks.
 
         Args:

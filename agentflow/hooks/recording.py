@@ -27,6 +27,7 @@ from agentflow.ground.values import frozen
 from agentflow.hooks.answers import comes_to, is_later, settle
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.options import Call, getter
+from agentflow.hooks.wrapping import ModelSource
 from agentflow.messages import Msg
 from agentflow.ports.model import ModelRequest
 from agentflow.reactive import Flux
@@ -172,6 +173,8 @@ class VerdictListener(Hook):
 class SideWrapper(Hook):
     """A hook that wraps what other hooks and tools ask a model on the side (`context.complete`), which is no event.
 
+    The hooks nest as in `around`: the lowest priority is outermost.
+
     Example:
         >>> class Counts(SideWrapper):
         ...     def around_side(self, context, request, side, chunks):
@@ -180,7 +183,7 @@ class SideWrapper(Hook):
     """
 
     def around_side(
-        self, context: RunContext, request: ModelRequest, side: str, chunks: Flux[ModelChunk]
+        self, context: RunContext, request: ModelRequest, side: str, chunks: ModelSource
     ) -> Flux[ModelChunk]:
         """The work behind a side call.
 
@@ -188,7 +191,7 @@ class SideWrapper(Hook):
             context: The call that it is made in.
             request: What the model is asked.
             side: What it is for.
-            chunks: The model's reply; each subscription asks anew.
+            chunks: The model's reply; each subscription asks again, `chunks.using(...)` asks with another request.
         """
         return chunks
 

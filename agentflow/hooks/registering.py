@@ -111,7 +111,7 @@ class TakesHooks:
     ) -> Callable[[Callable[[Any], Any]], Registered]: ...
     @overload
     def on(self, function: Callable[..., Any], /, **options: Unpack[HookOptions]) -> Registered: ...
-    def on(self, *targets: Any, **options: Any) -> Any:
+    def on(self, *targets: Any, **options: Unpack[HookOptions]) -> Any:
         """Register a function for an event; what begins later has it.
 
         Args:
@@ -140,7 +140,7 @@ class TakesHooks:
 
         return decorate
 
-    def _on(self, function: Any, targets: tuple[Any, ...], options: dict[str, Any]) -> Registered:
+    def _on(self, function: Any, targets: tuple[Any, ...], options: HookOptions) -> Registered:
         below: tuple[Hook, ...] = ()
         if isinstance(function, Registered):  # a decorator above another one
             below, function = function.hooks, function.function

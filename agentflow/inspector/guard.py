@@ -10,6 +10,7 @@ Rules:
 from __future__ import annotations
 
 import hmac
+import re
 from collections.abc import Sequence
 from http.cookies import CookieError, SimpleCookie
 from urllib.parse import parse_qs, urlsplit
@@ -117,9 +118,10 @@ def _cookie(scope: Scope) -> str:
     return f"{_COOKIE}_{server[1]}" if server else _COOKIE
 
 
+_HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\[\]:@/?#\s]+)(?::[0-9]{1,5})?\Z")
+
+
 def _name(host: str) -> str:
-    """A Host header without its port."""
-    try:
-        return urlsplit(f"//{host}").hostname or ""
-    except ValueError:
-        return ""
+    """A Host header without its port; empty where it is none (what `urlsplit` reads as one may go on behind the bracket)."""
+    found = _HOST.match(host)
+    return "" if found is None else found[1].strip("[]").lower()

@@ -42,6 +42,8 @@ __all__ = ["Inspector"]
 _LOOK = 0.25
 """Seconds between two looks at the files."""
 _HEARTBEAT = 15.0
+_PATIENCE = 0.5
+"""Seconds for which the list waits for logs that were not read yet; the page asks again for the others."""
 _LARGEST = 16_000_000  # bytes of a request
 _AT_ONCE = 1_000_000  # bytes of lines in one piece of news
 
@@ -142,8 +144,11 @@ class Inspector:
         return FileResponse(PAGE / name, media_type=_TYPES[Path(name).suffix])
 
     async def _runs(self, request: Request) -> Response:
-        found = await asyncio.to_thread(self._logs.runs)
-        return JSONResponse([run.as_dict() for run in found])
+        text = request.query_params.get("text")
+        if text is not None:
+            return JSONResponse(await asyncio.to_thread(self._logs.search, text))
+        found = await asyncio.to_thread(self._logs.runs, _PATIENCE)
+        return JSONResponse([run.as_dict() for run in found], headers={"x-left": str(self._logs.left)})
 
     async def _source(self, run_id: str) -> Source:
         source = await asyncio.to_thread(self._logs.source, run_id)
@@ -156,7 +161,7 @@ class Inspector:
     async def _run(self, request: Request) -> Response:
         source = await self._source(request.path_params["id"])
         lines, behind = await asyncio.to_thread(source.lines)
-        return PlainTextResponse(lines, headers={"x-behind": str(behind)})
+        return PlainTextResponse(lines, headers={"x-behind": str(behind), "x-torn": str(source.torn)})
 
     async def _diff(self, request: Request) -> Response:
         one, other = [await self._source(request.path_params[name]) for name in ("one", "other")]
@@ -168,8 +173,9 @@ class Inspector:
     async def _export(self, request: Request) -> Response:
         source = await self._source(request.path_params["id"])
         lines, _ = await asyncio.to_thread(source.lines)
-        page = await asyncio.to_thread(page_with, [(source.run, lines)])
-        name = "".join(c if c.isalnum() or c in "-_" else "_" for c in source.run)[:80]
+        run = source.run.run
+        page = await asyncio.to_thread(page_with, [(run, lines, source.torn)])
+        name = "".join(c if c.isalnum() or c in "-_" else "_" for c in run)[:80]
         headers = {"content-disposition": f'attachment; filename="{name or "run"}.html"'}
         return Response(page, media_type="text/html; charset=utf-8", headers=headers)
 
@@ -194,13 +200,16 @@ class Inspector:
     async def _told(self, source: Source | None, behind: int) -> AsyncIterator[str]:
         """What has happened, as server-sent events; whoever reads slowly gets more at a time."""
         stamp: int | None = None  # the list is told of once at first: it may have changed since the page asked for it
-        version, silent = -1, 0.0
+        version, silent, damaged = -1, 0.0, False
         yield ":\n\n"
         while True:
             news: list[str] = []
             if source is not None:
                 lines, behind = await asyncio.to_thread(source.lines, behind)
                 news += [_event({"lines": piece}, behind) for piece in _pieces(lines)]
+                if source.problem and not damaged:
+                    damaged = True
+                    news.append(_event({"problem": source.problem}, behind))
             elif (now := await asyncio.to_thread(self._logs.stamp)) != stamp:
                 stamp = now
                 news.append(_event({"runs": True}, behind))

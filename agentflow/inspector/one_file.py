@@ -48,17 +48,18 @@ def bundle(entry: str = "app") -> str:
     return '"use strict";\n' + "".join(parts.values())
 
 
-def page_with(runs: Sequence[tuple[str, bytes]]) -> str:
+def page_with(runs: Sequence[tuple[str, bytes, int]]) -> str:
     """The page with runs in it.
 
     Args:
-        runs: The name and the lines of each; two are shown beside each other.
+        runs: The name and the lines of each, which a reader has passed, and how many half lines it has left out; two are
+            shown beside each other.
 
     Raises:
         StoreError: Two are to be compared, and one is no run log.
     """
-    told = [{"name": name, "lines": lines.decode("utf-8", "replace")} for name, lines in runs]
-    diff = compared(*[lines for _, lines in runs]) if len(runs) == 2 else None
+    told = [{"name": name, "lines": lines.decode("utf-8", "replace"), "torn": torn} for name, lines, torn in runs]
+    diff = compared(*[lines for _, lines, _ in runs]) if len(runs) == 2 else None
     script, style = bundle(), (PAGE / "page.css").read_text("utf-8")
     data = json.dumps({"runs": told, "diff": diff}).replace("<", "\\u003c")
     rules = (
@@ -114,5 +115,6 @@ def export(path: str | Path, *runs: str | Path | LogStore) -> Path:
         raise UsageError(f"An export holds one run, or two to compare; {named or 'nothing'} holds {len(found)}. {cure}")
     sources = [(run.run, each.source(run.id)) for each, run in found]
     place = Path(path)
-    place.write_text(page_with([(name, source.lines()[0]) for name, source in sources if source is not None]), "utf-8")
+    given = [(name, source.lines()[0], source.torn) for name, source in sources if source is not None]
+    place.write_text(page_with(given), "utf-8")
     return place

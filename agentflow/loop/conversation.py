@@ -124,6 +124,11 @@ class FullConversation(Conversation):
     def check_known(self, what: str) -> None:
         """Refuse to answer for what has not been loaded from a store."""
 
+    @property
+    def unsaved(self) -> bool:
+        """Whether its state is to be stored with the next fact."""
+        return self._state is not None and self._state.unsaved
+
     def carry(self, facts: Sequence[Fact], seq: int, state: StateMap | None) -> None:
         """Note what the call that continues an open run is handed, if there is one."""
         self.carried = None

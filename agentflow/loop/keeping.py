@@ -46,7 +46,9 @@ def _keeps_versions(kind: type[object]) -> bool:
 
 
 _ENDS = (RoundClosed, RoundSuspended, CallClosed)
-"""The facts with which the session's state is written, where it has changed; and `CallOpened`, for what `PreCall` has set."""
+"""The facts with which the session's state is written, where it has changed; and `CallOpened`, for what `PreCall` has set.
+
+What says that it is `unsaved` is written with any fact: a value that the facts speak of must not be lost in a crash."""
 
 
 class Keeping:
@@ -200,7 +202,7 @@ class Keeping:
         if self._failure is not None:
             raise self._failure  # nothing may follow what is missing
         session.machine.check(*facts)
-        if (facts[-1].__class__ in _ENDS or facts[0].__class__ is CallOpened) and len(session.state):
+        if (facts[-1].__class__ in _ENDS or facts[0].__class__ is CallOpened or session.unsaved) and len(session.state):
             values = self._state_values(session)
             if values != session.machine.state_kept:
                 facts = (StateKept(values), *facts)

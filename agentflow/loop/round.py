@@ -284,21 +284,21 @@ async def _through_arounds(run: RunBase, round_: _Round, event: PreToolRound | N
     try:
         results = await stage.outcome(source)
     except Veto as veto:  # equals Deny
+        round_.suspended = {}
         round_.answer_rest(f"Denied: {veto.reason}", "denied")
         return
-    if results is not EMPTY:
-        known = {call.id for call in round_.calls}
-        for result in cast("Sequence[ToolResultBlock]", results):
-            if result.tool_use_id in known and result.state != "suspended":
-                round_.results[result.tool_use_id] = result
+    open_ids = {call.id for call in run.machine.transcript.open_round}  # those that ended before a suspension too
+    for result in () if results is EMPTY else cast("Sequence[ToolResultBlock]", results):
+        if result.state != "suspended" and result.tool_use_id in open_ids:
+            round_.results[result.tool_use_id] = result
+            round_.suspended.pop(result.tool_use_id, None)  # it is answered, and waits no more
     if not round_.suspended and round_.stop is None and not round_.halted:
         round_.answer_rest("(no result)", "error")
 
 
 async def _finish(run: RunBase, round_: _Round) -> None:
     """All calls are answered or suspended: the Post chain, then the facts, then the event for the reader."""
-    events = run.events
-    calls = run.machine.transcript.open_round
+    events, calls = run.events, run.machine.transcript.open_round
     if round_.halted and not round_.suspended:
         await events.emit(PostToolRound, (calls, round_.ordered()))
         raise Halted

@@ -141,7 +141,9 @@ class RunScope:
     def finish(self, value: object, error: BaseException | None) -> None:
         """Settle the result, and wake those who wait for it."""
         self.state = "done"
-        if self.cause is None or self.cause.kind != "closed":  # else nobody asks for it, and its traceback leads back here
+        if (
+            self.cause is None or self.cause.kind != "closed"
+        ):  # else nobody asks for it, and its traceback leads back here
             self._result = (value, error)
         self.task = self.caller = self._abandon = None
         self._noticed = ()

@@ -27,8 +27,9 @@ from agentflow.loop.machine import Machine
 from agentflow.loop.session_check import SessionCheck, check_session
 from agentflow.loop.states import State
 from agentflow.messages import Msg, Pending
-from agentflow.ports.store import Store
+from agentflow.ports.store import Store, inner_sessions
 from agentflow.saving.codec import SavedSession, session_from_dict, session_to_dict
+from agentflow.saving.plain import read_json
 from agentflow.typed_state import StateMap
 
 __all__ = ["FullSession", "Outer", "Session", "full_session"]
@@ -207,11 +208,8 @@ class Session(Conversation):
         Raises:
             StoreError: The data is no session, was written by a newer agentflow, or does not fit together.
         """
-        inner: Mapping[str, Any] | None = None
-        if isinstance(data, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] - input from outside
-            data = dict(data)
-            inner = data.pop("inner", None)
         saved = session_from_dict(data)
+        inner = inner_sessions(data)
         try:
             session = FullSession(saved.id, saved.messages)
             for fact in saved.facts:
@@ -226,17 +224,13 @@ class Session(Conversation):
         run_state.restore(saved.run_state)
         session.carry(saved.facts, saved.seq, run_state)
         if inner:
-            session.inner = {use_id: full_session(Session.from_dict(data)) for use_id, data in inner.items()}
+            session.inner = {use_id: full_session(Session.from_dict(one)) for use_id, one in inner.items()}
         return session
 
     @staticmethod
     def from_json(text: str | bytes) -> Session:
         """Build a session from what `to_json` made; see `from_dict`."""
-        try:
-            data = json.loads(text)
-        except ValueError as error:
-            raise StoreError(f"This is no saved session: it is not JSON ({error}).") from error
-        return Session.from_dict(data)
+        return Session.from_dict(read_json(text, "session"))
 
     def __repr__(self) -> str:
         machine = full_session(self).machine

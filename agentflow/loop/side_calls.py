@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from functools import partial
+from typing import Any, Protocol
 
 from agentflow.chunks import ModelChunk, fold
 from agentflow.context import RunContext
 from agentflow.ground.frozen import FrozenDict
 from agentflow.hooks.hook_set import FullHookSet
+from agentflow.hooks.recording import SideWrapper
+from agentflow.hooks.wrapping import ModelSource
 from agentflow.messages import Msg
 from agentflow.ports.model import Model, ModelRequest, resolve_model
 from agentflow.reactive import Flux
+from agentflow.reactive.iterators import close
 from agentflow.specs import ModelOptions, Usage, one_call
 from agentflow.transcript import legalise
 
@@ -52,10 +56,67 @@ async def ask_beside(
         new_id: For what is made on the way.
     """
     asked = resolve_model(model)
-    request = ModelRequest(legalise(messages, new_id), (), options, asked.name)
-    stream: Flux[ModelChunk] = Flux(lambda: asked.stream(request))
+    work = _work(asked, ModelRequest(legalise(messages, new_id), (), options, asked.name), new_id)
     for hook in run.hooks.side_wrappers:
-        stream = hook.around_side(run.context, request, source, stream)
-    reply = fold([chunk async for chunk in stream.open()], new_id=new_id)
+        work = _wrapped(hook, run.context, source, work)
+    received: list[ModelChunk] = []
+    chunks = work.open()
+    try:
+        async for chunk in chunks:
+            if chunk.restart:
+                _bill(run, received)
+                received = []
+            received.append(chunk)
+    except BaseException:  # what the provider has reported by then is billed all the same
+        _bill(run, received)
+        raise
+    finally:
+        await close(chunks)
+    reply = fold(received, new_id=new_id)
     run.add_usage(one_call(reply.usage))
     return Msg(reply.role, reply.content, source, reply.id, FrozenDict(side=source), reply.usage, reply.finish_reason)
+
+
+def _bill(run: Asker, received: Sequence[ModelChunk]) -> None:
+    usage = next((chunk.usage for chunk in reversed(received) if chunk.usage is not None), None)
+    if usage is not None:
+        run.add_usage(one_call(usage))
+
+
+def _work(model: str | Model, request: ModelRequest, new_id: Callable[[str], str]) -> ModelSource:
+    """The model call itself, which can be made with another request."""
+    return ModelSource(
+        Flux(lambda: resolve_model(model).stream(request)), request, partial(_other, model, request, new_id), runs=None
+    )
+
+
+def _other(
+    current: str | Model,
+    before: ModelRequest,
+    new_id: Callable[[str], str],
+    /,
+    *,
+    model: str | Model | None,
+    input_messages: Sequence[Msg] | None,
+    options: ModelOptions | None,
+) -> ModelSource:
+    """The same call with another request; see `ModelSource.using`."""
+    request = ModelRequest(
+        before.messages if input_messages is None else legalise(input_messages, new_id),
+        before.tools,
+        before.options.merge(options),
+        before.model if model is None else model if isinstance(model, str) else model.name,
+    )
+    return _work(current if model is None else model, request, new_id)
+
+
+def _wrapped(hook: SideWrapper, context: RunContext, side: str, work: ModelSource) -> ModelSource:
+    """One hook's layer around a side call. It stays a source: another request passes through the layer again."""
+    made = hook.around_side(context, work.request, side, work)
+    if made is work:
+        return work
+
+    def using(**other: Any) -> ModelSource:
+        return _wrapped(hook, context, side, work.using(**other))
+
+    return ModelSource(made, work.request, using, runs=None)

@@ -67,7 +67,7 @@ def _entry(where: str, name: str, given: object) -> Entry:
         raise UsageError(f'{where}: it is {{"command": ...}} or {{"url": ...}}, not {type(given).__name__}.')
     one = cast("Mapping[str, Any]", given)
     kind = one.get("type", one.get("transport"))
-    if kind is not None and kind not in _KINDS:
+    if kind is not None and not (isinstance(kind, str) and kind in _KINDS):
         raise UsageError(f"{where}: its type is {one_line(str(kind))!r}; legal are {', '.join(_KINDS)}.")
     command, url = _text(where, one, "command"), _text(where, one, "url")
     needed = _KINDS.get(kind or "", "command" if command is not None else "url")

@@ -160,6 +160,7 @@ class Connection:
                 async with asyncio.timeout(settings.connect_timeout):
                     await client.__aenter__()
                     entered = True
+                    client.session.validate_tool_result = _unchecked
                     self._take(await self._listed(client))
                     if settings.follow:
                         listening = asyncio.Event()
@@ -362,6 +363,13 @@ class Connection:
     ) -> types.ElicitResult | types.ErrorData:
         call = asked_of(self.active.values())
         return _nobody() if call is None else await call.elicit(params)
+
+
+async def _unchecked(name: str, result: types.CallToolResult) -> None:
+    """Stands in for the SDK's check of structured content, in which a server's schema and content could run for hours.
+
+    `MCPServer` checks it, within limits (`agentflow.ground.json_schema`).
+    """
 
 
 def _nobody() -> types.ErrorData:

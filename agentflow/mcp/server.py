@@ -21,6 +21,7 @@ from typing import Any, Self, TypeVar, Unpack, cast
 from weakref import WeakKeyDictionary
 
 from agentflow.errors import ToolError, UsageError
+from agentflow.ground.json_schema import JsonSchema, TooCostlyError
 from agentflow.ground.logs import logger
 from agentflow.ground.shown import without_password
 from agentflow.loop.escalation import ToolSuspended
@@ -32,9 +33,10 @@ from agentflow.mcp.results import blocks_of, message_of, text_of, value_of
 from agentflow.mcp.sdk import Client, StdioServerParameters, types
 from agentflow.mcp.settings import Link, ServerOptions, Settings, checked
 from agentflow.mcp.stdio import stdio_transport
-from agentflow.mcp.tools_in import Runs, ToolMaker
+from agentflow.mcp.tools_in import Remote, Runs, ToolMaker
 from agentflow.messages import DataBlock, Msg, TextBlock
 from agentflow.tools.live_toolset import LiveToolset
+from agentflow.tools.schema_arguments import explained
 from agentflow.tools.tool import Tool
 from agentflow.tools.tool_context import ToolContext
 
@@ -311,7 +313,7 @@ class MCPServer(LiveToolset):
 
     # ---- a call of a tool
 
-    async def _run(self, tool: str, repeatable: bool, arguments: dict[str, Any], context: ToolContext) -> object:
+    async def _run(self, tool: Remote, arguments: dict[str, Any], context: ToolContext) -> object:
         """Run a tool at the server.
 
         Raises:
@@ -320,13 +322,13 @@ class MCPServer(LiveToolset):
         try:
             return await self._once(tool, arguments, context)
         except ConnectionLost as error:
-            if not repeatable or not len(self._here().users):  # closed meanwhile: nobody would close it again
+            if not tool.repeatable or not len(self._here().users):  # closed meanwhile: nobody would close it again
                 raise ToolError(
-                    f"{error} Whether {tool} took effect is not known: check before you repeat it."
+                    f"{error} Whether {tool.name} took effect is not known: check before you repeat it."
                 ) from error
             return await self._once(tool, arguments, context)
 
-    async def _once(self, tool: str, arguments: dict[str, Any], context: ToolContext) -> object:
+    async def _once(self, tool: Remote, arguments: dict[str, Any], context: ToolContext) -> object:
         connection = self._here()
         call = ActiveCall(context, self.settings, self._link)
         over = False
@@ -334,7 +336,9 @@ class MCPServer(LiveToolset):
         place = copy_context()
         place.run(here.set, call)
         asked = asyncio.get_running_loop().create_task(
-            connection.ask(tool, lambda client: client.call_tool(tool, arguments, progress_callback=call.progress)),
+            connection.ask(
+                tool.name, lambda client: client.call_tool(tool.name, arguments, progress_callback=call.progress)
+            ),
             context=place,
         )
         asked.add_done_callback(lambda _: call.bell.set())
@@ -362,7 +366,27 @@ class MCPServer(LiveToolset):
             raise ToolError(
                 self._link.clean(text_of(value)) if not isinstance(value, str) else value or "it said nothing"
             )
+        if tool.output is not None:
+            self._check(tool.name, tool.output, result)
         return value
+
+    def _check(self, tool: str, output: JsonSchema, result: types.CallToolResult) -> None:
+        """Check structured content against what the server says of it."""
+        if result.structured_content is None:
+            why = "structured content is missing"
+        else:
+            try:
+                found = explained(output.problems(result.structured_content))
+            except TooCostlyError as error:
+                why = f"structured content cannot be checked: {error}"
+            else:
+                if not found:
+                    return
+                path, [text, *_] = next(iter(found.items()))
+                why = f"structured content does not fit: {path}: {text}"
+        raise ToolError(
+            f"The MCP server {self.name!r} answered with what is not legal ({tool}): {self._link.clean(why)}"
+        )
 
     def __repr__(self) -> str:
         return f"MCPServer({self.name!r}, {self._link.shown}, {len(self._tools)} tools)"

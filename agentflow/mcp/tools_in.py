@@ -6,19 +6,23 @@ import hashlib
 import re
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
+
+from pydantic_core import to_json
 
 from agentflow.errors import UsageError
+from agentflow.ground.json_schema import JsonSchema, JsonSchemaError
 from agentflow.ground.logs import logger
 from agentflow.ground.shown import one_line
 from agentflow.mcp.hints import Hints, needs_approval
 from agentflow.mcp.sdk import types
 from agentflow.mcp.settings import Settings
 from agentflow.tools.described import schema_tool
+from agentflow.tools.schema_arguments import WithSchema
 from agentflow.tools.tool import Tool
 from agentflow.tools.tool_context import ToolContext
 
-__all__ = ["Runs", "ToolMaker"]
+__all__ = ["Remote", "Runs", "ToolMaker"]
 
 _ILLEGAL = re.compile(r"[^a-zA-Z0-9_-]")
 _CONTROLS = re.compile(
@@ -26,20 +30,44 @@ _CONTROLS = re.compile(
 )
 _LONGEST_NAME = 64
 _LONGEST_TEXT = 8_000
+_MOST_COST = 60_000
+"""What the schemas of one server may cost together: some tenths of a second in which nothing else runs."""
+
+
+class Remote(NamedTuple):
+    """A tool at a server.
+
+    Attributes:
+        name: Its name there.
+        repeatable: Whether it may be called again after a failure.
+        output: What its structured content has to fit; None where the server says nothing.
+    """
+
+    name: str
+    repeatable: bool
+    output: JsonSchema | None
 
 
 class Runs(NamedTuple):
     """What the tools do.
 
     Attributes:
-        tool: Runs a tool: its name at the server, whether it may be repeated, arguments, context.
+        tool: Runs a tool, with arguments and context.
         resources: Lists resources.
         read: Reads one.
     """
 
-    tool: Callable[[str, bool, dict[str, Any], ToolContext], Awaitable[object]]
+    tool: Callable[[Remote, dict[str, Any], ToolContext], Awaitable[object]]
     resources: Callable[[], Awaitable[object]]
     read: Callable[[str], Awaitable[object]]
+
+
+class _Made(NamedTuple):
+    """A tool as it was listed, what was made of it, and what its schemas cost."""
+
+    listed: types.Tool
+    tool: Tool[..., Any] | None
+    cost: int
 
 
 class ToolMaker:
@@ -53,13 +81,14 @@ class ToolMaker:
     def __init__(self, settings: Settings, runs: Runs) -> None:
         self._settings = settings
         self._runs = runs
-        self._made: dict[str, tuple[types.Tool, Tool[..., Any] | None]] = {}
+        self._made: dict[str, _Made] = {}
         self._for_resources = _resource_tools(settings, runs) if settings.resources else []
 
     def tools_of(self, listed: Iterable[types.Tool]) -> tuple[Tool[..., Any], ...]:
         """The tools; what cannot be used is left out, and logged."""
         settings = self._settings
-        made: dict[str, tuple[types.Tool, Tool[..., Any] | None]] = {}
+        made: dict[str, _Made] = {}
+        cost = 0
         for one in listed:
             if not settings.takes(one.name):
                 continue
@@ -67,20 +96,39 @@ class ToolMaker:
             if name in made:
                 _left_out(settings, one.name, f"another one is named {name} too")
                 continue
+            if cost > _MOST_COST:
+                _left_out(
+                    settings,
+                    one.name,
+                    "the server's schemas are too large together; this one and the rest are not read",
+                )
+                break
             known = self._made.get(name)
-            made[name] = known if known is not None and known[0] == one else (one, self._tool(one, name))
+            made[name] = known if known is not None and known.listed == one else self._tool(one, name)
+            cost += made[name].cost
         self._made = made
-        tools = {name: tool for name, (_, tool) in made.items() if tool is not None}
+        tools = {name: one.tool for name, one in made.items() if one.tool is not None}
         for tool in self._for_resources:
             tools.setdefault(tool.name, tool)
         return tuple(tools.values())
 
-    def _tool(self, one: types.Tool, name: str) -> Tool[..., Any] | None:
+    def _tool(self, one: types.Tool, name: str) -> _Made:
         try:
-            return _tool(one, name, self._settings, self._runs)
-        except (UsageError, RecursionError, ValueError) as error:
+            output = None if one.output_schema is None else JsonSchema(one.output_schema)
+            tool = _tool(one, name, output, self._settings, self._runs)
+        except (UsageError, JsonSchemaError, RecursionError, ValueError) as error:
             _left_out(self._settings, one.name, str(error) or type(error).__name__)
-            return None
+            return _Made(one, None, _cost_of_refused(one))
+        cost = cast("WithSchema", tool.function).arguments.cost
+        return _Made(one, tool, cost + (0 if output is None else output.cost))
+
+
+def _cost_of_refused(one: types.Tool) -> int:
+    """What it may have cost to find out that a tool's schemas cannot be used."""
+    try:
+        return 100 + len(to_json([one.input_schema, one.output_schema])) // 8
+    except ValueError:  # nested too deeply, which is found at once
+        return 100
 
 
 def _left_out(settings: Settings, name: str, why: str) -> None:
@@ -89,7 +137,7 @@ def _left_out(settings: Settings, name: str, why: str) -> None:
     )
 
 
-def _tool(one: types.Tool, name: str, settings: Settings, runs: Runs) -> Tool[..., Any]:
+def _tool(one: types.Tool, name: str, output: JsonSchema | None, settings: Settings, runs: Runs) -> Tool[..., Any]:
     said = one.annotations
     hints = (
         Hints(one.name)
@@ -103,7 +151,7 @@ def _tool(one: types.Tool, name: str, settings: Settings, runs: Runs) -> Tool[..
         name,
         _CONTROLS.sub("", text)[:_LONGEST_TEXT],
         one.input_schema,
-        partial(runs.tool, one.name, repeatable),
+        partial(runs.tool, Remote(one.name, repeatable, output)),
         type="read" if reads else "action",
         timeout=settings.timeout,
         tags=_tags(settings),

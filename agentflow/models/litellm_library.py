@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Mutable
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from typing import Any, Protocol, cast
+from typing import Protocol, cast
 
 from agentflow.models.clients import client_of_loop
 from agentflow.models.loose import field
@@ -74,8 +74,8 @@ class LiteLLM(Protocol):
     in_memory_llm_clients_cache: ClientCache
     module_level_aclient: object
 
-    # `Any`: the arguments go to a hundred providers.
-    def acompletion(self, **arguments: Any) -> Awaitable[WireStream]: ...
+    # The arguments go to a hundred providers.
+    def acompletion(self, **arguments: object) -> Awaitable[WireStream]: ...
 
     def get_llm_provider(self, model: str, api_base: str | None = None) -> tuple[str, str, str | None, str | None]: ...
 
@@ -83,7 +83,7 @@ class LiteLLM(Protocol):
 
     def get_model_info(self, model: str) -> Mapping[str, object]: ...
 
-    def cost_per_token(self, **arguments: Any) -> tuple[float, float]: ...
+    def cost_per_token(self, **arguments: object) -> tuple[float, float]: ...
 
     def validate_environment(self, model: str) -> Mapping[str, object]: ...
 

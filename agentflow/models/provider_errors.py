@@ -11,13 +11,14 @@ Rules:
    stands in its last line), without JSON, HTML, rulers and class names.
 """
 
-import json
 import os
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
+
+from pydantic_core import from_json
 
 from agentflow.errors import ModelError, ModelFault
 from agentflow.ground.frozen import EMPTY
@@ -99,15 +100,17 @@ _POLICY = ("content_policy_violation", "content management policy", "responsible
 _FAULTS = (ImportError, AttributeError, NameError, TypeError, KeyError, IndexError, AssertionError)
 _LINE = ("httpx", "httpcore", "aiohttp", "anyio", "ssl", "openai")
 
+# Each of these runs over texts of others, of any length, so none may take more than linear time: no repetition begins where
+# another attempt has just run through the same characters (tests/words/test_hostile_texts.py).
 _CLASS_PREFIX = re.compile(r"^\s*(?:litellm\.)?[A-Za-z_]*(?:Error|Exception|Timeout)\b\s*(?:-|:)?\s+")
 _TRAILER = re.compile(
-    r"\s*(?:Handle with `litellm\.|Original exception:|Traceback \(most recent|Error_str:|"
+    r"(?:Handle with `litellm\.|Original exception:|Traceback \(most recent|Error_str:|"
     r"Received Model Group=|To drop these, set).*",
     re.DOTALL,
 )
 _RULER = re.compile(r"^[\W_]*$")
-_TAG = re.compile(r"<[^>]*>")
-_OBJECT = re.compile(r"\s*\b\w+:<[\w.]+ object at 0x[0-9a-f]+>")
+_TAG = re.compile(r"<[^<>]*>")
+_OBJECT = re.compile(r"\b\w{1,60}:<[\w.]+ object at 0x[0-9a-f]+>")
 _KEY_NAME = re.compile(r"\b[A-Z][A-Z0-9_]*_(?:API_KEY|KEY|TOKEN)\b")
 _SECRET_NAME = re.compile(r"(?:key|token|secret|password|credentials?|authorization|cookie)$", re.IGNORECASE)
 _NO_KEY = re.compile(
@@ -117,6 +120,7 @@ _NO_KEY = re.compile(
 )
 _VARIABLES = {"BEDROCK": "AWS_ACCESS_KEY_ID", "VERTEX_AI": "GOOGLE_APPLICATION_CREDENTIALS"}
 _LONGEST = 500
+_MOST_PREFIXES = 5
 
 
 class ProviderError(Exception):
@@ -394,8 +398,8 @@ def _clean(text: str) -> str:
         if told is None and (told := _told_in_json(words)) is None:
             break
         words = told
-    while (shorter := _CLASS_PREFIX.sub("", words, count=1)) != words:
-        words = shorter
+    for _ in range(_MOST_PREFIXES):
+        words = _CLASS_PREFIX.sub("", words, count=1)
     if "<html" in words.lower():
         words = _TAG.sub(" ", words.replace("b'", "").replace("\\n'", ""))
     lines = [line for line in _OBJECT.sub("", words).splitlines() if not _RULER.match(line)]
@@ -418,7 +422,7 @@ def _told_in_json(text: str) -> str | None:
     if start < 0 or end < start:
         return None
     try:
-        value: object = json.loads(text[start : end + 1])
+        value: object = from_json(text[start : end + 1])
     except ValueError:
         return None
     told = field(field(value, "error"), "message") or field(value, "message") or field(value, "error")

@@ -10,7 +10,7 @@ __all__ = ["requested_wait"]
 
 _DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m(?!s))?(?:(\d+(?:\.\d+)?)s)?(?:(\d+(?:\.\d+)?)ms)?\Z")
 _IN_TEXT = re.compile(
-    r"(?:try again|retry|wait)\w*(?:\s+(?:in|after|for))?\s+(?P<value>\d[\dhms.]*)"
+    r"(?:try again|retry|wait)\w{0,8}(?:\s+(?:in|after|for))?\s+(?P<value>\d[\dhms.]*)"
     r"\s*(?P<unit>milliseconds?|seconds?|minutes?)?",
     re.IGNORECASE,
 )

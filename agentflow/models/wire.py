@@ -364,7 +364,7 @@ def anything(data: bytes) -> object:
     except msgspec.DecodeError as error:
         try:
             return json.loads(data)
-        except ValueError:
+        except (ValueError, RecursionError):
             raise error from None
 
 

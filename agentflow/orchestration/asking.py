@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,11 +11,10 @@ from agentflow.agent.arguments import put_behind
 from agentflow.agent.as_tool import full_agent
 from agentflow.context import RunContext
 from agentflow.errors import ToolError
-from agentflow.loop.escalation import ToolSuspended
 from agentflow.loop.run import RunBase, current_turn
 from agentflow.loop.session import Session
 from agentflow.loop.turns.code_names import found_by_name
-from agentflow.messages import Msg, Reply
+from agentflow.messages import Msg, Reply, ToolResultBlock, tool_result
 from agentflow.orchestration.steps import Group, Step
 from agentflow.output.output import Output
 from agentflow.output.replying import text_of
@@ -36,30 +34,20 @@ class Race:
     def __init__(self, winner: str = "") -> None:
         self.winner = winner
         self._running: list[Session] = []
-        self._changed = asyncio.Event()
 
     def enter(self, session: Session) -> None:
         """One more is asked, in this session."""
         self._running.append(session)
 
-    def leave(self, session: Session | None) -> None:
+    def leave(self, session: Session) -> None:
         """One has ended, or waits for a person."""
-        if session is not None:
-            self._running.remove(session)
-        self._changed.set()
+        self._running.remove(session)
 
     def won(self, name: str) -> None:
         """One has answered: the others are interrupted."""
         self.winner = name
         for session in self._running:
             session.interrupt(f"{name} was first")
-        self._changed.set()
-
-    async def over(self) -> None:
-        """Wait until somebody has answered, or nobody is asked any more."""
-        while self._running and not self.winner:
-            self._changed.clear()
-            await self._changed.wait()
 
     def refuse(self) -> None:
         """Say that the race is over.
@@ -77,18 +65,32 @@ class Live:
 
     def __post_init__(self) -> None:
         self.steps: dict[str, Step[Any]] = {}
-        self._races = False
+        self.races = False
         self._race: Race | None = None
         self._call_id = ""
 
     def begin(self, group: Group[Any], ids: Sequence[str]) -> None:
         """These calls stand for the steps of a group."""
         self.steps = dict(zip(ids, group.steps, strict=True))
-        self._races, self._race = group.kind == "race", None
+        self.races, self._race = group.kind == "race", None
+
+    def settled(self, results: tuple[ToolResultBlock, ...]) -> tuple[ToolResultBlock, ...]:
+        """The results of the round: where one has answered in a race, nobody waits for a person any more."""
+        first = next((result.name for result in results if result.state == "success"), None)
+        if first is None:
+            return results
+        return tuple(
+            [
+                tool_result(result.tool_use_id, result.name, f"{first} was first.", "error")
+                if result.state == "suspended"
+                else result
+                for result in results
+            ]
+        )
 
     def race(self, run: RunBase) -> Race | None:
         """The race of the round, anew in each call that goes on with it."""
-        if self._races and (self._race is None or self._call_id != run.call_id):
+        if self.races and (self._race is None or self._call_id != run.call_id):
             first = next((done.name for done in run.machine.finished.values() if done.state == "success"), "")
             self._race, self._call_id = Race(first), run.call_id
         return self._race
@@ -139,19 +141,12 @@ async def _raced(
     race.refuse()
     try:
         answer = await asked()
-    except ToolSuspended:
-        race.leave(session[0])
-        await race.over()
-        race.refuse()
-        raise
     except Exception:
-        race.leave(session[0] if session else None)
         race.refuse()
         raise
-    except BaseException:  # it is cut
-        race.leave(session[0] if session else None)
-        raise
-    race.leave(session[0])
+    finally:
+        for made in session:
+            race.leave(made)
     race.refuse()
     race.won(name)
     return answer

@@ -14,27 +14,29 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from functools import partial
 from inspect import cleandoc, iscoroutinefunction, signature
-from typing import Any, Generic, Protocol, TypedDict, TypeVar, Unpack, get_type_hints
+from typing import Any, Generic, Protocol, TypedDict, TypeVar, Unpack, cast, get_type_hints
+
+from reactivex import Observable
 
 from agentflow.agent.agent import Agent
 from agentflow.chunks import ModelChunk
 from agentflow.context import RunContext
 from agentflow.errors import UsageError
-from agentflow.events import PreReasoning
+from agentflow.events import HookEvent, PreReasoning, PreToolRound
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.named import HookSource, hooks_of
 from agentflow.hooks.scope import ProcessHooks
 from agentflow.hooks.wrapping import ModelSource
 from agentflow.loop.config import OnUnknownOutcome
 from agentflow.loop.schedule import ToolSchedule
-from agentflow.messages import Msg, ToolUseBlock
+from agentflow.messages import Msg, ToolResultBlock, ToolUseBlock
 from agentflow.orchestration.asking import Live, asking_tool
 from agentflow.orchestration.replay import Replayed, replay
 from agentflow.orchestration.steps import StepError
 from agentflow.output.output import Output
 from agentflow.ports.model import ModelRequest
 from agentflow.ports.store import Store
-from agentflow.reactive import Flux
+from agentflow.reactive import Flux, Mono
 from agentflow.specs import Clock
 from agentflow.tools.tool import Tool
 from agentflow.verdicts import Answer
@@ -42,6 +44,7 @@ from agentflow.verdicts import Answer
 __all__ = ["WorkflowOptions", "make_workflow", "workflow"]
 
 R = TypeVar("R")
+S = TypeVar("S", bound=Observable[Any])
 
 
 class WorkflowOptions(TypedDict, total=False):
@@ -53,6 +56,7 @@ class WorkflowOptions(TypedDict, total=False):
     clock: Clock
     new_id: Callable[[str], str]
     on_unknown_outcome: OnUnknownOutcome
+    cleanup_timeout: float
 
 
 class _Decorator(Protocol):
@@ -216,7 +220,7 @@ class RunWorkflow(Hook):
 
     priority = 0
     events = (PreReasoning,)
-    wraps = (PreReasoning,)
+    wraps = (PreReasoning, PreToolRound)
     known: frozenset[str] = frozenset()
     no_data = (
         "it is a workflow, and its function is code that no name leads to. What can be saved of it are its sessions "
@@ -249,6 +253,12 @@ class RunWorkflow(Hook):
         uses = [ToolUseBlock(context.new_id("call_"), step.name, step.input) for step in group.steps]
         context.state[Live].begin(group, [use.id for use in uses])
         return Answer(Msg.assistant(uses, id=context.new_id("msg_")))
+
+    def around(self, event: HookEvent, source: S) -> S | Mono[Any]:
+        """Answer those in a race who wait for a person, where another one has answered."""
+        if not isinstance(event, PreToolRound) or not (live := self.pending(event.context)).races:
+            return source
+        return cast("Mono[tuple[ToolResultBlock, ...]]", source).map(live.settled)
 
     def around_model(self, event: PreReasoning, source: ModelSource) -> Flux[ModelChunk]:
         """Fail with the step that came to nothing, where no hook behind this one has decided otherwise."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import TypeAlias, assert_never
 
 from agentflow.chunks import ModelChunk
@@ -19,9 +20,12 @@ from agentflow.hooks.wrapping import ModelSource
 from agentflow.messages import ContentBlock, DataBlock, Msg, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
 from agentflow.models import litellm_library
 from agentflow.reactive.iterators import close
+from agentflow.transcript import MessageView
 
 __all__ = [
     "CountTokens",
+    "RequestSize",
+    "RequestSizes",
     "clipped",
     "count_tokens",
     "fitting",
@@ -135,6 +139,69 @@ def _most(block: ContentBlock) -> int:
 
 def _bytes(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
+
+
+class RequestSize:
+    """How long a run's requests are, in characters; what a request shares with the last one is not counted again.
+
+    Example:
+        >>> RequestSize().of([Msg.user("abcd"), Msg.assistant("ef")])
+        6
+    """
+
+    __slots__ = ("_counted", "_length", "_total")
+
+    def __init__(self) -> None:
+        self._counted: Sequence[Msg] = ()
+        self._length = 0
+        self._total = 0
+
+    def of(self, messages: Sequence[Msg]) -> int:
+        """The characters of a request."""
+        if not isinstance(messages, MessageView):
+            return sum(map(_characters, messages))
+        lasting = messages.shared(messages)  # what is laid behind is part of this request only
+        begin, total = (
+            (self._length, self._total) if messages.shared(self._counted) == self._length <= lasting else (0, 0)
+        )
+        for index in range(begin, lasting):
+            total += _characters(messages[index])
+        self._counted, self._length, self._total = messages, lasting, total
+        for index in range(lasting, len(messages)):
+            total += _characters(messages[index])
+        return total
+
+
+@dataclass
+class RequestSizes:
+    """How long a run's requests are, by hook; not stored with a session."""
+
+    def __post_init__(self) -> None:
+        self.by_hook: dict[int, RequestSize] = {}
+
+    def of(self, hook: object, messages: Sequence[Msg]) -> int:
+        """The characters of a request, as a hook sees it."""
+        size = self.by_hook.get(id(hook))
+        if size is None:
+            size = self.by_hook[id(hook)] = RequestSize()
+        return size.of(messages)
+
+
+def _characters(msg: Msg) -> int:
+    total = 0
+    for block in msg.content:
+        match block:
+            case TextBlock(text=text) | ThinkingBlock(text=text):
+                total += len(text)
+            case ToolUseBlock():
+                total += len(block.raw)
+            case ToolResultBlock():
+                total += len(block.text)
+            case DataBlock():
+                pass
+            case _:
+                assert_never(block)
+    return total
 
 
 async def count_tokens(messages: Sequence[Msg], model: str, count: CountTokens | None = None) -> int:

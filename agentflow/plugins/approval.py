@@ -25,6 +25,7 @@ from agentflow.ground.logs import ids_of, log_failure, logger
 from agentflow.ground.shown import one_line
 from agentflow.hooks.hook import Hook
 from agentflow.messages import ToolUseBlock
+from agentflow.plugins._calls import asked_once, repeated
 from agentflow.verdicts import Approve, Deny, Suspend
 
 __all__ = ["Allow", "Approval", "ApprovalRequest", "Asker", "Choice", "Decision", "Granted", "Refuse", "Rule"]
@@ -141,6 +142,9 @@ class Granted:
 class Approval(Hook):
     """Asks before a tool runs.
 
+    Nobody is asked about a call that `ToolCache` answers with what the same call gave earlier in the run, and of the same calls
+    in one round, which it runs once, somebody is asked about the first. Deny rules hold for all of them.
+
     Priority 60 (checks), a guard: editing hooks have had their say. A resumed call that was approved passes; deny rules hold
     even then.
 
@@ -208,13 +212,15 @@ class Approval(Hook):
         if settled():
             event.context.approve(use.id)
             return event
+        if (self.suspend or self.ask is not None) and await repeated(event):
+            return event  # the tool does not run: what it gave in this run is given again
         if self.suspend:
             return Suspend({"tool": use.name, "input": dict(use.input), "why": self.why(use)})
         if self.ask is None:
             return Deny(f"{use.name} needs an approval, and nobody can be asked ({self.why(use)})")
         choices: tuple[Choice, ...] = ("once", "session", "always", "no") if scope else ("once", "no")
         request = ApprovalRequest(event.agent.name, use, event.session_id, self.why(use), scope, choices, settled)
-        decision = await self._decision(request)
+        decision = await asked_once(event, lambda: self._decision(request))
         if decision.choice == "no" or decision.choice not in choices:
             return Deny(decision.reason or f"{use.name} was not approved")
         if decision.choice == "session" and scope not in granted:

@@ -37,13 +37,13 @@ from pydantic_core import to_jsonable_python
 from reactivex import Observable
 
 from agentflow.chunks import ModelChunk
-from agentflow.errors import UsageError
+from agentflow.errors import ToolError, UsageError
 from agentflow.events import Event, HookEvent, PreActing, PreReasoning
 from agentflow.ground.logs import logger
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.wrapping import ModelSource
 from agentflow.messages import Msg, ThinkingBlock, ToolResultBlock, ToolUseBlock
-from agentflow.plugins._calls import canonical
+from agentflow.plugins._calls import Repeats, canonical
 from agentflow.plugins._matching import names, says_something, spec_of, writes
 from agentflow.ports.model import ModelRequest
 from agentflow.reactive import Flux, Mono
@@ -303,11 +303,30 @@ class ToolCache(Hook):
         self._specs: dict[str, tuple[ToolSpec | None, str]] = {}
         self.priority = priority
 
+    def on_event(self, event: HookEvent) -> HookEvent:
+        """Tell hooks that ask a person which calls do not run."""
+        if isinstance(event, PreActing):
+            event.context.state[Repeats].cache = self
+        return event
+
     def around(self, event: HookEvent, source: Any) -> Observable[Any]:
         """Wrap the tool."""
         if not isinstance(event, PreActing) or not self._covers(event):
             return source
         return Mono(partial(self._run, source, event))
+
+    @property
+    def shares(self) -> bool:
+        """Whether of the same calls that come at once one runs."""
+        return self._flights is not None
+
+    def key_of_call(self, event: PreActing) -> str:
+        """The same for the same calls; empty: the cache leaves this one alone."""
+        return self._key(event) if self._covers(event) else ""
+
+    async def known(self, key: str, event: PreActing) -> ToolResultBlock | None:
+        """What the cache holds."""
+        return await self._cached.get(key, event.context.clock)
 
     def _covers(self, event: PreActing) -> bool:
         if event.tool_use.input_error is not None or (event.iteration == 0 and _streams(event)):
@@ -325,20 +344,32 @@ class ToolCache(Hook):
         return self._cached.key_of(f"{known[1]}{canonical(use)}\n{vary}")
 
     async def _run(self, source: Mono[ToolResultBlock], event: PreActing) -> Any:
+        repeats = event.context.state[Repeats]
+        try:
+            return await self._answer(source, event, repeats)
+        finally:
+            repeats.done.add(event.tool_use.id)
+
+    async def _answer(self, source: Mono[ToolResultBlock], event: PreActing, repeats: Repeats) -> Any:
         context = event.context
         key, clock, use = self._key(event), context.clock, context.state[CacheUse]
+        kept = repeats.kept.pop(event.tool_use.id, None)
         while True:
-            known = await self._cached.get(key, clock)
+            known = kept[1] if kept is not None and kept[0] == key else await self._cached.get(key, clock)
             if known is not None:
                 use.hits += 1
                 return known
             if self._flights is None:
                 use.misses += 1
-                return await self._work(source, key, clock)
+                return await self._work(source, key, clock, repeats)
             place = asyncio.get_running_loop(), key
             other = self._flights.other(place)
             if other is None:
-                value = await self._flights.lead(place, self._work(source, key, clock))
+                if repeats.follows.get(event.tool_use.id) in repeats.done:
+                    raise ToolError(
+                        "The same call failed or was cancelled. This one did not run: it was allowed with that one. Call again."
+                    )
+                value = await self._flights.lead(place, self._work(source, key, clock, repeats))
                 use.misses += 1
                 return value
             value = await other
@@ -348,10 +379,11 @@ class ToolCache(Hook):
                 return value
             # The other one failed or was cut: that is its own affair, so here the tool gets its own chance.
 
-    async def _work(self, source: Mono[ToolResultBlock], key: str, clock: Clock) -> Any:
+    async def _work(self, source: Mono[ToolResultBlock], key: str, clock: Clock, repeats: Repeats) -> Any:
         result = await source.resolve()
         if isinstance(result, ToolResultBlock) and not result.is_error:
             await self._cached.put(key, result, clock)
+            repeats.ran.add(key)
         return result
 
 

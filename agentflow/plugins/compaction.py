@@ -171,15 +171,20 @@ class SummaryCompaction(Hook):
             return False
         if self.at_tokens is None:
             return True
+        if not isinstance(messages, MessageView):
+            return self._bound(messages) <= self.at_tokens
         before, bound = request.short.get(id(self), ((), 0))
-        if isinstance(messages, MessageView) and messages.shared(before) == len(before):
-            new = tail(messages, len(before))
-            bound += most_tokens(new)
-            if bound <= self.at_tokens and not _billed(new):
-                request.short[id(self)] = messages, bound
-                return True
+        new = tail(messages, len(before)) if messages.shared(before) == len(before) else None
+        bound = self._bound(messages) if new is None or _billed(new) else bound + most_tokens(new)
+        if bound > self.at_tokens:
+            return False
+        request.short[id(self)] = messages, bound
+        return True
+
+    def _bound(self, messages: Sequence[Msg]) -> int:
+        """A number that the tokens of a request do not exceed: what the last reply's usage says, and what came after it."""
         known, since = _reported(messages)
-        return known + most_tokens(tail(messages, since)) <= self.at_tokens
+        return known + most_tokens(tail(messages, since))
 
     async def _too_long(self, messages: Sequence[Msg], model: str) -> bool:
         if self.at_messages is not None and len(messages) - head_length(messages) > self.at_messages:

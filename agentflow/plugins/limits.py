@@ -6,7 +6,9 @@ Rules:
 2. It is a guard: it judges what the other hooks made of the request, and its `around` is inside theirs, so each attempt
    of a retry and each fallback passes here.
 3. What is spent is what the run was billed: sub-agents and side calls are in it.
-4. What is shared between runs changes under a lock, which is never held while waiting.
+4. A limit that cannot be evaluated fails closed: a bill without a price is an error, unless the user has said what it costs
+   or that it does not matter. Tokens that a provider does not report are estimated.
+5. What is shared between runs changes under a lock, which is never held while waiting.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, Literal, Never, TypeAlias, cast
+from typing import Any, Final, Literal, Never, TypeAlias, cast, get_args
 
 from pydantic_core import to_json
 from reactivex import Observable
@@ -25,18 +27,22 @@ from agentflow.chunks import ModelChunk
 from agentflow.context import RunContext
 from agentflow.errors import UsageError, Veto, unknown_keyword
 from agentflow.events import CallEnded, PreActing, PreCall, PreReasoning
-from agentflow.ground.logs import ids_of, logger
-from agentflow.hooks.hook import Hook
+from agentflow.hooks.recording import SideWrapper
+from agentflow.hooks.wrapping import ModelSource
 from agentflow.messages import Msg
-from agentflow.plugins._counting import CountTokens, count_tokens
+from agentflow.plugins._counting import CountTokens, RequestSizes, count_tokens
+from agentflow.plugins._matching import names
+from agentflow.ports.model import ModelRequest
 from agentflow.reactive import Flux, Mono
 from agentflow.reactive.iterators import close
 from agentflow.specs import Usage
 from agentflow.verdicts import Deny, Stop
 
-__all__ = ["Per", "SessionSpent", "Spent", "UsageLimits"]
+__all__ = ["Per", "SessionSpent", "Spent", "UnknownPrice", "UsageLimits"]
 
 Per: TypeAlias = Literal["run", "session", "hook"]
+UnknownPrice: TypeAlias = Literal["refuse", "ignore"]
+_BILLED = ("tokens", "input_tokens", "output_tokens", "cost")
 
 _WHERE: dict[Per, str] = {"run": "this run", "session": "this session", "hook": "all runs together"}
 
@@ -48,7 +54,7 @@ class Spent:
     Attributes:
         input_tokens: Prompt tokens.
         output_tokens: Completion tokens.
-        cost: US dollars, as far as prices are known.
+        cost: US dollars; of replies without a price nothing, where `unknown_price="ignore"`.
         model_calls: Model calls that began, failed attempts included.
         tool_calls: Tool runs that began, failed attempts included.
         seconds: Working time of calls; time between a suspended call and its resume is not in it.
@@ -79,6 +85,7 @@ class _Meter:
     """How far one run has been counted.
 
     `unbilled`: attempts that were counted when they began and will be on the bill; they are not counted again then.
+    `unpriced`: a model that was billed without a price.
     """
 
     spent: Spent = field(default_factory=Spent)
@@ -86,6 +93,7 @@ class _Meter:
     seen: Usage = field(default_factory=Usage)
     at: float = 0.0
     unbilled: int = 0
+    unpriced: str | None = None
     expected: dict[str, int] = field(default_factory=dict[str, int])
 
 
@@ -108,12 +116,13 @@ _ELSEWHERE: Final = {
 """What other libraries call a limit, and what it is called here."""
 
 
-class UsageLimits(Hook):
+class UsageLimits(SideWrapper):
     """Ends a call before it spends more than it may. The reason names the limit and the amount.
 
     A model call that is not allowed any more is answered with `Stop`: the reply's outcome is `stopped`, its text the reason.
-    A tool that is not allowed any more is denied: the model reads the reason, and may answer with what it has. An attempt of
-    a retry that is not allowed any more is denied too, then the reply's outcome is `denied`.
+    A tool that is not allowed any more is denied: the model reads the reason, and may answer with what it has. An attempt that
+    `ModelRetry` or `ToolRetry` may not make leaves the failure of the one before. Other hooks that ask the model again (a
+    fallback, `source.retry`) are denied: then the reply's outcome is `denied`.
 
     What a reply will cost is not known before it is made: the call that passes a token or cost limit is the last one, and is
     not cut. With `count_input=True` the request's own tokens are counted before it is sent.
@@ -125,7 +134,11 @@ class UsageLimits(Hook):
         tokens: Most input and output tokens together.
         input_tokens: Most input tokens.
         output_tokens: Most output tokens.
-        cost: Most US dollars. Where no price is known nothing can be counted; it is logged then, once.
+        cost: Most US dollars.
+        prices: What models cost for which no price is known: a pattern for the model's name to dollars for a million tokens
+            of input and of output, such as `{"openai+http://*": (0.20, 0.80)}`; `(0, 0)` is a model of your own.
+        unknown_price: What becomes of a reply without a price, where there is a limit on `cost`: `"refuse"` raises a
+            `UsageError`, as the limit would mean nothing; `"ignore"` counts it as nothing.
         model_calls: Most model calls, attempts of retries, sub-agents and side calls included.
         tool_calls: Most tool runs, attempts of retries included.
         seconds: Most seconds of work, by the run's clock.
@@ -160,6 +173,8 @@ class UsageLimits(Hook):
         count_input: bool = False,
         count: CountTokens | None = None,
         key: str | None = None,
+        prices: Mapping[str, tuple[float, float]] | None = None,
+        unknown_price: UnknownPrice = "refuse",
         **unknown: Never,
     ) -> None:
         given: dict[str, float | None] = {
@@ -182,6 +197,14 @@ class UsageLimits(Hook):
             )
         if per not in _WHERE:
             raise UsageError(f"UsageLimits(per={per!r}): legal are 'run', 'session' and 'hook'.")
+        if unknown_price not in get_args(UnknownPrice):
+            raise UsageError(f"UsageLimits(unknown_price={unknown_price!r}): legal are 'refuse' and 'ignore'.")
+        self.prices = {pattern: _checked_price(pattern, price) for pattern, price in (prices or {}).items()}
+        if cost is None and (self.prices or unknown_price != "refuse"):
+            raise UsageError(
+                "UsageLimits: prices= and unknown_price= are about a limit on cost, and there is none; add cost=."
+            )
+        self.unknown_price: UnknownPrice = unknown_price
         self.limits: Mapping[str, float] = limits
         self.per: Per = per
         self.key = key if key is not None else f"{shown}, per {per}"
@@ -192,7 +215,7 @@ class UsageLimits(Hook):
         self._total = Spent()
         self._expected = 0
         self._lock = threading.Lock()
-        self._warned = False
+        self._bills = not self.limits.keys().isdisjoint(_BILLED)
 
     @property
     def spent(self) -> Spent:
@@ -246,32 +269,87 @@ class UsageLimits(Hook):
         if isinstance(event, PreReasoning):
             context = event.context
             root = self._root(context)
-            return Flux(partial(self._ask, root, context.call_id, source))
+            return Flux(partial(self._ask, root, context, source, False))
         if isinstance(event, PreActing):
             return Mono(partial(self._run_tool, self._root(event.context), source))
         return cast("Observable[Any]", source)
 
-    async def _ask(self, root: RunContext, call_id: str, inner: Flux[ModelChunk]) -> AsyncIterator[ModelChunk]:
-        meter = self._meter(root)
-        expected = meter.expected.get(call_id, 0) if self.count_input else 0
-        reason = self._passed(root, meter, self._for_models, expected, begin="model_calls")
-        if reason is not None:
-            raise Veto(reason)
-        billed = False
+    def around_side(
+        self, context: RunContext, request: ModelRequest, side: str, chunks: ModelSource
+    ) -> Flux[ModelChunk]:
+        """Look at the price of what hooks and tools ask a model on the side."""
+        return Flux(partial(self._ask, self._root(context), context, chunks, True)) if self._bills else chunks
+
+    async def _ask(
+        self, root: RunContext, context: RunContext, inner: ModelSource, side: bool
+    ) -> AsyncIterator[ModelChunk]:
+        meter, expected = self._meter(root), 0
+        if not side:
+            expected = meter.expected.get(context.call_id, 0) if self.count_input else 0
+            reason = self._passed(root, meter, self._for_models, expected, begin="model_calls")
+            if reason is not None:
+                raise Veto(reason)
+        bill: Usage | None = None
+        finished = False
+        written = 0
         chunks = inner.open()
         try:
             async for chunk in chunks:
+                if chunk.restart:
+                    self._note_unpriced(root, meter, inner, bill)
+                    bill, written = None, 0
                 if chunk.usage is not None:
-                    billed = True
+                    bill = chunk.usage
+                written += len(chunk.text) + len(chunk.thinking)
+                for use in chunk.tool_uses:
+                    written += len(use.arguments)
                 yield chunk
-            billed = True
+            finished = True
         finally:
             with self._lock:
-                if self.per == "hook":
+                if not side and self.per == "hook":
                     self._expected -= expected
-                if billed:
+                if not side and (finished or bill is not None):
                     meter.unbilled += 1
+            if finished and bill is None and self._bills:
+                bill = self._estimate(root, meter, context, inner, written)
+            if bill is not None and bill.cost is None:  # of a torn attempt, as far as it was reported
+                self._note_unpriced(root, meter, inner, bill)
             await close(chunks)
+        if meter.unpriced is not None:
+            raise self._unpriced(meter.unpriced)
+
+    def _estimate(
+        self, root: RunContext, meter: _Meter, context: RunContext, inner: ModelSource, written: int
+    ) -> Usage:
+        """What a reply took whose provider reports nothing: four characters are a token."""
+        size = context.state[RequestSizes].of(self, inner.request.messages)
+        with self._lock:
+            bill = Usage(max(1, size // 4), max(1, written // 4))
+            spent = self._spent(root, meter)
+            spent.input_tokens += bill.input_tokens
+            spent.output_tokens += bill.output_tokens
+        return bill
+
+    def _note_unpriced(self, root: RunContext, meter: _Meter, inner: ModelSource, bill: Usage | None) -> None:
+        """Price a reply whose bill has no price; where that cannot be done, the run's account is worth nothing."""
+        if bill is None or bill.cost is not None or "cost" not in self.limits:
+            return
+        model = inner.request.model
+        price = next((price for pattern, price in self.prices.items() if names((pattern,), model)), None)
+        if price is not None:
+            with self._lock:
+                cost = (bill.input_tokens * price[0] + bill.output_tokens * price[1]) / 1_000_000
+                self._spent(root, meter).cost += cost
+        elif self.unknown_price == "refuse":
+            meter.unpriced = model
+
+    def _unpriced(self, model: str) -> UsageError:
+        return UsageError(
+            f"{self.name}(cost={self.limits['cost']:g}) cannot count what this run costs: no price is known for the model "
+            f"{model!r}. Say what it costs, prices={{{model!r}: (0.20, 0.80)}} (dollars for a million tokens of input and of "
+            "output), or that it does not matter, unknown_price='ignore'."
+        )
 
     async def _run_tool(self, root: RunContext, inner: Mono[Any]) -> Any:
         reason = self._passed(root, self._meter(root), self._for_tools, begin="tool_calls")
@@ -298,6 +376,8 @@ class UsageLimits(Hook):
         begin: Literal["model_calls", "tool_calls", ""] = "",
     ) -> str | None:
         """The limit that the next work would pass, as a sentence; None and counted as begun (`begin`) if there is none."""
+        if meter.unpriced is not None:
+            raise self._unpriced(meter.unpriced)
         with self._lock:
             spent = self._sync(root, meter)
             for name, limit in names:
@@ -340,6 +420,9 @@ class UsageLimits(Hook):
             return self._total
         return root.session_state[SessionSpent].by_key.setdefault(self.key, Spent())
 
+    def _spent(self, root: RunContext, meter: _Meter) -> Spent:
+        return meter.spent if self.per == "run" else self._account(root)
+
     def _sync(self, root: RunContext, meter: _Meter) -> Spent:
         """Take in what was billed since the last look."""
         spent = meter.spent if self.per == "run" else self._account(root)
@@ -355,9 +438,15 @@ class UsageLimits(Hook):
             spent.output_tokens += usage.output_tokens - seen.output_tokens
             spent.cost += (usage.cost or 0.0) - (seen.cost or 0.0)
             meter.seen = usage
-            if "cost" in self.limits and calls and usage.cost is None and not self._warned:
-                self._warned = True
-                logger.bind(**ids_of(root)).warning(
-                    "{} cannot count costs: no price is known for {}", self.name, root.agent.model_name
-                )
         return spent
+
+
+def _checked_price(pattern: str, price: object) -> tuple[float, float]:
+    match price:
+        case (int() | float() as into, int() | float() as out) if into >= 0 and out >= 0:
+            return float(into), float(out)
+        case _:
+            raise UsageError(
+                f"UsageLimits(prices={{{pattern!r}: {price!r:.60}}}): a price is two numbers, dollars for a million tokens of "
+                "input and of output, such as (0.20, 0.80)."
+            )

@@ -76,7 +76,7 @@ from agentflow.reactive import Empty, Flux, Mono
 from agentflow.reactive.iterators import close
 from agentflow.runlog import RunLog, load
 from agentflow.runlog.encoding import Clean, Line, error_words, set_fields
-from agentflow.runlog.entries import End
+from agentflow.runlog.fields import End
 from agentflow.runlog.keeping import LogStore, check_bounds
 from agentflow.runlog.quiet import Find
 from agentflow.verdicts import Decided, Deny

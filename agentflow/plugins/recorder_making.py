@@ -6,7 +6,7 @@ Nothing here runs where agents run: it is work of whoever writes or reads the lo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, assert_never, cast
+from typing import assert_never, cast
 
 from agentflow.events import PreReasoning
 from agentflow.messages import Msg
@@ -134,7 +134,7 @@ class Making:
             case _:
                 assert_never(one)
 
-    def _add(self, line: Line, **more: Any) -> None:
+    def _add(self, line: Line, **more: object) -> None:
         """Write an entry, behind what was batched before it."""
         self._close()
         line.update({name: value for name, value in more.items() if value is not None})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Literal, TypeAlias
 
 from agentflow.messages import Msg
 from agentflow.plugins.recorder_shown import Shown, joined, message_digest, show
@@ -19,7 +19,7 @@ from agentflow.runlog.entries import (
 )
 from agentflow.runlog.log import LISTS, RunLog
 from agentflow.saving.codec import msg_to_dict
-from agentflow.specs import ModelOptions, ToolSpec
+from agentflow.specs import ModelOptions
 
 __all__ = [
     "AddedRecord",
@@ -220,15 +220,15 @@ class _Reading:
             case "PreCall" | "PreReasoning":
                 yield from self._new(self._log.messages(entry), entry.type, where)
             case "PostReasoning":
-                yield from self._new([fields["reasoning_result"]], entry.type, where)
+                yield from self._new([entry.ref("reasoning_result")], entry.type, where)
             case "PostCall":
-                yield from self._new([fields["final_message"]], entry.type, where)
+                yield from self._new([entry.ref("final_message")], entry.type, where)
             case "MessagesAdded":
                 refs: list[str] = fields.get("messages", [])
                 yield from self._new(refs, entry.type, where)
                 messages = [self._log.message(ref) for ref in refs]
                 yield AddedRecord(
-                    origin=str(fields["origin"]),
+                    origin=entry.ref("origin"),
                     messages=tuple((msg.id, self._digest(ref)) for ref, msg in zip(refs, messages, strict=True)),
                     sources=tuple(str(msg.metadata.get("synthetic", "")) for msg in messages),
                     **where,
@@ -317,31 +317,34 @@ class _Reading:
         value = getattr(change, side)
         if change.field in LISTS:
             return self._log.messages(entry, side)
-        return (value,) if change.field in _ONE_MESSAGE and value is not None else ()
+        is_one = change.field in _ONE_MESSAGE and isinstance(value, str) and self._log.has("message", value)
+        return (value,) if is_one else ()
 
     def _shown(self, entry: HookEntry, change: HookChange, side: str) -> Shown:
         value: Any = getattr(change, side)
-        if change.field in LISTS or change.field in _ONE_MESSAGE:
-            refs = self._refs(entry, change, side)
-            if change.field in _ONE_MESSAGE:
-                return self._message(refs[0]) if refs else Shown("")
+        refs = self._refs(entry, change, side)
+        if change.field in LISTS:
             return joined([self._message(ref) for ref in refs], self._short)
-        match change.field:
-            case _ if value is None:
+        if refs:
+            return self._message(refs[0])
+        match change.field, value:
+            case _, None:
                 return Shown("")
-            case "tool_use":
-                return self._part(value, self._log.tool_use(value).id, self._log.tool_use)
-            case "tool_result":
-                return self._part(value, self._log.tool_result(value).tool_use_id, self._log.tool_result)
-            case "tool_results":
-                parts = [
-                    self._part(one, self._log.tool_result(one).tool_use_id, self._log.tool_result) for one in value
-                ]
-                return joined(parts, self._short)
-            case "tools":
-                return show([_spec(self._log.tool(ref)) for ref in value], self._short)
-            case "options":
-                return show(ModelOptions(**value), self._short)
+            case "tool_use", str(ref) if self._log.has("tool call", ref):
+                return self._part(ref, self._log.tool_use(ref).id, self._log.tool_use)
+            case "tool_result", str(ref) if self._log.has("tool result", ref):
+                return self._part(ref, self._log.tool_result(ref).tool_use_id, self._log.tool_result)
+            case "tool_results", [*refs] if all(
+                isinstance(ref, str) and self._log.has("tool result", ref) for ref in refs
+            ):
+                results = [(ref, self._log.tool_result(ref)) for ref in refs]
+                return joined(
+                    [self._part(ref, one.tool_use_id, self._log.tool_result) for ref, one in results], self._short
+                )
+            case "tools", [*refs]:
+                return show([self._log.tool_spec(ref) for ref in refs], self._short)
+            case "options", {**options}:
+                return show(ModelOptions(**options), self._short)
             case _ if not self._short:
                 return Shown(str(value))
             case _:
@@ -371,20 +374,8 @@ class _Reading:
             return ""
         if verdict is None:
             return "" if error is None else show(str(error.get("message", "")), self._short).short
-        given = next((value for name, value in verdict.items() if name != "verdict"), None)
-        if isinstance(given, Mapping):
-            told = cast("Mapping[str, Any]", given)
-            if "message" in told:
-                given = self._log.message(told["message"])
-            elif "tool_result" in told:
-                given = self._log.tool_result(told["tool_result"])
-            elif "messages" in told:
-                given = [self._log.message(ref) for ref in told["messages"]]
-        return "" if given is None or given == "" or given == [] else show(given, self._short).short
-
-
-def _spec(tool: Mapping[str, Any]) -> ToolSpec:
-    return ToolSpec(tool["name"], tool.get("description", ""), tool.get("parameters"))
+        given = self._log.carried(next((value for name, value in verdict.items() if name != "verdict"), None))
+        return "" if given is None or given == "" or given == () else show(given, self._short).short
 
 
 _ONE_MESSAGE = ("reasoning_result", "final_message", "message", "reply")

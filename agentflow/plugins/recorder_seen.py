@@ -16,7 +16,7 @@ from agentflow.facts import Fact
 from agentflow.hooks.recording import FieldChange
 from agentflow.messages import Msg, ToolResultBlock, ToolUseBlock
 from agentflow.runlog.encoding import Line, error_words
-from agentflow.runlog.entries import End
+from agentflow.runlog.fields import End
 from agentflow.saving.plain import plain
 from agentflow.specs import ModelOptions, ToolSpec
 from agentflow.verdicts import Decided

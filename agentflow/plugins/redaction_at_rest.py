@@ -2,17 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, assert_never, cast
 
-from agentflow.facts import Fact
-from agentflow.messages import ContentBlock, Msg, Pending, ThinkingBlock, ToolResultBlock, ToolUseBlock
-from agentflow.plugins.redaction_text import Scanner, Vault
+from agentflow.facts import (
+    CallClosed,
+    CallOpened,
+    CallResumed,
+    Compacted,
+    Fact,
+    Injected,
+    Reasoned,
+    RoundClosed,
+    RoundSuspended,
+    SessionBegan,
+    StateKept,
+    ToolDecided,
+    ToolFinished,
+    ToolStarted,
+)
+from agentflow.messages import (
+    ContentBlock,
+    DataBlock,
+    Msg,
+    Pending,
+    TextBlock,
+    ThinkingBlock,
+    ToolResultBlock,
+    ToolUseBlock,
+)
+from agentflow.plugins.redaction_text import Found, Scanner, Vault
 from agentflow.plugins.redaction_values import Cleaning, named_anew
+from agentflow.typed_state import state_name
 from agentflow.verdicts import AnyVerdict, carried
 
-__all__ = ["Numberless", "at_rest", "fact_at_rest", "message_at_rest"]
+__all__ = ["Numberless", "Restoring", "at_rest", "fact_at_rest", "message_at_rest", "vault_of"]
+
+_VAULT = state_name(Vault)
 
 
 class Numberless(Vault):
@@ -30,6 +57,11 @@ class Numberless(Vault):
 
 def fact_at_rest(fact: Fact, cleaning: Cleaning) -> Fact:
     """A fact as a store gets it."""
+    if isinstance(fact, StateKept) and _VAULT in fact.values:  # what is sealed is no text to look into
+        rest = {name: value for name, value in fact.values.items() if name != _VAULT}
+        vault = cleaning.vault
+        own = fact.values[_VAULT] if isinstance(vault, Numberless) else vault.given_out()
+        return StateKept({**at_rest(rest, cleaning), _VAULT: own})
     values = {
         name: at_rest(value, cleaning)
         for name, value in fact._asdict().items()  # NamedTuple's public method
@@ -79,3 +111,116 @@ def at_rest(value: Any, cleaning: Cleaning) -> Any:
             return [at_rest(item, cleaning) for item in cast("list[Any]", value)]
         case _:
             return value
+
+
+# ---- and back
+
+
+def vault_of(facts: Sequence[Fact]) -> Vault | None:
+    """What a store's facts hold of a session's vault; None where they hold nothing that could be opened.
+
+    Raises:
+        ValueError: It is no vault.
+    """
+    for fact in reversed(facts):
+        if isinstance(fact, StateKept):
+            data = cast("object", fact.values.get(_VAULT))
+            vault = None if data is None else Vault.taken_in(data)
+            return vault if vault is not None and vault.is_sealed else None
+    return None
+
+
+class Restoring:
+    """Makes of what a store holds what the session held: with originals where hooks and readers had them.
+
+    Args:
+        cleaning: What the session knows.
+        original: Whether input and tool results were kept as they came.
+        trusts: Whether a tool got originals.
+    """
+
+    def __init__(self, cleaning: Cleaning, original: bool, trusts: Callable[[str], bool]) -> None:
+        self._cleaning = cleaning
+        self._found = cleaning.resolving()
+        self._all = cleaning.restoring([])
+        self._original = original
+        self._trusts = trusts
+
+    def fact(self, fact: Fact) -> Fact:
+        """A fact as the session held it."""
+        match fact:
+            case Reasoned():  # the words as their readers saw them; its calls had placeholders
+                return fact._replace(message=self._shown(fact.message))
+            case CallClosed(final=Msg() as final):
+                return fact._replace(final=self._shown(final))
+            case CallOpened():
+                messages = self._given(fact.messages) if self._original else fact.messages
+                return fact._replace(messages=messages, answer=fact.answer and self._shown(fact.answer))
+            case ToolDecided():
+                return fact._replace(tool_use=self._use(fact.tool_use), verdict=self._value(fact.verdict))
+            case ToolFinished():
+                result = self._value(fact.result) if self._original else fact.result
+                return fact._replace(tool_use=self._use(fact.tool_use), result=result)
+            case RoundClosed() if self._original:
+                return fact._replace(results=self._value(fact.results))
+            case RoundSuspended():
+                return fact._replace(pending=tuple(map(self._pending, fact.pending)))
+            case CallResumed():
+                return fact._replace(decisions=self._value(fact.decisions))
+            case Injected() | Compacted() | SessionBegan():
+                return fact._replace(messages=self._given(fact.messages))
+            case ToolStarted() | StateKept() | CallClosed() | RoundClosed():
+                return fact
+            case _:
+                assert_never(fact)
+
+    def _pending(self, pending: Pending) -> Pending:
+        use = pending.tool_use
+        if use is not None and not self._trusts(use.name):
+            return pending
+        return replace(pending, request=self._value(pending.request), tool_use=use and self._use(use))
+
+    def _use(self, use: ToolUseBlock) -> ToolUseBlock:
+        if not self._trusts(use.name):
+            return use
+        changed = self._cleaning.walk(use.input, self._all)
+        return use if changed == use.input else use.replace(input=changed)
+
+    def _shown(self, msg: Msg) -> Msg:
+        return self._message(msg, self._found)
+
+    def _given(self, messages: tuple[Msg, ...]) -> tuple[Msg, ...]:
+        return tuple([self._message(msg, self._all) for msg in messages])
+
+    def _message(self, msg: Msg, found: Found) -> Msg:
+        content = tuple([self._block(block, found) for block in msg.content])
+        return msg if content == msg.content else replace(msg, content=content)
+
+    def _block(self, block: ContentBlock, found: Found) -> ContentBlock:
+        match block:
+            case TextBlock() | DataBlock():
+                return self._cleaning.block(block, found)
+            case ThinkingBlock(text=text):
+                return replace(block, text=self._cleaning.text(text, found))
+            case ToolResultBlock():
+                return self._cleaning.result(block, found) if self._original else block
+            case ToolUseBlock():
+                return block
+            case _:
+                assert_never(block)
+
+    def _value(self, value: Any) -> Any:
+        match value:
+            case Msg():
+                return self._message(value, self._all)
+            case ToolResultBlock():
+                return self._cleaning.result(value, self._all)
+            case verdict if isinstance(verdict, AnyVerdict):
+                return type(verdict)(self._value(carried(verdict)))
+            case tuple():
+                return tuple([self._value(item) for item in cast("tuple[Any, ...]", value)])
+            case Mapping():
+                items = cast("Mapping[str, Any]", value)
+                return {key: self._value(item) for key, item in items.items()}
+            case _:
+                return self._cleaning.walk(value, self._all)

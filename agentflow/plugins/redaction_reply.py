@@ -8,18 +8,18 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from agentflow.chunks import ModelChunk, ToolUseDelta
-from agentflow.events import PreReasoning
 from agentflow.hooks.wrapping import ModelSource, PrivateFlux
 from agentflow.messages import ThinkingBlock
 from agentflow.plugins.redaction_text import Streaming
 from agentflow.plugins.redaction_values import Cleaning
 from agentflow.reactive import Flux
 from agentflow.reactive.iterators import close
+from agentflow.specs import ToolSpec
 
 __all__ = ["RedactedFlux", "redacted_pieces"]
 
@@ -32,15 +32,13 @@ class RedactedFlux(PrivateFlux):
 
     Args:
         source: The work.
-        event: What it is about.
         cleaning: Takes the secrets out.
     """
 
-    def __init__(self, source: ModelSource, event: PreReasoning, cleaning: Cleaning) -> None:
+    def __init__(self, source: ModelSource, cleaning: Cleaning) -> None:
         # The event does not hold what its chain has injected; the request does.
         cleaned = cleaning.messages(source.request.messages)
         self._work = source if cleaned is None else source.using(input_messages=cleaned)
-        self._event = event
         self._cleaning = cleaning
 
     def open(self) -> AsyncIterator[ModelChunk]:
@@ -48,7 +46,7 @@ class RedactedFlux(PrivateFlux):
         return self._run()
 
     async def _run(self) -> AsyncIterator[ModelChunk]:
-        reply = _Reply(self._cleaning, self._event)
+        reply = _Reply(self._cleaning, self._work.request.tools)
         stream = self._work.open()
         try:
             async for chunk in stream:
@@ -101,11 +99,11 @@ class _Call:
 class _Reply:
     """One attempt at a reply, on its way out."""
 
-    __slots__ = ("_calls", "_cleaning", "_event", "_finish", "_model", "_thinking", "_thought", "_words")
+    __slots__ = ("_calls", "_cleaning", "_finish", "_model", "_thinking", "_thought", "_tools", "_words")
 
-    def __init__(self, cleaning: Cleaning, event: PreReasoning) -> None:
+    def __init__(self, cleaning: Cleaning, tools: Sequence[ToolSpec]) -> None:
         self._cleaning = cleaning
-        self._event = event
+        self._tools = tools
         self._begin()
 
     def _begin(self) -> None:
@@ -144,7 +142,7 @@ class _Reply:
             self._add_delta(delta, deltas)
         for block in chunk.blocks:
             if isinstance(block, ThinkingBlock) and block.signature:
-                self._cleaning.vault.thoughts[block.signature] = block.text
+                self._cleaning.vault.sealed_thought(block.signature, block.text)
         shown = ModelChunk(
             text,
             thinking,
@@ -170,7 +168,7 @@ class _Reply:
 
     def _end_thought(self, signature: str | None) -> str:
         if signature:
-            self._cleaning.vault.thoughts[signature] = "".join(self._thought)
+            self._cleaning.vault.sealed_thought(signature, "".join(self._thought))
         if self._thinking is None:
             return ""
         self._thought = []
@@ -179,7 +177,7 @@ class _Reply:
     def _name(self, name: str) -> str:
         """A tool's name; one that exists is no secret."""
         cleaning = self._cleaning
-        if cleaning.is_clean(name) or any(spec.name == name for spec in self._event.tools):
+        if cleaning.is_clean(name) or any(spec.name == name for spec in self._tools):
             return name
         return cleaning.text(name, cleaning.masking(by_model=True))
 

@@ -14,26 +14,19 @@ places by a language model and needs whole sentences; give what it finds as `val
 
 from __future__ import annotations
 
-import base64
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, TypeAlias, cast
 
 from pydantic_core import CoreSchema, core_schema
 
-from agentflow.errors import UsageError
+from agentflow.ground.validation import adapter_of
 from agentflow.messages import Msg
+from agentflow.plugins.redaction_detectors import Detector, Match, Pattern, compiled
+from agentflow.plugins.redaction_seal import Seal
 
-try:
-    import regex
-    from stdnum import iban as _iban
-    from stdnum import luhn as _luhn
-    from stdnum.us import ssn as _ssn
-except ImportError as error:
-    raise ImportError('Redaction needs regex and python-stdnum: pip install "agentflow-hooks[redaction]"') from error
-
-__all__ = ["CARD", "DETECTORS", "EMAIL", "IBAN", "SECRETS", "SSN", "Detector", "Scanner", "Streaming", "Vault", "scan"]
+__all__ = ["Found", "Scanner", "Streaming", "Vault", "scan"]
 
 _CONTEXT = 80
 """How much of the text before a place a pattern may look back on."""
@@ -42,192 +35,6 @@ _VALUE = "_v_"
 _MOST_SPOTLESS = 1_000
 _SHORTEST = 4
 """Values shorter than this are too common to be looked for wherever they occur."""
-
-
-class _Match(Protocol):
-    def groupdict(self) -> Mapping[str, str | None]: ...
-    def start(self) -> int: ...
-    def end(self) -> int: ...
-    def group(self) -> str: ...
-
-
-class _Pattern(Protocol):
-    def search(self, string: str, pos: int = 0, *, partial: bool = False) -> _Match | None: ...
-
-
-def _compile(pattern: str) -> _Pattern:
-    return cast("_Pattern", cast("Any", regex).compile(pattern, cast("Any", regex).V1))
-
-
-@dataclass(frozen=True, slots=True)
-class Detector:
-    """One thing to look for.
-
-    Args:
-        kind: What it is called in placeholders: `<kind-1>`; small letters, digits and underscores.
-        pattern: A regular expression of the `regex` module. Bound its repetitions (`{1,64}`), let lookbehinds reach back
-            80 characters at most (those of no fixed length with letters as `[kK][eE][yY]`, or text is held too long), and
-            name groups that you refer back to.
-        check: Judges what the pattern found, such as check digits: how many of its characters are the value; 0: it is
-            none, and the search goes on behind its first character.
-        hint: A cheap regular expression of the `re` module that is found in every text in which the pattern is: a whole
-            text without it is not searched, which makes it ten times as fast. Empty: it does not tell.
-        needles: Cheaper still: texts in small letters, of which one, in whatever case, is in every text in which the pattern
-            is. Without a hint and needles each text is searched.
-
-    Example:
-        >>> Detector("badge", r"B-\\d{6}").kind
-        'badge'
-    """
-
-    kind: str
-    pattern: str
-    check: Callable[[str], int] | None = None
-    hint: str = ""
-    needles: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        if any(not needle or needle != needle.lower() for needle in self.needles):
-            raise UsageError(
-                f"Detector {self.kind!r}: needles={self.needles!r} are texts in small letters, none empty."
-            )
-        if not regex.fullmatch(r"[a-z][a-z0-9_]{0,30}", self.kind):
-            raise UsageError(
-                f"Detector kind={self.kind!r}: it becomes the placeholder <{self.kind}-1>, so it is small letters, digits "
-                "and underscores, a letter first."
-            )
-        try:
-            found = _compile(self.pattern).search("")
-        except Exception as error:
-            raise UsageError(f"Detector {self.kind!r}: its pattern cannot be compiled: {error}") from error
-        if found is not None:
-            raise UsageError(f"Detector {self.kind!r}: its pattern matches the empty text; make it ask for something.")
-
-
-def _longest(text: str, borders: str, valid: Callable[[str], bool]) -> int:
-    """The length of the longest beginning of `text` that is valid and ends before a border or at the end."""
-    for end in range(len(text), 0, -1):
-        if (end == len(text) or text[end] in borders) and text[end - 1] not in borders and valid(text[:end]):
-            return end
-    return 0
-
-
-def _is_card(text: str) -> bool:
-    digits = text.replace(" ", "").replace("-", "")
-    return 13 <= len(digits) <= 19 and len(set(digits)) > 1 and bool(cast("Any", _luhn).is_valid(digits))
-
-
-def _card(text: str) -> int:
-    return _longest(text, " -", _is_card)
-
-
-def _iban_check(text: str) -> int:
-    return _longest(text, " ", lambda part: bool(cast("Any", _iban).is_valid(part)))
-
-
-def _ssn_check(text: str) -> int:
-    return len(text) if cast("Any", _ssn).is_valid(text) else 0
-
-
-def _basic(text: str) -> int:
-    """`user:password` in base64."""
-    try:
-        user, colon, _ = base64.b64decode(text, validate=True).decode().partition(":")
-    except ValueError:
-        return 0
-    return len(text) if colon and user.isprintable() else 0
-
-
-_KEYS = "|".join(
-    [
-        r"[sr]k[-_][A-Za-z0-9_-]{16,256}",  # OpenAI, Anthropic, Stripe and those who follow them
-        r"gh[pousr]_[A-Za-z0-9]{20,255}",
-        r"github_pat_\w{20,255}",
-        r"glpat-[\w-]{20,64}",
-        r"xox[abeprs]-[\w-]{10,256}",
-        r"AIza[\w-]{35}",
-        r"A[KS]IA[0-9A-Z]{16}",
-        r"npm_[A-Za-z0-9]{36}",
-        r"pypi-[\w-]{50,256}",
-        r"hf_[A-Za-z0-9]{30,64}",
-        r"SG\.[\w-]{16,64}\.[\w-]{16,64}",
-        r"eyJ[\w-]{8,2048}\.[\w-]{8,4096}(?:\.[\w-]{0,2048})?",  # a JSON web token
-    ]
-)
-
-_KEY_NEEDLES = (
-    *("sk-", "sk_", "rk-", "rk_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "xox"),
-    *("aiza", "akia", "asia", "npm_", "pypi-", "hf_", "sg.", "eyj"),
-)
-
-
-def _any_case(words: str) -> str:
-    """Words in any case, for a lookbehind: there `regex` takes any text for a beginning where letters are written out."""
-    spelled = re.sub("[a-z]", lambda letter: f"[{letter[0]}{letter[0].upper()}]", words)
-    return "|".join(word.replace("_", "[ _-]?") for word in spelled.split())
-
-
-_ASSIGNED = _any_case(
-    "password passwd pwd passphrase token credential credentials secret secret_key secret_access_key api_key access_key "
-    "account_key"
-)
-_SPACE = r"[\s\u200b-\u200d\u2060\ufeff]{0,3}"
-"""Between a name and its value, with what cannot be seen."""
-
-SECRETS: tuple[Detector, ...] = (
-    Detector(
-        "secret",
-        r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----[\s\S]*?"
-        r"(?:-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----|\Z)",
-        needles=("-----begin",),
-    ),
-    Detector("secret", rf"(?<![A-Za-z0-9])(?:{_KEYS})", hint=r"[\w.-]{15}", needles=_KEY_NEEDLES),
-    Detector(  # the other half of an AWS access key has no form of its own
-        "secret",
-        r"""(?<=A[KS]IA[0-9A-Z]{16}["']?[\s:,/]{1,3}["']?)[A-Za-z0-9/+]{40}(?![A-Za-z0-9/+=])""",
-        hint="A[KS]IA[0-9A-Z]{16}",
-        needles=("akia", "asia"),
-    ),
-    Detector("secret", rf"(?<={_any_case('bearer')} {{1,3}})[\w.~+/-]{{16,4096}}", needles=("bearer ",)),
-    Detector(
-        "secret", rf"(?<={_any_case('basic')} {{1,3}})[A-Za-z0-9+/]{{4,4096}}={{0,2}}", _basic, needles=("basic ",)
-    ),
-    Detector(
-        "secret",
-        # `//` would be written out, as in `_any_case`.
-        r"""(?<=[A-Za-z][A-Za-z0-9+.-]{0,14}:/{2}[^\s/@:?#"'<>]{0,58}:)[^\s/?#"'<>]{1,256}(?=@)""",
-        hint=r"""://[^\s/?#"'<>]{1,400}@""",
-        needles=("://",),
-    ),
-    Detector(
-        "secret",
-        rf"""(?<=(?:{_ASSIGNED}|(?<![A-Za-z]){_any_case("pass")})["']?{_SPACE}[=:]{_SPACE}["']?)"""
-        r"""(?=[^\s"'<>,;]{0,200}\d)[^\s"'<>,;]{6,200}""",
-        hint="[=:]",
-        needles=("pass", "pwd", "secret", "key", "token", "credential"),
-    ),
-)
-"""Private keys, the key formats of well-known services, AWS secret keys behind their access key, bearer tokens, basic
-authorization, passwords in URLs, and what is assigned to a password or the like."""
-
-EMAIL = Detector(
-    "email", r"(?<![\w.+%-])[\w.+%-]{1,64}@(?:[A-Za-z0-9-]{1,63}\.){1,8}[A-Za-z]{2,24}(?![\w-])", needles=("@",)
-)
-"""Mail addresses."""
-
-CARD = Detector("card", r"(?<!\d)\d(?:[ -]?\d){12,18}(?!\d)", _card, r"\d(?:[ -]?\d){6}")
-"""Numbers of payment cards, their check digit right."""
-
-IBAN = Detector(
-    "iban", r"(?<![A-Za-z0-9])[A-Z]{2}\d{2}(?: ?[A-Z0-9]){11,30}(?![A-Za-z0-9])", _iban_check, r"[A-Z]{2}\d{2}"
-)
-"""International bank account numbers, their check digits right."""
-
-SSN = Detector("ssn", r"(?<![\d-])\d{3}-\d{2}-\d{4}(?![\d-])", _ssn_check, r"\d{3}-\d{2}-")
-"""Social security numbers of the United States."""
-
-DETECTORS: tuple[Detector, ...] = (*SECRETS, EMAIL, IBAN, CARD, SSN)
-"""What is looked for unless told otherwise."""
 
 
 class Found(Protocol):
@@ -243,6 +50,10 @@ class Found(Protocol):
 
 _ANCHOR = re.compile(r"(?<!\[)\^|\$|\\[AZbB]|\(\?<?[=!]")
 """What makes it matter for a hint what stands around it."""
+
+
+Searches: TypeAlias = dict[int, tuple[Pattern, Match | None]]
+"""What each pattern, by its identity, has found last in a text."""
 
 
 class _Gates:
@@ -296,14 +107,17 @@ class Scanner:
         'write to <email>'
     """
 
-    __slots__ = ("_detectors", "_gates", "_patterns", "_values")
+    __slots__ = ("_detectors", "_gates", "_patterns", "_started", "_starts", "_values")
 
     def __init__(self, detectors: Sequence[Detector], values: Iterable[str] = ()) -> None:
         kinds = sorted({d.kind for d in detectors} | {"secret"})
-        parts = [(_PLACEHOLDER, rf"<(?:{'|'.join(kinds)})-\d{{1,9}}>")]
-        parts.extend((f"_d{index}_", detector.pattern) for index, detector in enumerate(detectors))
         self._detectors = {f"_d{index}_": detector for index, detector in enumerate(detectors)}
+        parts = [(_PLACEHOLDER, rf"<(?:{'|'.join(kinds)})-\d{{1,9}}>")]
+        parts.extend((name, one.pattern) for name, one in self._detectors.items() if not one.starts)
+        started = [(name, one.pattern) for name, one in self._detectors.items() if one.starts]
         self._patterns = [_pair(parts)]
+        self._started = _pair(started) if started else None
+        self._starts = _word_starts(start for detector in detectors for start in detector.starts)
         self._values = _long_enough(values)
         if self._values:
             self._patterns.insert(0, _literals(self._values))
@@ -321,6 +135,7 @@ class Scanner:
         other = object.__new__(Scanner)
         other._detectors = self._detectors
         other._patterns = [_literals(known), *self._patterns]
+        other._started, other._starts = self._started, self._starts
         other._values = self._values + known
         other._gates = self._gates
         return other
@@ -339,19 +154,24 @@ class Scanner:
         """The whole text with what was found replaced."""
         return "".join(scan(lambda: self, text, 0, True, found)[0])
 
-    def next(self, text: str, look: int, final: bool) -> tuple[int, str, int]:
+    def next(self, text: str, look: int, final: bool, found: Searches) -> tuple[int, str, int]:
         """The next find from `look` on: where it begins, its kind, and its length (0: it was none after all).
+
+        `found` is what each pattern has found in this text; no part of it is searched twice for the same.
 
         Where no find is certain yet, the length is -1, and what stands before the place is free.
         """
-        match: _Match | None = None
+        match: Match | None = None
         limit = len(text)
-        for complete, _ in self._patterns:
-            other = complete.search(text, look)
+        patterns = self._patterns
+        if self._started is not None and _first(self._starts, text, look, found) is not None:
+            patterns = [*patterns, self._started]
+        for complete, _ in patterns:
+            other = _first(complete, text, look, found)
             if other is not None and (match is None or other.start() < match.start()):
                 match = other
         if not final:
-            for _, unfinished in self._patterns:
+            for _, unfinished in patterns:
                 began = unfinished.search(text, look, partial=True)
                 limit = limit if began is None else min(limit, began.start())
             if match is not None and match.end() == len(text):
@@ -361,7 +181,7 @@ class Scanner:
         kind, length = self._judge(match)
         return match.start(), kind, length
 
-    def _judge(self, match: _Match) -> tuple[str, int]:
+    def _judge(self, match: Match) -> tuple[str, int]:
         text = match.group()
         for name, value in match.groupdict().items():
             if value is None:
@@ -374,10 +194,40 @@ class Scanner:
         return "", 0
 
 
-def _pair(parts: Sequence[tuple[str, str]]) -> tuple[_Pattern, _Pattern]:
+def _pair(parts: Sequence[tuple[str, str]]) -> tuple[Pattern, Pattern]:
     """The pattern, and one that never matches as a whole, so that all it finds is a beginning that the text's end cut off."""
     complete = "|".join(f"(?P<{name}>{pattern})" for name, pattern in parts)
-    return _compile(complete), _compile(f"(?:{'|'.join(f'(?:{pattern})' for _, pattern in parts)})(?!)")
+    return compiled(complete), compiled(f"(?:{'|'.join(f'(?:{pattern})' for _, pattern in parts)})(?!)")
+
+
+def _first(pattern: Pattern, text: str, look: int, found: Searches) -> Match | None:
+    """The first match from a place on; what is known of the text behind it is not searched again."""
+    known = found.get(id(pattern))
+    if known is not None and (known[1] is None or known[1].start() >= look):
+        return known[1]
+    match = pattern.search(text, look)
+    found[id(pattern)] = pattern, match
+    return match
+
+
+def _word_starts(starts: Iterable[str]) -> Pattern:
+    """Finds a word that begins with one of the texts, in whatever case, or that the text's end cuts off before it can tell."""
+    tree: dict[str, Any] = {}
+    for start in starts:
+        node = tree
+        for letter in start:
+            node = node.setdefault(letter, {})
+        node[""] = {}
+    return cast("Pattern", re.compile(f"(?<![A-Za-z0-9]){_branches(tree)}" if tree else r"(?!)"))
+
+
+def _branches(node: dict[str, Any]) -> str:
+    if "" in node:
+        return ""
+    branches = [
+        f"[{re.escape(letter)}{re.escape(letter.upper())}]{_branches(below)}" for letter, below in sorted(node.items())
+    ]
+    return rf"(?:{'|'.join(branches)}|\Z)"
 
 
 def _long_enough(values: Iterable[str]) -> tuple[str, ...]:
@@ -386,8 +236,8 @@ def _long_enough(values: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(known, key=lambda value: (-len(value), value)))
 
 
-def _literals(values: Sequence[str]) -> tuple[_Pattern, _Pattern]:
-    escaped = cast("list[str]", [cast("Any", regex).escape(value, literal_spaces=True) for value in values])
+def _literals(values: Sequence[str]) -> tuple[Pattern, Pattern]:
+    escaped = [re.escape(value) for value in values]
     return _pair([(_VALUE, "|".join(escaped))])
 
 
@@ -407,8 +257,9 @@ def scan(scanner: Callable[[], Scanner], text: str, start: int, final: bool, fou
     out: list[str] = []
     position = look = start  # out up to `position`, searched up to `look`
     current = scanner()
+    seen: Searches = {}
     while position < len(text):
-        at, kind, length = current.next(text, look, final)
+        at, kind, length = current.next(text, look, final, seen)
         if length < 0:
             out.append(text[position:at])
             return out, at
@@ -463,12 +314,34 @@ class Streaming:
         return "".join(out)
 
 
+@dataclass(slots=True, repr=False)
+class _Kept:
+    """What is sealed."""
+
+    values: dict[str, str]
+    by_model: list[str]
+    words: list[str]
+    thoughts: dict[str, str]
+
+
+@dataclass(slots=True, repr=False)
+class _Sealed:
+    """What a store has of a vault with values; of one without, the counters alone."""
+
+    counters: dict[str, int]
+    sealed: str
+
+
+_Stored = _Sealed | dict[str, int]
+
+
 @dataclass(slots=True, eq=False, repr=False, weakref_slot=True)
 class Vault:
     """What was hidden in one session; lives in its `session_state`, and is never printed.
 
-    Where a store keeps session states, it gets the counters and nothing else: placeholders of an earlier process stay what
-    they are, and no new value takes their names.
+    Where a store keeps session states, it gets the counters, and with a seal (`Redaction(keys=...)`) an encrypted copy of the
+    rest, so that placeholders stand for their values in the next process too. Without one, placeholders of an earlier
+    process stay what they are, and no new value takes their names.
     """
 
     _placeholders: dict[str, str] = field(default_factory=dict[str, str])
@@ -480,7 +353,7 @@ class Vault:
         default_factory=dict[int, "tuple[int, Scanner, Scanner]"]
     )
     thoughts: dict[str, str] = field(default_factory=dict[str, str])
-    """What a model really thought, by the seal over it: its provider wants it back unchanged."""
+    """What a model really thought, by the signature over it: its provider wants it back unchanged."""
     clean: dict[tuple[int, int], tuple[object, int, Msg]] = field(
         default_factory=dict[tuple[int, int], "tuple[object, int, Msg]"]
     )
@@ -496,21 +369,94 @@ class Vault:
         default_factory=dict[int, "tuple[object, int, Sequence[Msg]]"]
     )
     """The last request in which nothing was found: the next one usually is the same and a little more."""
+    unsaved: bool = False
+    """Whether it holds something that the store does not have: it is then stored with the next fact."""
+    _seal: Seal | None = None
+    _sealed: str = ""
+    """What the store has of its values; empty: nothing, or no longer what they are."""
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: object, handler: object) -> CoreSchema:
-        def taken_in(value: object) -> Vault:
-            if isinstance(value, Vault):
-                return value
-            counters = cast("dict[str, int]", value)
-            return Vault(_counters=dict(counters), _lost=dict(counters))
-
-        def given_out(vault: Vault) -> dict[str, int]:
-            return dict(vault._counters)
-
         return core_schema.no_info_plain_validator_function(
-            taken_in, serialization=core_schema.plain_serializer_function_ser_schema(given_out)
+            cls.taken_in, serialization=core_schema.plain_serializer_function_ser_schema(cls.given_out)
         )
+
+    @classmethod
+    def taken_in(cls, value: object) -> Vault:
+        """A vault of what a store has of it.
+
+        Raises:
+            ValueError: That is no vault.
+        """
+        if isinstance(value, Vault):
+            return value
+        data = adapter_of(_Stored).validate_python(value)
+        counters, sealed = (data.counters, data.sealed) if isinstance(data, _Sealed) else (data, "")
+        return cls(_counters=dict(counters), _lost=dict(counters), _sealed=sealed)
+
+    def given_out(self) -> dict[str, Any]:
+        """What a store gets of it."""
+        if self._seal is not None and not self._sealed and (self._originals or self._kept_thoughts()):
+            self._sealed = self._seal.close(self._contents())
+        self.unsaved = False
+        return {"counters": dict(self._counters), "sealed": self._sealed} if self._sealed else dict(self._counters)
+
+    def _contents(self) -> str:
+        kept = _Kept(self._originals, sorted(self._written), self._words, self._kept_thoughts())
+        return adapter_of(_Kept).dump_json(kept).decode()
+
+    def _kept_thoughts(self) -> dict[str, str]:
+        """The thoughts that hold a value: of all others the session has what was thought."""
+        values = tuple(self._placeholders)
+        return {by: thought for by, thought in self.thoughts.items() if _has_one(thought, values)}
+
+    @property
+    def has_lost(self) -> bool:
+        """Whether there are placeholders of an earlier process, known or not."""
+        return bool(self._lost)
+
+    @property
+    def is_sealed(self) -> bool:
+        """Whether the store has values of it."""
+        return bool(self._sealed)
+
+    def use(self, seal: Seal | None) -> None:
+        """Keep values under a seal from now on, and take in what is kept.
+
+        Raises:
+            UsageError: What is kept cannot be opened.
+        """
+        if seal is None or self._seal is not None:
+            return
+        seal.ready()
+        if self._sealed:
+            text, newest = seal.open(self._sealed)
+            kept = adapter_of(_Kept).validate_json(text)
+            for placeholder, value in kept.values.items():
+                if placeholder not in self._originals and value not in self._placeholders:
+                    self._originals[placeholder] = value
+                    self._placeholders[value] = placeholder
+            self._written.update(kept.by_model)
+            self._words.extend(word for word in kept.words if word not in self._words)
+            self.thoughts = {**kept.thoughts, **self.thoughts}
+            self._changed()
+            if newest and len(self._originals) == len(kept.values):
+                self._seal = seal
+                return
+        self._seal = seal
+        self._touch()
+
+    def _touch(self) -> None:
+        """What is stored is not what is known any more."""
+        self.unsaved = True  # the counters too: a name that is stored must not be given to another value
+        if self._seal is not None:
+            self._sealed = ""
+
+    def _changed(self) -> None:
+        """A text that was clean may not be so any more."""
+        self.version += 1
+        for _, texts in self._spotless.values():
+            texts.clear()
 
     def hide(self, value: str, kind: str, base: Scanner, *, by_model: bool) -> str:
         """The placeholder of a value; a new one where it is seen for the first time.
@@ -531,12 +477,18 @@ class Vault:
                 self._written.add(known)
             if base.replace(value, lambda _kind, _text: "") and len(value) >= _SHORTEST:
                 self._words.append(value)
-                self.version += 1
-                for _, texts in self._spotless.values():
-                    texts.clear()
-        elif not by_model:
+                self._changed()
+            self._touch()
+        elif not by_model and known in self._written:
             self._written.discard(known)
+            self._touch()
         return known
+
+    def sealed_thought(self, signature: str, thought: str) -> None:
+        """Keep a thought as its model had it, by the signature over it."""
+        self.thoughts[signature] = thought
+        if _has_one(thought, self._placeholders):
+            self._touch()
 
     def original(self, placeholder: str) -> str | None:
         """The value behind a placeholder; None for one that is not ours, which will then never get one."""

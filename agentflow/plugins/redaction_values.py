@@ -92,6 +92,17 @@ class Cleaning:
 
         return found
 
+    def resolving(self) -> Found:
+        """Originals for placeholders, except what only the model has written."""
+        vault = self.vault
+        return lambda kind, text: text if kind or vault.is_models_own(text) else vault.original(text) or text
+
+    def begin(self, history: Iterable[Msg]) -> None:
+        """Look at the stored conversation: no new value takes the name of a placeholder in it."""
+        if not self.vault.begun:
+            self.messages(history)
+            self.vault.begun = True
+
     # ---- whether there is anything to do
 
     def is_clean(self, text: str) -> bool:
@@ -174,9 +185,9 @@ class Cleaning:
         found = self.masking(by_model=True)
         try:
             value = json.loads(raw)
-        except ValueError:
+            cleaned = self.walk(value, found)
+        except (ValueError, RecursionError):  # no JSON, or deeper than anything is read: text
             return self.text(raw, found)
-        cleaned = self.walk(value, found)
         # A key that is there twice is in the text, and not in the value.
         if cleaned == value and self.text(raw, found) == raw:
             self._spotless.add(masked)
@@ -246,9 +257,10 @@ class Cleaning:
         if "\\" in after:  # JSON may spell a secret with escapes
             try:
                 value = json.loads(after)
-            except ValueError:
-                value = None
-            if (cleaned := self.walk(value, found)) is not value:
+                cleaned = self.walk(value, found)
+            except (ValueError, RecursionError):
+                value = cleaned = None
+            if cleaned is not value:
                 after = json.dumps(cleaned, ensure_ascii=False)
         if after != before:
             return b64encode(after.encode()).decode()

@@ -6,6 +6,7 @@ Rules:
 
 1. Waiting is done on the run's clock, and cancelling the call ends it at once.
 2. Nothing is kept on the hook: one instance serves any number of agents and calls.
+3. Where another attempt is refused (`Veto`, of a limit, say), the failure that it was to make good is raised, not the refusal.
 
 Two layers can try again, and their attempts multiply. A model adapter asks `retries + 1` times by itself (three times by
 default) before its error comes here, so `ModelRetry(attempts=3)` around it makes up to nine requests. Where this hook is
@@ -23,6 +24,7 @@ from reactivex import Observable
 
 from agentflow.chunks import ModelChunk
 from agentflow.context import RunContext
+from agentflow.errors import Aside, Veto
 from agentflow.events import ActingChunk, Event, HookEvent, PreActing, PreReasoning
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.wrapping import ModelSource
@@ -75,6 +77,17 @@ def _noting(context: RunContext, what: str) -> Callable[[int, BaseException, flo
         context.state[Retries].made.append(entry)
 
     return note
+
+
+def _raise_first(failed: Exception | None, error: Exception) -> None:
+    """Raise what failed first, where another attempt was refused (by a limit, say): the refusal is a note on it.
+
+    Raises:
+        Exception: What failed first.
+    """
+    if failed is not None and isinstance(error, Veto):
+        failed.add_note(Aside(f"It was not tried again: {error.reason}"))
+        raise failed from failed.__cause__
 
 
 class ModelRetry(Hook):
@@ -134,24 +147,31 @@ class ModelRetry(Hook):
     async def _run(self, source: ModelSource, context: RunContext) -> AsyncIterator[ModelChunk]:
         delivered = void = False
         attempts: Attempts | None = None
-        while True:
-            chunks = source.open()
-            try:
+        failed: Exception | None = None
+        try:
+            while True:
+                chunks = source.open()
                 try:
-                    async for chunk in chunks:
-                        if void:
-                            void = False
-                            chunk = replace(chunk, restart=True)
-                        delivered = delivered or says_something(chunk)
-                        yield chunk
-                    return
-                finally:
-                    await close(chunks)
-            except Exception as error:
-                attempts = attempts or self._policy.start(context.clock.sleep, _noting(context, source.request.model))
-                if (delivered and self._after == "raise") or not await attempts.another(error):
-                    raise
-                void = delivered
+                    try:
+                        async for chunk in chunks:
+                            if void:
+                                void = False
+                                chunk = replace(chunk, restart=True)
+                            delivered = delivered or says_something(chunk)
+                            yield chunk
+                        return
+                    finally:
+                        await close(chunks)
+                except Exception as error:
+                    _raise_first(failed, error)
+                    attempts = attempts or self._policy.start(
+                        context.clock.sleep, _noting(context, source.request.model)
+                    )
+                    if (delivered and self._after == "raise") or not await attempts.another(error):
+                        raise
+                    void, failed = delivered, error
+        finally:
+            failed = None  # its traceback holds this frame
 
 
 class ToolRetry(Hook):
@@ -232,11 +252,17 @@ class ToolRetry(Hook):
 
     async def _run(self, source: Mono[ToolResultBlock], event: PreActing) -> Any:
         attempts: Attempts | None = None
-        while True:
-            try:
-                return await source.resolve()
-            except Exception as error:
-                use, context = event.tool_use, event.context
-                attempts = attempts or self._policy.start(context.clock.sleep, _noting(context, use.name))
-                if use.id in context.state[_Shown].uses or not await attempts.another(error):
-                    raise
+        failed: Exception | None = None
+        try:
+            while True:
+                try:
+                    return await source.resolve()
+                except Exception as error:
+                    _raise_first(failed, error)
+                    use, context = event.tool_use, event.context
+                    attempts = attempts or self._policy.start(context.clock.sleep, _noting(context, use.name))
+                    if use.id in context.state[_Shown].uses or not await attempts.another(error):
+                        raise
+                    failed = error
+        finally:
+            failed = None  # its traceback holds this frame

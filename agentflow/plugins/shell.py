@@ -24,7 +24,7 @@ from typing import TypeAlias, get_args
 from agentflow.errors import UsageError
 from agentflow.messages import ToolUseBlock
 from agentflow.plugins.approval import Approval, Asker
-from agentflow.plugins.shell_parts import Part, Script, Shell, Some, Word, read_script, runs_others
+from agentflow.plugins.shell_parts import LONGEST, Part, Script, Shell, Some, Word, read_script, runs_others
 
 __all__ = ["ShellApproval"]
 
@@ -37,7 +37,8 @@ class ShellApproval(Approval):
     `"git log"` only that. Deny rules cover whatever follows, options too, and a command by any path (`rm` is `/bin/rm` too).
     Files that are written and read by redirection are parts too: `"> /tmp/*"`, `"< *"`; so are assignments: `"LANG=* sort *"`.
 
-    Lasting answers (`"session"`, `"always"`) hold for the same text only.
+    Lasting answers (`"session"`, `"always"`) hold for the same text only. A command of more than 8,000 characters is asked
+    about, or refused where there are deny rules: it cannot be parsed in a bounded time.
 
     Priority 61 (checks), a guard. Needs the extra `shell` (tree-sitter).
 
@@ -94,6 +95,8 @@ class ShellApproval(Approval):
     def refused(self, use: ToolUseBlock) -> str | None:
         """Why the command must not run: what a deny rule names."""
         script = self._script(use)
+        if self._deny and len(script.text) > LONGEST:
+            return f"the shell command has {len(script.text)} characters, and rules are applied to {LONGEST} at most"
         for rule in self._deny:
             named = rule.named_in(script)
             if named is not None:

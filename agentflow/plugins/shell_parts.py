@@ -24,7 +24,7 @@ try:
 except ImportError as error:
     raise ImportError('Shell commands are parsed by tree-sitter: pip install "agentflow-hooks[shell]"') from error
 
-__all__ = ["Part", "Script", "Shell", "Some", "Word", "read_script", "runs_others"]
+__all__ = ["BUILTINS", "LONGEST", "Part", "Script", "Shell", "Some", "Word", "read_script", "runs_others"]
 
 Shell: TypeAlias = Literal["bash", "sh"]
 
@@ -69,11 +69,14 @@ class Script:
     doubt: str | None = None
 
 
-_BARE = r"(?:[A-Za-z0-9_%+,./:=@^-]|(?<=[A-Za-z0-9])~)+"
+LONGEST: Final = 8_000
+"""Characters of a script that is judged: tree-sitter's time for what is no script grows faster than the text."""
+_BARE = r"[A-Za-z0-9_%+,./:=@^-]|(?<=[A-Za-z0-9])~"
 _SINGLE = r"'[^']*'"
 _DOUBLE = r'"(?:[^"$`\\]|\\.)*"'
-_PIECE = re.compile(rf"{_BARE}|{_SINGLE}|{_DOUBLE}")
+_PIECE = re.compile(rf"(?:{_BARE})+|{_SINGLE}|{_DOUBLE}")
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*"
+# One repetition over what begins differently: a repetition of repetitions takes exponential time where a word is not plain.
 _PLAIN_WORD = re.compile(rf"(?:{_BARE}|{_SINGLE}|{_DOUBLE})+")
 _EXPANSION = re.compile(rf"\$(?:{_NAME}|\{{{_NAME}\}})")
 _QUOTED_EXPANSION = re.compile(rf'"{_EXPANSION.pattern}"')
@@ -104,10 +107,25 @@ _RUN_OTHERS: Final = frozenset(
 )
 """Commands that may run what their arguments say: deny rules look into these."""
 _CHANGES_THE_SHELL: Final = frozenset(
-    "alias bind compgen complete coproc declare enable eval fc hash let local trap typeset unalias".split()  # noqa: SIM905
+    """
+    . alias bind compgen complete compopt coproc declare enable eval export fc getopts hash history let local mapfile read
+    readarray readonly set shopt source trap typeset unalias unset
+    """.split()  # noqa: SIM905
 )
-_TAKES_VARIABLES: Final = frozenset("[ export getopts mapfile printf read readarray readonly test unset wait".split())  # noqa: SIM905
-"""Builtins that take names of variables. In bash `read 'a[$(rm x)]'` and `test -v 'a[$(rm x)]'` run what is inside."""
+"""Builtins after which a later command may be another one: they assign variables, run a text, or change what names mean."""
+_HARMLESS: Final = frozenset(
+    """
+    : [ bg break caller cd chdir continue dirs disown echo exit false fg help jobs kill logout popd printf pushd pwd return
+    shift suspend test times true type ulimit umask wait
+    """.split()  # noqa: SIM905
+)
+"""All other builtins of bash and dash: commands like any other, except for what `_doubt` says of some."""
+BUILTINS: Final = _CHANGES_THE_SHELL | _HARMLESS | {"builtin", "command", "exec"}
+"""The builtins that are known; each belongs to one of the kinds."""
+_TAKES_VARIABLES: Final = frozenset(("[", "printf", "test", "wait"))
+"""Builtins that take names of variables. In bash `test -v 'a[$(rm x)]'` runs what is inside."""
+_COUNTS: Final = re.compile(r"%[-#0 +'I]*[\d*]*(?:\.[\d*]*)?[hlLjztq]*n")
+"""The conversion of bash's printf that assigns how much was written."""
 _FIND_RUNS: Final = frozenset(("-exec", "-execdir", "-ok", "-okdir"))
 
 
@@ -131,6 +149,8 @@ def read_script(script: str, shell: Shell = "bash") -> Script:
     """
     if not script.strip():
         return Script(script, doubt="it is empty")
+    if len(script) > LONGEST:
+        return Script(script, doubt=f"it has {len(script)} characters; {LONGEST} are the most that are judged")
     if not all(letter.isprintable() or letter in "\t\n" for letter in script):
         return Script(script, doubt="it holds control characters, or others that cannot be seen")
     try:
@@ -317,10 +337,23 @@ def _behind(name: str, arguments: tuple[Word, ...]) -> tuple[Word, ...] | None:
     return (*arguments, Some("...")) if name == "xargs" else arguments
 
 
+def _printf_assigns(arguments: tuple[Word, ...]) -> bool:
+    """Whether printf may assign a variable: by an option, or by a conversion of its format."""
+    if not arguments or isinstance(arguments[0], Some) or arguments[0].startswith("-"):
+        return True
+    return _COUNTS.search(arguments[0].replace("%%", "")) is not None
+
+
 def _doubt(name: str, arguments: tuple[Word, ...]) -> str | None:
     if name in _CHANGES_THE_SHELL:
         return f"what {name} does to the shell is not judged"
     known = [word for word in arguments if isinstance(word, str)]
+    if name == "printf" and _printf_assigns(arguments):
+        return "printf may assign a variable"
+    if name == "wait" and any(word.startswith("-") for word in known):
+        return "wait may assign a variable"
+    if name == "jobs" and arguments:
+        return "jobs may run a command"
     if name in _TAKES_VARIABLES and (len(known) < len(arguments) or any(re.search(r"[\[$`]", word) for word in known)):
         return f"{name} may run what stands in a variable's name"
     if name == "find" and (len(known) < len(arguments) or not _FIND_RUNS.isdisjoint(known)):

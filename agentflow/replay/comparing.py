@@ -19,6 +19,7 @@ from pydantic_core import from_json
 from agentflow.ground.ids import GENERATED
 from agentflow.ground.shown import one_line
 from agentflow.runlog.entries import ChunksEntry, EventEntry, PiecesEntry, RequestEntry
+from agentflow.runlog.fields import EventFields
 from agentflow.runlog.log import LISTS, RunLog
 
 __all__ = ["Departure", "Facing", "Step", "first_difference"]
@@ -162,7 +163,7 @@ class Facing:
     def request(self, entry: RequestEntry) -> Step:
         """What a model is asked, as it is compared."""
         before = self._asked.get(entry.call)
-        fields = {} if before is None else before.fields
+        fields = EventFields() if before is None else before.fields
         refs = () if before is None else self.log.messages(before)
         if entry.messages is not None:
             refs = self.log.messages(entry)
@@ -214,15 +215,12 @@ class Facing:
         return {name: self._carried(call, value) for name, value in verdict.items()}
 
     def _carried(self, call: str, value: Any) -> Any:
-        match value:
-            case {"message": str(ref)}:
-                return self._message(call, ref)
-            case {"tool_result": str(ref)}:
-                return self._result(call, ref)
-            case {"messages": [*refs]}:
-                return [self._message(call, ref) for ref in refs]
-            case _:
-                return self._data(call, value)
+        kind, refs = self.log.carried_refs(value)
+        if kind == "tool result" and refs:
+            return self._result(call, refs[0])
+        if refs:
+            return [self._message(call, ref) for ref in refs]
+        return self._data(call, value)
 
     def _message(self, call: str, ref: str) -> Any:
         return self._once(call, f"m {ref}", lambda: self._message_made(call, ref))

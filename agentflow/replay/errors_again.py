@@ -13,36 +13,40 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from agentflow.ground.frozen import EMPTY
+from agentflow.runlog.fields import ErrorData
 
 __all__ = ["again"]
 
 
-def again(words: Mapping[str, Any], ids: Mapping[str, str] = EMPTY) -> BaseException:
+def again(words: ErrorData, ids: Mapping[str, str] = EMPTY) -> BaseException:
     """The exception that a log tells of.
 
     Args:
         words: What it says: `type`, `module`, `message`, `attributes`.
         ids: The ids of tool calls that are others now: an attribute that holds one gets the new one.
     """
-    name, module, message = (
-        str(words.get("type", "Exception")),
-        str(words.get("module", "")),
-        str(words.get("message", "")),
-    )
+    name, module, message = words["type"], words.get("module", ""), words.get("message") or ""
     known = _class_of(module, name)
 
     def told(_self: object) -> str:
         return message
 
     body: dict[str, Any] = {"__str__": told, "__module__": module, "__qualname__": name}
-    made = type(name.rpartition(".")[2], (known,), body)
-    error = cast("BaseException", made.__new__(made, message))
+    short = name.rpartition(".")[2].replace("\0", "")
+    try:
+        made = type(short, (known,), body)
+        error = cast("BaseException", made.__new__(made, message))
+    except Exception:
+        made = type(short, (Exception,), body)
+        error = made.__new__(made, message)
     if message and not error.args:  # `OSError` and its like take them in the constructor only
         error.args = (message,)
-    for attribute, value in dict(words.get("attributes", {})).items():
+    for attribute, value in words.get("attributes", {}).items():
+        if attribute.startswith("__"):
+            continue
         try:
             setattr(error, attribute, ids.get(value, value) if isinstance(value, str) else value)
-        except (AttributeError, TypeError):
+        except (AttributeError, TypeError, ValueError):
             continue  # it is read-only
     return error
 

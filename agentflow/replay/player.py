@@ -398,7 +398,7 @@ class Player(Recorder):
             return
         await self._until(reply.over)
         if reply.end == "failed":
-            raise again(reply.error or {}, {reply.use: use})
+            raise again(reply.error or {"type": "Exception"}, {reply.use: use})
 
     # ---- tools
 

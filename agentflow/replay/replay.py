@@ -29,7 +29,6 @@ from agentflow.replay.player import Goes, Player
 from agentflow.replay.script import Cut, Script
 from agentflow.runlog import RunLog, load
 from agentflow.runlog.entries import CallEntry, LogEntry
-from agentflow.saving.codec import decisions_from_dict
 from agentflow.specs import ModelOptions
 
 __all__ = ["Replay", "ReplayOptions", "Replayed"]
@@ -251,7 +250,7 @@ def _making(
     waited = script.pending.get(script.roots[script.roots.index(call) - 1].call, ())
     waiting = [] if before is None else [waits.id for waits in before.pending]
     now = dict(zip(waited, waiting, strict=True)) if len(waited) == len(waiting) else {}  # ids of calls are others now
-    decisions = decisions_from_dict({now.get(key, key): _plain(script, said) for key, said in given.items()})
+    decisions = {now.get(key, key): said for key, said in given.items()}
     if call.streamed:
         return _read(agent.resume_stream(decisions=decisions, **rest), player)
     return _called(agent.resume(decisions=decisions, **rest))
@@ -269,20 +268,6 @@ async def _read(flux: AgentFlux[Any], player: Player) -> Reply[Any]:
             if player.leaves(event):
                 raise asyncio.CancelledError
         return await events.reply()
-
-
-def _plain(script: Script, said: Mapping[str, Any]) -> dict[str, Any]:
-    """A decision as the codec reads it."""
-    data: dict[str, Any] = {**said, "verdict": str(said["verdict"]).lower()}
-    for name, value in said.items():
-        match value:
-            case {"message": str(ref)}:
-                data.update({name: script.log.message(ref), "form": "message"})
-            case {"tool_result": str(ref)}:
-                data.update({name: script.log.tool_result(ref), "form": "result"})
-            case _:
-                pass
-    return data
 
 
 def _cut_at_first(cut: Cut | None, session: Session, task: asyncio.Task[Any]) -> None:

@@ -21,7 +21,6 @@ from agentflow.runlog.entries import (
     AnsweredEntry,
     CallEntry,
     ChunksEntry,
-    End,
     Entry,
     EventEntry,
     FactEntry,
@@ -29,7 +28,6 @@ from agentflow.runlog.entries import (
     HookEntry,
     Injection,
     InterruptEntry,
-    LogEntry,
     MessageEntry,
     PiecesEntry,
     ReplyEntry,
@@ -39,7 +37,9 @@ from agentflow.runlog.entries import (
     ToolResultEntry,
     ToolUseEntry,
 )
+from agentflow.runlog.fields import End, ErrorData
 from agentflow.runlog.log import RunLog
+from agentflow.verdicts import Resolution
 
 __all__ = ["Cut", "Due", "Reply", "Script", "Work"]
 
@@ -83,7 +83,7 @@ class Reply:
     pieces: list[Due] = field(default_factory=list[Due])
     over: Due | None = None
     end: End = "cut"
-    error: dict[str, Any] | None = None
+    error: ErrorData | None = None
     use: str = ""
     result: str | None = None
     injected: tuple[Injection, ...] = ()
@@ -148,7 +148,7 @@ class Script:
         self.cuts: dict[str, Cut] = {}
         self.total = 0
         self.inputs: dict[str, tuple[str, ...]] = {}
-        self.decisions: dict[str, dict[str, Any]] = {}
+        self.decisions: dict[str, dict[str, Resolution]] = {}
         self.pending: dict[str, list[str]] = {}
         self._replies: dict[tuple[str, int, str], deque[Reply]] = defaultdict(deque)
         self._works: dict[tuple[str, str], deque[Work]] = defaultdict(deque)
@@ -213,9 +213,9 @@ class Script:
                 place = len(self.steps[entry.call])
                 self.cuts.setdefault(entry.call, Cut(entry, self.total, place, wait, works))
             case FactEntry(fact="call_resumed"):
-                self.decisions[entry.call] = entry.fields.get("decisions", {})
+                self.decisions[entry.call] = self.log.decisions(entry)
             case FactEntry(fact="round_suspended"):
-                self.pending[entry.call] = [str(waits["id"]) for waits in entry.fields.get("pending", ())]
+                self.pending[entry.call] = [waits["id"] for waits in entry.fields.get("pending", ())]
             case _:
                 pass
 
@@ -346,27 +346,16 @@ class Script:
 
 
 def _check_complete(log: RunLog) -> None:
-    """Refuse a log that lacks a line in its midst; one that breaks off is another matter.
+    """Refuse a log that tells of the end of what it has not seen begin: memory has forgotten its oldest entries.
+
+    A line that is missing in its midst is refused where it is read.
 
     Raises:
         StoreError: It does.
     """
-    last: dict[str, int] = {}
     work: dict[int, str] = {}
     ended: set[str] = set()
     for entry in log.entries:
-        if isinstance(entry, LogEntry | MessageEntry | ToolUseEntry | ToolResultEntry | ToolEntry):
-            continue
-        if isinstance(entry, CallEntry):
-            last[entry.call] = 0
-            continue
-        before = last.get(entry.call)
-        if before is None:
-            raise _incomplete(log, f"the one that begins call {entry.call!r}")
-        if entry.number:
-            if entry.number != before + 1:
-                raise _incomplete(log, f"entry {before + 1} of call {entry.call!r}")
-            last[entry.call] = entry.number
         match entry:
             case RequestEntry() | StartedEntry():
                 work[entry.n] = entry.call
@@ -383,8 +372,8 @@ def _check_complete(log: RunLog) -> None:
 
 def _incomplete(log: RunLog, what: str) -> StoreError:
     return StoreError(
-        f"{log.name} cannot be replayed: a line is missing, {what}. Somebody has edited the log, or a disk has lost a part of "
-        "it; record the run again."
+        f"{log.name} cannot be replayed: a line is missing, {what}. Somebody has edited the log, a disk has lost a part of it, "
+        "or it is the end of what a Recorder keeps in memory; record the run again."
     )
 
 

@@ -307,6 +307,8 @@ class Encoder:
             return said
         else:
             value = plain(self.cleaned(value))
+            if isinstance(value, dict) and list(cast("Line", value)) in _LIKE_REFS:
+                value = cast("Line", {"data": value})
         said[field] = value
         return said
 
@@ -350,6 +352,7 @@ class Encoder:
         return {"kind": "fact", "fact": fact_kind(fact), "call": call, "fields": made}
 
 
+_LIKE_REFS = (["message"], ["messages"], ["tool_result"], ["data"])
 _CHUNK = tuple(one.name for one in fields(ModelChunk))
 
 

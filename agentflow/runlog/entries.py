@@ -9,14 +9,41 @@ Rules:
 4. An entry of a call has a `number`: its place among those of the call since its last `call` entry, from 1. A line that is
    missing in between is known by that; 0: the log is older than such numbers.
 5. A field that is added has a default, so that older logs stay readable; readers pass over what they do not know.
+6. This is the schema. `reading.py` checks each line against it once; code that has an entry checks nothing again.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias, cast
 
-from agentflow.ground.validation import TaggedBy
+from agentflow.ground.validation import Above, TaggedBy, Within
+from agentflow.runlog.fields import (
+    CallRef,
+    ChunkData,
+    Count,
+    DecisionData,
+    End,
+    ErrorData,
+    EventFields,
+    EventType,
+    FactFields,
+    Json,
+    MessageData,
+    MessageList,
+    MessageRef,
+    Milliseconds,
+    OptionsData,
+    Time,
+    ToolData,
+    ToolRef,
+    ToolResultData,
+    ToolResultRef,
+    ToolUseData,
+    ToolUseRef,
+    VerdictData,
+)
 
 __all__ = [
     "FORM",
@@ -34,7 +61,6 @@ __all__ = [
     "InterruptEntry",
     "LogEntry",
     "MessageEntry",
-    "MessageList",
     "ParentCall",
     "PiecesEntry",
     "ReplyEntry",
@@ -48,25 +74,6 @@ __all__ = [
 
 FORM = "agentflow.run-log"
 VERSION = 1
-
-Json: TypeAlias = Any
-"""JSON data."""
-
-End: TypeAlias = Literal["done", "failed", "cut"]
-"""How work ended: by itself, with an error, or because nobody wanted it any more."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MessageList:
-    """A list of messages by what it has in common with the one before it.
-
-    Attributes:
-        keep: So many messages from the start of the last list of the same call (those of side calls do not count).
-        add: The refs of those behind them.
-    """
-
-    keep: int = 0
-    add: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,11 +92,11 @@ class LogEntry:
     form: Literal["agentflow.run-log"] = FORM
     version: int = VERSION
     writer: str
-    time: float
+    time: Time
     library: str = ""
     content: bool = True
     origin: Literal["recorder", "facts"] = "recorder"
-    lost: int = 0
+    lost: Count = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,12 +133,12 @@ class CallEntry:
     agent: str = ""
     description: str = ""
     model: str = ""
-    time: float = 0.0
+    time: Time = 0.0
     hooks: tuple[str, ...] = ()
     parent: ParentCall | None = None
     resumes: bool = False
-    timeout: float | None = None
-    options: dict[str, Json] | None = None
+    timeout: Annotated[float, Above(0)] | None = None
+    options: OptionsData | None = None
     streamed: bool = True
 
 
@@ -146,7 +153,7 @@ class MessageEntry:
 
     kind: Literal["message"] = "message"
     ref: str
-    message: dict[str, Json]
+    message: MessageData
     digest: str = ""
 
 
@@ -156,7 +163,7 @@ class ToolUseEntry:
 
     kind: Literal["tool_use"] = "tool_use"
     ref: str
-    value: dict[str, Json]
+    value: ToolUseData
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,7 +172,7 @@ class ToolResultEntry:
 
     kind: Literal["tool_result"] = "tool_result"
     ref: str
-    value: dict[str, Json]
+    value: ToolResultData
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,7 +181,7 @@ class ToolEntry:
 
     kind: Literal["tool"] = "tool"
     ref: str
-    value: dict[str, Json]
+    value: ToolData
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,20 +190,23 @@ class EventEntry:
 
     Attributes:
         type: Its class.
-        fields: Its own fields: messages, calls, results and tools by ref, lists of messages as `MessageList`, errors as
-            `{"type", "module", "message"}`, usage and options without what is not set.
-        decision: What its chain decided: `{"hook", "verdict"}`, or `{"hook", "error"}` where it failed.
+        fields: Its own fields, without those that are not set.
+        decision: What its chain decided.
     """
 
     kind: Literal["event"] = "event"
-    type: str
-    call: str
-    number: int = 0
-    seq: int
-    iteration: int = 0
-    time: float = 0.0
-    fields: dict[str, Json] = field(default_factory=dict[str, Json])
-    decision: dict[str, Json] | None = None
+    type: EventType
+    call: CallRef
+    number: Count = 0
+    seq: Count
+    iteration: Count = 0
+    time: Time = 0.0
+    fields: EventFields = field(default_factory=EventFields)
+    decision: DecisionData | None = None
+
+    def ref(self, name: str) -> str:
+        """The ref in a field that `REQUIRED` says the event has."""
+        return cast("Mapping[str, str]", self.fields)[name]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,17 +224,17 @@ class ChunksEntry:
     """
 
     kind: Literal["chunks"] = "chunks"
-    call: str
-    number: int = 0
-    seq: int
-    iteration: int = 0
-    time: float = 0.0
-    attempt: int = 1
+    call: CallRef
+    number: Count = 0
+    seq: Count
+    iteration: Count = 0
+    time: Time = 0.0
+    attempt: Count = 1
     restart: bool = False
-    pieces: tuple[str | dict[str, Json], ...] = ()
-    at: tuple[float, ...] = ()
+    pieces: tuple[str | ChunkData, ...] = ()
+    at: tuple[Milliseconds, ...] = ()
     reply: int | None = None
-    decision: dict[str, Json] | None = None
+    decision: DecisionData | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,15 +242,15 @@ class PiecesEntry:
     """`ActingChunk` events in a row, of one tool call; `decision` as in `ChunksEntry`."""
 
     kind: Literal["pieces"] = "pieces"
-    call: str
-    number: int = 0
-    seq: int
-    iteration: int = 0
-    time: float = 0.0
-    tool_use: str
+    call: CallRef
+    number: Count = 0
+    seq: Count
+    iteration: Count = 0
+    time: Time = 0.0
+    tool_use: ToolUseRef
     pieces: tuple[Json, ...] = ()
-    at: tuple[float, ...] = ()
-    decision: dict[str, Json] | None = None
+    at: tuple[Milliseconds, ...] = ()
+    decision: DecisionData | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -256,7 +266,7 @@ class HookChange:
 class Injection:
     """Messages that a hook or a tool has put into the conversation; `keep=False`: for the next request only."""
 
-    messages: tuple[str, ...]
+    messages: tuple[MessageRef, ...]
     keep: bool = True
 
 
@@ -274,19 +284,19 @@ class HookEntry:
 
     kind: Literal["hook"] = "hook"
     hook: str
-    priority: float = 100
-    event: str
+    priority: Annotated[float, Within(-1e300, 1e300)] = 100
+    event: EventType
     via: Literal["on_event", "around", "shadow"] = "on_event"
-    call: str
-    number: int = 0
-    seq: int = 0
-    iteration: int = 0
-    time: float = 0.0
-    tool_use: str | None = None
+    call: CallRef
+    number: Count = 0
+    seq: Count = 0
+    iteration: Count = 0
+    time: Time = 0.0
+    tool_use: ToolUseRef | None = None
     changes: tuple[HookChange, ...] = ()
-    verdict: dict[str, Json] | None = None
-    error: dict[str, Json] | None = None
-    duration_ms: float = 0.0
+    verdict: VerdictData | None = None
+    error: ErrorData | None = None
+    duration_ms: Milliseconds = 0.0
     injected: tuple[Injection, ...] = ()
 
 
@@ -303,16 +313,16 @@ class RequestEntry:
     """
 
     kind: Literal["request"] = "request"
-    n: int
-    call: str
-    number: int = 0
-    iteration: int = 0
+    n: Count
+    call: CallRef
+    number: Count = 0
+    iteration: Count = 0
     side: str = ""
     model: str = ""
-    time: float = 0.0
+    time: Time = 0.0
     messages: MessageList | None = None
-    tools: tuple[str, ...] | None = None
-    options: dict[str, Json] | None = None
+    tools: tuple[ToolRef, ...] | None = None
+    options: OptionsData | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -320,12 +330,12 @@ class ReplyEntry:
     """Pieces of a reply that are no event: those of side calls, and those that hooks change or keep to themselves."""
 
     kind: Literal["reply"] = "reply"
-    n: int
-    call: str
-    number: int = 0
-    time: float = 0.0
-    pieces: tuple[str | dict[str, Json], ...] = ()
-    at: tuple[float, ...] = ()
+    n: Count
+    call: CallRef
+    number: Count = 0
+    time: Time = 0.0
+    pieces: tuple[str | ChunkData, ...] = ()
+    at: tuple[Milliseconds, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -337,12 +347,12 @@ class AnsweredEntry:
     """
 
     kind: Literal["answered"] = "answered"
-    n: int
-    call: str
-    number: int = 0
-    time: float = 0.0
+    n: Count
+    call: CallRef
+    number: Count = 0
+    time: Time = 0.0
     end: End = "done"
-    error: dict[str, Json] | None = None
+    error: ErrorData | None = None
     waited: bool = True
 
 
@@ -351,12 +361,12 @@ class StartedEntry:
     """A tool's work begins: behind all hooks."""
 
     kind: Literal["started"] = "started"
-    n: int
-    call: str
-    number: int = 0
-    tool_use: str
-    iteration: int = 0
-    time: float = 0.0
+    n: Count
+    call: CallRef
+    number: Count = 0
+    tool_use: ToolUseRef
+    iteration: Count = 0
+    time: Time = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -369,13 +379,13 @@ class FinishedEntry:
     """
 
     kind: Literal["finished"] = "finished"
-    n: int
-    call: str
-    number: int = 0
-    time: float = 0.0
+    n: Count
+    call: CallRef
+    number: Count = 0
+    time: Time = 0.0
     end: End = "done"
-    result: str | None = None
-    error: dict[str, Json] | None = None
+    result: ToolResultRef | None = None
+    error: ErrorData | None = None
     injected: tuple[Injection, ...] = ()
 
 
@@ -390,9 +400,9 @@ class InterruptEntry:
     """
 
     kind: Literal["interrupt"] = "interrupt"
-    call: str
-    number: int = 0
-    time: float = 0.0
+    call: CallRef
+    number: Count = 0
+    time: Time = 0.0
     how: Literal["interrupt", "timeout", "left"] = "interrupt"
     reason: str = ""
     by_itself: bool = False
@@ -409,10 +419,10 @@ class FactEntry:
 
     kind: Literal["fact"] = "fact"
     fact: str
-    call: str = ""
-    number: int = 0
-    time: float = 0.0
-    fields: dict[str, Json] = field(default_factory=dict[str, Json])
+    call: CallRef
+    number: Count = 0
+    time: Time = 0.0
+    fields: FactFields = field(default_factory=FactFields)
 
 
 Entry: TypeAlias = (

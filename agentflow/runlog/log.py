@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from agentflow.chunks import ModelChunk
 from agentflow.errors import StoreError
@@ -13,6 +13,7 @@ from agentflow.runlog.entries import (
     CallEntry,
     Entry,
     EventEntry,
+    FactEntry,
     HookEntry,
     LogEntry,
     MessageEntry,
@@ -21,11 +22,14 @@ from agentflow.runlog.entries import (
     ToolResultEntry,
     ToolUseEntry,
 )
-from agentflow.specs import Usage
+from agentflow.runlog.fields import MessageList, ToolData, ToolResultData, ToolUseData, UsageData, VerdictData
+from agentflow.saving.codec import decisions_from_dict
+from agentflow.specs import ToolSpec, Usage
+from agentflow.verdicts import Resolution
 
 __all__ = ["LISTS", "RunLog", "chunk_of", "usage_of"]
 
-LISTS = ("input_messages", "history")
+LISTS: Final = ("input_messages", "history")
 """The fields that hold a list of messages by what it has in common with the one before it."""
 
 
@@ -48,6 +52,13 @@ class RunLog:
         self._uses: dict[str, ToolUseEntry] = {}
         self._results: dict[str, ToolResultEntry] = {}
         self._tools: dict[str, ToolEntry] = {}
+        self._tables = {
+            "message": self._messages,
+            "tool call": self._uses,
+            "tool result": self._results,
+            "tool": self._tools,
+            "call": self.calls,
+        }
         self._made: dict[str, Msg] = {}
         self._lists: dict[tuple[int, str], _List] = {}
         self._last: dict[str, _List] = {}
@@ -59,12 +70,26 @@ class RunLog:
         """All entries, in the order in which things happened."""
         return self._entries
 
+    def has(self, kind: str, ref: str) -> bool:
+        """Whether the log holds something.
+
+        Args:
+            kind: `"message"`, `"tool call"`, `"tool result"`, `"tool"` or `"call"`.
+            ref: Its ref; of a call its id.
+        """
+        return ref in self._tables[kind]
+
     def add(self, entry: Entry) -> None:
-        """Take in an entry that was written behind the others."""
+        """Add the entry that follows; it fits those before it, as `LogReader` checks.
+
+        Raises:
+            ValueError: It has a list of messages that keeps more of the one before it than that has.
+        """
         self._entries.append(entry)
         match entry:
             case MessageEntry():
                 self._messages[entry.ref] = entry
+                self._made.pop(entry.ref, None)
             case ToolUseEntry():
                 self._uses[entry.ref] = entry
             case ToolResultEntry():
@@ -75,22 +100,25 @@ class RunLog:
                 self.calls.setdefault(entry.call, entry)
             case EventEntry():
                 for name in LISTS:
-                    if name in entry.fields:
-                        self._link(entry, entry.call, name, entry.fields[name])
+                    listed = entry.fields.get(name)
+                    if listed is not None:
+                        self._link(entry, entry.call, name, listed)
             case HookEntry():
                 for change in entry.changes:
                     if change.field in LISTS:
-                        self._link(entry, entry.call, "before", change.before)
-                        self._link(entry, entry.call, "after", change.after)
+                        for side, value in (("before", change.before), ("after", change.after)):
+                            self._link(entry, entry.call, side, adapter_of(MessageList).validate_python(value))
             case RequestEntry() if entry.messages is not None:
-                listed = {"keep": entry.messages.keep, "add": entry.messages.add}
-                self._link(entry, entry.call, "messages", listed, apart=bool(entry.side))
+                self._link(entry, entry.call, "messages", entry.messages, apart=bool(entry.side))
             case _:
                 pass
 
-    def _link(self, entry: Entry, call: str, name: str, data: Mapping[str, Any], apart: bool = False) -> None:
-        """Note a list of messages, behind the one before it in its call."""
-        one = _List(self._last.get(call), data.get("keep", 0), tuple(data.get("add", ())))
+    def _link(self, entry: Entry, call: str, name: str, data: MessageList, apart: bool = False) -> None:
+        """Note a list of messages, after the one before it in its call."""
+        last = self._last.get(call)
+        if data.keep > (0 if last is None else last.length):
+            raise ValueError(f"{name}: it keeps {data.keep} messages of a list that has fewer")
+        one = _List(last, data.keep, data.add)
         self._lists[id(entry), name] = one
         if not apart:  # what is asked on the side has nothing in common with it
             self._last[call] = one
@@ -151,22 +179,23 @@ class RunLog:
         return made
 
     def _block(self, block: dict[str, Any]) -> dict[str, Any]:
-        ref = block.get("ref")
-        if ref is None:
-            return block
-        if block["type"] == "tool_use":
-            return {"type": "tool_use", **_found(self._uses, ref, "tool call").value}
-        return {"type": "tool_result", **_found(self._results, ref, "tool result").value}
+        match block:
+            case {"type": "tool_use", "ref": str(ref)}:
+                return {"type": "tool_use", **_found(self._uses, ref, "tool call").value}
+            case {"type": "tool_result", "ref": str(ref)}:
+                return {"type": "tool_result", **_found(self._results, ref, "tool result").value}
+            case _:
+                return block
 
     def blocks(self, ref: str) -> list[dict[str, Any]]:
         """A message's blocks as data; calls and results by their `ref`."""
         return _found(self._messages, ref, "message").message.get("content", [])
 
-    def use_data(self, ref: str) -> dict[str, Any]:
+    def use_data(self, ref: str) -> ToolUseData:
         """A tool call as data."""
         return _found(self._uses, ref, "tool call").value
 
-    def result_data(self, ref: str) -> dict[str, Any]:
+    def result_data(self, ref: str) -> ToolResultData:
         """A tool's result as data."""
         return _found(self._results, ref, "tool result").value
 
@@ -180,9 +209,66 @@ class RunLog:
         value = _found(self._results, ref, "tool result").value
         return _checked(ToolResultBlock, {"type": "tool_result", **value}, "tool result", ref)
 
-    def tool(self, ref: str) -> dict[str, Any]:
-        """What a model is told of a tool: `name`, `description`, `parameters`, `type`."""
+    def tool(self, ref: str) -> ToolData:
+        """The description of a tool that a model is given, as data."""
         return _found(self._tools, ref, "tool").value
+
+    def tool_spec(self, ref: str) -> ToolSpec:
+        """The description of a tool that a model is given; without its schema where the log keeps digests only."""
+        value = self.tool(ref)
+        return ToolSpec(value["name"], value.get("description", ""), value.get("parameters"))
+
+    def carried(self, value: object) -> Any:
+        """What a verdict carries: messages and results as such, anything else as data.
+
+        Args:
+            value: What stands in the verdict's own field.
+        """
+        name, held = _only(value)
+        kind, refs = self.carried_refs(value)
+        if refs and name == "messages":
+            return tuple(map(self.message, refs))
+        if refs:
+            return self.message(refs[0]) if kind == "message" else self.tool_result(refs[0])
+        return held if name == "data" else value
+
+    def carried_refs(self, value: object, *, known: bool = True) -> tuple[str, tuple[str, ...]]:
+        """What a verdict's value refers to.
+
+        Args:
+            value: What stands in the verdict's own field.
+            known: Only where the log has all of it: logs without numbers hold data of the same form.
+
+        Returns:
+            What kind of thing, as `has` takes it, and the refs; none where it is data.
+        """
+        name, held = _only(value)
+        kind = "tool result" if name == "tool_result" else "message"
+        refs = cast("list[object]", held) if name == "messages" and isinstance(held, list) else [held]
+        found = tuple([ref for ref in refs if isinstance(ref, str) and (not known or self.has(kind, ref))])
+        return kind, found if name in _REFERS and len(found) == len(refs) else ()
+
+    def decisions(self, entry: FactEntry) -> dict[str, Resolution]:
+        """The decisions with which a call was resumed, by the key of what each answers.
+
+        Raises:
+            ValueError: They are none; `LogReader` has checked that.
+        """
+        if entry.fact != "call_resumed":
+            return {}
+        given = entry.fields.get("decisions", {})
+        if not all(len(said) > 1 for said in given.values()):  # the log keeps no texts
+            return {}
+        return decisions_from_dict({key: self._as_saved(said) for key, said in given.items()})
+
+    def _as_saved(self, said: VerdictData) -> dict[str, Any]:
+        """A decision as the codec reads it."""
+        data: dict[str, Any] = {**said, "verdict": said["verdict"].lower()}
+        for name, value in said.items():
+            carried = self.carried(value)
+            if isinstance(carried, Msg | ToolResultBlock):
+                data.update({name: carried, "form": "message" if isinstance(carried, Msg) else "result"})
+        return data
 
     def digest(self, ref: str) -> str:
         """What stands for a message, a call or a result in a log that keeps no texts; else empty."""
@@ -192,7 +278,7 @@ class RunLog:
         for table in (self._uses, self._results):
             value = table.get(ref)
             if value is not None and "digest" in value.value:
-                return str(value.value["digest"])
+                return value.value["digest"]
         return ""
 
     def message_refs(self) -> tuple[str, ...]:
@@ -220,12 +306,13 @@ class RunLog:
 class _List:
     """A list of messages: so many of the one before it, then others."""
 
-    __slots__ = ("add", "before", "keep", "known")
+    __slots__ = ("add", "before", "keep", "known", "length")
 
     def __init__(self, before: _List | None, keep: int, add: tuple[str, ...]) -> None:
         self.before = before if keep else None
         self.keep = keep
         self.add = add
+        self.length = keep + len(add)
         self.known: tuple[str, ...] | None = None
 
     def refs(self) -> tuple[str, ...]:
@@ -239,10 +326,20 @@ class _List:
         return refs
 
 
+_REFERS = ("message", "messages", "tool_result")
+
+
+def _only(value: object) -> tuple[str, object]:
+    """The one key of an object, and what it holds; an empty key where it has none or several."""
+    if isinstance(value, Mapping) and len(items := cast("Mapping[str, object]", value)) == 1:
+        return next(iter(items.items()))
+    return "", None
+
+
 def _found(table: Mapping[str, Any], ref: str, what: str) -> Any:
     found = table.get(ref)
     if found is None:
-        raise StoreError(f"The log does not tell of the {what} {ref!r}: the line that says it is missing.")
+        raise StoreError(f"The log does not tell of the {what} {ref!r:.80}: the line that says it is missing.")
     return found
 
 
@@ -250,7 +347,7 @@ def _checked(kind: Any, data: object, what: str, ref: str) -> Any:
     try:
         return adapter_of(kind).validate_python(data)
     except (ValueError, TypeError) as error:
-        raise StoreError(f"The {what} {ref!r} of this log cannot be read: {first_problem(error)}.") from error
+        raise StoreError(f"The {what} {ref!r:.80} of this log cannot be read: {first_problem(error)}.") from error
 
 
 def chunk_of(piece: str | Mapping[str, Any]) -> ModelChunk:
@@ -260,6 +357,6 @@ def chunk_of(piece: str | Mapping[str, Any]) -> ModelChunk:
     return cast("ModelChunk", adapter_of(ModelChunk).validate_python(piece))
 
 
-def usage_of(data: Mapping[str, Any] | None) -> Usage:
+def usage_of(data: UsageData | None) -> Usage:
     """A usage as it stands in an entry."""
     return Usage(**(data or {}))

@@ -1,19 +1,57 @@
-"""Run logs as they come from a file: lines checked, writers told apart, what a crash has cut off left out."""
+"""The one reader of run logs: each line is checked once, against the schema and against the lines before it.
+
+Rules:
+
+1. What passes is typed entries of which everything can be used: every ref names something, every message, call and result can
+   be built, every list has as many messages as it says. Nothing that has a `RunLog` looks at JSON.
+2. What does not pass is a `RunLogError` that names the line and what is wrong there.
+3. Half a line is what a killed process leaves: it may be the last one, or stand where another writer goes on.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from pydantic_core import ValidationError, from_json
 
-from agentflow.errors import StoreError
+from agentflow.errors import StoreError, UsageError
+from agentflow.ground.finite import all_finite
 from agentflow.ground.validation import adapter_of, first_problem
-from agentflow.runlog.entries import FORM, VERSION, Entry, WrittenEntry
-from agentflow.runlog.log import RunLog
+from agentflow.runlog.entries import (
+    FORM,
+    VERSION,
+    AnsweredEntry,
+    CallEntry,
+    ChunksEntry,
+    Entry,
+    EventEntry,
+    FactEntry,
+    FinishedEntry,
+    HookChange,
+    HookEntry,
+    LogEntry,
+    MessageEntry,
+    PiecesEntry,
+    ReplyEntry,
+    RequestEntry,
+    StartedEntry,
+    ToolEntry,
+    ToolResultEntry,
+    ToolUseEntry,
+    WrittenEntry,
+)
+from agentflow.runlog.fields import CHANGED, REQUIRED, VerdictData
+from agentflow.runlog.log import LISTS, RunLog
 
-__all__ = ["RunLogError", "entry_data", "load", "none_in", "read_lines"]
+__all__ = ["LogReader", "RunLogError", "load", "read_lines"]
+
+LARGEST_LINE: Final = 256 * 1024 * 1024
+"""Bytes of one line; an image that a model was shown stands in one."""
+_MAY_OVERFLOW = re.compile(rb"\d[eE]\+?\d{3}|\d{300}")
+"""A number that may be too large for a float, which the JSON parser reads as infinite."""
 
 
 class RunLogError(StoreError):
@@ -27,7 +65,7 @@ def load(path: str | Path) -> RunLog:
         path: The file. A line that a killed process has left half written is left out.
 
     Raises:
-        RunLogError: There is no such file, it is no run log, or one of a newer agentflow.
+        RunLogError: There is no such file, it is no run log or a damaged one, or one of a newer agentflow.
 
     Example:
         >>> load("runs/no-such-run.jsonl")
@@ -36,8 +74,9 @@ def load(path: str | Path) -> RunLog:
     """
     try:
         data = Path(path).read_bytes()
-    except OSError as error:
-        raise RunLogError(f"The run log {path} cannot be read: {error.strerror or error}.") from error
+    except (OSError, ValueError) as error:  # a path with a zero byte is a ValueError
+        why = getattr(error, "strerror", None) or error
+        raise RunLogError(f"The run log {path} cannot be read: {why}.") from error
     return read_lines(data.split(b"\n"), str(path))
 
 
@@ -49,56 +88,233 @@ def read_lines(lines: Iterable[bytes | str], name: str = "these lines") -> RunLo
         name: What they are, for errors.
 
     Raises:
-        RunLogError: They are no run log, or one of a newer agentflow.
+        RunLogError: They are no run log or a damaged one, or one of a newer agentflow.
     """
-    form = adapter_of(WrittenEntry)
-    entries: list[Entry] = []
-    for number, line in enumerate(lines, 1):
-        data = entry_data(line, name, number, first=not entries)
-        if data is None:
-            continue
-        try:
-            entry = form.validate_python(data)
-        except ValidationError as error:
-            raise RunLogError(f"{name}, line {number}, is no entry of a run log: {first_problem(error)}.") from error
-        entries.append(entry)
-    if not entries:
-        raise none_in(name)
-    return RunLog(entries, name)
+    reader = LogReader(name)
+    for line in lines:
+        reader.take(line)
+    return reader.end()
 
 
-def none_in(name: str) -> RunLogError:
-    """What is said of that which has no line of a run log."""
-    return RunLogError(f"{name} holds no run log: it has no line with form={FORM!r}. A Recorder writes one.")
-
-
-def entry_data(line: bytes | str, name: str, number: int, *, first: bool) -> dict[str, Any] | None:
-    """A line as data.
+class LogReader:
+    """Reads a run log line by line, also while it grows.
 
     Args:
-        line: The line.
-        name: What it is a line of, for errors.
-        number: Which one, likewise.
-        first: Whether no entry stands before it.
+        name: What is read, for errors.
 
-    Returns:
-        The data; None where nothing stands there, or half a line, which a crash has cut off.
-
-    Raises:
-        RunLogError: It is that of no run log, or of a newer agentflow's.
+    Attributes:
+        log: What was read so far.
+        number: How many lines that were.
     """
-    try:
-        data: Any = from_json(line)
-    except ValueError:
-        return None
-    if not isinstance(data, dict):
-        raise RunLogError(f"{name}, line {number}, is no entry of a run log: it is no JSON object.")
-    found = cast("dict[str, Any]", data)
-    form, version = found.get("form"), found.get("version")
-    if first and form != FORM:
-        raise RunLogError(f"{name} is no run log: its first line has no form={FORM!r}. A Recorder writes one.")
-    if form == FORM and isinstance(version, int) and version > VERSION:
-        raise RunLogError(
-            f"{name} is a run log of form {version}; this agentflow reads forms up to {VERSION}. Upgrade agentflow."
-        )
-    return found
+
+    def __init__(self, name: str) -> None:
+        self.log = RunLog([], name)
+        self.number = 0
+        self._form = adapter_of(WrittenEntry)
+        self._writers = 0
+        self._torn = 0
+        self._numbers: dict[str, list[int]] = {}
+        """Of each call the number of the last entry of each that writes it."""
+        self._dropped = 0
+        self._open: dict[tuple[str, int], str] = {}
+        self._ended: set[str] = set()
+
+    def take(self, line: bytes | str) -> Entry | None:
+        """Read the next line.
+
+        Returns:
+            Its entry; None where it is empty, or half a line.
+
+        Raises:
+            RunLogError: It is no line of a run log, does not fit those before it, or is of a newer agentflow.
+        """
+        self.number += 1
+        raw = line.encode("utf-8", "surrogatepass") if isinstance(line, str) else line
+        if not raw.strip():
+            return None
+        data = self._parsed(raw)
+        if data is None:
+            if self._torn:
+                self._check_torn()
+            self._torn = self.number
+            return None
+        self._check_form(data)
+        if self._torn and data.get("kind") != "log":
+            self._check_torn()
+        self._torn = 0
+        try:
+            entry = cast("Entry", self._form.validate_python(data, context=self.log))
+            self._check(entry)
+            self._count(entry)
+            self.log.add(entry)
+            self._build(entry)
+        except (ValidationError, ValueError, TypeError, StoreError, UsageError) as error:
+            problem = first_problem(error) if isinstance(error, ValidationError) else str(error)
+            raise self._damaged(problem.rstrip(".")) from error
+        self._note(entry)
+        return entry
+
+    def end(self) -> RunLog:
+        """The whole log.
+
+        Raises:
+            RunLogError: No line was one of a run log, or lines are missing from it.
+        """
+        if not self.log.entries:
+            raise RunLogError(
+                f"{self.log.name} holds no run log: it has no line with form={FORM!r}. A Recorder writes one."
+            )
+        if lost := self.lost():
+            raise RunLogError(f"{self.log.name} is damaged: {lost}")
+        return self.log
+
+    def lost(self) -> str:
+        """What lines are missing without which a log cannot be: a call ended, and work that it waited for did not; or empty."""
+        for (call, n), what in self._open.items():
+            if call in self._ended and not self._dropped:
+                return (
+                    f"it has lost a line, which says how {what} {n} of call {call!r:.80} ended; the call itself has ended. "
+                    "Restore it from a backup."
+                )
+        return ""
+
+    def _check_torn(self) -> None:
+        """Refuse half a line after which nobody else begins; where several write at once, another one may go on."""
+        if self._writers == 1:
+            raise self._damaged("it is not JSON", self._torn)
+
+    def _damaged(self, why: str, number: int | None = None) -> RunLogError:
+        where = f"{self.log.name}, line {self.number if number is None else number},"
+        return RunLogError(f"{where} is no entry of a run log: {why}.")
+
+    def _parsed(self, raw: bytes) -> dict[str, Any] | None:
+        if len(raw) > LARGEST_LINE:
+            raise self._damaged(f"it has {len(raw)} bytes, and at most {LARGEST_LINE} are read")
+        try:
+            data: Any = from_json(raw, allow_inf_nan=False)
+        except ValueError:
+            return None
+        if _MAY_OVERFLOW.search(raw) and not all_finite(data):
+            raise self._damaged("a number in it is too large")
+        if not isinstance(data, dict):
+            raise self._damaged("it is no JSON object")
+        return cast("dict[str, Any]", data)
+
+    def _check_form(self, data: Mapping[str, Any]) -> None:
+        name, form, version = self.log.name, data.get("form"), data.get("version")
+        if not self.log.entries and form != FORM:
+            raise RunLogError(f"{name} is no run log: its first line has no form={FORM!r}. A Recorder writes one.")
+        if form == FORM and isinstance(version, int) and version > VERSION:
+            raise RunLogError(
+                f"{name} is a run log of form {version}; this agentflow reads forms up to {VERSION}. Upgrade agentflow."
+            )
+
+    def _count(self, entry: Entry) -> None:
+        """Check that no entry of its call is missing before it."""
+        if isinstance(entry, CallEntry):
+            self._numbers.setdefault(entry.call, []).append(0)
+        elif (
+            not isinstance(entry, LogEntry | MessageEntry | ToolUseEntry | ToolResultEntry | ToolEntry) and entry.number
+        ):
+            last = self._numbers[entry.call]
+            if entry.number - 1 not in last:
+                raise ValueError(f"a line is missing, entry {last[-1] + 1} of call {entry.call!r:.80}")
+            last[last.index(entry.number - 1)] = entry.number
+
+    # ---- against the lines before it
+
+    def _check(self, entry: Entry) -> None:
+        """Check what the schema of one line cannot say."""
+        if isinstance(entry, EventEntry | ChunksEntry | PiecesEntry | HookEntry | FactEntry):
+            self._check_verdicts(entry)
+        match entry:
+            case LogEntry():
+                if entry.form != FORM:
+                    raise ValueError(f"form: it is {entry.form!r:.80}")
+            case CallEntry():
+                self._check_call(entry)
+            case EventEntry():
+                for name in REQUIRED.get(entry.type, ()):
+                    if name not in entry.fields:
+                        raise ValueError(f"fields: {entry.type} needs {name}")
+            case ChunksEntry() | PiecesEntry() | ReplyEntry():
+                if len(entry.pieces) != len(entry.at):
+                    raise ValueError(f"at: {len(entry.at)} times for {len(entry.pieces)} pieces")
+            case HookEntry():
+                for change in entry.changes:
+                    self._check_change(entry, change)
+            case _:
+                pass
+
+    def _check_verdicts(self, entry: EventEntry | ChunksEntry | PiecesEntry | HookEntry | FactEntry) -> None:
+        """Check what verdicts refer to."""
+        found: list[VerdictData | None] = []
+        match entry:
+            case HookEntry():
+                found = [entry.verdict]
+            case FactEntry():
+                found = [entry.fields.get("verdict"), *entry.fields.get("decisions", {}).values()]
+            case EventEntry():
+                found = [(entry.decision or {}).get("verdict"), entry.fields.get("approval")]
+            case _:
+                found = [(entry.decision or {}).get("verdict")]
+        for verdict in found:
+            for name, value in (verdict or {}).items():
+                kind, refs = self.log.carried_refs(value, known=False)
+                for ref in refs if entry.number else ():
+                    if not self.log.has(kind, ref):
+                        raise ValueError(f"{name} of a verdict: no line before this one holds the {kind} {ref!r:.80}")
+
+    def _check_call(self, entry: CallEntry) -> None:
+        above = entry.parent
+        while above is not None:
+            if above.call == entry.call:
+                raise ValueError(f"parent: the call {entry.call!r:.80} would run inside itself")
+            known = self.log.calls.get(above.call)
+            above = None if known is None else known.parent
+
+    def _check_change(self, entry: HookEntry, change: HookChange) -> None:
+        form = CHANGED.get(change.field)
+        if form is None or (entry.via == "around" and change.field not in LISTS):  # a wrapper may give anything out
+            return
+        for value in (change.before, change.after):
+            if value is None and change.field not in LISTS:
+                continue
+            try:
+                adapter_of(form).validate_python(value, context=self.log)
+            except ValidationError as error:
+                raise ValueError(f"changes of {change.field}: {first_problem(error)}") from None
+
+    def _build(self, entry: Entry) -> None:
+        """Build what an entry holds; what cannot be built is an error here, and nowhere later."""
+        match entry:
+            case MessageEntry():
+                self.log.message(entry.ref)
+            case ToolUseEntry():
+                self.log.tool_use(entry.ref)
+            case ToolResultEntry():
+                self.log.tool_result(entry.ref)
+            case ToolEntry():
+                self.log.tool_spec(entry.ref)
+            case FactEntry():
+                self.log.decisions(entry)
+            case _:
+                pass
+
+    def _note(self, entry: Entry) -> None:
+        match entry:
+            case LogEntry():
+                self._writers += 1
+                self._dropped += entry.lost
+            case RequestEntry():
+                self._open[entry.call, entry.n] = "request"
+            case StartedEntry():
+                self._open[entry.call, entry.n] = "tool call"
+            case AnsweredEntry() | FinishedEntry():
+                self._open.pop((entry.call, entry.n), None)
+            case EventEntry() if entry.type == "CallEnded":
+                self._ended.add(entry.call)
+            case CallEntry():
+                self._ended.discard(entry.call)
+            case _:
+                pass

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agentflow.runlog.entries import EventEntry, HookEntry
+from agentflow.runlog.fields import DecisionData
 from agentflow.runlog.log import RunLog, usage_of
 from agentflow.specs import Usage
 
@@ -143,23 +144,23 @@ class _Reading:
                 one.decided = decided or one.decided
             case "PostReasoning":
                 one = self._round(entry.iteration)
-                one.reply_ref = str(fields["reasoning_result"])
+                one.reply_ref = entry.ref("reasoning_result")
                 one.reply = self._said(one.reply_ref)
                 one.usage = usage_of(fields.get("usage"))
-                one.model, one.duration_ms = fields.get("model", ""), fields.get("duration_ms", 0.0)
+                one.model, one.duration_ms = fields.get("model") or "", fields.get("duration_ms", 0.0)
                 one.decided = decided or one.decided
             case "PreToolRound" | "PostToolRound":
                 self._round(entry.iteration).decided = decided or self._round(entry.iteration).decided
             case "PreActing":
-                tool = self._tool(entry, str(fields["tool_use"]))
+                tool = self._tool(entry, entry.ref("tool_use"))
                 tool.decided = decided
             case "PostActing":
-                tool = self._tool(entry, str(fields["tool_use"]))
-                result = log.tool_result(fields["tool_result"])
+                tool = self._tool(entry, entry.ref("tool_use"))
+                result = log.tool_result(entry.ref("tool_result"))
                 tool.state, tool.text, tool.duration_ms = result.state, result.text, fields.get("duration_ms", 0.0)
                 tool.decided = tool.decided or decided
             case "PostCall":
-                view.reply, view.outcome = self._said(fields["final_message"]), fields.get("outcome", "completed")
+                view.reply, view.outcome = self._said(entry.ref("final_message")), fields.get("outcome", "completed")
                 view.duration_ms = fields.get("duration_ms", 0.0)
                 view.decided = view.decided or decided
             case "CallEnded":
@@ -192,7 +193,7 @@ class _Reading:
             hooks.append(entry.hook)
 
 
-def _decided(decision: dict[str, Any] | None) -> str:
+def _decided(decision: DecisionData | None) -> str:
     if decision is None:
         return ""
     said = decision.get("verdict")

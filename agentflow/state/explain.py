@@ -29,7 +29,7 @@ _ADVICE = (
         ),
     ),
     _Advice(
-        ("disk is full", "disk full", "no space left", "could not extend file"),
+        ("disk is full", "disk full", "no space left", "could not extend file", "sqlite_ioerr_shmsize"),
         (
             "There is no room left. Free space on the database's disk (or raise its size limit) and repeat the call. What is "
             "stored can still be loaded."
@@ -49,11 +49,25 @@ _ADVICE = (
         retryable=True,
     ),
     _Advice(
-        ("not a database", "malformed", "disk i/o error", "could not decode to utf-8"),
+        (
+            "not a database",
+            "malformed",
+            "sqlite_ioerr_short_read",
+            "sqlite_ioerr_corruptfs",
+            "could not decode to utf-8",
+        ),
         (
             "The file is damaged, or is no SQLite database. `PRAGMA integrity_check` says where: REINDEX rebuilds an index; "
             "else restore it from a backup, save what `.recover` of the sqlite3 shell finds, or name another file."
         ),
+    ),
+    _Advice(
+        ("disk i/o error",),
+        (
+            "The disk could not be read or written. Check that it has room and repeat the call; if it has, the disk or its "
+            "file system fails: the system's log says how."
+        ),
+        retryable=True,
     ),
     _Advice(
         (
@@ -157,7 +171,8 @@ def explain(error: SQLAlchemyError, where: str, doing: str) -> StoreError:
     broken = error if isinstance(error, DBAPIError) else None
     said = _STORED.sub("", str(error if broken is None else broken.orig)).strip()
     first = without_password(printable(said.splitlines()[0])) if said else type(error).__name__
-    lower = said.lower()
+    # SQLite says "disk I/O error" of a full disk and of a damaged file; the name of its code tells them apart.
+    lower = f"{said} {getattr(broken and broken.orig, 'sqlite_errorname', '')}".lower()
     advice = next((one for one in _ADVICE if any(sign in lower for sign in one.signs)), _UNKNOWN)
     retryable = advice.retryable or (broken is not None and broken.connection_invalidated)
     return StoreError(f"{doing} failed on {where}: {first.rstrip('.')}. {advice.text}", retryable=retryable)

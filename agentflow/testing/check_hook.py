@@ -19,7 +19,7 @@ import inspect
 import warnings
 from collections.abc import Callable, Sequence
 from random import Random
-from typing import Any, TypeVar, cast, get_args
+from typing import Any, TypedDict, TypeVar, Unpack, cast, get_args
 
 from loguru import logger
 
@@ -41,13 +41,25 @@ from agentflow.testing.hook_checks.watchdog import Watchdog
 from agentflow.testing.suite import no_loop_here
 from agentflow.tools.unexpected import failures_expected
 
-__all__ = ["FindingKind", "HookReport", "check_hook", "check_hook_async"]
+__all__ = ["FindingKind", "HookCheckOptions", "HookReport", "check_hook", "check_hook_async"]
 
 T = TypeVar("T")
 _LOOP = "agentflow.loop.emitting"
 _TOGETHER = ("tools", "an answer", "a long conversation", "a model that stumbles", "odd replies")
 _PROBES = frozenset(kind.__name__ for kind in (After, Before, Canceller, Offered, Saves, Witness))
 _CUT = ("tools", "a long conversation")
+
+
+class HookCheckOptions(TypedDict, total=False):
+    """The options of `check_hook`."""
+
+    deps: object
+    raises: tuple[type[BaseException], ...]
+    runs: int
+    orders: int
+    cuts: int
+    seed: int
+    patience: float
 
 
 def check_hook(
@@ -92,7 +104,9 @@ def check_hook(
     return _Check(hook, deps, raises, runs, orders, cuts, seed, patience).report()
 
 
-async def check_hook_async(hook: Hook | type[Hook] | Callable[[], Hook], **options: Any) -> HookReport:
+async def check_hook_async(
+    hook: Hook | type[Hook] | Callable[[], Hook], **options: Unpack[HookCheckOptions]
+) -> HookReport:
     """`check_hook` for coroutines: the same check in a thread.
 
     Args:

@@ -91,14 +91,13 @@ def check_model(play: Play, *, patience: float = 10.0) -> ModelReport:
     return _Scenes(play, patience).report()
 
 
-async def check_model_async(play: Play, **options: Any) -> ModelReport:
+async def check_model_async(play: Play, *, patience: float = 10.0) -> ModelReport:
     """`check_model` for coroutines: the same check in a thread.
 
     Args:
-        play: As in `check_model`.
-        options: As in `check_model`.
+        play: As in `check_model`, like the rest.
     """
-    return await asyncio.to_thread(check_model, play, **options)
+    return await asyncio.to_thread(check_model, play, patience=patience)
 
 
 class _Trial:

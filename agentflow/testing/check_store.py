@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, NamedTuple, get_args
+from typing import NamedTuple, get_args
 
 from agentflow.errors import StoreError
 from agentflow.ports.store import SessionStore, Store
@@ -86,18 +86,19 @@ def check_store(
     return _Trials(store, broken, patience).report()
 
 
-async def check_store_async(store: Store | Callable[[], Store], **options: Any) -> StoreReport:
+async def check_store_async(
+    store: Store | Callable[[], Store], *, broken: Callable[[], Store] | None = None, patience: float = 10.0
+) -> StoreReport:
     """`check_store` for coroutines: the same check in a thread.
 
     Args:
-        store: As in `check_store`.
-        options: As in `check_store`.
+        store: As in `check_store`, like the rest.
 
     Example:
         >>> (await check_store_async(MemoryStore)).clean
         True
     """
-    return await asyncio.to_thread(check_store, store, **options)
+    return await asyncio.to_thread(check_store, store, broken=broken, patience=patience)
 
 
 class _Trials(Suite[StoreFlaw]):

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, Unpack
 
 import pytest
 
-from agentflow.testing.check_hook import HookReport
+from agentflow.testing.check_hook import HookCheckOptions, HookReport
 from agentflow.testing.check_hook import check_hook as run_check
 from agentflow.testing.evaluation import Case, Check, evaluate, named_cases
 
@@ -44,7 +44,7 @@ def pytest_configure(config: pytest.Config) -> None:
 class HookCheck(Protocol):
     """What the fixture gives."""
 
-    def __call__(self, hook: Hook | type[Hook] | Callable[[], Hook], **options: Any) -> HookReport:
+    def __call__(self, hook: Hook | type[Hook] | Callable[[], Hook], **options: Unpack[HookCheckOptions]) -> HookReport:
         """Check a hook as `agentflow.testing.check_hook` does, and fail if anything is found.
 
         Returns:
@@ -57,7 +57,7 @@ class HookCheck(Protocol):
 def check_hook() -> HookCheck:
     """A function that checks a hook and fails the test with the report if anything is found."""
 
-    def check(hook: Hook | type[Hook] | Callable[[], Hook], **options: Any) -> HookReport:
+    def check(hook: Hook | type[Hook] | Callable[[], Hook], **options: Unpack[HookCheckOptions]) -> HookReport:
         report = run_check(hook, **options)
         report.assert_clean()
         return report

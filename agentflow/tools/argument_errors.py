@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, cast
 from pydantic_core import ValidationError, from_json, to_json
 
 from agentflow.ground.finite import NotFiniteError
+from agentflow.ground.json_schema import TooCostlyError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -64,6 +65,8 @@ def explain(
         return _told(start, error.problems, expected if about_keys else None)
     if isinstance(error, NotFiniteError):
         return f"{start} are not valid JSON ({error}). {expected}"
+    if isinstance(error, TooCostlyError):
+        return f"{start} cannot be checked: {error}."
     if not isinstance(error, ValidationError):
         return f"{start} cannot be read ({error}). {expected}"
     details = error.errors(include_url=False)
@@ -137,6 +140,8 @@ def _path(value: object, detail: ErrorDetails) -> str:
 
 def shown(value: object) -> str:
     """A value as JSON, cut where it is long."""
+    if isinstance(value, str):
+        value = value[: _LONGEST_VALUE + 1]
     try:
         text = to_json(value, fallback=repr).decode()
     except ValueError:

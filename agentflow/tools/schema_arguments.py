@@ -2,35 +2,36 @@
 
 Rules:
 
-1. Nothing is fetched: a reference out of the schema is refused.
-2. jsonschema is loaded only for a JSON schema, when it is first used (its import takes 50 ms).
-3. What is wrong is told in the words that tools with a signature use (`agentflow.tools.argument_errors`).
+1. A JSON schema is compiled where the tool is made, within limits (`agentflow.ground.json_schema`): it may come from a
+   server or a file. Nothing is fetched: a reference out of the schema is refused.
+2. Errors are worded as those of tools with a signature are (`agentflow.tools.argument_errors`).
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from typing import Any, Final, NoReturn, cast
 
 from pydantic.errors import PydanticUserError
 from pydantic_core import SchemaValidator, core_schema, from_json, to_json
 
 from agentflow.errors import UsageError
 from agentflow.ground.finite import check_numbers
+from agentflow.ground.json_schema import JsonSchema, JsonSchemaError, Problem
 from agentflow.ground.validation import adapter_of
 from agentflow.tools.argument_errors import IS_MISSING, IS_UNKNOWN, ArgumentsMismatchError, shown
 from agentflow.tools.schema import json_schema
 from agentflow.tools.signature import Plan
 
-if TYPE_CHECKING:
-    from jsonschema import ValidationError
-    from jsonschema.protocols import Validator
-
-__all__ = ["Outside", "SchemaArguments", "WithSchema"]
+__all__ = ["Outside", "SchemaArguments", "WithSchema", "explained"]
 
 _OBJECT: Final = SchemaValidator(core_schema.dict_schema(core_schema.str_schema()))
 _ANY: Final = core_schema.any_schema()
+_LARGEST: Final = 512 * 1024
+"""Bytes of a schema."""
+_MOST_EXPLAINED: Final = 20
+"""Problems that are put into words: each shows its value, which may be large."""
 _NAMES: Final[Mapping[str, str]] = {
     "array": "an array",
     "boolean": "true or false",
@@ -41,6 +42,27 @@ _NAMES: Final[Mapping[str, str]] = {
     "string": "a string",
 }
 _FORMS: Final = ("anyOf", "oneOf")
+_KINDS: Final = ("type", "const", "enum")
+_WORDS: Final[Mapping[str, str]] = {
+    "": "is not allowed; got {value}",
+    "contains": "should hold at least {rule} items that the schema asks for; got {value}",
+    "exclusiveMaximum": "{value} is greater than or equal to the maximum of {rule}",
+    "exclusiveMinimum": "{value} is less than or equal to the minimum of {rule}",
+    "maxContains": "should hold at most {rule} items that the schema counts; got {value}",
+    "maxItems": "should have at most {rule} items; got {value}",
+    "maxLength": "should have at most {rule} characters; got {value}",
+    "maxProperties": "should have at most {rule} keys; got {value}",
+    "maximum": "{value} is greater than the maximum of {rule}",
+    "minItems": "should have at least {rule} items; got {value}",
+    "minLength": "should have at least {rule} characters; got {value}",
+    "minProperties": "should have at least {rule} keys; got {value}",
+    "minimum": "{value} is less than the minimum of {rule}",
+    "multipleOf": "{value} is not a multiple of {rule}",
+    "not": "has a form that is not allowed; got {value}",
+    "pattern": "should match the pattern {rule}; got {value}",
+    "propertyNames": "is no key that is allowed here",
+    "uniqueItems": "should have no item twice; got {value}",
+}
 
 
 class SchemaArguments:
@@ -52,15 +74,16 @@ class SchemaArguments:
 
     Attributes:
         schema: The JSON schema that the model sees: a given one as it is, completed to one of an object.
+        cost: How large it is, in the units of `agentflow.ground.json_schema.MOST_COST`; 0 for a class.
 
     Raises:
-        UsageError: No object is described.
+        UsageError: No object is described, or the schema is none, too large, or refers to what is not in it.
     """
 
     def __init__(self, tool: str, given: Mapping[str, Any] | type) -> None:
         self._tool = tool
         self._class: SchemaValidator | None = None
-        self._checker: Validator | None = None
+        self._compiled: JsonSchema | None = None
         if isinstance(given, Mapping):
             self.schema = _copied(tool, given)
         elif isinstance(cast("object", given), type):
@@ -73,9 +96,15 @@ class SchemaArguments:
         if self.schema.setdefault("type", "object") != "object":
             raise UsageError(
                 f"Tool {tool!r}: the arguments of a tool are a JSON object, and its schema describes "
-                f"{self.schema['type']!r}. Wrap it: {{'type': 'object', 'properties': {{...}}}}."
+                f"{self.schema['type']!r:.60}. Wrap it: {{'type': 'object', 'properties': {{...}}}}."
             )
         self.schema.setdefault("properties", {})
+        if self._class is None:
+            try:
+                self._compiled = JsonSchema(self.schema)
+            except JsonSchemaError as error:
+                raise UsageError(f"Tool {tool!r}: its JSON schema cannot be used: {error}.") from error
+        self.cost = 0 if self._compiled is None else self._compiled.cost
 
     def _of_class(self, given: type) -> dict[str, Any]:
         try:
@@ -92,57 +121,22 @@ class SchemaArguments:
 
     def plan(self) -> Plan:
         """Everything that the model fills, nothing else."""
-        if self._class is None:
-            self._checker = self._prepared()
         return Plan(core=_ANY, validator=self, aliases={}, fills=(), dep_types={}, positional=())
 
     def validate_json(self, data: str, /) -> tuple[tuple[()], dict[str, Any]]:
         """Check arguments as the model wrote them.
 
         Raises:
-            ValueError: They do not fit.
-            UsageError: The schema has a reference that leads nowhere.
+            ValueError: They do not fit, or the check takes too long.
         """
-        if self._class is not None:
-            self._class.validate_json(data)
+        if self._compiled is None:
+            cast("SchemaValidator", self._class).validate_json(data)
             return (), from_json(data)
         value: dict[str, Any] = _OBJECT.validate_json(data)
-        checker = self._checker or self._prepared()
-        problems: dict[str, list[str]] = {}
-        for path, text in _problems(self._errors(checker, value)):
-            texts = problems.setdefault(path, [])
-            if text not in texts:
-                texts.append(text)
-        if problems:
-            raise ArgumentsMismatchError(problems)
+        found = self._compiled.problems(value)
+        if found:
+            raise ArgumentsMismatchError(explained(found))
         return (), value
-
-    def _prepared(self) -> Validator:
-        import jsonschema
-        import jsonschema.validators
-        from referencing.jsonschema import EMPTY_REGISTRY
-
-        kind = jsonschema.validators.validator_for(self.schema, default=jsonschema.Draft202012Validator)
-        try:
-            kind.check_schema(self.schema)
-        except jsonschema.SchemaError as error:
-            where = "/".join(str(step) for step in error.absolute_path)
-            raise UsageError(
-                f"Tool {self._tool!r}: parameters= is no JSON schema: {error.message}{f' (at {where})' if where else ''}."
-            ) from error
-        return kind(self.schema, registry=EMPTY_REGISTRY)
-
-    def _errors(self, checker: Validator, value: Any) -> Iterator[ValidationError]:
-        from referencing.exceptions import Unresolvable
-
-        try:
-            yield from checker.iter_errors(value)
-        except Unresolvable as error:
-            ref = f"#{error.ref}" if error.ref.startswith("/") else error.ref
-            raise UsageError(
-                f"Tool {self._tool!r}: its schema refers to {ref!r}, which is not in it. Write the reference out: "
-                "nothing is fetched."
-            ) from error
 
 
 class WithSchema:
@@ -175,9 +169,11 @@ def _copied(tool: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """A copy that nobody else can change, of JSON only."""
     try:
         text = to_json(given, fallback=_plain)
+        if len(text) > _LARGEST:
+            raise UsageError(f"Tool {tool!r}: its JSON schema has {len(text)} bytes; {_LARGEST} are the most.")
         check_numbers(text.decode())
         return cast("dict[str, Any]", from_json(text))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         why = str(error).rpartition("ValueError: ")[2]
         raise UsageError(f"Tool {tool!r}: parameters= holds what is not JSON ({why}).") from error
 
@@ -188,59 +184,66 @@ def _plain(value: object) -> object:
     raise ValueError(f"{type(value).__name__} {value!r:.60}")
 
 
-def _problems(errors: Iterable[ValidationError]) -> Iterator[tuple[str, str]]:
-    for error in errors:
-        kind = cast("str", error.validator)
-        value: Any = error.instance  # pyright: ignore[reportUnknownMemberType] - whatever was sent
-        rule: Any = error.validator_value
-        path = _path(error.absolute_path)
-        if kind == "required":
-            yield from ((_under(path, name), IS_MISSING) for name in rule if name not in value)
-        elif kind in ("additionalProperties", "unevaluatedProperties") and rule is False:
-            yield from ((_under(path, name), IS_UNKNOWN) for name in _unknown(error, value))
-        elif kind == "type":
-            yield path or "arguments", f"should be {_one_of(rule)}; got {shown(value)}"
-        elif kind in ("enum", "const"):
-            legal = rule if kind == "enum" else [rule]
-            yield path or "arguments", f"should be {' or '.join(shown(one) for one in legal)}; got {shown(value)}"
-        elif kind in _FORMS and error.context:
-            yield from _no_form(error, path, value)
+def explained(found: Iterable[Problem]) -> dict[str, list[str]]:
+    """Problems in words, by the path of the value that has them."""
+    problems: dict[str, list[str]] = {}
+    for count, (path, text) in enumerate(_told(found)):
+        texts = problems.setdefault(path, [])
+        if count < _MOST_EXPLAINED:
+            text = text()
+            if text not in texts:
+                texts.append(text)
+        elif not texts:
+            texts.append("does not fit")
+    return problems
+
+
+def _told(found: Iterable[Problem]) -> Iterator[tuple[str, Callable[[], str]]]:
+    """Paths, and what makes the words."""
+    for one in found:
+        if one.keyword in _FORMS and one.forms:
+            yield from _no_form(one)
         else:
-            yield path or "arguments", error.message.replace(repr(value), shown(value), 1)
+            yield _path(one.path) or "arguments", partial(_words, one)
 
 
-def _no_form(error: ValidationError, path: str, value: object) -> Iterator[tuple[str, str]]:
+def _words(one: Problem) -> str:
+    match one.keyword:
+        case "required":
+            return IS_MISSING
+        case "additionalProperties" | "unevaluatedProperties":
+            return IS_UNKNOWN
+        case "type":
+            return f"should be {_one_of(one.rule)}; got {shown(one.value)}"
+        case "enum":
+            legal = [*map(shown, one.rule[:_MOST_EXPLAINED]), *["…"] * (len(one.rule) > _MOST_EXPLAINED)]
+            return f"should be {' or '.join(legal)}; got {shown(one.value)}"
+        case "const":
+            return f"should be {shown(one.rule)}; got {shown(one.value)}"
+        case "oneOf":
+            return f"fits several forms, of which it should have one; got {shown(one.value)}"
+        case keyword:
+            return _WORDS[keyword].format(rule=shown(one.rule), value=shown(one.value))
+
+
+def _no_form(problem: Problem) -> Iterator[tuple[str, Callable[[], str]]]:
     """Of several forms, tell about those that the value was meant to have: the ones whose type it is of."""
-    forms: dict[object, list[ValidationError]] = {}
-    for inner in error.context or ():
-        forms.setdefault(inner.relative_schema_path[0], []).append(inner)
-    meant = [
-        errors
-        for errors in forms.values()
-        if not any(e.validator in ("type", "const", "enum") and not e.relative_path for e in errors)
-    ]
+    forms = problem.forms
+    meant = [found for found in forms if not any(e.keyword in _KINDS and e.at is problem.at for e in found)]
     if len(meant) == 1:
-        yield from _problems(meant[0])
+        yield from _told(meant[0])
         return
-    every = [e for errors in forms.values() for e in errors]
-    if not meant and all(e.validator == "type" for e in every):
-        kinds = dict.fromkeys(_one_of(cast("Any", e.validator_value)) for e in every)
-        yield path or "arguments", f"should be {' or '.join(kinds)}; got {shown(value)}"
+    path = _path(problem.path) or "arguments"
+    every = [e for found in forms for e in found]
+    if not meant and all(e.keyword == "type" for e in every):
+        kinds = dict.fromkeys(_one_of(e.rule) for e in every)
+        yield path, lambda: f"should be {' or '.join(kinds)}; got {shown(problem.value)}"
     else:
-        yield path or "arguments", f"fits none of the forms that it may have; got {shown(value)}"
-
-
-def _unknown(error: ValidationError, value: Mapping[str, Any]) -> list[str]:
-    schema: Any = error.schema
-    known: Mapping[str, Any] = schema.get("properties", {})
-    patterns: Iterable[str] = schema.get("patternProperties", ())
-    return [
-        name for name in value if name not in known and not any(re.search(pattern, name) for pattern in patterns)
-    ] or list(value)
+        yield path, lambda: f"fits none of the forms that it may have; got {shown(problem.value)}"
 
 
 def _one_of(kinds: str | list[str]) -> str:
-    return " or ".join(_NAMES.get(kind, kind) for kind in ([kinds] if isinstance(kinds, str) else kinds))
+    return " or ".join(_NAMES[kind] for kind in ([kinds] if isinstance(kinds, str) else kinds))
 
 
 def _path(steps: Iterable[str | int]) -> str:

@@ -393,7 +393,7 @@ def full_tool(tool: Tool[Q, R_co]) -> FullTool[Q, R_co]:
     return tool
 
 
-async def _in_thread(name: str, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
+async def _in_thread(name: str, function: Callable[Q, T], /, *args: Q.args, **kwargs: Q.kwargs) -> T:
     def run() -> T:
         try:
             return function(*args, **kwargs)
@@ -425,7 +425,42 @@ class _ThreadDecorator(Protocol):
 
 
 @overload
-def tool(function: Callable[Q, R_co], /, **options: object) -> Tool[Q, R_co]: ...
+def tool(
+    function: Callable[Q, T],
+    /,
+    *,
+    in_thread: Literal[True],
+    name: str | None = None,
+    description: str | None = None,
+    type: ToolType = ...,
+    timeout: float | None = ...,
+    lock: bool = False,
+    retries: int = 0,
+    tags: Iterable[str] = (),
+    idempotent: bool = False,
+    requires_approval: bool = False,
+    fixed: Mapping[str, object] | None = None,
+    **fixed_arguments: object,
+) -> Tool[Q, Coroutine[Any, Any, T]]: ...
+@overload
+def tool(
+    function: Callable[Q, R_co],
+    /,
+    *,
+    in_thread: Literal[False] = False,
+    name: str | None = None,
+    description: str | None = None,
+    type: ToolType = ...,
+    timeout: float | None = ...,
+    lock: bool = False,
+    retries: int = 0,
+    tags: Iterable[str] = (),
+    idempotent: bool = False,
+    requires_approval: bool = False,
+    external: bool = False,
+    fixed: Mapping[str, object] | None = None,
+    **fixed_arguments: object,
+) -> Tool[Q, R_co]: ...
 @overload
 def tool(
     *,
@@ -459,7 +494,7 @@ def tool(
     fixed: Mapping[str, object] | None = None,
     **fixed_arguments: object,
 ) -> _Decorator: ...
-def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+def tool(function: Callable[..., Any] | None = None, /, **options: object) -> Any:
     """Make a tool of an async function.
 
     Each value that an async generator yields is a piece of the output, handed out as an `ActingChunk`. The model sees
@@ -497,8 +532,8 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
         >>> distance.type, list(distance.spec.parameters["properties"])
         ('read', ['start', 'end'])
     """
-    chosen = {key: options.pop(key) for key in OPTIONS if key in options}
-    named: Mapping[str, object] = options.pop("fixed", None) or {}
+    chosen: dict[str, Any] = {key: options.pop(key) for key in OPTIONS if key in options}
+    named = cast("Mapping[str, object]", options.pop("fixed", None) or {})
     fixed = {**named, **options}
     if function is not None:
         return Tool(function, **chosen, fixed=fixed)

@@ -9,9 +9,9 @@ from types import FunctionType
 from typing import Any, Final, TypeAlias, cast
 
 from agentflow.errors import NotRegisteredError, UsageError
+from agentflow.specs import ToolType
 from agentflow.tools.contracts import MISSING, return_annotation
-from agentflow.tools.tool import Tool
-from agentflow.tools.tool_checks import OPTIONS
+from agentflow.tools.tool import DEFAULT_TIMEOUT, Tool
 
 __all__ = ["Toolset"]
 
@@ -21,6 +21,9 @@ _OF_ONE: Final = ("name", "description")
 """Options that make sense for one tool only."""
 
 _WILD: Final = frozenset("*?[")
+
+
+type_ = type  # `Toolset` has an argument of that name
 
 
 class Toolset(Iterable[SomeTool]):
@@ -35,8 +38,16 @@ class Toolset(Iterable[SomeTool]):
         include: Names of the methods to take; `*` and `?` stand for anything.
         exclude: Names of methods to leave out.
         in_thread: Run plain methods in threads; async ones run as they are.
-        **options: Options of `@tool` for each tool that is made; every other keyword fixes the parameter of that name, in
-            the methods that have it.
+        type: An option of `@tool` for each tool that is made, like the next ones.
+        timeout: As in `@tool`.
+        lock: As in `@tool`; each tool has a lock of its own.
+        retries: As in `@tool`.
+        tags: As in `@tool`.
+        idempotent: As in `@tool`.
+        requires_approval: As in `@tool`.
+        external: As in `@tool`.
+        fixed: Fixed arguments whose names are options too.
+        **fixed_arguments: Every other keyword fixes the parameter of that name, in the methods that have it.
 
     Raises:
         UsageError: There is nothing to take, a method is a plain def, or an option is not legal.
@@ -64,14 +75,26 @@ class Toolset(Iterable[SomeTool]):
         include: str | Iterable[str] = ("*",),
         exclude: str | Iterable[str] = (),
         in_thread: bool = False,
-        **options: Any,
+        type: ToolType = "action",  # noqa: A002 - the option's name in `@tool`
+        timeout: float | None = DEFAULT_TIMEOUT,
+        lock: bool = False,
+        retries: int = 0,
+        tags: Iterable[str] = (),
+        idempotent: bool = False,
+        requires_approval: bool = False,
+        external: bool = False,
+        fixed: Mapping[str, object] | None = None,
+        **fixed_arguments: object,
     ) -> None:
-        if isinstance(obj, type):
+        if isinstance(obj, type_):
             raise UsageError(f"Toolset got the class {obj.__name__}; its methods need an object: {obj.__name__}(...).")
-        self._of = type(obj).__name__
-        found = _methods(type(obj))
+        self._of = type_(obj).__name__
+        found = _methods(type_(obj))
         chosen = self._chosen(found, _patterns(include), _patterns(exclude))
-        given, fixed = self._options(options)
+        labels = (tags,) if isinstance(tags, str) else tuple(tags)
+        given: dict[str, Any] = {"type": type, "timeout": timeout, "lock": lock, "retries": retries, "tags": labels}
+        given.update(idempotent=idempotent, requires_approval=requires_approval, external=external)
+        fixed = self._fixed({**(fixed or {}), **fixed_arguments})
         self._tools: dict[str, SomeTool] = {}
         used: set[str] = set()
         for name in chosen:
@@ -112,15 +135,13 @@ class Toolset(Iterable[SomeTool]):
             )
         return chosen
 
-    def _options(self, options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, object]]:
+    def _fixed(self, fixed: dict[str, object]) -> dict[str, object]:
         for name in _OF_ONE:
-            if name in options:
+            if name in fixed:
                 raise UsageError(
                     f"Toolset of {self._of} got {name}=, which is for one tool. Put @tool({name}=...) on the method."
                 )
-        given = {key: options.pop(key) for key in OPTIONS if key in options}
-        fixed: Mapping[str, object] = options.pop("fixed", None) or {}
-        return given, {**fixed, **options}
+        return fixed
 
     def _make(
         self,

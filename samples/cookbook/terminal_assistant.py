@@ -54,7 +54,8 @@ def make_assistant(model: str | Model, folder: Path) -> Agent:
         model,
         system="You keep a person's notes.",
         tools=[read_notes, add_note],
-        hooks=[ModelRetry(), UsageLimits(cost=0.50)],  # a retry counts down on the screen
+        # A retry counts down on the screen; the scripted model costs nothing.
+        hooks=[ModelRetry(), UsageLimits(cost=0.50, prices={"scripted": (0, 0)})],
         store=SqlStore(f"sqlite:///{folder / 'notes.db'}"),  # the conversation goes on another day
     )
 

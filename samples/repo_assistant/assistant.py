@@ -21,6 +21,8 @@ READERS = [Allow("list_files"), Allow("read_file"), Allow("search"), Allow("bash
 
 COMMANDS = ["python -m unittest **", "python -m pytest **", "ls *", "git status", "git diff *", "git log *"]
 REFUSED = ["rm", "sudo", "curl", "wget", "git push", "git reset", "git clean"]
+FREE = {"scripted": (0, 0)}
+"""The model of the tests costs nothing; those of providers have their prices."""
 
 
 def make_assistant(model: str | Model, state: Path, ask: Asker) -> Agent:
@@ -39,7 +41,7 @@ def make_assistant(model: str | Model, state: Path, ask: Asker) -> Agent:
         hooks=[
             Approval(READERS, ask=ask),  # edits
             ShellApproval(allow=COMMANDS, deny=REFUSED, ask=ask),  # commands, part by part
-            UsageLimits(tokens=400_000, cost=2.0, tool_calls=80, seconds=1800),
+            UsageLimits(tokens=400_000, cost=2.0, tool_calls=80, seconds=1800, prices=FREE),
             Recorder(state / "record.jsonl"),  # which hook changed what
         ],
         store=SqlStore(f"sqlite:///{state / 'sessions.db'}"),

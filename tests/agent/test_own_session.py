@@ -66,6 +66,26 @@ async def test_a_tool_that_calls_its_own_session(how: str, count: int) -> None:
     assert all(REFUSED in result.text for result in session.messages[2].tool_results)
 
 
+@pytest.mark.parametrize("count", [1, 2], ids=["alone", "in a parallel round"])
+async def test_a_tool_that_calls_its_agent_again(count: int) -> None:
+    """The same holds for the implicit session; a call in a conversation of its own answers."""
+
+    @tool(type="read", timeout=None)
+    async def ask() -> str:
+        return (await agent.call("inner")).text
+
+    @tool(type="read", timeout=None)
+    async def ask_apart() -> str:
+        return (await agent.call("inner", session=Session.fresh())).text
+
+    rounds = [asks(count), [ToolUseBlock("u1", "ask_apart", {})], "apart", "end"]
+    agent = Agent("a", ScriptedModel(rounds), tools=[ask, ask_apart])
+    await patiently(agent.call("go"))
+    results = [result.text for msg in agent.session().messages for result in msg.tool_results]
+    assert all(REFUSED.replace("'s'", "'a'") in text for text in results[:count])
+    assert results[count:] == ["apart"]
+
+
 @pytest.mark.parametrize("kind", [PreCall, PreToolRound, PreActing])
 async def test_a_tool_that_an_operator_runs_in_a_task_of_its_own(kind: type[Any]) -> None:
     """The task is the call's all the same: nothing that is made in it outlives the call."""

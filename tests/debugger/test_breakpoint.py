@@ -478,10 +478,7 @@ async def test_a_dialogue() -> None:
         "debug> set tool_use.input.path /b",
         '  *tool_use             {"id": "t1", "name": "delete_file", "input": {"path": "/b"}}',
         "debug> set tool_use.input {",
-        (
-            "  This begins as JSON and is none: Expecting property name enclosed in double quotes: line 1 column 2 "
-            "(char 1)."
-        ),
+        "  This begins as JSON and is none: EOF while parsing an object at line 1 column 1.",
         "debug> set tool_use",
         "  set FIELD VALUE: what can be set is tool_use.",
         "debug> edit",

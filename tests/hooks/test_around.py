@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +12,7 @@ from toolbox import add
 
 from agentflow import (
     Agent,
+    Approve,
     Flux,
     Hook,
     HookEvent,
@@ -21,13 +22,15 @@ from agentflow import (
     Msg,
     ToolEmitter,
     ToolResultBlock,
+    ToolSchedule,
     Turn,
     Usage,
     Veto,
+    on,
     tool,
 )
 from agentflow.errors import HookContractError, UsageError
-from agentflow.events import PreActing, PreCall, PreReasoning, PreToolRound, ReasoningChunk
+from agentflow.events import PostToolRound, PreActing, PreCall, PreReasoning, PreToolRound, ReasoningChunk
 from agentflow.hooks import ModelSource, ToolSource
 from agentflow.testing import ScriptedModel
 from agentflow.testing.virtual_time import run_virtual
@@ -378,6 +381,75 @@ async def test_around_a_round_may_rewrite_results() -> None:
     agent = agent_of([ONE, "end"], Around(PreToolRound, lambda _, source: source.map(rewrite)))
     await agent.call("go")
     assert history(agent.session())[2] == "tool: t1 success 'rewritten'"
+
+
+@pytest.mark.parametrize("answered", [(), ("t1",), ("t2",), ("t1", "t2"), ("t3",), ("t1", "t2", "t3")])
+async def test_a_round_waits_for_what_around_leaves_unanswered(answered: tuple[str, ...]) -> None:
+    """Two calls wait for a person, one does not. What `around` answers is answered, and waits no more: event, reply and
+    session agree. What still waits runs when it is approved, and its result counts unless `around` answers it."""
+    ran: list[str] = []
+    rounds: list[dict[str, str]] = []
+
+    @tool(requires_approval=True)
+    async def pay(who: str) -> str:
+        ran.append(who)
+        return f"paid {who}"
+
+    @tool(type="research")
+    async def look() -> str:
+        return "seen"
+
+    def answer(results: Sequence[ToolResultBlock]) -> tuple[ToolResultBlock, ...]:
+        return tuple(
+            [
+                ToolResultBlock(result.tool_use_id, result.name, "mine") if result.tool_use_id in answered else result
+                for result in results
+            ]
+        )
+
+    @on(observer=True)
+    def watch(event: PostToolRound) -> None:
+        rounds.append({result.tool_use_id: result.state for result in event.tool_results})
+
+    calls = [use("t1", "pay", who="ann"), use("t2", "pay", who="bob"), use("t3", "look")]
+    agent = Agent(
+        "a",
+        ScriptedModel([calls, "end"]),
+        tools=[pay, look],
+        hooks=[Around(PreToolRound, lambda _, source: source.map(answer)), watch],
+        schedule=ToolSchedule.PARALLEL,
+    )
+    reply = await agent.call("go")
+    waiting = [name for name in ("t1", "t2") if name not in answered]
+    assert [waits.id for waits in reply.pending] == [waits.id for waits in agent.session().pending] == waiting
+    assert [name for name, state in rounds[-1].items() if state == "suspended"] == waiting
+    assert ran == []
+    if waiting:
+        reply = await agent.resume(None, {name: Approve() for name in waiting})
+    assert (reply.outcome, reply.text) == ("completed", "end")
+    assert set(ran) == {{"t1": "ann", "t2": "bob"}[name] for name in waiting}
+    expected = {"t1": "paid ann", "t2": "paid bob", "t3": "seen"} | dict.fromkeys(answered, "mine")
+    [results] = [msg.tool_results for msg in agent.session().messages if msg.role == "tool"]
+    assert {result.tool_use_id: result.text for result in results} == expected
+
+
+async def test_a_veto_around_a_round_denies_what_waits() -> None:
+    """`around` raises Veto after the calls have asked a person: nobody is waited for, and event and session agree."""
+
+    @tool(requires_approval=True)
+    async def pay() -> str:
+        return "paid"
+
+    def refuse(results: object) -> object:
+        raise Veto("not in this house")
+
+    reply = await (
+        agent := agent_of(
+            [[use("t1", "pay")], "end"], Around(PreToolRound, lambda _, source: source.map(refuse)), tools=[pay]
+        )
+    ).call("go")
+    assert (reply.outcome, agent.session().pending) == ("completed", ())
+    assert history(agent.session())[2] == "tool: t1 denied 'Denied: not in this house'"
 
 
 async def test_what_around_may_not_return() -> None:

@@ -96,15 +96,67 @@ def test_a_line_is_handed_out_when_it_is_whole(tmp_path: Path) -> None:
     ],
 )
 def test_a_damaged_file_is_in_the_list(tmp_path: Path, damage: str) -> None:
-    """It is said to be none, and the others are there; damage within a log is passed over."""
+    """It is one row that says why, in the words of `load`, whether all of it is damaged or one line; the others are listed."""
     (tmp_path / "a.jsonl").write_text(damage, "utf-8")
     (tmp_path / "b.jsonl").write_text(lines_of("one").replace("\n", f"\n{damage}\n", 3), "utf-8")
+    (tmp_path / "c.jsonl").write_text(lines_of("one"), "utf-8")
     (tmp_path / "empty.jsonl").write_text("", "utf-8")
     runs = Logs([tmp_path]).runs()
-    with pytest.raises(RunLogError) as refused:
-        load(tmp_path / "a.jsonl")
-    why = str(refused.value).replace(f"{tmp_path}/", "")
-    assert sorted((run.file, run.problem) for run in runs) == [("a.jsonl", why), ("b.jsonl", "")]
+    why: dict[str, str] = {}
+    for name in ("a.jsonl", "b.jsonl"):
+        with pytest.raises(RunLogError) as refused:
+            load(tmp_path / name)
+        why[name] = str(refused.value).replace(f"{tmp_path}/", "")
+    assert {run.file: run.problem for run in runs} == {**why, "c.jsonl": ""}
+    assert len(runs) == 3
+
+
+def test_a_log_that_is_damaged_while_it_is_shown_says_so(tmp_path: Path) -> None:
+    """What was fine is handed out no more; a file that was replaced by another run's is read anew."""
+    file = tmp_path / "run.jsonl"
+    file.write_text(lines_of("one"), "utf-8")
+    logs = Logs([tmp_path])
+    (run,) = logs.runs()
+    source = logs.source(run.id)
+    assert source is not None
+    _, behind = source.lines()
+    with file.open("a") as more:
+        more.write('{"kind": "event", "type": "Nonsense"}\n')
+    assert source.lines(behind) == (b"", behind)
+    assert "line 7, is no entry" in source.problem
+    assert logs.runs()[0].problem == source.problem
+    file.write_text(lines_of("two", "three", "four"), "utf-8")
+    assert [run.problem for run in logs.runs()] == [""]
+
+
+def test_runs_are_found_by_what_was_said(tmp_path: Path) -> None:
+    """In any case, in each text once, also where the log has grown since."""
+    for name in ("bread", "Butter"):
+        (tmp_path / f"{name}.jsonl").write_text(lines_of(f"A {name}", 'is "fine" ☂'), "utf-8")
+    logs = Logs([tmp_path])
+    ids = {run.file: run.id for run in logs.runs()}
+    assert logs.search("BUTTER") == [ids["Butter.jsonl"]]
+    assert logs.search('"fine" ☂') == [ids["Butter.jsonl"], ids["bread.jsonl"]]
+    assert logs.search("message") == []
+
+
+async def test_the_list_says_what_can_be_filtered(runs: Path) -> None:
+    """Tools that were called, and hooks that did something, each once."""
+    newest, oldest = Logs([runs]).runs()
+    assert set(newest.called) == {"read_page", "checker", "delete_file"}
+    assert len(newest.called) == 3
+    assert set(oldest.hooks) == {"redirect", "KeepFiles", "AddDate", "Shorten"}
+    assert "Shorten" not in newest.hooks
+
+
+def test_a_list_of_many_logs_comes_in_portions(tmp_path: Path) -> None:
+    """Each call goes on where the last one stopped; what was read is not read again."""
+    for number in range(3):
+        (tmp_path / f"{number}.jsonl").write_text(lines_of("one"), "utf-8")
+    logs = Logs([tmp_path])
+    assert (logs.runs(seconds=0), logs.left) == ([], 3)
+    assert (len(logs.runs()), logs.left) == (3, 0)
+    assert len(logs.runs(seconds=0)) == 3
 
 
 @pytest.mark.parametrize("place", [0, 3], ids=["first line", "a later writer"])
@@ -152,7 +204,7 @@ def test_the_page_loads_nothing_and_holds_no_markup_of_others() -> None:
         assert re.findall(r"https?://(?!www\.w3\.org/2000/svg)", source) == [], path.name
         assert re.findall(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function", source) == []
     assert "</script" not in bundle()
-    page = page_with([("run", b"</script><!--<script>")])
+    page = page_with([("run", b"</script><!--<script>", 0)])
     assert page.count("</script") == 2
     assert page.count("<!--") == 0
 

@@ -339,7 +339,7 @@ async def test_a_run_grows_while_it_is_looked_at(tmp_path: Path) -> None:
         with log.open("a", encoding="utf-8") as file:
             file.write(f'{json.dumps(later)}\n{{"kind": "event", "type": "Error", "call": "c2", "seq": 1, "fields": ')
             file.flush()  # half a line is none
-            file.write('{"error": {"type": "X", "message": "late"}}}\n')
+            file.write('{"phase": "call", "error": {"type": "X", "message": "late"}}}\n')
         await page.until(f"Number([...document.querySelectorAll('.stats dd')].at(-1).innerText) === {count + 1}")
         await key(page, "End")
         assert "X: late" in await page.js(CHOSEN)

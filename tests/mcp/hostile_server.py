@@ -35,7 +35,23 @@ def tool(name: str, **more: Any) -> Any:
     return {"name": name, "inputSchema": {"type": "object"}, **more}
 
 
+TEXT = {"type": "string", "pattern": "^(a+)+$"}
+
 TOOLS: dict[str, list[Any]] = {
+    "patterns": [
+        tool("act", inputSchema={"type": "object", "properties": {"a": TEXT}}),
+        tool("tell", outputSchema={"type": "object", "properties": {"a": TEXT}}),
+        tool("circle", inputSchema={"type": "object", "properties": {"a": {"$ref": "#/properties/a"}}}),
+        tool("circle_out", outputSchema={"type": "object", "anyOf": [{"$ref": "#"}]}),
+        tool("looks", inputSchema={"type": "object", "properties": {"a": {"pattern": "^(?=a)"}}}),
+    ],
+    "large_schemas": [
+        tool(
+            f"t{number}",
+            inputSchema={"type": "object", "properties": {f"p{n}": {"type": "string"} for n in range(900)}},
+        )
+        for number in range(90)
+    ],
     "no_object": [tool("act"), tool("no_schema", inputSchema={"type": "string"})],
     "names": [
         tool("../../etc/passwd"),
@@ -123,6 +139,8 @@ def called(asked: Any, name: str, meta: Any) -> None:
             sys.stdout.write("x" * 8_000_000)
             sys.stdout.flush()
             time.sleep(60)
+        case "patterns" if name == "tell":
+            answer(asked, {**text("told"), "structuredContent": {"a": "a" * 100_000 + "!"}})
         case "huge":
             answer(asked, text("h" * 3_000_000))
         case "asks":

@@ -58,6 +58,7 @@ async def test_a_file_of_servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         ({"mcpServers": {"x": {"command": "a", "url": "http://b"}}}, 'either a "command"'),
         ({"mcpServers": {"x": {"type": "http", "command": "a"}}}, 'either a "command"'),
         ({"mcpServers": {"x": {"type": "sse", "url": "http://b"}}}, "its type is 'sse'"),
+        ({"mcpServers": {"x": {"type": {}, "url": "http://b"}}}, "its type is '{}'"),
         ({"mcpServers": {"x": {"command": ["a"]}}}, '"command" is a text, not list'),
         ({"mcpServers": {"x": {"command": "a", "args": "b"}}}, '"args" is a list'),
         ({"mcpServers": {"x": {"command": "a", "args": [1]}}}, '"args" is a text, not int'),

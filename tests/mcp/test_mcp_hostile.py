@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import resource
+import subprocess
 import sys
 import time
 from typing import Any, Unpack
@@ -129,12 +131,43 @@ async def test_a_list_that_is_not_legal() -> None:
     await server.close()
 
 
-async def test_a_schema_that_leads_elsewhere_fetches_nothing() -> None:
-    """A reference out of the schema makes the tool's calls fail."""
+async def test_a_schema_that_leads_elsewhere_fetches_nothing(logged: Lines) -> None:
+    """A tool whose schema refers to something outside is left out."""
     server = hostile("names")
     agent = await run(server, ToolUseBlock("t1", "remote", {"a": 1}))
     await server.close()
-    assert [(result.state, "nothing is fetched" in result.text) for result in results(agent)] == [("error", True)]
+    assert [result.state for result in results(agent)] == ["not_found"]
+    assert any("its tool remote is left out" in line and "nothing is fetched" in line for line in logged)
+
+
+def test_its_patterns_hold_nobody() -> None:
+    """Patterns that backtrack, for arguments and for structured content, and schemas that go round in circles."""
+    ended = subprocess.run(
+        [sys.executable, str(HERE / "patterns.py")],
+        capture_output=True,
+        text=True,
+        check=True,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (60, 60)),
+    )
+    said, bad_arguments, *lines = ended.stdout.splitlines()
+    assert (said, bad_arguments) == (
+        "completed ['act', 'tell']",
+        "error Tool 'act' was not run: its arguments do not fit.",
+    )
+    assert lines[0].startswith('- a: should match the pattern "^(a+)+$"; got "aaa')
+    assert lines[1].startswith(
+        "error The MCP server 'hostile' answered with what is not legal (tell): structured content does not fit: a"
+    )
+    assert lines[2:] == []
+    for name, why in (("circle", "in a circle"), ("circle_out", "in a circle"), ("looks", "looks around")):
+        assert any(f"its tool {name} is left out" in line and why in line for line in ended.stderr.splitlines())
+
+
+async def test_its_schemas_are_limited_together(logged: Lines) -> None:
+    """Each within its limit, and too much in sum: the first tools are taken, and the rest is left out in one line."""
+    async with hostile("large_schemas") as server:
+        assert [tool.name for tool in server.tools] == [f"t{number}" for number in range(67)]
+    assert sum("left out" in line for line in logged) == 1
 
 
 @pytest.mark.parametrize("mode", ["wrong_shape", "error_text"])

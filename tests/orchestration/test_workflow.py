@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -322,6 +323,39 @@ async def test_a_race_of_those_who_all_wait_for_a_person(saved: bool) -> None:
     reply = await team.resume(session, {waits.id: Approve() for waits in reply.pending})
     assert reply.text in ("a did", "b did")
     assert set(did) <= {"a", "b"}
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 3])
+@pytest.mark.parametrize("kinds", [*itertools.product(["waits", "answers", "fails"], repeat=3)], ids=" ".join)
+async def test_a_race_waits_for_a_person_only_if_nobody_answers(kinds: tuple[str, ...], at_once: int) -> None:
+    """In each order, with all models answering at once, and however many run at a time: the first answer counts."""
+
+    @tool(requires_approval=True)
+    async def pay() -> str:
+        return "paid"
+
+    def contestant(kind: str, name: str) -> Agent[str]:
+        rounds = {"waits": (use("p1", "pay"), "approved"), "answers": ("known",), "fails": (ValueError("no"),)}[kind]
+        return Agent(name, by_round(*rounds), tools=[pay], default_hooks=())
+
+    agents = [contestant(kind, name) for kind, name in zip(kinds, "abc", strict=True)]
+
+    @workflow(*agents, max_concurrency=at_once)
+    async def team(task: str) -> str:
+        return (await race(*[ask(one, task) for one in agents])).text
+
+    if set(kinds) == {"fails"}:
+        with pytest.raises(StepError):
+            await team.call("go", session="s")
+        return
+    reply = await team.call("go", session="s")
+    waiting = {name for kind, name in zip(kinds, "abc", strict=True) if kind == "waits"}
+    if "answers" in kinds:
+        assert (reply.outcome, reply.text, team.session("s").pending) == ("completed", "known", ())
+        return
+    assert (reply.outcome, {waits.source for waits in reply.pending}) == ("suspended", waiting)
+    reply = await team.resume("s", {waits.id: Approve() for waits in reply.pending})
+    assert (reply.outcome, reply.text) == ("completed", "approved")
 
 
 def test_what_a_race_refuses() -> None:

@@ -109,7 +109,7 @@ FACTORIES: dict[type[Hook], dict[str, Factory]] = {
         "wide": lambda: UsageLimits(tokens=10_000_000, tool_calls=10_000, seconds=10_000),
         "narrow": lambda: UsageLimits(tool_calls=3, model_calls=3),
         "one each": lambda: UsageLimits(tool_calls=1, model_calls=1),
-        "cost of the hook": lambda: UsageLimits(cost=1.0, per="hook"),
+        "cost of the hook": lambda: UsageLimits(cost=1.0, per="hook", unknown_price="ignore"),
     },
     EventLog: {"text": EventLog, "JSON with chunks": lambda: EventLog(json=True, chunks=True)},
     OffloadResults: {

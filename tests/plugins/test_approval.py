@@ -11,12 +11,13 @@ import pytest
 from eventlog import history, use
 from wired import Wired
 
-from agentflow import Agent, Approve, Hook, tool
+from agentflow import Agent, Approve, Hook, Session, ToolSchedule, tool
 from agentflow.errors import UsageError
 from agentflow.events import PreActing
 from agentflow.messages import ToolUseBlock
 from agentflow.plugins.approval import Allow, Approval, ApprovalRequest, Decision, Refuse
 from agentflow.plugins.approval_terminal import TerminalAsker
+from agentflow.plugins.cache import ToolCache
 from agentflow.testing import ScriptedModel
 from agentflow.testing.wire import Reply as WireReply
 from agentflow.testing.wire import Say, ToolCall
@@ -414,3 +415,124 @@ async def test_nobody_is_asked_about_a_call_that_cannot_run() -> None:
     await agent.call("Go")
     assert asked == []
     assert [result.state for result in agent.session().messages[2].tool_results] == ["not_found", "denied"]
+
+
+# ---- beside a cache
+
+
+class Person:
+    """Answers as given, and notes what was asked about."""
+
+    def __init__(self, *answers: Any) -> None:
+        self.asked: list[str] = []
+        self._answers = list(answers)
+
+    async def __call__(self, request: ApprovalRequest) -> Any:
+        self.asked.append(request.tool_use.id)
+        await asyncio.sleep(0)
+        return self._answers.pop(0) if self._answers else True
+
+
+def looks(*rounds: Any) -> ScriptedModel:
+    """A model that looks up paths, a round for each list of ids and paths, and then ends."""
+    return ScriptedModel([*[[use(id, "read", path=path) for id, path in pairs] for pairs in rounds], "end"])  # noqa: A001
+
+
+@pytest.mark.parametrize(
+    ("rounds", "single_flight", "asked", "ran"),
+    [
+        ([[("t1", "/a"), ("t2", "/a")]], True, ["t1"], 1),
+        ([[("t1", "/a"), ("t2", "/a"), ("t3", "/b")]], True, ["t1", "t3"], 2),
+        ([[("t1", "/a")], [("t2", "/a")]], True, ["t1"], 1),
+        ([[("t1", "/a")], [("t2", "/b"), ("t3", "/a")]], True, ["t1", "t2"], 2),
+        ([[("t1", "/a"), ("t2", "/a")], [("t3", "/a")]], False, ["t1", "t2"], 2),
+    ],
+)
+async def test_a_person_is_asked_once_for_each_run_of_a_tool(
+    rounds: Any, single_flight: bool, asked: list[str], ran: int
+) -> None:
+    """What `ToolCache` answers with what ran in this run is not asked about; without it each call is."""
+    person = Person()
+    hooks = [Approval(ask=person), ToolCache(single_flight=single_flight)]
+    agent = Agent("a", looks(*rounds), tools=[read], hooks=hooks)
+    await agent.call("go")
+    assert person.asked == asked
+    assert len(RAN) == ran or not single_flight
+    assert {text.partition(" ")[0] for text in results(agent)} == {"read"}
+    RAN.clear()
+    person = Person()
+    agent = Agent("a", looks(*rounds), tools=[read], hooks=[Approval(ask=person)])
+    await agent.call("go")
+    assert len(person.asked) == len(RAN) == sum(map(len, rounds))
+
+
+async def test_a_refusal_holds_for_the_same_calls_of_the_round() -> None:
+    """One no for both; in the next round it is asked again."""
+    person = Person(Decision("no", "not now"))
+    model = looks([("t1", "/a"), ("t2", "/a")], [("t3", "/a")])
+    agent = Agent("a", model, tools=[read], hooks=[Approval(ask=person), ToolCache()])
+    await agent.call("go")
+    assert results(agent) == ["Denied: not now", "Denied: not now", "read /a"]
+    assert person.asked == ["t1", "t3"]
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+async def test_one_approval_is_good_for_one_run(at_once: bool) -> None:
+    """The run that was allowed fails: the same call beside it does not run on that approval; one that comes later is asked."""
+
+    @tool(type="read")
+    async def read(path: str) -> str:
+        RAN.append(path)
+        await asyncio.sleep(0)
+        raise LookupError("gone")
+
+    person = Person()
+    schedule = ToolSchedule.PARALLEL if at_once else ToolSchedule.SEQUENTIAL
+    model = looks([("t1", "/a"), ("t2", "/a")], [("t3", "/a")])
+    hooks = [Approval(ask=person), ToolCache()]
+    agent = Agent("a", model, tools=[read], hooks=hooks, schedule=schedule)
+    await agent.call("go")
+    assert person.asked == (["t1", "t3"] if at_once else ["t1", "t2", "t3"])
+    assert len(RAN) == len(person.asked)
+    assert ("The same call failed" if at_once else "gone") in results(agent)[1]
+
+
+async def test_what_others_left_in_the_cache_is_asked_about() -> None:
+    """A person approves for a run, not for whoever shares the cache; deny rules hold for hits too."""
+    cache, person = ToolCache(), Person()
+    for n in (1, 2):
+        await Agent("a", looks([("t1", "/a")]), tools=[read], hooks=[Approval(ask=person), cache]).call("go")
+        assert (len(person.asked), RAN) == (n, ["/a"])
+    hooks = [Approval([Refuse("read", "never")], ask=person), cache]
+    agent = Agent("a", looks([("t1", "/a")]), tools=[read], hooks=hooks)
+    await agent.call("go")
+    assert (results(agent), len(person.asked)) == (["Denied: never"], 2)
+
+
+async def test_what_a_later_hook_makes_of_a_call_is_asked_about() -> None:
+    """A hook behind the cache changes the arguments of the second call: it is no repetition any more."""
+
+    class Edit(Hook):
+        priority = 130
+
+        def on_event(self, event: Any) -> None:
+            if isinstance(event, PreActing) and event.tool_use.id == "t2":
+                event.tool_use = event.tool_use.replace(input={"path": "/etc"})
+
+    person = Person()
+    model = looks([("t1", "/a")], [("t2", "/a")])
+    await Agent("a", model, tools=[read], hooks=[Approval(ask=person), ToolCache(), Edit()]).call("go")
+    assert (person.asked, RAN) == (["t1", "t2"], ["/a", "/etc"])
+
+
+async def test_a_session_that_waits_beside_a_cache_can_be_saved() -> None:
+    """Approved in another process, the call runs; the same call afterwards is neither asked about nor run."""
+
+    def make(*rounds: Any) -> Agent:
+        return Agent("a", looks(*rounds), tools=[read], hooks=[Approval(suspend=True), ToolCache()])
+
+    agent = make([("t1", "/a")])
+    assert (await agent.call("go", session="s")).outcome == "suspended"
+    saved = Session.from_json(agent.session("s").to_json())
+    reply = await make([("t2", "/a")]).resume(saved, {"t1": Approve()})
+    assert (reply.outcome, RAN) == ("completed", ["/a"])

@@ -236,12 +236,13 @@ async def test_a_recorder_takes_nothing_from_the_hooks_that_it_watches() -> None
 
 
 async def test_attempts_of_all_layers_are_one_account() -> None:
-    """Retry within fallback: the limit counts each attempt, and ends both."""
+    """Retry within fallback: the limit counts each attempt, and ends both; the failure says that it was the limit."""
     models = [ScriptedModel([ModelError("down", retryable=True)] * 9, name=name) for name in ("main", "backup")]
     hooks = [ModelFallback(models[1]), ModelRetry(2, first_wait=0, jitter=0), UsageLimits(model_calls=3), ModelCache()]
-    reply = await Agent("a", models[0], hooks=hooks).call("Hi")
-    assert reply.outcome == "denied"
-    assert reply.text == "Usage limit reached: 3 of 3 model calls are used in this run."
+    with pytest.raises(ModelError, match="down") as caught:
+        await Agent("a", models[0], hooks=hooks).call("Hi")
+    notes = "\n".join(caught.value.__notes__)
+    assert "not tried again: Usage limit reached: 3 of 3 model calls are used in this run." in notes
     assert [len(model.requests) for model in models] == [2, 1]
 
 
@@ -266,13 +267,12 @@ async def test_a_limit_counts_a_sub_agent_once(everywhere: bool) -> None:
 
 async def test_what_judges_and_summaries_are_asked_holds_no_secrets() -> None:
     """Replies are restored before judges read them, and stand so in the history that is summed up."""
-    redaction = Redaction()
     side = ScriptedModel(lambda request: '{"done": true}')
     model = ScriptedModel(lambda request: "Dear <email-1>,")
     hooks = [
-        redaction,
-        GoalJudge("It is polite.", redaction.model(side)),
-        SummaryCompaction(at_messages=2, keep_rounds=1, model=redaction.model(side)),
+        Redaction(),
+        GoalJudge("It is polite.", side),
+        SummaryCompaction(at_messages=2, keep_rounds=1, model=side),
     ]
     agent = Agent("a", model, hooks=hooks)
     for _ in range(3):

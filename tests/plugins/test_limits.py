@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 from eventlog import Recorder, history, streamed, use
-from loguru import logger
 from pydantic import TypeAdapter
 from wired import Wired
 
-from agentflow import Agent, Approve, Hook, ModelChunk, PreActing, PreReasoning, Suspend, Usage, on, tool
+from agentflow import Agent, Approve, CallEnded, Hook, ModelChunk, PreActing, PreReasoning, Suspend, Usage, on, tool
 from agentflow.errors import ModelError, UsageError
 from agentflow.plugins.fallback import ModelFallback
 from agentflow.plugins.limits import SessionSpent, Spent, UsageLimits
@@ -321,21 +320,111 @@ def test_the_time_before_a_resume_is_not_work() -> None:
     asyncio.run(main())
 
 
-async def test_a_price_that_nobody_knows_is_told() -> None:
-    """A limit on costs that cannot count warns once, and names the model."""
-    said: list[str] = []
-    sink = logger.add(said.append, format="{message}")
-    limits = UsageLimits(cost=1.0)
-    try:
-        agent = Agent("a", ScriptedModel(lambda request: costing("Fine.")), hooks=[limits])
-        for _ in range(3):
-            await agent.call("Go")
-    finally:
-        logger.remove(sink)
-    assert said == ["UsageLimits cannot count costs: no price is known for scripted\n"]
+@pytest.mark.parametrize("how", ["call", "stream"])
+async def test_a_limit_on_costs_without_a_price_is_refused_at_the_first_bill(how: str) -> None:
+    """The first reply without a price fails the call; the error says what to write, and the reply is billed all the same."""
+    ended: list[Usage] = []
+    model = ScriptedModel([costing(use("t1", "look")), costing("Fine.")], name="openai+http://my/llama")
+    agent = Agent("a", model, tools=[look], hooks=[UsageLimits(cost=1.0)])
+    agent.on(CallEnded, lambda event: ended.append(event.usage))
+    with pytest.raises(
+        UsageError, match=r"prices=\{'openai\+http://my/llama': \(0.20, 0.80\)\}.*unknown_price='ignore'"
+    ):
+        await (agent.call("Go") if how == "call" else streamed(agent))
+    assert (len(model.requests), [usage.total_tokens for usage in ended]) == (1, [20])
 
 
-@pytest.mark.parametrize("wrong", [{}, {"tokens": -1}, {"tokens": 1, "per": "day"}])
+async def test_a_reply_that_reports_no_usage_has_no_price() -> None:
+    """A provider that does not say what it used cannot be billed: a limit on costs refuses it too."""
+    agent = Agent("a", ScriptedModel(["Fine."]), hooks=[UsageLimits(cost=1.0)])
+    with pytest.raises(UsageError, match="no price is known for the model 'scripted'"):
+        await agent.call("Go")
+
+
+@pytest.mark.parametrize(
+    ("prices", "outcome", "spent"),
+    [({"scr*": (2.0, 4.0)}, "stopped", 0.0006), ({"other": (1, 1), "*": (0, 0)}, "completed", 0.0)],
+)
+async def test_prices_of_ones_own_are_counted(prices: Any, outcome: str, spent: float) -> None:
+    """Dollars for a million tokens of input and output, by the model's name; what the provider has priced stays."""
+    limits = UsageLimits(cost=0.0005, prices=prices, per="hook")
+    model = ScriptedModel([*looks(1, tokens=100), costing("Fine.", 1, cost=0.0)])
+    reply = await Agent("a", model, tools=[look], hooks=[limits]).call("Go")
+    assert reply.outcome == outcome
+    assert limits.spent.cost == pytest.approx(spent)
+
+
+async def test_an_unknown_price_may_be_ignored() -> None:
+    """Whoever says so gets a limit that counts what has a price."""
+    limits = UsageLimits(cost=0.5, unknown_price="ignore")
+    model = ScriptedModel([*looks(1), *looks(1, cost=0.5)])
+    assert (await Agent("a", model, tools=[look], hooks=[limits]).call("Go")).text.startswith(
+        "Usage limit reached: $0.5"
+    )
+
+
+@pytest.mark.parametrize("where", ["fallback", "side", "sub-agent", "torn"])
+async def test_one_reply_without_a_price_is_enough(where: str) -> None:
+    """Beside priced replies too: that of a fallback, of a side call, of a sub-agent, of an attempt that broke off."""
+    unpriced = ScriptedModel(lambda request: costing("Fine."), name="backup")
+    limits, hooks, tools = UsageLimits(cost=1.0), list[Any](), [look]
+    script: list[Any] = [costing(use("t1", "look"), cost=0.1), costing("Done.", cost=0.1)]
+    if where == "fallback":
+        script = [ModelError("gone", retryable=True)]
+        hooks = [ModelFallback(unpriced)]
+    elif where == "side":
+
+        @on(PreActing)
+        async def judge(event: PreActing) -> None:
+            await event.context.complete("Is it fine?", model=unpriced)
+
+        hooks = [judge]
+    elif where == "sub-agent":
+        tools = [Agent("helper", unpriced)]
+        script = [costing(use("t1", "helper", message="go"), cost=0.1), costing("Done.", cost=0.1)]
+    else:
+        script = [[ModelChunk(usage=Usage(5, 5)), ModelError("gone", retryable=True)], costing("Done.", cost=0.1)]
+        hooks = [Retry()]
+    agent = Agent("a", ScriptedModel(script), tools=tools, hooks=[*hooks, limits])
+    with pytest.raises(UsageError, match=f"the model '{'scripted' if where == 'torn' else 'backup'}'"):
+        await agent.call("Go")
+
+
+async def test_what_a_torn_side_call_cost_is_billed() -> None:
+    """What the provider reported of a side call before it failed is part of the run's usage."""
+    side = ScriptedModel([[ModelChunk(usage=Usage(7, 3, cost=0.2)), ModelError("gone")]])
+
+    @on("before_llm", on_failure="skip")
+    async def judge(event: PreReasoning) -> None:
+        await event.context.complete("Is it fine?", model=side)
+
+    reply = await Agent("a", ScriptedModel([costing("Fine.", cost=0.1)]), hooks=[judge]).call("Go")
+    assert (reply.usage.total_tokens, reply.usage.model_calls) == (30, 2)
+    assert reply.usage.cost == pytest.approx(0.3)
+
+
+async def test_tokens_that_are_not_reported_are_estimated() -> None:
+    """A limit on tokens means something for a provider that reports none: four characters count as a token."""
+    limits = UsageLimits(tokens=60, per="hook")
+    model = ScriptedModel([[use(f"t{n}", "look", place=n), "x" * 40] for n in range(9)])
+    reply = await Agent("a", model, tools=[look], hooks=[limits]).call("y" * 40)
+    assert (reply.outcome, len(model.requests)) == ("stopped", 3)
+    assert (limits.spent.input_tokens, limits.spent.output_tokens) == (10 + 24 + 39, 3 * 12)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {},
+        {"tokens": -1},
+        {"tokens": 1, "per": "day"},
+        {"cost": 1, "unknown_price": "maybe"},
+        {"tokens": 1, "unknown_price": "ignore"},
+        {"tokens": 1, "prices": {"*": (1, 1)}},
+        {"cost": 1, "prices": {"*": 1}},
+        {"cost": 1, "prices": {"*": (1, -1)}},
+    ],
+)
 def test_limits_that_mean_nothing_are_refused(wrong: dict[str, Any]) -> None:
     """No limit, a negative one, an unknown span: refused when built."""
     with pytest.raises(UsageError):

@@ -13,18 +13,21 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 from wired import Wired
 
-from agentflow import Agent, Answer, Hook, Suspend, tool
+from agentflow import Agent, Answer, Hook, RunContext, Suspend, on, tool
 from agentflow.chunks import ModelChunk, ToolUseDelta, fold
 from agentflow.errors import ModelError, UsageError
-from agentflow.events import ActingChunk, PostReasoning, PreActing, PreReasoning, ReasoningChunk
+from agentflow.events import ActingChunk, PostReasoning, PreActing, PreCall, PreReasoning, ReasoningChunk
 from agentflow.facts import Reasoned
 from agentflow.loop.session import Session
 from agentflow.messages import Citation, DataBlock, Msg, ThinkingBlock
 from agentflow.plugins.cache import ModelCache
 from agentflow.plugins.guardrails import InputGuardrail
+from agentflow.plugins.recorder import Recorder
 from agentflow.plugins.redaction import Redaction
-from agentflow.plugins.redaction_text import DETECTORS, Detector, Scanner, Streaming, Vault, scan
+from agentflow.plugins.redaction_detectors import DETECTORS, Detector
+from agentflow.plugins.redaction_text import Scanner, Streaming, Vault, scan
 from agentflow.ports.store import MemoryStore
+from agentflow.runlog.entries import RequestEntry
 from agentflow.specs import ModelOptions
 from agentflow.testing import ScriptedModel
 from agentflow.testing.wire import Reply, Say, ToolCall
@@ -453,6 +456,49 @@ async def test_sub_agents_are_covered() -> None:
     assert (await agent.call(f"Find {MAIL}")).text == f"It is {MAIL}."
     assert inner_model.requests[0].messages[-1].text == "Find <email-1>"
     assert model.requests[1].messages[-1].text == "Found <email-1>."
+
+
+# ---- what is asked on the side
+
+
+@pytest.mark.parametrize("restore", [True, False])
+async def test_what_is_asked_on_the_side_holds_no_secrets(restore: bool) -> None:
+    """Hooks and tools, of a sub-agent too: their models get the session's placeholders, and they get originals back."""
+    side = ScriptedModel(lambda request: f"{request.messages[-1].text}, {KEY2}")
+    got: list[str] = []
+
+    @tool
+    async def ask(about: str, context: RunContext) -> str:
+        """Ask somebody else."""
+        got.append((await context.complete(f"{about} is {MAIL}", model=side)).text)
+        return "asked"
+
+    @on("before_llm", scope="tree")
+    async def judge(event: PreReasoning) -> None:
+        got.append((await event.context.complete(f"judge {MAIL}", model=side)).text)
+
+    inner = Agent("inner", ScriptedModel([use("t2", "ask", about="he"), "asked"]), tools=[ask])
+    script = [use("t1", "ask", about="she"), use("t3", "inner", message="go"), "Done."]
+    recorder = Recorder()
+    hooks = [judge, Redaction(restore=restore), recorder]
+    await Agent("a", ScriptedModel(script), tools=[ask, inner], hooks=hooks).call("go")
+    asked = [request.messages[-1].text for request in side.requests]
+    assert set(asked) == {"he is <email-1>", "judge <email-1>", "she is <email-1>"}
+    assert got == [f"{text.replace('<email-1>', MAIL if restore else '<email-1>')}, <secret-1>" for text in asked]
+    assert MAIL not in repr([entry for entry in recorder.log.entries if isinstance(entry, RequestEntry)])
+
+
+async def test_a_side_call_before_the_first_request_takes_no_name_of_an_earlier_life() -> None:
+    """A hook that asks before `Redaction` has seen the input: placeholders of the stored history keep their names."""
+    side = ScriptedModel(["Fine."])
+    session = Session.fresh([Msg.user("I was <email-1>"), Msg.assistant("Yes.")])
+
+    @on("after_user_input")
+    async def check(event: PreCall) -> None:
+        await event.context.complete(f"Is {MAIL} fine?", model=side)
+
+    await Agent("a", ScriptedModel(["Hello."]), hooks=[check, Redaction()]).call("hi", session=session)
+    assert side.requests[0].messages[-1].text == "Is <email-2> fine?"
 
 
 # ---- finding

@@ -12,6 +12,7 @@ from agentflow import Agent, Hook, Veto, tool
 from agentflow.chunks import ModelChunk
 from agentflow.errors import HookContractError, ModelError, ToolError, UsageError
 from agentflow.events import ActingChunk, PostCall, PreActing, PreReasoning, ReasoningChunk
+from agentflow.plugins.limits import UsageLimits
 from agentflow.plugins.retry import ModelRetry, Retried, Retries, ToolRetry
 from agentflow.specs import Usage
 from agentflow.testing import ScriptedModel, run_virtual
@@ -407,3 +408,38 @@ async def test_the_attempt_is_numbered() -> None:
         if isinstance(event, ReasoningChunk)
     ]
     assert seen == [("a", 2, False), ("b", 3, True), ("c", 3, False), ("", 3, False)]
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 9])
+@pytest.mark.parametrize("attempts", [1, 2, 4])
+@pytest.mark.parametrize("failures", [0, 1, 2, 4])
+async def test_a_retry_that_a_limit_refuses_leaves_the_failure(failures: int, attempts: int, limit: int) -> None:
+    """As many attempts as both allow. What the last one failed with is raised, and a note says where a limit was the reason."""
+    errors = [ModelError(f"busy {n}", retryable=True, retry_after=0) for n in range(1, failures + 1)]
+    model = ScriptedModel([*errors, "done"])
+    retry = ModelRetry(attempts, first_wait=0, jitter=0)
+    agent = Agent("a", model, hooks=[retry, UsageLimits(model_calls=limit)], default_hooks=())
+    most = min(attempts, limit)
+    if failures < most:
+        assert (await agent.call("go")).text == "done"
+    else:
+        with pytest.raises(ModelError, match=f"busy {most}") as caught:
+            await agent.call("go")
+        notes = [note for note in getattr(caught.value, "__notes__", ()) if "not tried again" in note]
+        assert len(notes) == (limit < attempts)
+    assert len(model.requests) == min(failures + 1, most)
+
+
+async def test_a_tool_that_a_limit_keeps_from_another_attempt_says_why_it_failed() -> None:
+    """The model reads the tool's failure, and not that a limit refused what was to make it good."""
+
+    @tool(type="read")
+    async def look() -> str:
+        raise ConnectionError("reset by peer")
+
+    hooks = [ToolRetry(first_wait=0, jitter=0), UsageLimits(tool_calls=1)]
+    agent = Agent("a", ScriptedModel([use("t1", "look"), "end"]), tools=[look], hooks=hooks)
+    await agent.call("go")
+    [result] = agent.session().messages[2].tool_results
+    assert result.state == "error"
+    assert "reset by peer" in result.text

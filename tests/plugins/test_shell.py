@@ -1,5 +1,8 @@
 """Shell commands: each part of a chain is judged, and nothing hides."""
 
+import shutil
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,7 +12,7 @@ from agentflow import Agent, tool
 from agentflow.errors import UsageError
 from agentflow.messages import ToolUseBlock
 from agentflow.plugins.shell import ShellApproval
-from agentflow.plugins.shell_parts import Part, Script, Some, read_script
+from agentflow.plugins.shell_parts import BUILTINS, Part, Script, Some, read_script
 from agentflow.testing import ScriptedModel
 from agentflow.testing.wire import Reply, Say, ToolCall
 
@@ -322,6 +325,112 @@ def test_what_is_allowed_takes_nothing_along(command: str, frame: str) -> None:
     assert verdict(frame.replace("{}", command)) != "allow"
 
 
+LENIENT = ShellApproval(allow=[f"{name} **" for name in sorted(BUILTINS)] + ["git log *", "x=*", "< *"])
+"""A user who thinks that no builtin does harm."""
+ASSIGNING = [
+    "printf -v PATH bin",
+    "printf -vPATH bin",
+    "printf '-v' PATH bin",
+    "printf $f PATH bin",
+    "builtin printf -v PATH bin",
+    "command printf -v PATH bin",
+    "printf %n PATH",
+    "printf 'ab%5.3ln' PATH",
+    "read PATH < bin.txt",
+    "read -r PATH < bin.txt",
+    "read < bin.txt",
+    "builtin read PATH < bin.txt",
+    "mapfile PATH < bin.txt",
+    "mapfile -t -C ./evil -c 1 a < bin.txt",
+    "readarray -t PATH < bin.txt",
+    "readarray -C ./evil -c 1 a < bin.txt",
+    "declare PATH=bin",
+    "declare -x PATH=bin",
+    "typeset PATH=bin",
+    "local PATH=bin",
+    "export PATH=bin",
+    "export x=1 PATH=bin",
+    "export -n PATH",
+    "export $x",
+    "readonly PATH=bin",
+    "builtin export PATH=bin",
+    "let PATH=5",
+    "getopts a PATH -a",
+    "unset PATH",
+    "eval PATH=bin",
+    "source bin.txt",
+    ". bin.txt",
+    "set -a",
+    "set -- -x",
+    "shopt -s expand_aliases",
+    "alias git=./evil",
+    "hash -p ./evil git",
+    "enable -f ./evil git",
+    "trap ./evil EXIT",
+    "bind -x '\"x\":./evil'",
+    "complete -C ./evil git",
+    "compgen -C ./evil",
+    "coproc ./evil",
+    "fc -s",
+    "history -w out.txt",
+    "jobs -x ./evil",
+    "wait -p PATH",
+    "wait -np PATH",
+    "env PATH=bin git log",
+]
+"""What changes the shell, or what a name means in it, so that an allowed command is another one."""
+
+
+@pytest.mark.parametrize("command", ASSIGNING)
+def test_a_builtin_that_assigns_is_an_assignment(command: str) -> None:
+    """It is asked about, although there is a rule for the builtin with any words, and one for what comes after it."""
+    assert verdict(f"{command}; git log", LENIENT) == "ask"
+    assert verdict(f"git log; {command}", LENIENT) == "ask"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "printf '%s: 100%% done\\n' a b",
+        "printf 'in %d items\\n' 5",
+        "x=1; git log",
+        "echo -n x",
+        "wait",
+        "wait 1",
+        "jobs",
+        "test -f x",
+        "cd src",
+        "true",
+    ],
+)
+def test_builtins_that_change_nothing_are_commands_like_others(command: str) -> None:
+    """A rule for them is enough."""
+    assert verdict(command, LENIENT) == "allow"
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+def test_every_builtin_of_bash_is_known() -> None:
+    """The list is bash's own: a builtin of a newer bash has to be put among those that change the shell, or the others."""
+    listed = subprocess.run(["bash", "-c", "compgen -b"], capture_output=True, text=True, check=True).stdout.split()
+    assert set(listed) <= BUILTINS
+    assert len(listed) > 50
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+@pytest.mark.parametrize("command", ASSIGNING)
+def test_what_is_allowed_runs_no_foreign_program(command: str, tmp_path: Path) -> None:
+    """The same in a real bash, in a folder with a program in each trap: it does not run where the guard allows."""
+    (tmp_path / "bin").mkdir()
+    for file in (tmp_path / "bin/git", tmp_path / "evil"):
+        file.write_text("#!/bin/sh\n/usr/bin/touch canary\n")
+        file.chmod(0o755)
+    (tmp_path / "bin.txt").write_text("bin\n")
+    for script in (f"{command}; git log", f"{command}\ngit log"):
+        if verdict(script, LENIENT) == "allow":
+            subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, timeout=20, check=False)
+    assert not (tmp_path / "canary").exists()
+
+
 def test_the_parts_of_a_script() -> None:
     """A script is every command in it and every file that it opens, in order."""
     assert read_script("x=1 a '2 3'|b $x >> out 2>&1 && timeout 5 xargs c\ny=") == Script(
@@ -386,8 +495,24 @@ def test_nested_commands_have_an_end() -> None:
     """A tower of commands that run commands is followed to its top, or asked about."""
     assert verdict("nohup " * 40 + "ls") == "allow"
     assert verdict("nohup " * 40 + "rm") == "deny"
-    assert verdict("nohup " * 5000 + "ls") == "allow"
-    assert verdict("(" * 20_000 + "ls" + ")" * 20_000) == "ask"
+    assert verdict("nohup " * 1300 + "ls") == "allow"
+    assert verdict("(" * 3_900 + "ls" + ")" * 3_900) == "ask"
+
+
+def test_long_commands() -> None:
+    """They cannot be parsed in a bounded time: they are asked about, and refused where something must not run."""
+    long = "ls " + "a" * 8_000
+    assert verdict(long, ShellApproval(allow=["ls **"])) == "ask"
+    assert verdict(long, ShellApproval(allow=["ls **"], deny=["rm"])) == "deny"
+    use = ToolUseBlock("t1", "bash", {"command": long})
+    assert ShellApproval(deny=["rm"]).refused(use) == (
+        "the shell command has 8003 characters, and rules are applied to 8000 at most"
+    )
+
+
+def test_words_that_are_not_plain_take_linear_time() -> None:
+    """A word of any length that ends in something odd: a test that backtracks would not end."""
+    assert verdict("echo " + "a" * 5_000 + "!", ShellApproval(allow=["echo **"])) == "ask"
 
 
 def test_rules_that_cannot_be_meant() -> None:

@@ -611,6 +611,30 @@ async def test_a_disk_that_is_full(tmp_path: Path, request: pytest.FixtureReques
         assert await count_of(store) == 3
 
 
+OPENS = """
+import asyncio, resource, signal, sys
+from agentflow.stores import SqlStore
+resource.setrlimit(resource.RLIMIT_FSIZE, (16_384, 16_384))  # less than SQLite's shared memory takes
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+async def main():
+    async with SqlStore(sys.argv[1]) as store:
+        await store.sessions()
+try:
+    asyncio.run(main())
+except Exception as error:
+    print(type(error).__name__, error.retryable, error)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs limits of file sizes")
+def test_a_disk_that_is_full_from_the_beginning(tmp_path: Path) -> None:
+    """Where SQLite calls it an I/O error, it is told as what it is, and not as a damaged file."""
+    url = f"sqlite:///{tmp_path / 'x.db'}"
+    found = subprocess.run([sys.executable, "-c", OPENS, url], capture_output=True, text=True, check=False)
+    assert found.stdout.startswith("StoreError True Opening the database failed on")
+    assert "disk I/O error. There is no room left. Free space" in found.stdout
+
+
 async def test_a_database_that_is_held_by_another(tmp_path: Path) -> None:
     """Waiting for a lock ends after timeout=; reading is not held up."""
     path = tmp_path / "x.db"

@@ -1,11 +1,8 @@
 """Tools that are only a schema: made, shown, checked, and never run."""
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -345,25 +342,24 @@ CASES: list[tuple[Callable[[], object], str]] = [
         "Tool 'x': parameters= holds what is not JSON (type <class 'object'>).",
     ),
     (
-        lambda: external_tool("x", "", {"properties": {"a": {"type": "strin"}}}).prepare(),
+        lambda: external_tool("x", "", {"properties": {"a": {"type": "strin"}}}),
         (
-            "Tool 'x': parameters= is no JSON schema: 'strin' is not valid under any of the given schemas (at "
-            "properties/a/type)."
+            "Tool 'x': its JSON schema cannot be used: it is one or several of array, boolean, integer, null, number, "
+            "object, string, not 'strin' (at #/properties/a/type)."
         ),
     ),
     (
-        lambda: external_tool("x", "", {"properties": {"a": {"$ref": "#/$defs/A"}}}).validate(
-            ToolUseBlock("t1", "x", {"a": 1})
+        lambda: external_tool("x", "", {"properties": {"a": {"$ref": "#/$defs/A"}}}),
+        (
+            "Tool 'x': its JSON schema cannot be used: it refers to '#/$defs/A', which is not in it. Write the reference "
+            "out: nothing is fetched."
         ),
-        "Tool 'x': its schema refers to '#/$defs/A', which is not in it. Write the reference out: nothing is fetched.",
     ),
     (
-        lambda: external_tool("x", "", {"properties": {"a": {"$ref": "http://localhost:1/a.json"}}}).validate(
-            ToolUseBlock("t1", "x", {"a": 1})
-        ),
+        lambda: external_tool("x", "", {"properties": {"a": {"$ref": "http://localhost:1/a.json"}}}),
         (
-            "Tool 'x': its schema refers to 'http://localhost:1/a.json', which is not in it. Write the reference out: "
-            "nothing is fetched."
+            "Tool 'x': its JSON schema cannot be used: it refers to 'http://localhost:1/a.json', which is not in it. Write "
+            "the reference out: nothing is fetched."
         ),
     ),
     (
@@ -391,21 +387,3 @@ def test_memory_writes_have_something_to_fill_here_too() -> None:
     made = external_tool("done", "Is it done?", {}, type="completion_check").prepare()
     assert made.checked(True) is True
     assert "returned 1 (int)" in refused(lambda: made.checked(1), ToolContractError)
-
-
-def test_jsonschema_is_loaded_for_json_schemas_only() -> None:
-    """And only when one is first used."""
-    code = (
-        "import sys\n"
-        "from pydantic import BaseModel\n"
-        "from agentflow.tools import external_tool\n"
-        "class A(BaseModel):\n    a: int\n"
-        "external_tool('a', 'A.', A).prepare()\n"
-        "made = external_tool('b', 'B.', {})\n"
-        "print('jsonschema' in sys.modules)\n"
-        "made.prepare()\n"
-        "print('jsonschema' in sys.modules)\n"
-    )
-    root = Path(__file__).parent.parent.parent
-    done = subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.PIPE, text=True, cwd=root)
-    assert done.stdout.split() == ["False", "True"]

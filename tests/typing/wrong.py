@@ -33,8 +33,12 @@ from agentflow import (
     on,
     tool,
 )
+from agentflow.hooks import FunctionHook
 from agentflow.orchestration import ask, gather, race, workflow
-from agentflow.tools import ToolRegistry
+from agentflow.replay import Replay
+from agentflow.stores import MemoryStore
+from agentflow.testing import check_hook_async, check_model_async, check_store_async
+from agentflow.tools import ToolRegistry, Toolset
 
 
 class Writes(Hook):
@@ -207,3 +211,20 @@ async def partial_answers(agent: Agent[Msg]) -> None:
     async for partial in agent.stream("hi").partials():
         print(partial.role)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownArgumentType]
         print(partial.output.role)
+
+
+async def misspelt_options(agent: Agent, replay: Replay, hook: Hook, event: PreActing, ended: CallEnded) -> None:
+    """An option that is not known, or of a wrong type, is an error wherever options are passed by name."""
+    replay.run(agent, hoks=[])  # pyright: ignore[reportCallIssue]
+    Msg.user("hi", nmae="ada")  # pyright: ignore[reportCallIssue]
+    Agent.from_json("{}", stor=None)  # pyright: ignore[reportCallIssue]
+    Agent.from_dict({}, clok=None)  # pyright: ignore[reportCallIssue]
+    await check_hook_async(hook, run=3)  # pyright: ignore[reportCallIssue]
+    await check_model_async(lambda scene: None, patence=3)  # pyright: ignore[reportCallIssue]
+    await check_store_async(MemoryStore(), patence=3)  # pyright: ignore[reportCallIssue]
+    FunctionHook(print, (PreActing,), prority=3)  # pyright: ignore[reportCallIssue]
+    Toolset(hook, timeout="3")  # pyright: ignore[reportArgumentType]
+    tool(add.function, timeout="3")  # pyright: ignore[reportArgumentType]
+    event.replace(approval=None)  # pyright: ignore[reportCallIssue]
+    event.replace(tool_use="add")  # pyright: ignore[reportArgumentType]
+    ended.replace(outcome="denied")  # pyright: ignore[reportCallIssue]

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentflow import MemoryStore, Session
 from agentflow.errors import StoreError
 from agentflow.facts import (
     CallClosed,
@@ -312,3 +313,22 @@ def test_what_is_no_session(data: Any, says: str) -> None:
     with pytest.raises(StoreError) as caught:
         session_from_dict(data)
     assert says in str(caught.value)
+
+
+@pytest.mark.parametrize("opening", ["[", '{"a":', '{"format": "agentflow.session", "inner": {"x": '])
+def test_json_that_is_nested_without_end(opening: str) -> None:
+    """A hundred thousand levels are no session: a StoreError, and no recursion."""
+    with pytest.raises(StoreError, match=r"This is no saved session: the text is no JSON \(recursion limit exceeded"):
+        Session.from_json(opening * 100_000)
+
+
+async def test_a_call_without_an_id_is_not_imported() -> None:
+    """Results and decisions name calls by their id, so the empty one is none; neither way in takes it."""
+    use, result = ToolUseBlock("t1", "look", {}), ToolResultBlock("t1", "look", "seen")
+    saved = Session.fresh(messages=[Msg.user("Hi"), Msg.assistant([use]), Msg("tool", (result,))]).to_json()
+    wrong = saved.replace('"t1"', '""')
+    assert Session.from_json(saved).messages[1].tool_uses == (use,)
+    with pytest.raises(StoreError, match=r"does not fit together: The tool call 'look' has an empty id\."):
+        Session.from_json(wrong)
+    with pytest.raises(StoreError, match=r"does not fit together: The tool call 'look' has an empty id\."):
+        await MemoryStore().import_(json.loads(wrong))

@@ -26,7 +26,7 @@ let runs = null;
 /** @type {(() => void) | null} */
 let stop = null;
 
-/** What an exported page brings with it. @type {{runs: {name: string, lines: string}[], diff: import("./compare.js").Diff}} */
+/** What an exported page brings with it. @type {{runs: {name: string, lines: string, torn: number}[], diff: import("./compare.js").Diff}} */
 const brought = JSON.parse(given?.textContent ?? '{"runs": []}');
 
 async function show() {
@@ -37,8 +37,8 @@ async function show() {
   const [, view, ...ids] = location.hash.split("/");
   try {
     const there = brought.runs[Number(ids[0]) || 0];
-    if (brought.runs.length > 1 && view !== "run") compareLogs(brought.runs.map(({ name, lines }) => ({ log: logOf(lines), name })), brought.diff);
-    else if (there) run = new RunView(main, logOf(there.lines), there.name);
+    if (brought.runs.length > 1 && view !== "run") compareLogs(brought.runs.map(({ name, lines, torn }) => ({ log: logOf(lines, torn), name })), brought.diff);
+    else if (there) run = new RunView(main, logOf(there.lines, there.torn), there.name);
     else if (view === "run") await showRun(ids[0]);
     else if (view === "compare") await compareRuns(ids);
     else runs = await showRuns(main, () => get("api/runs"));
@@ -50,9 +50,10 @@ async function show() {
   main.dataset.ready = view || "runs";
 }
 
-/** @param {string} lines */
-function logOf(lines) {
+/** @param {string} lines @param {number} [torn] */
+function logOf(lines, torn = 0) {
   const log = new Log();
+  log.torn = torn;
   log.feed(lines);
   return log;
 }
@@ -71,13 +72,14 @@ function compareLogs(logs, diff) {
 
 /** @param {string} id */
 async function showRun(id) {
-  const { body, behind } = await textBehind(`api/runs/${id}`);
-  const log = logOf(body);
+  const { body, behind, torn } = await textBehind(`api/runs/${id}`);
+  const log = logOf(body, torn);
   const view = (run = new RunView(main, log, id));
   fill(actions, el("a.button", { href: `api/runs/${id}/export`, download: "" }, "Export"), el("button", { type: "button", click: () => print() }, "Print"));
   let waits = 0;
-  const grown = (/** @type {string} */ lines) => {
+  const grown = (/** @type {string} */ lines, /** @type {string} */ problem) => {
     log.feed(lines);
+    log.problem = problem || log.problem;
     waits ||= requestAnimationFrame(() => {
       waits = 0;
       if (run === view) view.renew();
@@ -89,11 +91,11 @@ async function showRun(id) {
 /**
  * Be told of news, over one connection.
  * @param {string} about
- * @param {((lines: string) => void) | null} grown
+ * @param {((lines: string, problem: string) => void) | null} grown
  */
 function listen(about, grown) {
   stop = follow(`api/news${about}`, (news) => {
-    if (news.lines) grown?.(news.lines);
+    if (news.lines || news.problem) grown?.(news.lines ?? "", news.problem ?? "");
     if (news.runs) runs?.renew();
     if (news.pauses) showPauses(pauses, news.pauses, post);
   });

@@ -23,7 +23,8 @@ export async function text(path) {
  */
 export async function textBehind(path) {
   const response = await checked(await fetch(path));
-  return { body: await response.text(), behind: response.headers.get("x-behind") ?? "0" };
+  const { headers } = response;
+  return { body: await response.text(), behind: headers.get("x-behind") ?? "0", torn: Number(headers.get("x-torn")) };
 }
 
 /** @param {string} path @param {any} body @returns {Promise<any>} */
@@ -35,7 +36,7 @@ export async function post(path, body) {
 /**
  * Be told of what comes, for as long as the page is open; a connection that broke is made again by the browser.
  * @param {string} path
- * @param {(news: {lines?: string, runs?: boolean, pauses?: any[]}) => void} told
+ * @param {(news: {lines?: string, problem?: string, runs?: boolean, pauses?: any[]}) => void} told
  * @returns {() => void} ends it
  */
 export function follow(path, told) {

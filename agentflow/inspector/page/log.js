@@ -66,26 +66,18 @@ export class Log {
     this._open = new Map();
     /** @type {Map<string, MessageList>} what hooks changed lists to, by entry */
     this._changed = new Map();
-    /** @type {string[]} lines that cannot be read */
-    this.torn = [];
+    /** how many lines a killed process has left half written; they were left out */
+    this.torn = 0;
+    /** why the log cannot be read any further */
+    this.problem = "";
   }
 
   /**
-   * Take in lines of JSON.
+   * Take in lines of JSON; the server has checked them.
    * @param {string} text whole lines
    */
   feed(text) {
-    for (const line of text.split("\n")) {
-      if (!line.trim()) continue;
-      let entry;
-      try {
-        entry = JSON.parse(line);
-      } catch {
-        this.torn.push(line); // a killed process has left it half written
-        continue;
-      }
-      if (entry !== null && typeof entry === "object") this.add(entry);
-    }
+    for (const line of text.split("\n")) if (line) this.add(JSON.parse(line));
   }
 
   /** @param {Entry} entry */

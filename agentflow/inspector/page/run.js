@@ -123,7 +123,8 @@ export class RunView {
           .filter(([, value]) => value)
           .map(([term, value]) => el(`div.${term === "errors" ? "error" : term === "decided" ? "veto" : "plain"}`, null, el("dt", null, term), el("dd", null, value))),
       ),
-      log.torn.length ? el("p.banner.error", null, `${plural(log.torn.length, "line")} of the log cannot be read: cut off.`) : null,
+      log.torn ? el("p.banner.error", null, `${plural(log.torn, "line")} of the log cannot be read: cut off.`) : null,
+      log.problem ? el("p.banner.error", { role: "alert" }, log.problem) : null,
     );
     this.timeline.show(log);
     this._filter(true);

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from random import Random
-from typing import Any
+from typing import Any, Unpack
 
 from agentflow.events import (
     EVENT_TYPES,
@@ -21,7 +21,7 @@ from agentflow.events import (
     PreReasoning,
     TurnEvent,
 )
-from agentflow.hooks.functions import FunctionHook
+from agentflow.hooks.functions import FunctionHook, HookAttributes
 from agentflow.hooks.hook import Hook
 from agentflow.messages import Msg
 from agentflow.reactive import Mono
@@ -92,7 +92,7 @@ def _signs(event: PostCall) -> PostCall:
     )
 
 
-_KINDS: tuple[tuple[Callable[[Any], Any], type[Event], dict[str, Any]], ...] = (
+_KINDS: tuple[tuple[Callable[[Any], Any], type[Event], HookAttributes], ...] = (
     (_adds_a_note, PreReasoning, {}),
     (_forgets, PreReasoning, {}),
     (_marks, PostActing, {}),
@@ -105,6 +105,9 @@ _KINDS: tuple[tuple[Callable[[Any], Any], type[Event], dict[str, Any]], ...] = (
     (_signs, PostCall, {}),
     (_marks, PostActing, {"shadow": True}),
 )
+
+
+_ROLES: tuple[HookAttributes, ...] = ({}, {"observer": True}, {"on_failure": "skip"})
 
 
 def _same(value: object) -> object:
@@ -121,7 +124,7 @@ class _Wraps(Hook):
         return source.map(_same)
 
 
-def _failing(kind: type[Event], nth: int, **options: Any) -> Hook:
+def _failing(kind: type[Event], nth: int, **options: Unpack[HookAttributes]) -> Hook:
     def neighbour_fails(event: Event) -> None:
         once = event.context.state[_Once]
         once.first(f"{kind.__name__} {nth}")
@@ -135,14 +138,15 @@ def neighbours(random: Random) -> list[Hook]:
     """Some other hooks, at random places around the usual priorities."""
     found: list[Hook] = []
     for handler, kind, options in random.sample(_KINDS, random.randint(1, 4)):
-        found.append(FunctionHook(handler, (kind,), priority=random.choice((0, 60, 99, 101, 250, 700)), **options))
+        priority = random.choice((0, 60, 99, 101, 250, 700))
+        found.append(FunctionHook(handler, (kind,), **{**options, "priority": priority}))
     if random.random() < 0.4:
         wraps = _Wraps()
         wraps.priority = random.choice((0, 99, 101, 700))
         found.append(wraps)
     if random.random() < 0.5:
-        role = random.choice(({}, {"observer": True}, {"on_failure": "skip"}))
+        role = random.choice(_ROLES)
         place = random.choice((0, 99, 101, 700))
-        found.append(_failing(random.choice(_FIRED), random.randint(1, 2), priority=place, **role))
+        found.append(_failing(random.choice(_FIRED), random.randint(1, 2), **{**role, "priority": place}))
     random.shuffle(found)
     return found

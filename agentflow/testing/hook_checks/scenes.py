@@ -63,7 +63,7 @@ def _nap(ms: float = 1.0) -> Any:
     return lambda: asyncio.sleep(ms / 1000)
 
 
-def _use(job: int, n: int, name: str, **arguments: Any) -> ToolUseBlock:
+def _use(job: int, n: int, name: str, **arguments: object) -> ToolUseBlock:
     return ToolUseBlock(f"t{job}_{n}", name, arguments)
 
 
@@ -250,7 +250,7 @@ class Stage:
 _stage: ContextVar[Stage | None] = ContextVar("agentflow_check_hook_stage", default=None)
 
 
-def _ran(name: str, **arguments: Any) -> None:
+def _ran(name: str, **arguments: object) -> None:
     stage = _stage.get()
     if stage is not None:
         stage.executed.append(f"{name}({', '.join(f'{key}={value!r}' for key, value in arguments.items())})")

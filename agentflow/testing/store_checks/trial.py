@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypedDict, Unpack
 
 from agentflow.errors import SessionConflictError, StoreError
 from agentflow.facts import Fact
 from agentflow.ground.ids import new_id
-from agentflow.ports.store import SessionStore, Store
+from agentflow.ports.store import Claim, SessionStore, Store
 from agentflow.testing.suite import Skipped, Wrong
 
 __all__ = ["StoreFlaw", "Trial"]
@@ -38,6 +38,13 @@ StoreFlaw: TypeAlias = Literal[
 """What can be wrong with a store; `docs/testing-stores.md` says what each means and how to mend it."""
 
 
+class AppendOptions(TypedDict, total=False):
+    """What a store with versions is given besides the facts."""
+
+    expected: int
+    claim: Claim
+
+
 class Trial:
     """One check's view of the store.
 
@@ -63,16 +70,20 @@ class Trial:
         """The id of a session that nobody has."""
         return new_id("check_store_")
 
-    def at(self, version: int) -> dict[str, Any]:
+    def at(self, version: int) -> AppendOptions:
         """The version that a writer knows, where the store has versions."""
         return {"expected": version} if isinstance(self.any_store, SessionStore) else {}
 
-    def append(self, session_id: str, facts: Sequence[Fact], store: Store | None = None, **options: Any) -> Any:
+    def append(
+        self, session_id: str, facts: Sequence[Fact], store: Store | None = None, **options: Unpack[AppendOptions]
+    ) -> Any:
         """Ask the store to append, at once; what it gives is to be awaited with `kept`."""
         to: Any = self.any_store if store is None else store
         return to.append(session_id, facts, **options)
 
-    async def keep(self, session_id: str, facts: Sequence[Fact], store: Store | None = None, **options: Any) -> None:
+    async def keep(
+        self, session_id: str, facts: Sequence[Fact], store: Store | None = None, **options: Unpack[AppendOptions]
+    ) -> None:
         """Append, and wait until it is safe."""
         kept = self.append(session_id, facts, store, **options)
         if kept is not None:

@@ -1,0 +1,335 @@
+"""JSON schemas from outside: what fits them, what they cost, and that none of them holds the process."""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentflow.errors import ToolArgumentError, UsageError
+from agentflow.ground.json_schema import MOST_COST, MOST_LEVELS, JsonSchema, JsonSchemaError, TooCostlyError
+from agentflow.ground.patterns_outside import Pattern, PatternError
+from agentflow.messages import ToolUseBlock
+from agentflow.tools import external_tool
+
+SECONDS = 60
+"""Of processor time for all hostile cases; a validator that backtracks would need years for the first."""
+
+
+def test_no_schema_and_no_value_holds_the_process() -> None:
+    """Each is refused, given up, or answered: in a process that the system ends after a minute of work."""
+    program = Path(__file__).parent / "hostile_schemas.py"
+    ended = subprocess.run(
+        [sys.executable, str(program)],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS)),
+    )
+    assert json.loads(ended.stdout) == {
+        "pattern": "pattern",
+        "pattern of names": "propertyNames",
+        "patternProperties": "fits",
+        "additional beside patterns": "additionalProperties",
+        "pattern that is large": "refused",
+        "patterns that are many": "refused",
+        "pattern that looks around": "refused",
+        "pattern that refers back": "refused",
+        "text for a large pattern": "given up",
+        "circle": "refused",
+        "circle of two": "refused",
+        "circle in not": "refused",
+        "long way in one place": "refused",
+        "anyOf of anyOf": "given up",
+        "oneOf of oneOf": "given up",
+        "allOf of allOf": "given up",
+        "if of if": "given up",
+        "deep schema": "fits",
+        "deep value": "given up",
+        "deep value in enum": "given up",
+        "deep value in uniqueItems": "given up",
+        "uniqueItems": "given up",
+        "uniqueItems of numbers that collide": "fits",
+        "uniqueItems at each level": "given up",
+        "contains in contains": "given up",
+        "names that are required": "given up",
+        "value that is large": "given up",
+        "properties that are many": "refused",
+        "enum that is large": "refused",
+        "schema that is large": "refused",
+        "numbers without end": "given up",
+        "multiples of a small number": "fits",
+        "names that are long": "refused",
+        "schema of deep data": "refused",
+        "format": "fits",
+    }
+
+
+def test_a_tool_says_what_its_schema_asks_for() -> None:
+    """A schema is refused when the tool is made; arguments that cannot be checked do not reach the tool."""
+    with pytest.raises(
+        UsageError, match=r"'find': its JSON schema cannot be used: the pattern '\(\?=a\)' looks around"
+    ):
+        external_tool("find", "Find.", {"properties": {"a": {"pattern": "(?=a)"}}})
+    with pytest.raises(UsageError, match=r"its JSON schema has \d+ bytes; 524288 are the most"):
+        external_tool("find", "Find.", {"description": "x" * 600_000})
+    find = external_tool("find", "Find.", {"properties": {"a": {"items": {"items": {"type": "integer"}}}}})
+    find.validate(ToolUseBlock("t1", "find", {"a": [[1, 2], [3]]}))
+    with pytest.raises(
+        ToolArgumentError, match=r"'find' was not run: its arguments cannot be checked: .* more than 500000 steps"
+    ):
+        find.validate(ToolUseBlock("t1", "find", {"a": [[1] * 1000] * 1000}))
+
+
+def test_many_problems_are_counted_and_some_are_shown() -> None:
+    """However large the value is, the model gets some lines."""
+    find = external_tool("find", "Find.", {"properties": {"a": {"items": {"type": "string"}}}})
+    with pytest.raises(ToolArgumentError) as caught:
+        find.validate(ToolUseBlock("t1", "find", {"a": list(range(50_000))}))
+    lines = str(caught.value).splitlines()
+    assert lines[1] == "- a[0]: should be a string; got 0"
+    assert lines[-1] == "- and 49990 more"
+    assert len(lines) == 12
+
+
+def test_a_value_of_the_greatest_depth() -> None:
+    """The limit of levels is where it is said to be, and far enough from the interpreter's own."""
+    schema = JsonSchema({"items": {"$ref": "#"}})
+    value: Any = []
+    for _ in range(MOST_LEVELS // 2 - 1):  # a list takes a level, and the reference to its schema another
+        value = [value]
+    assert schema.problems(value) == []
+    with pytest.raises(TooCostlyError, match="nested too deeply"):
+        schema.problems([value])
+
+
+def test_the_cost_of_a_schema() -> None:
+    """It is the number of subschemas, with what is in lists; a schema at the limit is taken, and one beyond is not."""
+    assert JsonSchema({"properties": {"a": {"type": "string"}, "b": True}}).cost == 3
+    assert JsonSchema({"allOf": [True] * (MOST_COST - 1)}).cost == MOST_COST
+    with pytest.raises(JsonSchemaError, match="too large"):
+        JsonSchema({"allOf": [True] * MOST_COST})
+
+
+WRONG: list[tuple[Any, str]] = [
+    ([], "a schema is an object, true or false, not [] (at #)"),
+    ({"properties": []}, "it is an object, not [] (at #/properties)"),
+    ({"properties": {"a": 1}}, "a schema is an object, true or false, not 1 (at #/properties/a)"),
+    ({"anyOf": []}, "it is a list of schemas, not [] (at #/anyOf)"),
+    (
+        {"anyOf": [{"type": "text"}]},
+        "it is one or several of array, boolean, integer, null, number, object, string, not",
+    ),
+    ({"required": "a"}, "it is a list of names, not 'a' (at #/required)"),
+    ({"enum": 1}, "it is a list of values, not 1 (at #/enum)"),
+    ({"minimum": "1"}, "it is a number, not '1' (at #/minimum)"),
+    ({"multipleOf": 0}, "it is a number above 0, not 0 (at #/multipleOf)"),
+    ({"minLength": -1}, "it is a whole number of at least 0, not -1 (at #/minLength)"),
+    ({"uniqueItems": 1}, "it is true or false, not 1 (at #/uniqueItems)"),
+    ({"pattern": 1}, "a pattern is a string, not 1 (at #/pattern)"),
+    ({"$ref": 1}, "a reference is a string, not 1 (at #/$ref)"),
+    ({"$ref": "#/a/9999999"}, "it refers to '#/a/9999999', which is not in it"),
+    ({"$id": "http://a/", "$ref": "//[x"}, "it refers to '//[x', which is no address"),
+    ({"prefixItems": {}}, "it is a list of schemas, not {} (at #/prefixItems)"),
+    ({"$schema": "http://json-schema.org/draft-03/schema#"}, "it is of draft 3"),
+    ({"items": {"minItems": 10**5000}}, ""),
+    ({"items": {"minItems": -(10**5000)}}, "it is a whole number of at least 0, not a int (at #/items/minItems)"),
+    ({"$dynamicAnchor": "a", "items": {"$dynamicAnchor": "a"}}, "it has $dynamicAnchor 'a' more than once"),
+    ({"dependentRequired": {"a": {}}}, "it is a list of names, not {} (at #/dependentRequired)"),
+]
+
+
+@pytest.mark.parametrize(("schema", "text"), WRONG)
+def test_what_is_no_schema_is_refused(schema: Any, text: str) -> None:
+    """With the place, and what would have been legal."""
+    if not text:
+        JsonSchema(schema)
+        return
+    with pytest.raises(JsonSchemaError) as caught:
+        JsonSchema(schema)
+    assert str(caught.value).startswith(text)
+
+
+# ---- the same as an independent validator
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-4, 4) | st.sampled_from([0.5, 1.0, 2.5]) | st.text("ab1", max_size=3),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from("abc"), inner, max_size=3),
+    max_leaves=8,
+)
+NAMES = st.sampled_from("abc")
+COUNTS = st.integers(0, 3)
+PATTERNS = st.sampled_from(["a", "^a", "b$", "^[ab]+$", r"\d", "^(a|b1)*$", "", r"^\w{2,3}$"])
+TYPES = st.sampled_from(["array", "boolean", "integer", "null", "number", "object", "string"])
+REFS = st.sampled_from(["#/$defs/x", "#/$defs/y", "#y"])
+
+
+def subschemas(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """Schemas of all keywords, over smaller ones."""
+    many = st.lists(inner, min_size=1, max_size=3)
+    named = st.dictionaries(NAMES, inner, max_size=3)
+    keywords: dict[str, st.SearchStrategy[Any]] = {
+        "type": TYPES | st.lists(TYPES, min_size=1, max_size=3, unique=True),
+        "enum": st.lists(VALUES, min_size=1, max_size=3),
+        "const": VALUES,
+        "minimum": st.integers(-3, 3),
+        "maximum": st.integers(-3, 3),
+        "exclusiveMinimum": st.integers(-3, 3),
+        "exclusiveMaximum": st.integers(-3, 3),
+        "multipleOf": st.sampled_from([1, 2, 0.5]),
+        "minLength": COUNTS,
+        "maxLength": COUNTS,
+        "pattern": PATTERNS,
+        "format": st.just("email"),
+        "items": inner,
+        "prefixItems": many,
+        "contains": inner,
+        "minContains": COUNTS,
+        "maxContains": COUNTS,
+        "minItems": COUNTS,
+        "maxItems": COUNTS,
+        "uniqueItems": st.booleans(),
+        "unevaluatedItems": inner,
+        "properties": named,
+        "patternProperties": st.dictionaries(PATTERNS, inner, max_size=2),
+        "additionalProperties": inner,
+        "propertyNames": inner,
+        "unevaluatedProperties": inner,
+        "required": st.lists(NAMES, max_size=2, unique=True),
+        "minProperties": COUNTS,
+        "maxProperties": COUNTS,
+        "dependentRequired": st.dictionaries(NAMES, st.lists(NAMES, max_size=2, unique=True), max_size=2),
+        "dependentSchemas": named,
+        "allOf": many,
+        "anyOf": many,
+        "oneOf": many,
+        "not": inner,
+        "if": inner,
+        "then": inner,
+        "else": inner,
+        "$ref": REFS,
+    }
+    return st.booleans() | st.lists(st.sampled_from(sorted(keywords)), max_size=4, unique=True).flatmap(
+        lambda chosen: st.fixed_dictionaries({name: keywords[name] for name in chosen})
+    )
+
+
+LEAVES = st.booleans() | st.builds(lambda kind: {"type": kind}, TYPES)
+SCHEMAS = st.recursive(LEAVES, subschemas, max_leaves=10)
+
+
+@given(SCHEMAS, SCHEMAS, st.lists(VALUES, min_size=1, max_size=6))
+def test_it_agrees_with_an_independent_validator(schema: Any, inner: Any, values: list[Any]) -> None:
+    """Any schema of any keywords, with references: the same values fit."""
+    whole = {"allOf": [schema], "$defs": {"x": {"type": ["integer", "object"]}, "y": {"$anchor": "y", "items": inner}}}
+    try:
+        ours = JsonSchema(whole)
+    except JsonSchemaError as error:
+        if "in a circle" in str(error):
+            return  # it would never end there
+        raise
+    theirs = jsonschema.Draft202012Validator(whole)
+    for value in values:
+        assert (not ours.problems(value)) == theirs.is_valid(value), (whole, value)
+
+
+# ---- patterns
+
+MATCHES: list[tuple[str, str, bool]] = [
+    ("^(a+)+$", "aaa", True),
+    ("^(a+)+$", "aaa!", False),
+    (r"^\d{4}-\d{2}$", "2024-01", True),
+    (r"^\d+$", "١", False),
+    (r"^\w+$", "é", False),
+    (r"^[\w.-]+@[\w-]+\.\w+$", "a.b@c.de", True),
+    (r"^[a&&b]$", "&", True),
+    (r"^[a[b]$", "[", True),
+    (r"^[+--]$", ",", True),
+    (r"^[--/]$", ".", True),
+    (r"^[a\-z]$", "-", True),
+    (r"^[^]$", "\n", True),
+    (r"[]", "a", False),
+    (r"^[\d\-x]+$", "1-x", True),
+    (r"^[\W_]+$", "-_", True),
+    (r"^[^\s]+$", "a b", False),
+    (r"^[\b]$", "\x08", True),
+    (r"\bfoo\b", "a foo b", True),
+    (r"\Bfoo", "afoo", True),
+    ("a{,3}", "a{,3}", True),
+    ("^}]$", "}]", True),
+    (r"^\/\-\_\<\#$", "/-_<#", True),
+    (r"^(?<year>\d)(?P<day>\d)$", "12", True),
+    ("(?i)ABC", "xabc", True),
+    ("(?i:A)b", "aB", False),
+    (r"^\u0041\x42\u{43}$", "ABC", True),
+    (r"^[\uD83D\uDE00]$", "😀", True),
+    (r"^\cA\0$", "\x01\x00", True),
+    (r"^.$", "\r", False),
+    ("(?s)^.$", "\n", True),
+    ("a$", "a\n", False),
+    (r"\Aabc\Z", "abc", True),
+    (r"^\p{L}+$", "é", True),
+    ("^(?:a|b)*?c$", "abc", True),
+    ("", "a", True),
+    ("^😀+$", "😀😀", True),
+]
+REFUSED: list[tuple[str, str]] = [
+    ("(?=a)b", "looks around ('(?='), which needs backtracking"),
+    ("(?!a)b", "looks around ('(?!'), which needs backtracking"),
+    ("(?<=a)b", "looks around ('(?<='), which needs backtracking"),
+    ("(?<!a)b", "looks around ('(?<!'), which needs backtracking"),
+    (r"(a)\1", r"refers back ('\1'), which needs backtracking"),
+    (r"(?<a>b)\k<a>", r"refers back ('\k'), which needs backtracking"),
+    ("(", "has a group that is not closed"),
+    (")", "closes a group that is not open"),
+    ("[a", "has a class that is not closed"),
+    ("*", "repeats nothing"),
+    ("a**", "repeats nothing"),
+    ("a++", "repeats nothing"),
+    ("^*", "repeats nothing"),
+    ("a{99999}", "repeats too much"),
+    ("((a{100}){100}){100}", "repeats too much"),
+    (r"(\p{L}{1,9}){1,9}", "repeats too much"),
+    ("(?>a)", "has a group of a kind that is not known"),
+    ("(?x) a", "has a group of a kind that is not known"),
+    ("(?#a)", "has a group of a kind that is not known"),
+    (r"\q", r"has an escape that is not known ('\q')"),
+    ("a\\", "has an escape that is not known ('\\')"),
+    (r"\uD83D", "names a character that is none (U+D83D)"),
+    ("[z-a]", "is no regular expression (invalid character class range"),
+    ("(" * 300 + ")" * 300, "is no regular expression"),
+    ("a" * 5000, "a pattern of 5000 characters is too long: 4000 are the most"),
+]
+
+
+@pytest.mark.parametrize(("pattern", "text", "found"), MATCHES)
+def test_patterns_match_as_ecma_says(pattern: str, text: str, found: bool) -> None:
+    """Where Rust, Python and ECMA 262 differ, it is ECMA's meaning."""
+    assert Pattern(pattern).found_in(text) is found
+
+
+@pytest.mark.parametrize(("pattern", "why"), REFUSED)
+def test_patterns_that_are_refused(pattern: str, why: str) -> None:
+    """What would need backtracking, is too large, or is none: and the error says which."""
+    with pytest.raises(PatternError) as caught:
+        Pattern(pattern)
+    assert why in str(caught.value)
+
+
+def test_the_weight_of_a_pattern() -> None:
+    """It grows with what is repeated, as the automaton does."""
+    assert [Pattern(text).weight for text in ("a", "a{10}", "(ab){3,5}", "(a{10}){10}", "[^a]{2}")] == [
+        1,
+        11,
+        16,
+        121,
+        17,
+    ]
