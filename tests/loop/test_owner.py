@@ -95,7 +95,7 @@ def test_a_time_limit_over_a_tools_yield_ends_the_tool_alone() -> None:
         await reads_slowly(agent.stream("go"), 1, seen)
 
     run_virtual(main())
-    assert [text for text in log(seen) if text.startswith("PostActing")][0].startswith("PostActing t1 error")
+    assert next(text for text in log(seen) if text.startswith("PostActing")).startswith("PostActing t1 error")
     assert log(seen)[-1] == "CallEnded completed"
 
 
