@@ -73,7 +73,7 @@ def _fail() -> None:
 
 async def _leave(whole: Whole, at: int, children: bool) -> bool:
     count = 0
-    async with whole.stream("pay", session="s", children=children) as events:
+    async with whole.stream("pay", session="s", children=children, buffer=0) as events:
         async for _ in events:
             count += 1
             if count == at:
@@ -194,7 +194,7 @@ RESUMED: dict[str, Callable[[Whole, int], Any]] = {
 async def _left_again(desk: Whole, at: int, children: bool) -> bool:
     count = 0
     decisions = {waits.id: Approve() for waits in desk.session("s").pending}
-    async with desk.resume_stream("s", decisions, children=children) as events:
+    async with desk.resume_stream("s", decisions, children=children, buffer=0) as events:
         async for _ in events:
             count += 1
             if count == at:
