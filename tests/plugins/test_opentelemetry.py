@@ -52,6 +52,7 @@ from agentflow import (
 from agentflow.chunks import ToolUseDelta
 from agentflow.durable.agent import DurableAgent
 from agentflow.errors import ModelError, UsageError
+from agentflow.orchestration import ask, handoffs, workflow
 from agentflow.plugins import ModelFallback, ModelRetry, OpenTelemetry, Redaction, SummaryCompaction, ToolRetry
 from agentflow.plugins import opentelemetry_words as words
 from agentflow.plugins.opentelemetry_words import model_and_provider
@@ -93,7 +94,9 @@ class Traced:
         found: dict[str, list[tuple[dict[str, Any], Any]]] = {}
         for metric in data.resource_metrics[0].scope_metrics[0].metrics if data is not None else ():
             for point in metric.data.data_points:
-                value: Any = point.sum if metric.unit == "{token}" else point.count  # type: ignore - histograms
+                value: Any = getattr(point, "value", None)  # of a counter
+                if value is None:
+                    value = point.sum if metric.unit == "{token}" else point.count  # type: ignore - histograms
                 found.setdefault(metric.name, []).append((dict(point.attributes or {}), value))
         return found
 
@@ -890,6 +893,104 @@ async def test_the_words_are_those_of_the_conventions(traced: Traced, registry: 
     assert set(traced.points()) <= metrics | NEWER
     operations = {one.value for one in gen_ai_attributes.GenAiOperationNameValues}
     assert {span.attributes["gen_ai.operation.name"] for span in traced.spans} <= operations
+
+
+NEWEST = {
+    "gen_ai.client.inference.duration",
+    "gen_ai.client.inference.time_to_first_chunk",
+    "gen_ai.client.inference.operation.input_tokens",
+    "gen_ai.client.inference.operation.output_tokens",
+    "gen_ai.client.inference.usage.input_tokens",
+    "gen_ai.client.inference.usage.output_tokens",
+    "gen_ai.client.inference.usage.cache_read.input_tokens",
+    "gen_ai.client.inference.usage.cache_write.input_tokens",
+    "gen_ai.client.inference.usage.reasoning.output_tokens",
+    "gen_ai.invoke_agent.duration",
+    "gen_ai.execute_tool.duration",
+}
+"""The metrics of https://github.com/open-telemetry/semantic-conventions-genai, docs/gen-ai/client-inference.md."""
+
+SCHEMAS = {"1.41": "https://opentelemetry.io/schemas/1.41.0", "0.1": "https://opentelemetry.io/schemas/gen-ai/0.1.0"}
+
+
+@pytest.mark.parametrize("by", ["argument", "variable"])
+@pytest.mark.parametrize("version", ["1.41", "0.1"])
+async def test_one_switch_chooses_the_version(
+    traced: Traced, version: Any, by: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Metrics, the one renamed attribute and the schema's URL change together; nothing else of the spans does."""
+    listed = "http, gen_ai_latest_experimental" if version == "0.1" else "http"
+    monkeypatch.setenv("OTEL_SEMCONV_STABILITY_OPT_IN", listed if by == "variable" else "gen_ai_latest_experimental")
+    options = {"conventions": version} if by == "argument" else {}
+    usage = ModelChunk(usage=Usage(1, 2, 3, 4, 5, 0.5), finish_reason="stop")
+    script = [use("t1", "look"), ["ok", usage]]
+    await Agent("desk", ScriptedModel(script), tools=[look], hooks=[traced.plugin(**options)]).call("Hi")
+    cache_write = {
+        "1.41": "gen_ai.usage.cache_creation.input_tokens",
+        "0.1": "gen_ai.usage.cache_write.input_tokens",
+    }
+    used = {name for span in traced.spans for name in span.attributes}
+    assert {name for name in used if "cache_" in name and "read" not in name} == {cache_write[version]}
+    points = traced.points()
+    if version == "0.1":
+        assert set(points) == NEWEST
+        sums = {name.rpartition("inference.")[2]: sum(value for _, value in told) for name, told in points.items()}
+        assert (sums["usage.input_tokens"], sums["usage.output_tokens"]) == (1, 2)
+        assert (sums["operation.input_tokens"], sums["operation.output_tokens"]) == (1, 2)
+    else:
+        assert set(points) & NEWEST == NEWER
+        assert "gen_ai.client.token.usage" in points
+    scopes = {span.instrumentation_scope for span in traced.exporter.get_finished_spans()}
+    assert {scope.schema_url for scope in scopes if scope is not None} == {SCHEMAS[version]}
+    data = traced.reader.get_metrics_data()
+    assert data is None or {one.scope.schema_url for one in data.resource_metrics[0].scope_metrics} == {
+        SCHEMAS[version]
+    }
+
+
+def test_an_unknown_version_is_refused() -> None:
+    """The error names those that are known."""
+    with pytest.raises(UsageError, match=r"conventions='1\.36'.* known are '1\.41', '0\.1'"):
+        OpenTelemetry(conventions="1.36")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("version", ["1.41", "0.1"])
+@pytest.mark.parametrize("kind", ["workflow", "hand-offs"])
+async def test_a_workflow_is_traced_as_one(traced: Traced, kind: str, version: Any) -> None:
+    """`invoke_workflow` with its name, and neither a provider nor a model; what it asks are agents, below its steps."""
+    ann = Agent("ann", ScriptedModel(["done"], name="openai/gpt-5"))
+    if kind == "workflow":
+
+        @workflow(ann)
+        async def team(task: str) -> str:
+            return (await ask(ann, task)).text
+
+        whole = team
+    else:
+        whole = handoffs(ann, Agent("bob", ScriptedModel([])), name="team")
+    whole.hook(traced.plugin(conventions=version))
+    assert (await whole.call("go")).text == "done"
+    ended = traced.exporter.get_finished_spans()
+    names = {span.context.span_id: span.name for span in ended if span.context is not None}
+    assert {(span.name, span.parent and names[span.parent.span_id]) for span in ended} == {
+        ("invoke_workflow team", None),
+        ("execute_tool ann", "invoke_workflow team"),
+        ("invoke_agent ann", "execute_tool ann"),
+        ("chat gpt-5", "invoke_agent ann"),
+    }
+    [top] = [span for span in traced.spans if span.name == "invoke_workflow team"]
+    told = {name: value for name, value in top.attributes.items() if name.startswith("gen_ai.")}
+    usage = {name for name in told if name.startswith("gen_ai.usage.")}
+    assert {name: told[name] for name in told if name not in usage} == {
+        "gen_ai.operation.name": "invoke_workflow",
+        "gen_ai.workflow.name": "team",
+        "gen_ai.agent.name": "team",
+        "gen_ai.conversation.id": "team",
+    }
+    durations = [attributes for attributes, _ in traced.points()["gen_ai.invoke_agent.duration"]]
+    workflow_point = {"gen_ai.agent.name": "team", "gen_ai.operation.name": "invoke_workflow"}
+    assert workflow_point in durations
+    assert {"gen_ai.agent.name": "ann"} in durations
 
 
 def test_providers_are_called_what_the_conventions_call_them() -> None:
