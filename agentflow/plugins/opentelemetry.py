@@ -60,6 +60,7 @@ from agentflow.plugins.opentelemetry_spans import (
     traceparent,
 )
 from agentflow.plugins.redaction import Redaction
+from agentflow.ports.answer_origin import AnswerOrigin, answer_origin
 from agentflow.reactive import Flux, Mono
 from agentflow.reactive.iterators import close
 from agentflow.specs import WORKFLOW, Usage
@@ -318,6 +319,8 @@ class OpenTelemetry(VerdictListener):
         finish: str | None = None
         first = True
         place = here_with(span.context)
+        origin = AnswerOrigin() if span.recording else None
+        place.run(answer_origin.set, origin)
         chunks = source.open()
         try:
             while True:
@@ -345,8 +348,9 @@ class OpenTelemetry(VerdictListener):
             await drive(_closed(chunks), place, None)
             raise
         finally:
-            if span.recording:
+            if origin is not None:
                 _quietly(self._say_reply, span, event, usage, finish, kept)
+                _quietly(span.say, words.origin_of(origin))
             _quietly(self._measure_model, span, measured, usage)
             if not span.over:
                 span.end()

@@ -22,6 +22,7 @@ from agentflow.messages import (
     ToolResultBlock,
     ToolUseBlock,
 )
+from agentflow.ports.answer_origin import AnswerOrigin
 from agentflow.specs import WORKFLOW, ModelOptions, ToolSpec, Usage
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "model_and_provider",
     "operation_of",
     "options_of",
+    "origin_of",
     "parts_of",
     "plain",
     "system_and_messages",
@@ -261,6 +263,17 @@ def usage_of(usage: Usage, cache_write: str) -> Attributes:
     if usage.cost is not None:
         told[COST] = usage.cost
     return told
+
+
+def origin_of(origin: AnswerOrigin) -> Attributes:
+    """Which server and which model gave an answer, as far as the adapter knows."""
+    told: dict[str, str | int] = {
+        "gen_ai.response.id": plain(origin.response_id),
+        RESPONSE_MODEL: plain(origin.model),
+        "server.address": plain(origin.address),
+        "server.port": origin.port if origin.address else 0,
+    }
+    return {name: value for name, value in told.items() if value}
 
 
 # ---- content

@@ -12,6 +12,7 @@ import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from eventlog import use
@@ -26,6 +27,7 @@ from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
 from opentelemetry.semconv._incubating.metrics import gen_ai_metrics
 from opentelemetry.trace import get_current_span
 from spantree import Seen, printed, seen, tree
+from wired import EVERY, Wired
 
 from agentflow import (
     Again,
@@ -56,9 +58,11 @@ from agentflow.orchestration import ask, handoffs, workflow
 from agentflow.plugins import ModelFallback, ModelRetry, OpenTelemetry, Redaction, SummaryCompaction, ToolRetry
 from agentflow.plugins import opentelemetry_words as words
 from agentflow.plugins.opentelemetry_words import model_and_provider
+from agentflow.ports.answer_origin import AnswerOrigin, answer_origin, noting_origin
 from agentflow.ports.store import MemoryStore
 from agentflow.state.sql import SqlStore
 from agentflow.testing import ScriptedModel
+from agentflow.testing.wire import Say
 
 BILLED = ModelChunk(usage=Usage(input_tokens=10, output_tokens=5, cache_read_tokens=4), finish_reason="tool_calls")
 
@@ -991,6 +995,77 @@ async def test_a_workflow_is_traced_as_one(traced: Traced, kind: str, version: A
     workflow_point = {"gen_ai.agent.name": "team", "gen_ai.operation.name": "invoke_workflow"}
     assert workflow_point in durations
     assert {"gen_ai.agent.name": "ann"} in durations
+
+
+@pytest.mark.parametrize(("wire", "adapter"), EVERY)
+async def test_the_origin_of_an_answer(traced: Traced, wire: str, adapter: str) -> None:
+    """The provider's id and model, the server's address: of each answer its own, over every wire."""
+    wired = Wired(wire, adapter)
+    async with wired.serve([Say("One."), Say("Two."), Say("Three.")]) as server:
+        agent = Agent("desk", wired.model(server), hooks=[traced.plugin()])
+        assert [(await agent.call(text)).text for text in ("1", "2")] == ["One.", "Two."]
+        assert answer_origin.get() is None
+        assert (await Agent("plain", wired.model(server)).call("3")).text == "Three."
+        port = urlsplit(server.url).port
+    chats = [span.attributes for span in traced.spans if span.name.startswith("chat ")]
+    ids = [told["gen_ai.response.id"] for told in chats]
+    assert len({*ids}) == len(ids) == 2
+    assert all(isinstance(told["gen_ai.response.model"], str) for told in chats)
+    where = {(told.get("server.address"), told.get("server.port")) for told in chats}
+    assert where == ({("127.0.0.1", port)} if adapter == "direct" else {(None, None)})
+
+
+@pytest.mark.parametrize(
+    ("url", "where"),
+    [
+        ("https://api.example.com/v1", ("api.example.com", 443)),
+        ("http://user:secret@[::1]:8080/v1?key=secret", ("::1", 8080)),
+        ("http://host", ("host", 80)),
+        ("https://[broken", ("", 0)),
+        ("https://host:99999/", ("", 0)),
+        ("", ("", 0)),
+    ],
+)
+def test_the_server_of_an_address(url: str, where: tuple[str, int]) -> None:
+    """Host and port, and nothing else of a URL; one that cannot be read says nothing."""
+    origin = AnswerOrigin()
+    origin.at(url)
+    assert (origin.address, origin.port) == where
+
+
+class Silent:
+    """Reads events, and finds nothing in them."""
+
+    finish_reason: str | None = None
+    ended = False
+
+    def read(self, data: bytes) -> tuple[ModelChunk, ...]:
+        return ()
+
+
+@pytest.mark.parametrize(
+    ("events", "found"),
+    [
+        ([b'{"id": "c1", "model": "m"}', b'{"id": "c2"}'], ("c1", "m")),
+        ([b'{"type": "ping"}', b'{"type": "message_start", "message": {"id": "m1", "model": "m"}}'], ("m1", "m")),
+        ([b'{"type": "response.created", "response": {"id": "r1"}}'], ("r1", "")),
+        ([b"", b"[DONE]", b"[1]", b"nonsense", b'{"id": "late"}'], ("", "")),
+        ([b'{"id": 5, "model": ["m"]}'], ("", "")),
+        ([b'{"id": "' + b"x" * 300 + b'"}'], ("", "")),
+        ([b"[" * 100_000], ("", "")),
+    ],
+)
+def test_what_first_events_say_of_the_origin(events: list[bytes], found: tuple[str, str]) -> None:
+    """What is no id of a sensible length is left out, and after a few events no more is looked for; nothing fails."""
+    origin = AnswerOrigin()
+    token = answer_origin.set(origin)
+    try:
+        reader = noting_origin("http://host", Silent())
+    finally:
+        answer_origin.reset(token)
+    for data in events:
+        assert reader.read(data) == ()
+    assert (origin.response_id, origin.model) == found
 
 
 def test_providers_are_called_what_the_conventions_call_them() -> None:
