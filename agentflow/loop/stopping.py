@@ -32,7 +32,7 @@ class Stopping:
         halting: Whether the call itself was asked to stop at its next safe point.
         leaving: Whether the call itself is being left as it is.
         interrupting: Why the call was interrupted; None: it was not.
-        by_itself: Whether its own hooks or tools have interrupted it.
+        by_itself: Whether its own hooks or tools have interrupted it; `by_caller`: those of a call that it belongs to.
         over: Whether the call is over: nothing ends it any more.
         task: The task that runs it.
         tasks: Those of its parallel rounds, and those in which operators run what hooks have wrapped.
@@ -51,6 +51,7 @@ class Stopping:
         "_parent",
         "_reader",
         "_timer",
+        "by_caller",
         "by_itself",
         "halting",
         "interrupting",
@@ -69,7 +70,7 @@ class Stopping:
         self.task: asyncio.Task[Any] | None = None
         self.tasks: tuple[Set[asyncio.Task[Any]], ...] = ()
         self.interrupting: str | None = None
-        self.by_itself = False
+        self.by_itself = self.by_caller = False
         self.over = False
         self.halting = False
         self.leaving = False
@@ -128,6 +129,10 @@ class Stopping:
         """Whether a task drives the run, or is one of its round or of an operator around its work."""
         return self.driven_by(task) or any(task in tasks for tasks in self.tasks)
 
+    def waits_with(self, task: asyncio.Task[Any] | None) -> bool:
+        """Whether a task works in the run, or in one that it belongs to."""
+        return self.works_in(task) or (self._parent is not None and self._parent.waits_with(task))
+
     def waits_for(self, task: asyncio.Task[Any] | None) -> bool:
         """Whether the run waits for whatever a task does: it works in it, or in another thread."""
         if self.works_in(task):
@@ -145,7 +150,9 @@ class Stopping:
         if self.over or self.interrupting is not None:
             return
         self.interrupting = reason
-        self.by_itself = self.works_in(_running_task())
+        task = _running_task()
+        self.by_itself = self.works_in(task)
+        self.by_caller = not self.by_itself and self._parent is not None and self._parent.waits_with(task)
         if loop is not None:
             # Later, and not here: a task that cancels itself would be hit at an await behind the run's end.
             loop.call_soon_threadsafe(self._cancel_driver)

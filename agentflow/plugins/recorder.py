@@ -345,7 +345,8 @@ class Recorder(ChangeListener, SideWrapper):
         if stopping.interrupting is not None:
             place.interrupted = True
             how = "interrupt" if stopping.timed_out() is None else "timeout"
-            self._put(Interrupted(place, run.config.clock.now(), how, stopping.interrupting, stopping.by_itself))
+            by = (stopping.by_itself, stopping.by_caller)
+            self._put(Interrupted(place, run.config.clock.now(), how, stopping.interrupting, *by))
         elif stopping.is_cancelled_from_outside():
             place.interrupted = True
             gone = "the reader has gone" if stopping.reader_has_gone() else ""
