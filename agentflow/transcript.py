@@ -32,7 +32,7 @@ from agentflow.messages import (
     with_metadata,
 )
 
-__all__ = ["MessageTuple", "MessageView", "Transcript", "check_injected", "laid_behind", "legalise"]
+__all__ = ["MessageTuple", "MessageView", "Replacements", "Transcript", "check_injected", "laid_behind", "legalise"]
 
 
 _new = object.__new__
@@ -63,6 +63,52 @@ class MessageTuple(tuple[Msg, ...]):
             raise AttributeError(f"{said}.", name=name, obj=self)
 
 
+class Replacements:
+    """Messages that take the place of others in requests of one conversation; only ever added to.
+
+    So a request with many of them costs no more to make than one with none.
+
+    Example:
+        >>> transcript = Transcript([Msg.user("a"), Msg.assistant("b")])
+        >>> replacements = Replacements()
+        >>> replacements.put(transcript.view(), 0, Msg.user("A"))
+        True
+        >>> [msg.text for msg in transcript.view().with_replacements(replacements)]
+        ['A', 'b']
+    """
+
+    __slots__ = ("by_place", "order")
+
+    def __init__(self) -> None:
+        self.by_place: dict[int, tuple[int, Msg]] = {}
+        self.order: list[int] = []
+
+    def put(self, view: MessageView, index: int, instead: Msg) -> bool:
+        """Add one.
+
+        Args:
+            view: A request, as it is without replacements.
+            index: The place of the message in it.
+            instead: What takes its place: of the same role, with the same calls or results.
+
+        Returns:
+            Whether it can take that place; one that has been added stays.
+        """
+        place = view.place(index)
+        if place is None or place in self.by_place or _shape(view[index]) != _shape(instead):
+            return False
+        self.order.append(place)
+        self.by_place[place] = len(self.order), instead
+        return True
+
+
+def _shape(msg: Msg) -> tuple[object, ...]:
+    """What decides whether a message is legal where it stands."""
+    ids = [block.id for block in msg.content if isinstance(block, ToolUseBlock)]
+    answered = [block.tool_use_id for block in msg.content if isinstance(block, ToolResultBlock)]
+    return msg.role, bool(msg.content), ids, answered
+
+
 class MessageView(Sequence[Msg]):
     """A read-only window on a growing list: an optional head, then the first `stop` messages, then an optional tail.
 
@@ -73,7 +119,7 @@ class MessageView(Sequence[Msg]):
         ['s', 'a']
     """
 
-    __slots__ = ("_head", "_messages", "_start", "_stop", "_tail")
+    __slots__ = ("_head", "_messages", "_replaced", "_start", "_stop", "_tail")
 
     def __init__(
         self,
@@ -82,12 +128,14 @@ class MessageView(Sequence[Msg]):
         head: tuple[Msg, ...] = (),
         start: int = 0,
         tail: tuple[Msg, ...] = (),
+        replaced: tuple[Replacements, int] | None = None,
     ) -> None:
         self._messages = messages
         self._stop = stop
         self._head = head
         self._start = start
         self._tail = tail
+        self._replaced = replaced
 
     if not TYPE_CHECKING:  # a checker must see that an unknown attribute is one
 
@@ -105,11 +153,22 @@ class MessageView(Sequence[Msg]):
 
     def with_head(self, head: tuple[Msg, ...]) -> MessageView:
         """The same with another head."""
-        return MessageView(self._messages, self._stop, head, self._start, self._tail)
+        return MessageView(self._messages, self._stop, head, self._start, self._tail, self._replaced)
 
     def with_tail(self, *messages: Msg) -> MessageView:
         """The same with messages laid behind it."""
-        return MessageView(self._messages, self._stop, self._head, self._start, (*self._tail, *messages))
+        tail = (*self._tail, *messages)
+        return MessageView(self._messages, self._stop, self._head, self._start, tail, self._replaced)
+
+    def with_replacements(self, replacements: Replacements) -> MessageView:
+        """The same with what has been added to the replacements by now in its place."""
+        replaced = replacements, len(replacements.order)
+        return MessageView(self._messages, self._stop, self._head, self._start, self._tail, replaced)
+
+    def place(self, index: int) -> int | None:
+        """Where in the conversation a message of the view is stored; None where it is laid before or behind it."""
+        at = index - len(self._head) + self._start
+        return at if self._start <= at < self._stop else None
 
     def shared(self, earlier: Sequence[Msg]) -> int:
         """How many messages from the start are certainly the same as in an earlier view, without looking at them."""
@@ -120,7 +179,18 @@ class MessageView(Sequence[Msg]):
             or not (earlier._head is self._head or _same(earlier._head, self._head))
         ):
             return 0
-        return len(self._head) + min(self._stop, earlier._stop) - self._start
+        shared = min(self._stop, earlier._stop)
+        if self._replaced is not None or earlier._replaced is not None:
+            shared = self._shared_in(earlier, shared)
+        return len(self._head) + max(0, shared - self._start)
+
+    def _shared_in(self, earlier: MessageView, stop: int) -> int:
+        """Up to where the same messages are replaced; what was added since then ends it."""
+        (mine, now), (theirs, then) = self._replaced or _NONE_REPLACED, earlier._replaced or _NONE_REPLACED
+        if mine is not theirs and now and then:
+            return self._start
+        order = mine.order if now else theirs.order
+        return min([stop, *order[min(now, then) : max(now, then)]])
 
     def lays_over(self, base: MessageView) -> bool:
         """Whether this is another view with nothing but system messages before it and words of the user behind it."""
@@ -149,7 +219,7 @@ class MessageView(Sequence[Msg]):
             index += len(head) + stored + len(tail)
         at = index - len(head)
         if 0 <= at < stored:
-            return self._messages[start + at]
+            return self._messages[start + at] if self._replaced is None else self._stored(start + at)
         if at < 0 <= index:
             return head[index]
         if 0 <= at - stored < len(tail):
@@ -158,6 +228,8 @@ class MessageView(Sequence[Msg]):
 
     def _part(self, first: int, last: int) -> tuple[Msg, ...]:
         """What lies between two places, at a cost that its own length decides and not that of the history."""
+        if self._replaced is not None:
+            return tuple([self[index] for index in range(first, last)])
         head, start, stop = len(self._head), self._start, self._stop
         shift, behind = start - head, head + stop - start
         if head <= first <= last <= behind:
@@ -166,7 +238,14 @@ class MessageView(Sequence[Msg]):
         return (*self._head[first:last], *stored, *self._tail[max(first - behind, 0) : max(last - behind, 0)])
 
     def __iter__(self) -> Iterator[Msg]:
+        if self._replaced is not None:
+            return chain(self._head, map(self._stored, range(self._start, self._stop)), self._tail)
         return chain(self._head, islice(self._messages, self._start, self._stop), self._tail)
+
+    def _stored(self, place: int) -> Msg:
+        replacements, count = self._replaced or _NONE_REPLACED
+        number, instead = replacements.by_place.get(place, _NEVER)
+        return instead if number <= count else self._messages[place]
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, Sequence) and not isinstance(other, str):
@@ -178,6 +257,10 @@ class MessageView(Sequence[Msg]):
 
     def __repr__(self) -> str:
         return f"<{len(self)} messages>"
+
+
+_NONE_REPLACED = Replacements(), 0
+_NEVER: tuple[float, Msg] = float("inf"), Msg.user("")
 
 
 def _same(one: tuple[Msg, ...], other: tuple[Msg, ...]) -> bool:
@@ -251,6 +334,7 @@ class Transcript:
         view._head = head
         view._start = start
         view._tail = ()
+        view._replaced = None
         return view
 
     def since(self, start: int) -> list[Msg]:
