@@ -20,7 +20,6 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from itertools import dropwhile
-from pathlib import Path
 from types import TracebackType
 from typing import Final, cast
 
@@ -30,8 +29,11 @@ from agentflow.ground.shown import one_line, printable, without_password
 
 __all__ = ["failures_expected", "is_unexpected", "warn_unexpected"]
 
-_PACKAGE: Final = f"{Path(__file__).parents[1]}{os.sep}"
-_MACHINERY: Final = (_PACKAGE, *(f"{Path(str(module.__file__)).parent}{os.sep}" for module in (asyncio, concurrent.futures)))
+_PACKAGE: Final = os.path.dirname(os.path.dirname(__file__))
+_MACHINERY: Final = tuple(
+    f"{folder}{os.sep}"
+    for folder in (_PACKAGE, *(os.path.dirname(str(module.__file__)) for module in (asyncio, concurrent.futures)))
+)
 """Where the frames lie that lead to the tool, in the loop or in a thread."""
 
 _MOST_PLACES: Final = 1_000
