@@ -14,6 +14,7 @@ from agentflow.ground.values import field, frozen, maker
 __all__ = [
     "EFFORTS",
     "TOOL_ORDER",
+    "WORKFLOW",
     "AnyTool",
     "Clock",
     "Effort",
@@ -44,6 +45,9 @@ TOOL_ORDER: Final[Mapping[ToolType, int]] = {
     "completion_check": _WRITES,
 }
 """In a round research runs first, then what reads, both in parallel; then what writes, one by one."""
+
+WORKFLOW: Final = "workflow"
+"""The name of the model of an agent that has none: code decides in its place."""
 
 ToolChoice: TypeAlias = Literal["auto", "none", "required"] | str
 """`"auto"`, `"none"`, `"required"`, or the name of the one tool that the model must call."""

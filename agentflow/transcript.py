@@ -14,13 +14,12 @@ Messages are only ever appended, so a view of the first n messages stays true an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain, islice
-from operator import is_
-from typing import TYPE_CHECKING, Any, NoReturn, overload
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from agentflow.errors import TranscriptError
 from agentflow.ground.ids import new_id as fresh_id
+from agentflow.message_views import MessageTuple, MessageView, Replacements, laid_behind
 from agentflow.messages import (
     ContentBlock,
     Msg,
@@ -32,171 +31,10 @@ from agentflow.messages import (
     with_metadata,
 )
 
-__all__ = ["MessageTuple", "MessageView", "Transcript", "check_injected", "laid_behind", "legalise"]
+__all__ = ["MessageTuple", "MessageView", "Replacements", "Transcript", "check_injected", "laid_behind", "legalise"]
 
 
 _new = object.__new__
-
-
-_READ_ONLY = "Messages of an event are read-only"
-_CHANGED_BY = {
-    "append": f"{_READ_ONLY}; assign others: event.input_messages = [*event.input_messages, msg]",
-    "extend": f"{_READ_ONLY}; assign others: event.input_messages = [*event.input_messages, *more]",
-    "insert": f"{_READ_ONLY}; assign others: event.input_messages = [msg, *event.input_messages]",
-    **dict.fromkeys(
-        ("pop", "remove", "clear", "sort", "reverse", "__setitem__"),
-        f"{_READ_ONLY}; assign others: event.input_messages = [msg for msg in event.input_messages if ...]",
-    ),
-}
-"""What to write in the place of a list's methods."""
-
-
-class MessageTuple(tuple[Msg, ...]):
-    """The messages that a call begins with: a tuple that says what to write in the place of a list's methods."""
-
-    __slots__ = ()
-
-    if not TYPE_CHECKING:  # a checker must see that an unknown attribute is one
-
-        def __getattr__(self, name: str) -> NoReturn:
-            said = _CHANGED_BY.get(name) or f"A tuple of messages has no attribute {name!r}"
-            raise AttributeError(f"{said}.", name=name, obj=self)
-
-
-class MessageView(Sequence[Msg]):
-    """A read-only window on a growing list: an optional head, then the first `stop` messages, then an optional tail.
-
-    Building it is O(1), and so is laying something before or behind it (`with_head`, `with_tail`).
-
-    Example:
-        >>> [m.text for m in MessageView([Msg.user("a"), Msg.user("b")], 1, head=(Msg.system("s"),))]
-        ['s', 'a']
-    """
-
-    __slots__ = ("_head", "_messages", "_start", "_stop", "_tail")
-
-    def __init__(
-        self,
-        messages: list[Msg],
-        stop: int,
-        head: tuple[Msg, ...] = (),
-        start: int = 0,
-        tail: tuple[Msg, ...] = (),
-    ) -> None:
-        self._messages = messages
-        self._stop = stop
-        self._head = head
-        self._start = start
-        self._tail = tail
-
-    if not TYPE_CHECKING:  # a checker must see that an unknown attribute is one
-
-        def __getattr__(self, name: str) -> NoReturn:
-            said = _CHANGED_BY.get(name) or f"A view of messages has no attribute {name!r}"
-            raise AttributeError(f"{said}.", name=name, obj=self)
-
-        def __setitem__(self, key: object, value: object) -> NoReturn:
-            raise TypeError(f"{_CHANGED_BY['__setitem__']}.")
-
-    @property
-    def head(self) -> tuple[Msg, ...]:
-        """What stands before the stored messages: the system prompt, a summary."""
-        return self._head
-
-    def with_head(self, head: tuple[Msg, ...]) -> MessageView:
-        """The same with another head."""
-        return MessageView(self._messages, self._stop, head, self._start, self._tail)
-
-    def with_tail(self, *messages: Msg) -> MessageView:
-        """The same with messages laid behind it."""
-        return MessageView(self._messages, self._stop, self._head, self._start, (*self._tail, *messages))
-
-    def shared(self, earlier: Sequence[Msg]) -> int:
-        """How many messages from the start are certainly the same as in an earlier view, without looking at them."""
-        if (
-            not isinstance(earlier, MessageView)
-            or earlier._messages is not self._messages
-            or earlier._start != self._start
-            or not (earlier._head is self._head or _same(earlier._head, self._head))
-        ):
-            return 0
-        return len(self._head) + min(self._stop, earlier._stop) - self._start
-
-    def lays_over(self, base: MessageView) -> bool:
-        """Whether this is another view with nothing but system messages before it and words of the user behind it."""
-        if self._messages is not base._messages or self._start != base._start or self._stop != base._stop:
-            return False
-        if self._head is not base._head:
-            for msg in (*self._head, *base._head):
-                if msg.role != "system":
-                    return False
-        return all(map(_plain, self._tail))
-
-    def __len__(self) -> int:
-        return len(self._head) + self._stop - self._start + len(self._tail)
-
-    @overload
-    def __getitem__(self, index: int) -> Msg: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Msg]: ...
-    def __getitem__(self, index: int | slice) -> Msg | Sequence[Msg]:
-        if isinstance(index, slice):
-            first, last, step = index.indices(len(self))
-            return self._part(first, last) if step == 1 else tuple(self)[index]
-        head, start, tail = self._head, self._start, self._tail
-        stored = self._stop - start
-        if index < 0:
-            index += len(head) + stored + len(tail)
-        at = index - len(head)
-        if 0 <= at < stored:
-            return self._messages[start + at]
-        if at < 0 <= index:
-            return head[index]
-        if 0 <= at - stored < len(tail):
-            return tail[at - stored]
-        raise IndexError("message index out of range")
-
-    def _part(self, first: int, last: int) -> tuple[Msg, ...]:
-        """What lies between two places, at a cost that its own length decides and not that of the history."""
-        head, start, stop = len(self._head), self._start, self._stop
-        shift, behind = start - head, head + stop - start
-        if head <= first <= last <= behind:
-            return tuple(self._messages[first + shift : last + shift])
-        stored = self._messages[max(first + shift, start) : min(max(last + shift, start), stop)]
-        return (*self._head[first:last], *stored, *self._tail[max(first - behind, 0) : max(last - behind, 0)])
-
-    def __iter__(self) -> Iterator[Msg]:
-        return chain(self._head, islice(self._messages, self._start, self._stop), self._tail)
-
-    def __eq__(self, other: object) -> bool:
-        if isinstance(other, Sequence) and not isinstance(other, str):
-            return tuple(self) == tuple(other)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
-        return NotImplemented
-
-    def __hash__(self) -> int:
-        return hash(tuple(self))
-
-    def __repr__(self) -> str:
-        return f"<{len(self)} messages>"
-
-
-def _same(one: tuple[Msg, ...], other: tuple[Msg, ...]) -> bool:
-    return len(one) == len(other) and all(map(is_, one, other))
-
-
-def _plain(msg: Msg) -> bool:
-    """Whether a message is words of the user: legal behind any message but an open round."""
-    if msg.role != "user" or not msg.content:
-        return False
-    for block in msg.content:  # noqa: SIM110 - `all` takes three times as long
-        if type(block) is not TextBlock:
-            return False
-    return True
-
-
-def laid_behind(messages: Sequence[Msg], *added: Msg) -> Sequence[Msg]:
-    """The messages with more behind them; where they are a view of the history, at a cost that its length does not change."""
-    return messages.with_tail(*added) if isinstance(messages, MessageView) else (*messages, *added)
 
 
 _NO_CALLS: tuple[ToolUseBlock, ...] = ()
@@ -251,6 +89,7 @@ class Transcript:
         view._head = head
         view._start = start
         view._tail = ()
+        view._replaced = None
         return view
 
     def since(self, start: int) -> list[Msg]:

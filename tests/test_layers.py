@@ -27,6 +27,7 @@ LAYERS: dict[str, int] = {
     "messages": 1,
     "chunks": 1,
     "verdicts": 1,
+    "message_views": 1,
     "transcript": 1,
     "facts": 1,
     "context": 1,

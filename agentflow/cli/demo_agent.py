@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agentflow.agent.agent import Agent
+from agentflow.errors import ToolError
 from agentflow.events import HookEvent, PreActing
 from agentflow.hooks.hook import Hook, HookResult
 from agentflow.messages import ToolUseBlock
@@ -43,7 +44,7 @@ class Folder:
     def file(self, name: str) -> Path:
         """A file in the folder, by its bare name."""
         if Path(name).name != name or not (self.path / name).is_file():
-            raise FileNotFoundError(f"there is no file {name!r} in this folder")
+            raise ToolError(f"There is no file {name!r} in this folder.")
         return self.path / name
 
 

@@ -6,18 +6,28 @@ Python's parsers take them in (`NaN`, `-Infinity`, and `1e999`, which no float h
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from math import isfinite
-from typing import Any, NoReturn, cast
+from typing import Any, Final, NoReturn, cast
 
 __all__ = ["NotFiniteError", "all_finite", "check_numbers", "scan_numbers"]
 
 
-class NotFiniteError(ValueError):
-    """JSON text holds a number that JSON, or a float, does not know."""
+_TOKENS: Final = re.compile(r'"(?:[^"\\]|\\.)*"|-?(?:Infinity|NaN|[0-9][-+.0-9eE]*)', re.DOTALL)
 
-    def __init__(self, number: str) -> None:
-        super().__init__(f"{number:.40} is no number that JSON knows, or none that fits a float")
+
+class NotFiniteError(ValueError):
+    """JSON text holds a number that JSON, or a float, does not know.
+
+    Args:
+        number: The number as it is written.
+        place: Where it stands in the text.
+    """
+
+    def __init__(self, number: str, place: str = "") -> None:
+        self.number = number
+        super().__init__(f"{number:.40}{place} is no number that JSON knows, or none that fits a float")
 
 
 def _constant(name: str) -> NoReturn:
@@ -41,15 +51,29 @@ def check_numbers(text: str) -> None:
     """Refuse JSON text with a number that is not finite; the text was parsed already.
 
     Raises:
-        NotFiniteError: It holds one.
+        NotFiniteError: It holds one; the text says where.
 
     Example:
         >>> check_numbers('{"a": 1e308}')
         >>> check_numbers('{"a": [1e309]}')
         Traceback (most recent call last):
-        agentflow.ground.finite.NotFiniteError: 1e309 is no number that JSON knows, or none that fits a float
+        agentflow.ground.finite.NotFiniteError: 1e309 at line 1 column 8 is no number that JSON knows, or none that fits a float
     """
-    scan_numbers(text, len(text) - len(text.lstrip()))
+    try:
+        scan_numbers(text, len(text) - len(text.lstrip()))
+    except NotFiniteError as error:
+        raise NotFiniteError(error.number, _place(text)) from None
+
+
+def _place(text: str) -> str:
+    """Where the first such number stands in a text that holds one, in the words of pydantic's errors."""
+    for found in _TOKENS.finditer(text):
+        token, start = found[0], found.start()
+        if token[-1] in "yN" or (
+            token[0] != '"' and any(sign in token for sign in ".eE") and not isfinite(float(token))
+        ):
+            return f" at line {text.count(chr(10), 0, start) + 1} column {start - text.rfind(chr(10), 0, start)}"
+    return ""
 
 
 def all_finite(value: object) -> bool:

@@ -42,11 +42,13 @@ class Cause(NamedTuple):
             `closed`; the process shuts down (`shutdown`): the run stays open, as after a crash.
         reason: In words.
         inside: Whether the run's own hooks or tools asked for it.
+        by_caller: Whether hooks or tools of a run that it belongs to did, or that run was cancelled itself.
     """
 
     kind: CauseKind
     reason: str
     inside: bool = False
+    by_caller: bool = False
 
 
 class RunScope:
@@ -223,7 +225,8 @@ class RunScope:
         running = _running_task()
         inside = self.works_in(running)
         if self.cause is None and self.state != "ending":
-            self.cause = Cause(kind, reason, inside)
+            by_caller = not inside and self.parent is not None and self.parent.includes(running)
+            self.cause = Cause(kind, reason, inside, by_caller)
             self.stopped = True
         task = self.task
         if task is None or (loop := task.get_loop()).is_closed():
@@ -344,6 +347,10 @@ class RunScope:
                 return True
             task = reader_of(task)
         return False
+
+    def includes(self, task: asyncio.Task[Any] | None) -> bool:
+        """Whether a task works in this run, or in one that it belongs to."""
+        return self.works_in(task) or (self.parent is not None and self.parent.includes(task))
 
     def waits_for(self, task: asyncio.Task[Any] | None) -> bool:
         """Whether the run cannot finish before a task does: it works in that task, or that works for it in another thread."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
 from agentflow.chunks import ModelChunk, fold
 from agentflow.context import RunContext
@@ -86,7 +86,7 @@ def _bill(run: Asker, received: Sequence[ModelChunk]) -> None:
 def _work(model: str | Model, request: ModelRequest, new_id: Callable[[str], str]) -> ModelSource:
     """The model call itself, which can be made with another request."""
     return ModelSource(
-        Flux(lambda: resolve_model(model).stream(request)), request, partial(_other, model, request, new_id), runs=None
+        Flux(lambda: resolve_model(model).stream(request)), request, partial(_other, model, request, new_id), opens=None
     )
 
 
@@ -116,7 +116,9 @@ def _wrapped(hook: SideWrapper, context: RunContext, side: str, work: ModelSourc
     if made is work:
         return work
 
-    def using(**other: Any) -> ModelSource:
-        return _wrapped(hook, context, side, work.using(**other))
+    def using(
+        *, model: str | Model | None, input_messages: Sequence[Msg] | None, options: ModelOptions | None
+    ) -> ModelSource:
+        return _wrapped(hook, context, side, work.using(model=model, input_messages=input_messages, options=options))
 
-    return ModelSource(made, work.request, using, runs=None)
+    return ModelSource(made, work.request, using, opens=None)

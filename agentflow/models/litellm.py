@@ -35,6 +35,7 @@ from agentflow.models.litellm_library import (
 from agentflow.models.options_out import options_out
 from agentflow.models.profiles import PROFILES, Family, profile_for
 from agentflow.models.provider_errors import broken_stream, model_error
+from agentflow.ports.answer_origin import answer_origin
 from agentflow.ports.model import AnswerModes, ModelRequest, TokenCount
 
 __all__ = ["LiteLLMModel", "close_clients"]
@@ -108,9 +109,12 @@ class LiteLLMModel(Adapter):
         reader = ChunkReader(self._name, sealed=conversation.profile.thinking == "blocks")
         stream: WireStream | None = None
         failure: ModelError | None = None
+        origin = answer_origin.get()
         try:
             stream = await litellm.acompletion(**self._arguments(request, conversation))
             async for raw in stream:
+                if origin is not None:  # LiteLLM does not tell which server it asks
+                    origin.said(getattr(raw, "id", None), getattr(raw, "model", None))
                 for chunk in self._chunks(litellm, stream, reader, raw):
                     yield chunk
             if reader.finish_reason is None:

@@ -35,6 +35,7 @@ from agentflow.models.loose import NotUnderstoodError
 from agentflow.models.profiles import PROFILES, Family, WireProfile, profile_for
 from agentflow.models.provider_errors import ProviderError, broken_stream, chain_of, model_error, no_key
 from agentflow.models.sse import EventReader, EventTooLargeError
+from agentflow.ports.answer_origin import noting_origin
 from agentflow.ports.model import AnswerModes, ModelRequest, TokenCount
 from agentflow.saving.plain import dumps
 from agentflow.specs import Usage
@@ -215,7 +216,7 @@ class DirectWire(Adapter):
     async def _attempt(self, request: ModelRequest, conversation: Conversation) -> AsyncGenerator[ModelChunk, None]:
         extra = request.options.extra
         body = {**self._body(request, conversation), **self._in_its_words(extra)}
-        reader = self._reader(conversation)
+        reader = noting_origin(self._url(), self._reader(conversation))
         response: aiohttp.ClientResponse | None = None
         failure: ModelError | None = None
         try:

@@ -37,7 +37,7 @@ from agentflow.output.output import Output
 from agentflow.ports.model import ModelRequest
 from agentflow.ports.store import Store
 from agentflow.reactive import Flux, Mono
-from agentflow.specs import Clock
+from agentflow.specs import WORKFLOW, Clock
 from agentflow.tools.tool import Tool
 from agentflow.verdicts import Answer
 
@@ -284,7 +284,7 @@ class RunWorkflow(Hook):
 class _NoModel:
     """Stands where an agent has its model; nothing asks it."""
 
-    name = "workflow"
+    name = WORKFLOW
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[ModelChunk]:
         """See `Model.stream`."""

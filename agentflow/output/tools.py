@@ -40,6 +40,7 @@ class AnswerTool(FullTool[..., Any]):
         accept: Validates an answer's text, or refuses it with `MisfitError`; None: what fits is accepted.
     """
 
+    expected_errors = (ValueError,)
     form: Form[Any]
     _accept: Checked | None
 
@@ -85,6 +86,7 @@ class StepTool(FullTool[..., Any]):
         UsageError: It returns no single value.
     """
 
+    expected_errors = (ValueError,)
     form: Form[Any]
     _inner: Tool[..., Any]
     _validated: Checked

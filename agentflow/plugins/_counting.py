@@ -24,6 +24,7 @@ from agentflow.transcript import MessageView
 
 __all__ = [
     "CountTokens",
+    "Rendering",
     "RequestSize",
     "RequestSizes",
     "clipped",
@@ -318,6 +319,34 @@ def render(messages: Iterable[Msg], clip: int | None = None) -> str:
         assistant calls add({"a":1,"b":2})
     """
     return "\n".join(line for msg in messages for line in _lines(msg, clip))
+
+
+class Rendering:
+    """A conversation as text that grows: what was rendered of the last one is not rendered again.
+
+    Args:
+        clip: The most characters of one block.
+    """
+
+    __slots__ = ("_clip", "_lasting", "_lines", "_rendered")
+
+    def __init__(self, clip: int | None = None) -> None:
+        self._clip = clip
+        self._lines: list[str] = []
+        self._lasting = 0
+        self._rendered: Sequence[Msg] = ()
+
+    def of(self, messages: Sequence[Msg]) -> str:
+        """The conversation without its system prompt, as `render` gives it."""
+        if not isinstance(messages, MessageView):
+            return render(messages[head_length(messages) :], self._clip)
+        lasting = messages.shared(messages)
+        if messages.shared(self._rendered) != self._lasting or not self._lasting:
+            self._lines, self._lasting = [], head_length(messages)
+        for index in range(self._lasting, lasting):
+            self._lines += _lines(messages[index], self._clip)
+        self._rendered, self._lasting = messages, lasting
+        return "\n".join([*self._lines, *(line for msg in tail(messages, lasting) for line in _lines(msg, self._clip))])
 
 
 def _lines(msg: Msg, clip: int | None) -> Iterable[str]:

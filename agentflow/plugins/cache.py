@@ -44,16 +44,18 @@ from agentflow.hooks.hook import Hook
 from agentflow.hooks.wrapping import ModelSource
 from agentflow.messages import Msg, ThinkingBlock, ToolResultBlock, ToolUseBlock
 from agentflow.plugins._calls import Repeats, canonical
+from agentflow.plugins._counting import tail
 from agentflow.plugins._matching import names, says_something, spec_of, writes
 from agentflow.ports.model import ModelRequest
 from agentflow.reactive import Flux, Mono
 from agentflow.reactive.iterators import close
 from agentflow.specs import Clock, ToolSpec
+from agentflow.transcript import MessageView
 
 __all__ = ["CacheUse", "ModelCache", "ToolCache"]
 
 T = TypeVar("T")
-_FORMAT = "agentflow-cache-2"
+_FORMAT = "agentflow-cache-3"
 _SHORT_KEY = 400
 """Characters; no digest is as short as what a `ToolCache` tells runs apart by, so the two cannot be mistaken."""
 
@@ -401,7 +403,7 @@ class ModelCache(Hook):
 
     Two requests are the same if the model, the messages (without ids and metadata), the tools and all options are. That is
     worth it in tests, evaluations and demos, and for agents that are asked the same by many; a reply that was sampled is
-    given again just the same. Telling requests apart costs a pass over the conversation, 3 µs a message.
+    given again just the same. Telling requests apart costs 3 µs for each message that was not in the run's last request.
 
     Priority 120 (behaviour): inside `ModelFallback`, so a reply is kept under the name of the model that gave it; outside
     `ModelRetry` and `RateLimit`. What hooks of higher priority change in the chunks is kept, what those of lower priority
@@ -457,7 +459,7 @@ class ModelCache(Hook):
     async def _run(self, source: ModelSource, event: PreReasoning) -> AsyncIterator[ModelChunk]:
         context, request = event.context, source.request
         covered = names(self._models, request.model)
-        key = _request_key(request, self._vary(event) if self._vary is not None else None) if covered else ""
+        key = self._key(event, request) if covered else ""
         if covered:
             known = await self._cached.get(key, context.clock)
             if known is not None:
@@ -479,6 +481,13 @@ class ModelCache(Hook):
         if covered and _is_whole(recorded):
             await self._cached.put(key, _free(recorded), context.clock)
 
+    def _key(self, event: PreReasoning, request: ModelRequest) -> str:
+        digests = event.context.state[_Digests].by_hook
+        digest = digests.get(id(self))
+        if digest is None:
+            digest = digests[id(self)] = _Digest()
+        return digest.of(request, self._vary(event) if self._vary is not None else None)
+
 
 def _is_whole(chunks: Sequence[ModelChunk]) -> bool:
     reasons = [chunk.finish_reason for chunk in chunks if chunk.finish_reason is not None]
@@ -491,12 +500,50 @@ def _free(chunks: Sequence[ModelChunk]) -> tuple[ModelChunk, ...]:
     return tuple(chunk for chunk in kept if chunk != ModelChunk())
 
 
-def _request_key(request: ModelRequest, vary: object) -> str:
-    places: dict[str, int] = {}  # ids of calls differ from run to run; what counts is which call a result answers
-    messages = [_message(msg, places) for msg in request.messages]
-    tools = [_spec(spec) for spec in request.tools]
-    options = to_jsonable_python(request.options, fallback=str)
-    return _digest("model", request.model, messages, tools, options, vary)
+class _Digest:
+    """Tells requests of a run apart: what a request shares with the last one is not read again."""
+
+    def __init__(self) -> None:
+        self._begin()
+
+    def _begin(self) -> None:
+        self._read: Sequence[Msg] = ()
+        self._lasting = 0
+        self._hash = hashlib.sha256(_FORMAT.encode())
+        self._places: dict[
+            str, int
+        ] = {}  # ids of calls differ from run to run; what counts is which call a result answers
+
+    def of(self, request: ModelRequest, vary: object) -> str:
+        """The key of a request."""
+        messages = request.messages
+        lasting = messages.shared(messages) if isinstance(messages, MessageView) else 0
+        if not isinstance(messages, MessageView) or messages.shared(self._read) != self._lasting:
+            self._begin()
+        for index in range(self._lasting, lasting):
+            self._hash.update(_line(_message(messages[index], self._places)))
+        self._read, self._lasting = messages, lasting
+        whole, rest = self._hash.copy(), tail(messages, lasting)
+        calls = any(msg.tool_uses or msg.tool_results for msg in rest)
+        places = dict(self._places) if calls else self._places  # what is laid behind is part of this request only
+        for msg in rest:
+            whole.update(_line(_message(msg, places)))
+        tools = [_spec(spec) for spec in request.tools]
+        options = to_jsonable_python(request.options, fallback=str)
+        whole.update(_line(("model", request.model, tools, options, vary)))
+        return whole.hexdigest()
+
+
+def _line(value: object) -> bytes:
+    return f"{_encode(value)}\n".encode("utf-8", "surrogatepass")
+
+
+@dataclass
+class _Digests:
+    """By hook; not stored with a session."""
+
+    def __post_init__(self) -> None:
+        self.by_hook: dict[int, _Digest] = {}
 
 
 def _message(msg: Msg, places: dict[str, int]) -> tuple[object, ...]:

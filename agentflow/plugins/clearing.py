@@ -17,7 +17,7 @@ from agentflow.hooks.wrapping import ModelSource
 from agentflow.messages import DataBlock, Msg, ToolResultBlock, message, tool_result
 from agentflow.plugins._counting import fitting
 from agentflow.reactive import Flux
-from agentflow.transcript import MessageView
+from agentflow.transcript import MessageView, Replacements
 
 __all__ = ["ClearOldResults"]
 
@@ -33,10 +33,13 @@ class _Known:
         self.large: set[int] = set()
         self.judged = 0
         self.cleared: dict[int, Msg] = {}
+        self.replacements = Replacements()
 
     def take_in(self, messages: Sequence[Msg], least: int) -> None:
         """Find the results of tools in a request, and which may be cleared; what it shares with the last one is known."""
-        begin = messages.shared(self.messages) if isinstance(messages, MessageView) else 0
+        begin, before = messages.shared(self.messages) if isinstance(messages, MessageView) else 0, self.messages
+        if self.cleared and not (isinstance(before, MessageView) and begin == before.shared(before)):
+            self.replacements, self.cleared, self.judged = Replacements(), {}, 0  # it is another conversation
         if self.places and self.places[-1] >= begin:
             self.places = [index for index in self.places if index < begin]
             self.judged = min(self.judged, len(self.places))
@@ -119,10 +122,13 @@ class ClearOldResults(Hook):
         if old > rounds.judged and rounds.large:
             self._clear(rounds, old)
         if rounds.cleared:
-            changed = list(messages)
-            for index, cleared in rounds.cleared.items():
-                changed[index] = cleared
-            event.input_messages = changed
+            if isinstance(messages, MessageView):
+                event.input_messages = messages.with_replacements(rounds.replacements)
+            else:
+                changed = list(messages)
+                for index, cleared in rounds.cleared.items():
+                    changed[index] = cleared
+                event.input_messages = changed
         return event
 
     def around(self, event: HookEvent, source: Any) -> Observable[Any]:
@@ -149,6 +155,8 @@ class ClearOldResults(Hook):
         for index in rounds.places[rounds.judged : old]:
             if index in rounds.large and (cleared := self._cleared(rounds.messages[index])) is not None:
                 rounds.cleared[index] = cleared
+                if isinstance(rounds.messages, MessageView):
+                    rounds.replacements.put(rounds.messages, index, cleared)
         rounds.judged = max(old, rounds.judged)
 
     def _cleared(self, msg: Msg) -> Msg | None:

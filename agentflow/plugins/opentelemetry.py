@@ -2,8 +2,8 @@
 
 Rules:
 
-1. A call is a span (`invoke_agent`), and so is each attempt at a model's reply (`chat`) and at a tool (`execute_tool`), below
-   their call; a sub-agent's call is below the tool that asked it.
+1. A call is a span (`invoke_agent`, of a workflow or hand-offs `invoke_workflow`), and so is each attempt at a model's reply
+   (`chat`) and at a tool (`execute_tool`), below their call; a sub-agent's call is below the tool that asked it.
 2. A run is one trace: a call that resumes it is linked to the one before, in whatever process that was.
 3. A tool's span is the current one while the tool's function runs, a model's while it is asked, and nowhere else.
 4. What was said is told only where asked for (`content=`), and redacted; without it no text of a message, an argument, a
@@ -13,6 +13,7 @@ Rules:
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from importlib import metadata
@@ -46,6 +47,7 @@ from agentflow.loop.escalation import Halted, ToolSuspended
 from agentflow.loop.tool_call.limit import drive
 from agentflow.messages import Msg, ToolResultBlock, ToolUseBlock
 from agentflow.plugins import opentelemetry_words as words
+from agentflow.plugins.opentelemetry_metrics import TokenMetrics
 from agentflow.plugins.opentelemetry_spans import (
     CallTrace,
     OpenSpan,
@@ -58,9 +60,10 @@ from agentflow.plugins.opentelemetry_spans import (
     traceparent,
 )
 from agentflow.plugins.redaction import Redaction
+from agentflow.ports.answer_origin import AnswerOrigin, answer_origin
 from agentflow.reactive import Flux, Mono
 from agentflow.reactive.iterators import close
-from agentflow.specs import Usage
+from agentflow.specs import WORKFLOW, Usage
 
 try:
     from opentelemetry.context import Context
@@ -93,9 +96,12 @@ class OpenTelemetry(VerdictListener):
             the session if the agent has it; `Redaction([])` takes nothing out.
         tracer_provider: Makes the spans; the global one by default.
         meter_provider: Makes the metrics; the global one by default.
+        conventions: Which version of the conventions the names are from: `"1.41"`, the last one of OpenTelemetry's common
+            conventions, or `"0.1"`, the first one of those for GenAI alone. By default 0.1 if the environment variable
+            `OTEL_SEMCONV_STABILITY_OPT_IN` names `gen_ai_latest_experimental`, else 1.41.
 
     Raises:
-        UsageError: `content` is neither.
+        UsageError: `content` or `conventions` is none of these.
 
     Example:
         >>> agent = Agent("desk", ScriptedModel(["Hello."]), hooks=[OpenTelemetry()])
@@ -115,24 +121,28 @@ class OpenTelemetry(VerdictListener):
         content: bool | Redaction = False,
         tracer_provider: TracerProvider | None = None,
         meter_provider: MeterProvider | None = None,
+        conventions: words.Version | None = None,
     ) -> None:
         if not isinstance(content, bool | Redaction):  # pyright: ignore[reportUnnecessaryIsInstance] - input from outside
             raise UsageError(f"OpenTelemetry(content={content!r:.60}): it is True, False or a Redaction.")
         self._redaction = Redaction() if content is True else content or None
+        if conventions is None:
+            chosen = os.environ.get(words.OPT_IN, "").split(",")
+            conventions = "0.1" if words.LATEST in map(str.strip, chosen) else "1.41"
+        if conventions not in words.CONVENTIONS:
+            raise UsageError(
+                f"OpenTelemetry(conventions={conventions!r:.60}): known are {', '.join(map(repr, words.CONVENTIONS))}."
+            )
+        self._conventions = named = words.CONVENTIONS[conventions]
         version = metadata.version("agentflow-hooks")
-        self._tracer = get_tracer("agentflow", version, tracer_provider)
-        meter = get_meter("agentflow", version, meter_provider)
-        self._tokens = meter.create_histogram(
-            "gen_ai.client.token.usage",
-            "{token}",
-            "Number of input and output tokens used.",
-            explicit_bucket_boundaries_advisory=words.TOKENS,
-        )
+        self._tracer = get_tracer("agentflow", version, tracer_provider, named.schema_url)
+        meter = get_meter("agentflow", version, meter_provider, named.schema_url)
+        self._tokens = TokenMetrics(meter, named)
         self._model_seconds, self._first_chunk, self._tool_seconds, self._call_seconds = (
             meter.create_histogram(name, "s", about, explicit_bucket_boundaries_advisory=boundaries)
             for name, about, boundaries in (
-                ("gen_ai.client.operation.duration", "GenAI operation duration.", words.DURATIONS),
-                ("gen_ai.client.operation.time_to_first_chunk", "Time to receive the first chunk.", words.DURATIONS),
+                (named.duration, "GenAI operation duration.", words.DURATIONS),
+                (named.first_chunk, "Time to receive the first chunk.", words.DURATIONS),
                 ("gen_ai.execute_tool.duration", "Duration of a tool execution.", words.DURATIONS),
                 ("gen_ai.invoke_agent.duration", "Duration of an agent invocation.", words.LONG_DURATIONS),
             )
@@ -180,12 +190,9 @@ class OpenTelemetry(VerdictListener):
     def _begin(self, event: Event) -> CallTrace:
         frame = event.frame
         context, agent = frame.context, frame.agent
-        model, provider = words.model_and_provider(agent.model_name)
+        operation, whose = words.operation_of(agent.name, agent.model_name)
         attributes = {
-            words.OPERATION: "invoke_agent",
-            words.PROVIDER: provider,
-            words.AGENT_NAME: agent.name,
-            words.REQUEST_MODEL: model,
+            **whose,
             words.CONVERSATION: frame.session_id,
             words.RUN: frame.run_id,
             words.CALL: frame.call_id,
@@ -193,7 +200,7 @@ class OpenTelemetry(VerdictListener):
         known = context.session_state[TracedRun]
         goes_on = known.run_id == frame.run_id
         parent, links = self._place_of(known, bool(frame.source)) if goes_on else (None, [])
-        name = f"invoke_agent {agent.name}"
+        name = f"{operation} {agent.name}"
         span = started(self._tracer, name, context.clock, parent, SpanKind.INTERNAL, attributes, links, event.time)
         if span.recording and agent.description:
             span.say({words.AGENT_DESCRIPTION: agent.description})
@@ -222,8 +229,10 @@ class OpenTelemetry(VerdictListener):
         span, frame = trace.span, event.frame
         if span.recording:
             told: dict[str, Any] = {words.OUTCOME: event.outcome, words.MODEL_CALLS: event.usage.model_calls}
-            span.say({**told, **words.usage_of(event.usage)})
+            span.say({**told, **words.usage_of(event.usage, self._conventions.cache_write)})
         measured: dict[str, Any] = {words.AGENT_NAME: frame.agent.name}
+        if frame.agent.model_name == WORKFLOW:
+            measured[words.OPERATION] = "invoke_workflow"
         if event.outcome == "failed":
             kind = "_OTHER" if event.error is None else words.error_type(event.error)
             span.fail(kind, self._text_of(event.error, frame.run_id))
@@ -310,6 +319,8 @@ class OpenTelemetry(VerdictListener):
         finish: str | None = None
         first = True
         place = here_with(span.context)
+        origin = AnswerOrigin() if span.recording else None
+        place.run(answer_origin.set, origin)
         chunks = source.open()
         try:
             while True:
@@ -337,8 +348,9 @@ class OpenTelemetry(VerdictListener):
             await drive(_closed(chunks), place, None)
             raise
         finally:
-            if span.recording:
+            if origin is not None:
                 _quietly(self._say_reply, span, event, usage, finish, kept)
+                _quietly(span.say, words.origin_of(origin))
             _quietly(self._measure_model, span, measured, usage)
             if not span.over:
                 span.end()
@@ -354,7 +366,7 @@ class OpenTelemetry(VerdictListener):
         if finish is not None:
             span.say({words.FINISH_REASONS: (finish,)})
         if usage is not None:
-            span.say(words.usage_of(usage))
+            span.say(words.usage_of(usage, self._conventions.cache_write))
         if kept:
             span.say({words.OUTPUT: self._messages([fold(kept, id="")], event.run_id, finish or "stop")})
 
@@ -384,8 +396,7 @@ class OpenTelemetry(VerdictListener):
 
     def _measure_model(self, span: OpenSpan, measured: dict[str, Any], usage: Usage | None) -> None:
         if usage is not None:
-            self._tokens.record(usage.input_tokens, {**measured, words.TOKEN_TYPE: "input"}, span.context)
-            self._tokens.record(usage.output_tokens, {**measured, words.TOKEN_TYPE: "output"}, span.context)
+            self._tokens.record(usage, measured, span.context)
         if span.error_type:
             measured[words.ERROR_TYPE] = span.error_type
         self._model_seconds.record(span.seconds, measured, span.context)

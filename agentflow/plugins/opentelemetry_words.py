@@ -1,8 +1,9 @@
 """The words of OpenTelemetry's GenAI conventions that `OpenTelemetry` uses, and what of ours they stand for.
 
-The names are those of https://github.com/open-telemetry/semantic-conventions-genai (status: development; the registry is in
-`opentelemetry-semantic-conventions`, which a test compares them with). What the conventions have no word for begins with
-`agentflow.`.
+Two versions are known (status: development). 1.41 is the last one in OpenTelemetry's common conventions; its registry is in
+`opentelemetry-semantic-conventions`, which a test compares the names with. 0.1 is the first one of
+https://github.com/open-telemetry/semantic-conventions-genai, where they have moved. What the conventions have no word for
+begins with `agentflow.`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Final, TypeAlias, assert_never
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, assert_never
 
 from agentflow.messages import (
     ContentBlock,
@@ -21,15 +22,21 @@ from agentflow.messages import (
     ToolResultBlock,
     ToolUseBlock,
 )
-from agentflow.specs import ModelOptions, ToolSpec, Usage
+from agentflow.ports.answer_origin import AnswerOrigin
+from agentflow.specs import WORKFLOW, ModelOptions, ToolSpec, Usage
 
 __all__ = [
+    "CONVENTIONS",
     "DURATIONS",
     "LONG_DURATIONS",
     "TOKENS",
+    "Conventions",
+    "Version",
     "error_type",
     "model_and_provider",
+    "operation_of",
     "options_of",
+    "origin_of",
     "parts_of",
     "plain",
     "system_and_messages",
@@ -88,6 +95,51 @@ DURATIONS: Final = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 
 LONG_DURATIONS: Final = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 51.2, 102.4, 204.8, 409.6)
 TOKENS: Final = (1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216, 67108864)
 
+Version: TypeAlias = Literal["1.41", "0.1"]
+"""A version of the conventions: 1.41 of OpenTelemetry's common ones, or 0.1 of those for GenAI alone, which is newer."""
+
+
+class Conventions(NamedTuple):
+    """What differs between versions of the conventions.
+
+    Attributes:
+        schema_url: Where the schema of the names is published.
+        duration: The metric of a model call's seconds.
+        first_chunk: The metric of the seconds to its first chunk.
+        tokens: The histogram of tokens, told apart by `gen_ai.token.type`; empty: there is one for each type.
+        cache_write: The attribute of the tokens that were written to a provider's cache.
+    """
+
+    schema_url: str
+    duration: str
+    first_chunk: str
+    tokens: str
+    cache_write: str
+
+
+CONVENTIONS: Final[Mapping[Version, Conventions]] = {
+    "1.41": Conventions(
+        "https://opentelemetry.io/schemas/1.41.0",
+        "gen_ai.client.operation.duration",
+        "gen_ai.client.operation.time_to_first_chunk",
+        "gen_ai.client.token.usage",
+        "gen_ai.usage.cache_creation.input_tokens",
+    ),
+    "0.1": Conventions(
+        "https://opentelemetry.io/schemas/gen-ai/0.1.0",
+        "gen_ai.client.inference.duration",
+        "gen_ai.client.inference.time_to_first_chunk",
+        "",
+        "gen_ai.usage.cache_write.input_tokens",
+    ),
+}
+
+OPT_IN: Final = "OTEL_SEMCONV_STABILITY_OPT_IN"
+"""The variable by which OpenTelemetry lets users choose among versions."""
+
+LATEST: Final = "gen_ai_latest_experimental"
+"""What stands in it for the newest conventions for GenAI."""
+
 _PROVIDERS: Final[Mapping[str, str]] = {
     "azure": "azure.ai.openai",
     "azure_ai": "azure.ai.inference",
@@ -141,6 +193,26 @@ def model_and_provider(name: str) -> tuple[str, str]:
     return rest, rest
 
 
+def operation_of(agent: str, model_name: str) -> tuple[str, dict[str, str]]:
+    """What a call of an agent is called, and the attributes that say whose it is.
+
+    A workflow has both names: 1.41 asks for the one, 0.1 for the other.
+
+    Example:
+        >>> operation_of("team", "workflow")[0], operation_of("desk", "openai/gpt-5")[0]
+        ('invoke_workflow', 'invoke_agent')
+    """
+    if model_name == WORKFLOW:
+        return "invoke_workflow", {OPERATION: "invoke_workflow", "gen_ai.workflow.name": agent, AGENT_NAME: agent}
+    model, provider = model_and_provider(model_name)
+    return "invoke_agent", {
+        OPERATION: "invoke_agent",
+        PROVIDER: provider,
+        AGENT_NAME: agent,
+        REQUEST_MODEL: model,
+    }
+
+
 def error_type(error: BaseException) -> str:
     """The class of an exception, with its module unless it is Python's own."""
     kind = type(error)
@@ -171,8 +243,13 @@ def options_of(options: ModelOptions) -> Attributes:
     return {name: value for name, value in given.items() if value is not None}
 
 
-def usage_of(usage: Usage) -> Attributes:
-    """What was consumed; parts that are 0 are left out."""
+def usage_of(usage: Usage, cache_write: str) -> Attributes:
+    """What was consumed; parts that are 0 are left out.
+
+    Args:
+        usage: The usage.
+        cache_write: What the conventions call the tokens that were written to a cache.
+    """
     told: Attributes = {
         "gen_ai.usage.input_tokens": usage.input_tokens,
         "gen_ai.usage.output_tokens": usage.output_tokens,
@@ -180,12 +257,23 @@ def usage_of(usage: Usage) -> Attributes:
     if usage.cache_read_tokens:
         told["gen_ai.usage.cache_read.input_tokens"] = usage.cache_read_tokens
     if usage.cache_write_tokens:
-        told["gen_ai.usage.cache_creation.input_tokens"] = usage.cache_write_tokens
+        told[cache_write] = usage.cache_write_tokens
     if usage.reasoning_tokens:
         told["gen_ai.usage.reasoning.output_tokens"] = usage.reasoning_tokens
     if usage.cost is not None:
         told[COST] = usage.cost
     return told
+
+
+def origin_of(origin: AnswerOrigin) -> Attributes:
+    """Which server and which model gave an answer, as far as the adapter knows."""
+    told: dict[str, str | int] = {
+        "gen_ai.response.id": plain(origin.response_id),
+        RESPONSE_MODEL: plain(origin.model),
+        "server.address": plain(origin.address),
+        "server.port": origin.port if origin.address else 0,
+    }
+    return {name: value for name, value in told.items() if value}
 
 
 # ---- content

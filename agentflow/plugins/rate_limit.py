@@ -31,7 +31,8 @@ from agentflow.errors import ModelError, ToolError, UsageError
 from agentflow.events import Event, HookEvent, PreActing, PreReasoning
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.wrapping import ModelSource
-from agentflow.messages import Msg, ThinkingBlock, ToolResultBlock, ToolUseBlock
+from agentflow.messages import ToolResultBlock
+from agentflow.plugins._counting import RequestSize, RequestSizes
 from agentflow.plugins._matching import names
 from agentflow.ports.model import ModelRequest
 from agentflow.ports.waits import Wait, waiting
@@ -69,17 +70,7 @@ def estimated_tokens(request: ModelRequest) -> int:
         >>> estimated_tokens(ModelRequest([Msg.user("x" * 40)], (), ModelOptions(), "m"))
         10
     """
-    return max(1, sum(_length(msg) for msg in request.messages) // 4)
-
-
-def _length(msg: Msg) -> int:
-    total = len(msg.text)
-    for block in msg.content:
-        if isinstance(block, ToolUseBlock):
-            total += len(block.raw)
-        elif isinstance(block, ThinkingBlock):
-            total += len(block.text)
-    return total
+    return max(1, RequestSize().of(request.messages) // 4)
 
 
 class _Bucket:
@@ -157,7 +148,7 @@ class RateLimit(Hook):
         self._tools = tuple(tools)
         self._models = tuple(models)
         self._max_wait = max_wait
-        self._estimate = estimate or estimated_tokens
+        self._estimate = estimate
         self._lock = threading.Lock()  # held for microseconds, never while waiting
         self.priority = priority
         # Per instance here: work that it has no budget for is not wrapped.
@@ -198,7 +189,13 @@ class RateLimit(Hook):
 
     def _begin(self, source: ModelSource, context: RunContext) -> AsyncIterator[ModelChunk]:
         """Book an attempt; where there is nothing to wait for, and no tokens to count, the reply passes as it is."""
-        booked = self._estimate(source.request) if self._tokens is not None else 0
+        booked = 0
+        if self._tokens is not None:
+            request = source.request
+            if self._estimate is None:  # what the last request of the run held is not counted again
+                booked = max(1, context.state[RequestSizes].of(self, request.messages) // 4)
+            else:
+                booked = self._estimate(request)
         wait = self._book(context.clock.monotonic(), 1, booked)
         if wait <= 0 and self._tokens is None:
             return source.open()

@@ -11,7 +11,7 @@ from agentflow.errors import UsageError
 from agentflow.events import PostReasoning, PreReasoning
 from agentflow.hooks.hook import Hook
 from agentflow.messages import Msg, TextBlock, message
-from agentflow.plugins._counting import head_length, render
+from agentflow.plugins._counting import Rendering, head_length
 from agentflow.ports.model import Model
 from agentflow.transcript import MessageView
 
@@ -39,6 +39,14 @@ class Thoughts:
 
 
 @dataclass
+class _Told:
+    """The conversation as it was told to the thinking model, by hook; not stored with a session."""
+
+    def __post_init__(self) -> None:
+        self.by_hook: dict[int, Rendering] = {}
+
+
+@dataclass
 class _Heads:
     """System prompts as they came and as they were sent, by hook; not stored with a session."""
 
@@ -54,7 +62,8 @@ class ReActThoughts(Hook):
     Both stand in `event.context.state[Thoughts].texts`.
     A thought that fails or takes too long is left out; the run goes on.
 
-    It costs one more model call per round. `ChainOfThought` asks the model itself, and costs a few tokens.
+    It costs one more model call per round, with the whole conversation in it: what that costs grows with the conversation, as
+    the call does that the thought is for. `ChainOfThought` asks the model itself, and costs a few tokens.
 
     Priority 310 (behaviour).
 
@@ -94,7 +103,11 @@ class ReActThoughts(Hook):
             return
         context, messages = event.context, event.input_messages
         tools = "\n".join(f"- {spec.name}: {spec.description}" for spec in event.tools) or "- none"
-        told = render(messages[head_length(messages) :], self.clip)
+        renderings = context.state[_Told].by_hook
+        rendering = renderings.get(id(self))
+        if rendering is None:
+            rendering = renderings[id(self)] = Rendering(self.clip)
+        told = rendering.of(messages)
         question = f"The tools:\n{tools}\n\nThe conversation:\n{told}"
         reply = await context.complete((Msg.system(self.prompt), Msg.user(question)), model=self.model, source=SOURCE)
         text = reply.text.strip()

@@ -344,14 +344,15 @@ class Recorder(ChangeListener, SideWrapper):
         cause = run.scope.cause
         if cause is not None:
             place.interrupted = True
-            now = run.config.clock.now()
+            now, by = run.config.clock.now(), (cause.inside, cause.by_caller)
             match cause.kind:
                 case "timeout":
-                    self._put(Interrupted(place, now, "timeout", cause.reason, cause.inside))
+                    self._put(Interrupted(place, now, "timeout", cause.reason, *by))
                 case "interrupted" | "shutdown":
-                    self._put(Interrupted(place, now, "interrupt", cause.reason, cause.inside))
+                    self._put(Interrupted(place, now, "interrupt", cause.reason, *by))
                 case "cancelled" | "closed":
-                    self._put(Interrupted(place, now, "left", "the reader has gone" if cause.kind == "closed" else ""))
+                    gone = "the reader has gone" if cause.kind == "closed" else ""
+                    self._put(Interrupted(place, now, "left", gone, *by))
                 case _:
                     assert_never(cause.kind)
 

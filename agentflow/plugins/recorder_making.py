@@ -126,7 +126,7 @@ class Making:
             case Interrupted():
                 reason = self._encoder.text(one.reason)
                 line = {"kind": "interrupt", "call": one.place.call, "time": one.time, "how": one.how, "reason": reason}
-                self._add(line, by_itself=one.by_itself or None)
+                self._add(line, by_itself=one.by_itself or None, by_caller=one.by_caller or None)
             case Facts():
                 for fact in one.facts:
                     self._close()

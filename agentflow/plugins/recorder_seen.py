@@ -202,6 +202,7 @@ class Interrupted(NamedTuple):
     how: str
     reason: str
     by_itself: bool = False
+    by_caller: bool = False
 
 
 class Deed(NamedTuple):

@@ -9,8 +9,9 @@ from agentflow.errors import UsageError
 from agentflow.events import PostToolRound, PreReasoning
 from agentflow.hooks.hook import Hook
 from agentflow.messages import Msg
-from agentflow.plugins._counting import clipped, last_request, render
+from agentflow.plugins._counting import clipped, last_request, render, tail
 from agentflow.ports.model import Model
+from agentflow.transcript import MessageView
 
 __all__ = ["REFLECT", "Reflection"]
 
@@ -24,10 +25,22 @@ SOURCE = "reflection"
 
 @dataclass
 class _Asked:
-    """The last request of the run; the task stands in it. It is not stored with a session."""
+    """The last request of the run, and the task that stands in it. It is not stored with a session."""
 
     def __post_init__(self) -> None:
         self.messages: Sequence[Msg] = ()
+        self.searched: Sequence[Msg] = ()
+        self.task: Msg | None = None
+
+    def find_task(self) -> Msg | None:
+        """The last thing that the user really said; only what came to the request since the last search is looked at."""
+        messages = self.messages
+        known = messages.shared(self.searched) if isinstance(messages, MessageView) else 0
+        if known < (self.searched.shared(self.searched) if isinstance(self.searched, MessageView) else 1):
+            known, self.task = 0, None
+        found = last_request(tail(messages, known))
+        self.searched, self.task = messages, found or self.task
+        return self.task
 
 
 class Reflection(Hook):
@@ -88,7 +101,7 @@ class Reflection(Hook):
 
     async def _reflect(self, event: PostToolRound) -> None:
         context = event.context
-        asked = last_request(context.state[_Asked].messages)
+        asked = context.state[_Asked].find_task()
         task = asked.text if asked is not None else ""
         happened = render((Msg.assistant(event.tool_uses), Msg.tool(event.tool_results)), self.clip)
         question = f"The task:\n{clipped(task, self.clip)}\n\nThe last round:\n{happened}"

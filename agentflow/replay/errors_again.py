@@ -27,25 +27,40 @@ def again(words: ErrorData, ids: Mapping[str, str] = EMPTY) -> BaseException:
     """
     name, module, message = words["type"], words.get("module", ""), words.get("message") or ""
     known = _class_of(module, name)
+    given = {key: value for key, value in words.get("attributes", {}).items() if not key.startswith("__")}
+    attributes = {key: ids.get(value, value) if isinstance(value, str) else value for key, value in given.items()}
+    if (known.__module__, known.__qualname__) == (module, name):
+        error = _made(known, message, attributes)
+        if error is not None and str(error) == message:
+            return error
 
     def told(_self: object) -> str:
         return message
 
     body: dict[str, Any] = {"__str__": told, "__module__": module, "__qualname__": name}
     short = name.rpartition(".")[2].replace("\0", "")
+    for base in (known, Exception):
+        try:
+            made = cast("type[BaseException]", type(short, (base,), dict(body)))
+            error = _made(made, message, attributes)
+        except Exception:
+            continue
+        if error is not None:
+            return error
+    return Exception(message)
+
+
+def _made(kind: type[BaseException], message: str, attributes: Mapping[str, Any]) -> BaseException | None:
+    """An exception of a class; None: it cannot be made without its constructor."""
     try:
-        made = type(short, (known,), body)
-        error = cast("BaseException", made.__new__(made, message))
+        error = kind.__new__(kind, message)
     except Exception:
-        made = type(short, (Exception,), body)
-        error = made.__new__(made, message)
+        return None
     if message and not error.args:  # `OSError` and its like take them in the constructor only
         error.args = (message,)
-    for attribute, value in words.get("attributes", {}).items():
-        if attribute.startswith("__"):
-            continue
+    for name, value in attributes.items():
         try:
-            setattr(error, attribute, ids.get(value, value) if isinstance(value, str) else value)
+            setattr(error, name, value)
         except (AttributeError, TypeError, ValueError):
             continue  # it is read-only
     return error

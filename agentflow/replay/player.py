@@ -10,7 +10,7 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from functools import partial
 from typing import Any, Literal, TypeAlias
 
@@ -18,7 +18,7 @@ from agentflow.agent.arguments import agent_behind
 from agentflow.chunks import ModelChunk
 from agentflow.context import RunContext
 from agentflow.errors import ToolError
-from agentflow.events import EVENT_TYPES, Event, Frame, PreActing, PreReasoning
+from agentflow.events import EVENT_TYPES, Event, Frame, HookEvent, PreActing, PreReasoning
 from agentflow.ground.validation import adapter_of
 from agentflow.hooks.chain import Chain, Entry
 from agentflow.hooks.wrapping import ModelSource, ToolCall, ToolSource
@@ -28,15 +28,17 @@ from agentflow.plugins.recorder import Recorder, run_of
 from agentflow.plugins.recorder_making import Making
 from agentflow.plugins.recorder_seen import Place, Seen
 from agentflow.ports.model import Model, ModelRequest
-from agentflow.reactive import Flux, Mono
+from agentflow.reactive import Empty, Flux, Mono
 from agentflow.replay.clock import ReplayClock
 from agentflow.replay.comparing import Departure, Facing, Step, first_difference
 from agentflow.replay.errors_again import again
+from agentflow.replay.order import Key, Order, Turns
 from agentflow.replay.script import Cut, Due, Reply, Script
 from agentflow.runlog.encoding import Line, header_line
 from agentflow.runlog.entries import (
     CallEntry,
     ChunksEntry,
+    End,
     EventEntry,
     HookEntry,
     PiecesEntry,
@@ -106,6 +108,9 @@ class Player(Recorder):
         self.goes: Goes | None = None
         self.raised: Exception | None = None
         self.new.add(self._reads.validate_python(self.lines[0]))
+        # What has been cut ends at places that no order holds.
+        self._strict = not (script.cuts or script.broken_off)
+        self._turns = Turns(script.order if self._strict else Order(), clock, lambda: self.departure is not None)
 
     # ---- what the run does
 
@@ -115,6 +120,60 @@ class Player(Recorder):
         if place.parent is None:
             self._root = run_of(frame.context)
         return place
+
+    def on_event(self, event: HookEvent) -> Any:
+        """Compare an event; where it comes too early, as another task is meant to come first, in its turn."""
+        frame = event._frame  # pyright: ignore[reportPrivateUsage] - an event built by hand has none
+        if frame is None:
+            return None
+        begins = frame.call_id not in self._pairs
+        if begins:
+            super().on_event(event)  # which finds the call that it is
+        mine = self._pairs.get(frame.call_id)
+        key = None if mine is None else self._key_of(mine, event, frame.call_id)
+        if key is None or self._turns.is_next(key):
+            if not begins:
+                super().on_event(event)
+            if key is not None:
+                self._turns.happened(key)
+            return None
+        return self._later(key, None if begins else event)
+
+    async def _later(self, key: Key, event: HookEvent | None) -> None:
+        await self._undisturbed(partial(self._turns.wait, key))
+        if event is not None:
+            super().on_event(event)
+        self._turns.happened(key)
+
+    def _key_of(self, mine: str, event: HookEvent, call: str) -> Key | None:
+        """Which event of the recording one is, by its class and its tool call; None: there is none left."""
+        use = getattr(event, "tool_use", None)
+        number = "" if use is None else self._facing.number(call, use.id)
+        return self._turns.next_of(mine, type(event).__name__, number)
+
+    async def _wait(self, key: Key, ends: End = "done") -> None:
+        """Let something happen in its turn; `ends` says how the work ended that it belongs to."""
+        if ends == "cut":
+            await self._turns.wait(key)
+        else:
+            await self._undisturbed(partial(self._turns.wait, key))
+        self._turns.happened(key)
+
+    async def _undisturbed(self, wait: Callable[[], Awaitable[None]]) -> None:
+        """Wait; a cancellation that comes too early, as that of a race may, is raised after what was recorded before it."""
+        task, early = asyncio.current_task(), 0
+        while True:
+            try:
+                await wait()
+                break
+            except asyncio.CancelledError:
+                if not self._strict or self.departure is not None or task is None or not task.cancelling():
+                    raise
+                early += 1
+                task.uncancel()
+        if early and task is not None:
+            for _ in range(early):
+                task.cancel()
 
     def _take_in(self, one: Seen) -> None:
         """Write down what was seen, and compare it."""
@@ -224,6 +283,7 @@ class Player(Recorder):
             if self.goes == "stop" and self._root is not None:
                 self._root.interrupt("the replay has departed from its recording")
             self._moved.set()
+            self._turns.wake()
 
     # ---- what ends it from outside
 
@@ -310,7 +370,12 @@ class Player(Recorder):
             self._depart(
                 Departure(event=kind, iteration=iteration, source=self.new.calls[call].source, now=now, lost=True)
             )
-        await loop.create_future()
+        while self.departure is None:
+            await asyncio.sleep(_PATIENCE)
+            if cut is None and not self._hanging:
+                break
+        await asyncio.sleep(_PATIENCE)  # the interrupt comes, if the run has not taken it in already
+        raise asyncio.CancelledError("the replay has departed from its recording")
 
     def _end_of_log(self, at_last: bool = False) -> None:
         """Stop where the recording breaks off: all that it tells has happened, and something waits for more."""
@@ -319,8 +384,15 @@ class Player(Recorder):
 
     # ---- when
 
-    async def _until(self, due: Due) -> None:
-        """Wait until something is due."""
+    async def _until(self, due: Due, key: Key, ends: End) -> None:
+        """Wait until something is due, and its turn has come."""
+        if ends == "cut":
+            await self._until_time(due)
+        else:
+            await self._undisturbed(partial(self._until_time, due))
+        await self._wait(key, ends)
+
+    async def _until_time(self, due: Due) -> None:
         if self._paced or due.apart:
             await self._clock.reach(due.time)
         else:
@@ -380,11 +452,12 @@ class Player(Recorder):
             return
         entry = next(entry for entry in reversed(self.new.entries) if isinstance(entry, RequestEntry))
         assert reply.step is not None
+        await self._wait(("begun", reply.n, 0), reply.end)
         self._differ(call, reply.step, self._facing.request(entry))
         if self.goes == "stop":
             await self._hang(call)
-        for due in reply.pieces:
-            await self._until(due)
+        for n, due in enumerate(reply.pieces):
+            await self._until(due, ("chunk", reply.n, n), reply.end)
             yield chunk_of(due.piece)
         await self._end(call, reply)
 
@@ -394,9 +467,9 @@ class Player(Recorder):
                 await self._hang(call, reply)
             finally:  # what was cut at one moment may take its time to clean up
                 if reply.over is not None and self.departure is None:
-                    await self._until(reply.over)
+                    await self._until(reply.over, ("over", reply.n, 0), reply.end)
             return
-        await self._until(reply.over)
+        await self._until(reply.over, ("over", reply.n, 0), reply.end)
         if reply.end == "failed":
             raise again(reply.error or {"type": "Exception"}, {reply.use: use})
 
@@ -424,14 +497,29 @@ class Player(Recorder):
             return self._work(event, source.instead(lambda _: self._hang(call)))
         inside = tool is not None and agent_behind(tool.function) is not None
         if (inside and work.children) or (tool is None and (work.error or {}).get("type") == "ToolNotFoundError"):
-            return self._work(event, source)
+            return self._inside(event, source, work)
         for child in work.children:  # its tool does not run: what its sub-agents did is taken as done
             self._events += len(self.script.steps[child])
+        self._taken_as_done(work.children)
         return self._work(event, source.instead(partial(self._worked, call, work, use.id)))
 
+    async def _inside(self, event: PreActing, source: ToolSource, work: Reply) -> ToolResultBlock | Empty:
+        """Work that is done for real: that of a sub-agent, or of a tool that is not there."""
+        await self._wait(("begun", work.n, 0), work.end)
+        try:
+            return await self._work(event, source)
+        finally:
+            if self.departure is None:
+                await self._wait(("over", work.n, 0), work.end)
+
+    def _taken_as_done(self, calls: Iterable[str]) -> None:
+        for key in self.script.all_of(calls):
+            self._turns.happened(key)
+
     async def _worked(self, call: str, work: Reply, use: str, context: ToolCall) -> object:
-        for due in work.pieces:
-            await self._until(due)
+        await self._wait(("begun", work.n, 0), work.end)
+        for n, due in enumerate(work.pieces):
+            await self._until(due, ("chunk", work.n, n), work.end)
             await context.emitter.emit(due.piece)
         for injected in work.injected:
             messages = [self.script.log.message(ref) for ref in injected.messages]

@@ -2,7 +2,8 @@
 
 Rules:
 
-1. What a model or a tool gives is due when the recording says so, and when all events that stand before it have happened.
+1. What a model or a tool gives is due when the recording says so, and in its turn (`order`). In a run that was cut it is due
+   when all events that stand before it have happened.
 2. Where nothing else happened between two things, nothing may happen between them in the replay either.
 3. A call that somebody has ended is ended at the same place: in a model's reply or a tool, in a hook, behind an event. What
    hooks and tools do by themselves they do again.
@@ -11,12 +12,14 @@ Rules:
 from __future__ import annotations
 
 from collections import defaultdict, deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any
 
 from agentflow.errors import StoreError
 from agentflow.replay.comparing import Facing, Step
+from agentflow.replay.order import Key, Order
 from agentflow.runlog.entries import (
     AnsweredEntry,
     CallEntry,
@@ -144,6 +147,7 @@ class Script:
         if not self.roots:
             raise StoreError(f"{log.name} holds no call.")
         self.facing = Facing(log)
+        self.order = Order()
         self.steps: dict[str, list[Step]] = defaultdict(list)
         self.cuts: dict[str, Cut] = {}
         self.total = 0
@@ -154,6 +158,7 @@ class Script:
         self._works: dict[tuple[str, str], deque[Work]] = defaultdict(deque)
         self._children: dict[tuple[str, str], deque[str]] = defaultdict(deque)
         self._by_number: dict[int, Reply] = {}
+        self._owners: dict[str | int, str] = {}
         self._running: dict[str, dict[int, Reply]] = defaultdict(dict)
         self._last: dict[int, int] = {}
         self._doings = 0
@@ -165,6 +170,7 @@ class Script:
             if not isinstance(entry, MessageEntry | ToolUseEntry | ToolResultEntry | ToolEntry):
                 self._entry_before = entry
         self._settle_cuts()
+        self.order.settle()
         self.broken_off = {call for call in log.calls if not any(step.type == "CallEnded" for step in self.steps[call])}
 
     # ---- reading
@@ -184,15 +190,22 @@ class Script:
             case EventEntry():
                 if entry.type == "PreCall" and entry.call not in self.inputs:
                     self.inputs[entry.call] = self.log.messages(entry)
+                place = len(self.steps[entry.call])
                 self._events(entry, entry.time)
+                use = entry.fields.get("tool_use")
+                self._event_in_order(entry.call, place, entry.type, use, entry.time)
             case ChunksEntry():
-                if entry.reply is not None and entry.reply in self._by_number:
-                    self._pieces(self._by_number[entry.reply], entry, ahead=True)
+                reply = None if entry.reply is None else self._by_number.get(entry.reply)
+                self._in_order(reply, entry)
+                if reply is not None:
+                    self._pieces(reply, entry, ahead=True)
                 self._events(entry, entry.time)
             case PiecesEntry():
-                for work in self._running[entry.call].values():
-                    if work.step is None and work.use == self.log.use_data(entry.tool_use)["id"]:
-                        self._pieces(work, entry, ahead=False)
+                use = self.log.use_data(entry.tool_use)["id"]
+                running = [work for work in self._running[entry.call].values() if work.step is None and work.use == use]
+                self._in_order(running[0] if running else None, entry)
+                for work in running:
+                    self._pieces(work, entry, ahead=False)
                 self._events(entry, entry.time)
             case RequestEntry():
                 reply = Reply(entry.n, entry.time, self.facing.request(entry))
@@ -200,6 +213,7 @@ class Script:
                 self._begin(reply, entry.call)
             case ReplyEntry():
                 if entry.n in self._by_number:
+                    self._in_order(self._by_number[entry.n], entry)
                     self._pieces(self._by_number[entry.n], entry, ahead=False)
             case StartedEntry():
                 use = str(self.log.use_data(entry.tool_use)["id"])
@@ -218,6 +232,23 @@ class Script:
                 self.pending[entry.call] = [waits["id"] for waits in entry.fields.get("pending", ())]
             case _:
                 pass
+
+    def _in_order(self, given: Reply | None, entry: ChunksEntry | PiecesEntry | ReplyEntry) -> None:
+        """Take down the chunks of an entry, and the events that they are."""
+        begun = 0 if given is None else len(given.pieces)
+        for n, at in enumerate(entry.at):
+            time = entry.time + at / 1000
+            if given is not None:
+                self.order.add_chunk(given.n, begun + n, time)
+            place = len(self.steps[entry.call]) + n
+            if isinstance(entry, ChunksEntry):
+                self._event_in_order(entry.call, place, "ReasoningChunk", None, time)
+            elif isinstance(entry, PiecesEntry):
+                self._event_in_order(entry.call, place, "ActingChunk", entry.tool_use, time)
+
+    def _event_in_order(self, call: str, place: int, kind: str, use: str | None, time: float) -> None:
+        number = "" if use is None else self.facing.number(call, str(self.log.use_data(use)["id"]))
+        self.order.add_event(call, place, kind, number, time)
 
     def _events(self, entry: EventEntry | ChunksEntry | PiecesEntry, time: float) -> None:
         made = self.facing.steps(entry)
@@ -247,7 +278,9 @@ class Script:
 
     def _begin(self, reply: Reply, call: str) -> None:
         self._doings += 1
+        self.order.add(("begun", reply.n, 0), reply.time)
         self._by_number[reply.n] = reply
+        self._owners[reply.n] = call
         self._running[call][reply.n] = reply
         self._last[reply.n] = self._doings
 
@@ -269,6 +302,7 @@ class Script:
         reply = self._by_number.get(entry.n)
         if reply is None:
             return
+        self.order.add(("over", entry.n, 0), entry.time)
         reply.over = Due(entry.time, self.total, self._apart(entry.n))
         reply.end, reply.error = entry.end, entry.error
         if isinstance(entry, FinishedEntry):
@@ -292,8 +326,9 @@ class Script:
             before, behind = steps[: cut.place][-1:], steps[cut.place :][:1]
             at_end = any(step.type == "CallEnded" and _is_cancelled(step) for step in behind)
             went_on = any(map(_went_on, steps[-1:])) and not at_end
-            if cut.entry.how == "left" and not cut.entry.reason and went_on:
-                del self.cuts[call]  # a task of its round was cancelled since another one had failed
+            if cut.entry.by_caller or (cut.entry.how == "left" and not cut.entry.reason and went_on):
+                # Its caller does it again; or a task of its round was cancelled since another one had failed.
+                del self.cuts[call]
                 continue
             if any(step.type == "Error" and step.fields["phase"] == "hook" for step in before):
                 cut.works = set()  # it came while a hook's failure was told, in the midst of another event's hooks
@@ -338,6 +373,14 @@ class Script:
         """The next result of a tool call, which its number in the call names; None: it was not run again."""
         waiting = self._works.get((call, number))
         return waiting.popleft() if waiting else None
+
+    def all_of(self, calls: Iterable[str]) -> list[Key]:
+        """What happened in some calls, and in those that they made."""
+        wanted = set(calls)
+        for call, entry in self.log.calls.items():  # a caller's entry stands before that of its sub-agent
+            if entry.parent is not None and entry.parent.call in wanted:
+                wanted.add(call)
+        return [key for key in self.order if (key[1] if key[0] == "event" else self._owners[key[1]]) in wanted]
 
     def child(self, call: str, number: str) -> str | None:
         """The next call of a sub-agent for a tool call, which its number names; None: there was none."""

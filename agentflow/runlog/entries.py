@@ -397,6 +397,7 @@ class InterruptEntry:
         how: By an interrupt, because its time was over, or by leaving it (a cancelled task, a closed stream).
         reason: What was said to an interrupt; of one that was left, whether it was its reader who has gone.
         by_itself: Whether hooks or tools of the call have interrupted it.
+        by_caller: Whether those of a call that it belongs to have, such as a race of steps that another one has won.
     """
 
     kind: Literal["interrupt"] = "interrupt"
@@ -406,6 +407,7 @@ class InterruptEntry:
     how: Literal["interrupt", "timeout", "left"] = "interrupt"
     reason: str = ""
     by_itself: bool = False
+    by_caller: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

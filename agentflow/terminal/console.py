@@ -33,6 +33,7 @@ class Console(Generic[T_co]):
         events: A line for every event.
         quiet: Nothing but the model's words.
         children: False: sub-agents are in the lines of what runs only.
+        markdown: False: on a terminal too, the model's words are shown as it writes them, and not rendered as Markdown.
         file: Where to; standard output by default.
 
     Raises:
@@ -49,6 +50,7 @@ class Console(Generic[T_co]):
         events: bool = False,
         quiet: bool = False,
         children: bool = True,
+        markdown: bool = True,
         file: TextIO | None = None,
     ) -> None:
         if not isinstance(stream, AgentFlux):  # pyright: ignore[reportUnnecessaryIsInstance] - input from outside
@@ -57,6 +59,7 @@ class Console(Generic[T_co]):
         self._events = events
         self._quiet = quiet
         self._children = children
+        self._markdown = markdown
         self._file = file
         self._used = False
 
@@ -74,7 +77,13 @@ class Console(Generic[T_co]):
             )
 
     async def _show(self) -> Reply[T_co]:
-        screen = Screen(make_console(self._file), events=self._events, quiet=self._quiet, children=self._children)
+        screen = Screen(
+            make_console(self._file),
+            events=self._events,
+            quiet=self._quiet,
+            children=self._children,
+            markdown=self._markdown,
+        )
         reply = await follow(self._stream, screen)
         screen.summary_line()
         return reply

@@ -6,12 +6,14 @@ Rules:
 2. With `events=True` every event has a line (pieces of a reply share one), with its number and type in front.
 3. What a hook changed behind the streamed words is said: the reader ends with what the history holds.
 4. A fatal error is not printed here: it is raised, and whoever catches it says it once.
-5. What is drawn again and again (the lines of what runs) rests while a line is written, and while somebody is asked.
+5. On a terminal the model's words are rendered as Markdown, each block when it is complete (`terminal/markdown.py`).
+6. What is drawn again and again (the lines of what runs) rests while a line is written, and while somebody is asked.
 """
 
 from __future__ import annotations
 
 import sys
+import textwrap
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from types import MappingProxyType
@@ -45,6 +47,7 @@ from agentflow.messages import DataBlock, TextBlock, ThinkingBlock, ToolState, s
 from agentflow.plugins.approval_terminal import questions
 from agentflow.plugins.logging import fields_of
 from agentflow.ports.waits import Wait, on_wait
+from agentflow.terminal.markdown import Blocks, lines_of, rendered
 from agentflow.terminal.phrases import call_text, duration_text, ends_of, plural, shorten, text_of, tokens_text
 from agentflow.terminal.progress import Progress
 from agentflow.terminal.tally import Tally
@@ -103,6 +106,7 @@ class Screen:
         quiet: Nothing but the model's words.
         children: Print the events of sub-agents too; else they are only in the lines of what runs.
         hold: Print nothing until the model has said something; then everything.
+        markdown: On a terminal, render the model's words as Markdown; not with `events`, where words have lines of their own.
 
     Example:
         >>> screen = Screen(make_console(), quiet=True)
@@ -120,6 +124,7 @@ class Screen:
         quiet: bool = False,
         children: bool = True,
         hold: bool = False,
+        markdown: bool = True,
     ) -> None:
         self.console = console
         self.events = events
@@ -138,6 +143,9 @@ class Screen:
         self._deciders: dict[str, str] = {}  # tool-use id → the hook that decided instead of the tool
         encoding = (getattr(console.file, "encoding", None) or "utf-8").lower()  # a text in memory takes any
         self._plain_ascii = not encoding.startswith(("utf", "cp65001"))
+        self._marks = markdown and not events and self._draws and not self._plain_ascii
+        self._blocks: Blocks | None = None  # the words in progress, where they are rendered
+        self._above = False  # a block of them stands above
         self._encoding = encoding
 
     # ---- what happens
@@ -335,6 +343,9 @@ class Screen:
         return f"{event.seq:>5}  {type(event).__name__:<{_NAME_WIDTH}} {source}"
 
     def _stream(self, event: ReasoningChunk | PostCall, kind: str, words: str, style: str) -> None:
+        if self._marks and kind == "text" and not event.source:
+            self._write(words)
+            return
         indent = "" if self.quiet else " " * (_LABEL_WIDTH if self.events else 2)
         words = self._fit(words)
         kind = f"{kind} {event.source}"
@@ -354,7 +365,35 @@ class Screen:
         self._print(Text(body.replace("\n", f"\n{indent}") + "\n" * last, style, end=""))
         self._fresh = last > 0
 
+    def _write(self, words: str) -> None:
+        """Take in words that are rendered."""
+        if self._blocks is None:
+            words = words.lstrip("\n")
+            if not words:
+                return
+            self._end_line()
+            self._blocks, self._above = Blocks(), False
+            self._release()
+        for block in self._blocks.feed(words):
+            self._put(block)
+
+    def _put(self, block: str) -> None:
+        if self._live is not None:
+            self._live.refresh()  # what is printed now is not in the preview any more
+        try:
+            shown = lines_of(rendered(block), self.console, 2)
+        except Exception:  # noqa: BLE001, RUF100 - a model's words must not end the call
+            shown = lines_of(Text(printable(block)), self.console, 2)
+        if self._above:
+            self.console.print()
+        self._above = True
+        self.console.print(shown, soft_wrap=True, end="")
+
     def _end_line(self) -> None:
+        blocks, self._blocks = self._blocks, None
+        if blocks is not None:
+            for block in blocks.rest():
+                self._put(block)
         if self._open and not self._fresh:
             self._print(Text("", end="\n"))
         self._open, self._fresh = "", True
@@ -411,8 +450,8 @@ class Screen:
 
     def _draw(self) -> None:
         """Have what runs below the text, if it can be there now."""
-        if not self._draws or questions.stand or self._open or not (self._note or self._progress):
-            if self._live is not None and not (self._note or self._progress):
+        if not self._draws or questions.stand or self._open or not self._below:
+            if self._live is not None and not self._below:
                 self.stop_waiting()
             return
         if self._live is not None:
@@ -423,10 +462,21 @@ class Screen:
         if questions.stand:  # it has come between
             self.stop_waiting()
 
+    @property
+    def _below(self) -> bool:
+        """Whether something is to be drawn below the text."""
+        return bool(self._note or self._progress or self._blocks is not None)
+
     def _lines(self) -> Group:
         size = self.console.size
+        if (blocks := self._blocks) is not None:  # the block that is being written, as it is
+            room, width = max(1, size.height // 2), max(8, size.width - 3)
+            rows = [row for line in blocks.preview(room) for row in textwrap.wrap(self._fit(line), width) or [""]]
+            return Group(*(Text(f"  {row}", no_wrap=True) for row in rows[-room:]))
         lines = self._progress.lines(size.width, size.height, ascii_only=self._plain_ascii)
-        return Group(*(lines or [Text(f"  {shorten(self._fit(self._note), size.width - 6)} …", "dim")]))
+        if not lines and self._note:
+            lines = [Text(f"  {shorten(self._fit(self._note), size.width - 6)} …", "dim")]
+        return Group(*lines)
 
     def stop_waiting(self) -> None:
         """Take away what is drawn below the text."""

@@ -17,7 +17,20 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mappin
 from copy import copy
 from functools import partial
 from types import FunctionType, MethodType
-from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, Literal, NoReturn, Protocol, Self, cast, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Concatenate,
+    Final,
+    Generic,
+    Literal,
+    NoReturn,
+    Protocol,
+    Self,
+    cast,
+    overload,
+)
 
 from typing_extensions import ParamSpec, TypeVar
 
@@ -324,6 +337,9 @@ class FullTool(Tool[P, R_co]):
     wants_context: bool
     dep_types: Mapping[str, type]
     plan: Plan
+
+    expected_errors: ClassVar[tuple[type_[Exception], ...]] = ()
+    """What it raises to tell the model that an answer does not fit, besides `ToolError`: no bug."""
 
     @property
     def lacks_self(self) -> str | None:

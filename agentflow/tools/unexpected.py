@@ -11,6 +11,8 @@ Rules:
 
 from __future__ import annotations
 
+import asyncio
+import concurrent.futures
 import os
 import threading
 import traceback
@@ -18,7 +20,6 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from itertools import dropwhile
-from pathlib import Path
 from types import TracebackType
 from typing import Final, cast
 
@@ -28,7 +29,13 @@ from agentflow.ground.shown import one_line, printable, without_password
 
 __all__ = ["failures_expected", "is_unexpected", "warn_unexpected"]
 
-_PACKAGE: Final = f"{Path(__file__).parents[1]}{os.sep}"
+_PACKAGE: Final = os.path.dirname(os.path.dirname(__file__))
+_MACHINERY: Final = tuple(
+    f"{folder}{os.sep}"
+    for folder in (_PACKAGE, *(os.path.dirname(str(module.__file__)) for module in (asyncio, concurrent.futures)))
+)
+"""Where the frames lie that lead to the tool, in the loop or in a thread."""
+
 _MOST_PLACES: Final = 1_000
 """Places that are remembered: code made at run time has no end of them."""
 
@@ -98,7 +105,7 @@ def _raised_at(trace: TracebackType | None) -> tuple[str, int]:
 
 def _traceback_of(error: BaseException) -> str:
     shown = traceback.TracebackException.from_exception(error)
-    own = list(dropwhile(lambda frame: frame.filename.startswith(_PACKAGE), shown.stack))
+    own = list(dropwhile(lambda frame: frame.filename.startswith(_MACHINERY), shown.stack))
     if own:
         shown.stack = traceback.StackSummary.from_list(own)
     text = without_password("".join(shown.format()).rstrip())

@@ -14,6 +14,7 @@ import tempfile
 from pathlib import Path
 
 from agentflow import Agent, Model, PostActing, ToolUseBlock, on, tool
+from agentflow.errors import ToolError
 from agentflow.plugins import Allow, Approval, Refuse, TerminalAsker
 from agentflow.testing import ScriptedModel
 
@@ -27,7 +28,7 @@ class Folder:
     def place(self, name: str) -> Path:
         place = (self.path / name).resolve()
         if not place.is_relative_to(self.path.resolve()):
-            raise ValueError(f"{name} is outside of the folder")  # the model reads it
+            raise ToolError(f"{name} is outside of the folder.")  # the model reads it
         return place
 
 

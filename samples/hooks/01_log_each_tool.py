@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from agentflow import Agent, PostActing, PreActing, ToolUseBlock, after_each_tool, before_each_tool, tool
+from agentflow.errors import ToolError
 from agentflow.testing import ScriptedModel
 
 
@@ -30,7 +31,7 @@ async def search(query: str) -> str:
 @tool(type="read")
 async def read_file(path: str) -> str:
     """Read a file."""
-    raise FileNotFoundError(path)
+    raise ToolError(f"There is no file {path!r}.")
 
 
 def main() -> None:

@@ -11,6 +11,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from agentflow.errors import ToolError
+
 LONGEST = 60_000
 """Characters of a file that a model is shown."""
 
@@ -29,15 +31,15 @@ class Sandbox:
         """Where a file is.
 
         Raises:
-            PermissionError: It is outside, or inside `.git`; the model reads the text.
+            ToolError: It is outside, or inside `.git`; the model reads the text.
         """
         if "\0" in name:
-            raise PermissionError("A path has no NUL in it.")
+            raise ToolError("A path has no NUL in it.")
         path = (self.root / name).resolve()  # follows links, those in the middle too
         if path.is_symlink() or not path.is_relative_to(self.root):  # a link still: it leads to itself
-            raise PermissionError(f"{name!r} leads out of the repository. Paths are relative to its root.")
+            raise ToolError(f"{name!r} leads out of the repository. Paths are relative to its root.")
         if to_write and ".git" in path.relative_to(self.root).parts:
-            raise PermissionError(f"{name!r} belongs to git, which keeps it by itself.")
+            raise ToolError(f"{name!r} belongs to git, which keeps it by itself.")
         return path
 
     def files(self) -> Iterator[Path]:
@@ -53,20 +55,22 @@ class Sandbox:
         """A file's text; a long one is cut, and says so.
 
         Raises:
-            ValueError: It is no text.
+            ToolError: It is not there, or is no text.
             OSError: It cannot be read.
         """
         try:
             text = self.place(name).read_text("utf-8")
         except UnicodeDecodeError:
-            raise ValueError(f"{name!r} is no text file.") from None
+            raise ToolError(f"{name!r} is no text file.") from None
+        except (FileNotFoundError, IsADirectoryError):
+            raise ToolError(f"There is no file {name!r}.") from None
         return text if len(text) <= LONGEST else f"{text[:LONGEST]}\n[... {len(text) - LONGEST} more characters]"
 
     def write(self, name: str, text: str) -> None:
         """Write a file, whole or not at all.
 
         Raises:
-            PermissionError: It must not be written.
+            ToolError: It must not be written.
             OSError: It cannot be written.
         """
         path = self.place(name, to_write=True)

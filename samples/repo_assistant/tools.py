@@ -9,6 +9,7 @@ import signal
 from collections.abc import AsyncIterator
 
 from agentflow import Dep, tool
+from agentflow.errors import ToolError
 
 from .sandbox import Sandbox
 
@@ -43,7 +44,7 @@ async def search(text: str, sandbox: Dep[Sandbox]) -> list[str]:
     """
     hits: list[str] = []
     for file in sandbox.files():
-        with contextlib.suppress(ValueError, OSError):  # no text, or gone
+        with contextlib.suppress(ToolError, OSError):  # no text, or gone
             lines = sandbox.read(file.as_posix()).splitlines()
             hits += [f"{file.as_posix()}:{n}: {line.strip()}" for n, line in enumerate(lines, 1) if text in line]
         if len(hits) > MOST_HITS:
@@ -66,7 +67,7 @@ async def edit_file(path: str, old: str, new: str, sandbox: Dep[Sandbox]) -> str
     if count != 1:
         if count == 0 and new and text.count(new) == 1:
             return f"{path} says that already."  # a call that is made again behind a crash
-        raise ValueError(f"The text stands {count} times in {path}; give one that stands there once.")
+        raise ToolError(f"The text stands {count} times in {path}; give one that stands there once.")
     sandbox.write(path, text.replace(old, new))
     return f"{path}: replaced {len(old.splitlines())} lines by {len(new.splitlines())}."
 

@@ -110,12 +110,21 @@ def test_without_a_key_it_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["nonsense", "no-such-provider/model"])
-def test_a_wrong_model_name_is_one_line(capsys: pytest.CaptureFixture[str], name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("nonsense", "Model 'nonsense' names no provider. Write 'provider/model'"),
+        (
+            "no-such-provider/model",
+            "LiteLLM knows no provider for the model 'no-such-provider/model'. Name models 'provider/model'",
+        ),
+    ],
+)
+def test_a_wrong_model_name_is_one_line(capsys: pytest.CaptureFixture[str], name: str, words: str) -> None:
     """A name that no provider answers to is told with what a right one looks like."""
     code, out, err = demo(capsys, "--model", name)
     assert (code, out) == (2, "")
-    assert err.startswith(f"agentflow: LiteLLM knows no provider for the model {name!r}. Name models 'provider/model'")
+    assert err.startswith(f"agentflow: {words}")
     assert err.count("\n") == 1
 
 

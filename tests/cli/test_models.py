@@ -86,7 +86,7 @@ NAMES: dict[str, type] = {
     "openai/responses/o1-pro": LiteLLMModel,
     "gemini/gemini-2.5-pro": LiteLLMModel,
     "azure/gpt-5": LiteLLMModel,
-    "gpt-5": LiteLLMModel,
+    "litellm/gpt-5": LiteLLMModel,
 }
 
 

@@ -86,9 +86,9 @@ def replayable(program: Program) -> Program:
     return replace(program, replies=replies, hooks=hooks, arounds=arounds, path=path, session="fresh")
 
 
-async def lived(program: Program, *hooks: Any) -> Team:
+async def lived(program: Program, *hooks: Any, team: type[Team] = Team) -> Team:
     """A program's call, and what goes on with it."""
-    world = Team(program)
+    world = team(program)
     for hook in hooks:
         world.agent.hook(hook)
     await world.call()

@@ -12,6 +12,7 @@ import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from eventlog import use
@@ -26,6 +27,7 @@ from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
 from opentelemetry.semconv._incubating.metrics import gen_ai_metrics
 from opentelemetry.trace import get_current_span
 from spantree import Seen, printed, seen, tree
+from wired import EVERY, Wired
 
 from agentflow import (
     Again,
@@ -52,12 +54,15 @@ from agentflow import (
 from agentflow.chunks import ToolUseDelta
 from agentflow.durable.agent import DurableAgent
 from agentflow.errors import ModelError, UsageError
+from agentflow.orchestration import ask, handoffs, workflow
 from agentflow.plugins import ModelFallback, ModelRetry, OpenTelemetry, Redaction, SummaryCompaction, ToolRetry
 from agentflow.plugins import opentelemetry_words as words
 from agentflow.plugins.opentelemetry_words import model_and_provider
+from agentflow.ports.answer_origin import AnswerOrigin, answer_origin, noting_origin
 from agentflow.ports.store import MemoryStore
 from agentflow.state.sql import SqlStore
 from agentflow.testing import ScriptedModel
+from agentflow.testing.wire import Say
 
 BILLED = ModelChunk(usage=Usage(input_tokens=10, output_tokens=5, cache_read_tokens=4), finish_reason="tool_calls")
 
@@ -93,7 +98,9 @@ class Traced:
         found: dict[str, list[tuple[dict[str, Any], Any]]] = {}
         for metric in data.resource_metrics[0].scope_metrics[0].metrics if data is not None else ():
             for point in metric.data.data_points:
-                value: Any = point.sum if metric.unit == "{token}" else point.count  # type: ignore - histograms
+                value: Any = getattr(point, "value", None)  # of a counter
+                if value is None:
+                    value = point.sum if metric.unit == "{token}" else point.count  # type: ignore - histograms
                 found.setdefault(metric.name, []).append((dict(point.attributes or {}), value))
         return found
 
@@ -890,6 +897,175 @@ async def test_the_words_are_those_of_the_conventions(traced: Traced, registry: 
     assert set(traced.points()) <= metrics | NEWER
     operations = {one.value for one in gen_ai_attributes.GenAiOperationNameValues}
     assert {span.attributes["gen_ai.operation.name"] for span in traced.spans} <= operations
+
+
+NEWEST = {
+    "gen_ai.client.inference.duration",
+    "gen_ai.client.inference.time_to_first_chunk",
+    "gen_ai.client.inference.operation.input_tokens",
+    "gen_ai.client.inference.operation.output_tokens",
+    "gen_ai.client.inference.usage.input_tokens",
+    "gen_ai.client.inference.usage.output_tokens",
+    "gen_ai.client.inference.usage.cache_read.input_tokens",
+    "gen_ai.client.inference.usage.cache_write.input_tokens",
+    "gen_ai.client.inference.usage.reasoning.output_tokens",
+    "gen_ai.invoke_agent.duration",
+    "gen_ai.execute_tool.duration",
+}
+"""The metrics of https://github.com/open-telemetry/semantic-conventions-genai, docs/gen-ai/client-inference.md."""
+
+SCHEMAS = {"1.41": "https://opentelemetry.io/schemas/1.41.0", "0.1": "https://opentelemetry.io/schemas/gen-ai/0.1.0"}
+
+
+@pytest.mark.parametrize("by", ["argument", "variable"])
+@pytest.mark.parametrize("version", ["1.41", "0.1"])
+async def test_one_switch_chooses_the_version(
+    traced: Traced, version: Any, by: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Metrics, the one renamed attribute and the schema's URL change together; nothing else of the spans does."""
+    listed = "http, gen_ai_latest_experimental" if version == "0.1" else "http"
+    monkeypatch.setenv("OTEL_SEMCONV_STABILITY_OPT_IN", listed if by == "variable" else "gen_ai_latest_experimental")
+    options = {"conventions": version} if by == "argument" else {}
+    usage = ModelChunk(usage=Usage(1, 2, 3, 4, 5, 0.5), finish_reason="stop")
+    script = [use("t1", "look"), ["ok", usage]]
+    await Agent("desk", ScriptedModel(script), tools=[look], hooks=[traced.plugin(**options)]).call("Hi")
+    cache_write = {
+        "1.41": "gen_ai.usage.cache_creation.input_tokens",
+        "0.1": "gen_ai.usage.cache_write.input_tokens",
+    }
+    used = {name for span in traced.spans for name in span.attributes}
+    assert {name for name in used if "cache_" in name and "read" not in name} == {cache_write[version]}
+    points = traced.points()
+    if version == "0.1":
+        assert set(points) == NEWEST
+        sums = {name.rpartition("inference.")[2]: sum(value for _, value in told) for name, told in points.items()}
+        assert (sums["usage.input_tokens"], sums["usage.output_tokens"]) == (1, 2)
+        assert (sums["operation.input_tokens"], sums["operation.output_tokens"]) == (1, 2)
+    else:
+        assert set(points) & NEWEST == NEWER
+        assert "gen_ai.client.token.usage" in points
+    scopes = {span.instrumentation_scope for span in traced.exporter.get_finished_spans()}
+    assert {scope.schema_url for scope in scopes if scope is not None} == {SCHEMAS[version]}
+    data = traced.reader.get_metrics_data()
+    assert data is None or {one.scope.schema_url for one in data.resource_metrics[0].scope_metrics} == {
+        SCHEMAS[version]
+    }
+
+
+def test_an_unknown_version_is_refused() -> None:
+    """The error names those that are known."""
+    with pytest.raises(UsageError, match=r"conventions='1\.36'.* known are '1\.41', '0\.1'"):
+        OpenTelemetry(conventions="1.36")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("version", ["1.41", "0.1"])
+@pytest.mark.parametrize("kind", ["workflow", "hand-offs"])
+async def test_a_workflow_is_traced_as_one(traced: Traced, kind: str, version: Any) -> None:
+    """`invoke_workflow` with its name, and neither a provider nor a model; what it asks are agents, below its steps."""
+    ann = Agent("ann", ScriptedModel(["done"], name="openai/gpt-5"))
+    if kind == "workflow":
+
+        @workflow(ann)
+        async def team(task: str) -> str:
+            return (await ask(ann, task)).text
+
+        whole = team
+    else:
+        whole = handoffs(ann, Agent("bob", ScriptedModel([])), name="team")
+    whole.hook(traced.plugin(conventions=version))
+    assert (await whole.call("go")).text == "done"
+    ended = traced.exporter.get_finished_spans()
+    names = {span.context.span_id: span.name for span in ended if span.context is not None}
+    assert {(span.name, span.parent and names[span.parent.span_id]) for span in ended} == {
+        ("invoke_workflow team", None),
+        ("execute_tool ann", "invoke_workflow team"),
+        ("invoke_agent ann", "execute_tool ann"),
+        ("chat gpt-5", "invoke_agent ann"),
+    }
+    [top] = [span for span in traced.spans if span.name == "invoke_workflow team"]
+    told = {name: value for name, value in top.attributes.items() if name.startswith("gen_ai.")}
+    usage = {name for name in told if name.startswith("gen_ai.usage.")}
+    assert {name: told[name] for name in told if name not in usage} == {
+        "gen_ai.operation.name": "invoke_workflow",
+        "gen_ai.workflow.name": "team",
+        "gen_ai.agent.name": "team",
+        "gen_ai.conversation.id": "team",
+    }
+    durations = [attributes for attributes, _ in traced.points()["gen_ai.invoke_agent.duration"]]
+    workflow_point = {"gen_ai.agent.name": "team", "gen_ai.operation.name": "invoke_workflow"}
+    assert workflow_point in durations
+    assert {"gen_ai.agent.name": "ann"} in durations
+
+
+@pytest.mark.parametrize(("wire", "adapter"), EVERY)
+async def test_the_origin_of_an_answer(traced: Traced, wire: str, adapter: str) -> None:
+    """The provider's id and model, the server's address: of each answer its own, over every wire."""
+    wired = Wired(wire, adapter)
+    async with wired.serve([Say("One."), Say("Two."), Say("Three.")]) as server:
+        agent = Agent("desk", wired.model(server), hooks=[traced.plugin()])
+        assert [(await agent.call(text)).text for text in ("1", "2")] == ["One.", "Two."]
+        assert answer_origin.get() is None
+        assert (await Agent("plain", wired.model(server)).call("3")).text == "Three."
+        port = urlsplit(server.url).port
+    chats = [span.attributes for span in traced.spans if span.name.startswith("chat ")]
+    ids = [told["gen_ai.response.id"] for told in chats]
+    assert len({*ids}) == len(ids) == 2
+    assert all(isinstance(told["gen_ai.response.model"], str) for told in chats)
+    where = {(told.get("server.address"), told.get("server.port")) for told in chats}
+    assert where == ({("127.0.0.1", port)} if adapter == "direct" else {(None, None)})
+
+
+@pytest.mark.parametrize(
+    ("url", "where"),
+    [
+        ("https://api.example.com/v1", ("api.example.com", 443)),
+        ("http://user:secret@[::1]:8080/v1?key=secret", ("::1", 8080)),
+        ("http://host", ("host", 80)),
+        ("https://[broken", ("", 0)),
+        ("https://host:99999/", ("", 0)),
+        ("", ("", 0)),
+    ],
+)
+def test_the_server_of_an_address(url: str, where: tuple[str, int]) -> None:
+    """Host and port, and nothing else of a URL; one that cannot be read says nothing."""
+    origin = AnswerOrigin()
+    origin.at(url)
+    assert (origin.address, origin.port) == where
+
+
+class Silent:
+    """Reads events, and finds nothing in them."""
+
+    finish_reason: str | None = None
+    ended = False
+
+    def read(self, data: bytes) -> tuple[ModelChunk, ...]:
+        return ()
+
+
+@pytest.mark.parametrize(
+    ("events", "found"),
+    [
+        ([b'{"id": "c1", "model": "m"}', b'{"id": "c2"}'], ("c1", "m")),
+        ([b'{"type": "ping"}', b'{"type": "message_start", "message": {"id": "m1", "model": "m"}}'], ("m1", "m")),
+        ([b'{"type": "response.created", "response": {"id": "r1"}}'], ("r1", "")),
+        ([b"", b"[DONE]", b"[1]", b"nonsense", b'{"id": "late"}'], ("", "")),
+        ([b'{"id": 5, "model": ["m"]}'], ("", "")),
+        ([b'{"id": "' + b"x" * 300 + b'"}'], ("", "")),
+        ([b"[" * 100_000], ("", "")),
+    ],
+)
+def test_what_first_events_say_of_the_origin(events: list[bytes], found: tuple[str, str]) -> None:
+    """What is no id of a sensible length is left out, and after a few events no more is looked for; nothing fails."""
+    origin = AnswerOrigin()
+    token = answer_origin.set(origin)
+    try:
+        reader = noting_origin("http://host", Silent())
+    finally:
+        answer_origin.reset(token)
+    for data in events:
+        assert reader.read(data) == ()
+    assert (origin.response_id, origin.model) == found
 
 
 def test_providers_are_called_what_the_conventions_call_them() -> None:

@@ -62,14 +62,20 @@ async def scale(by: float, what: Any = None, most: float = float("inf")) -> str:
 
 
 @pytest.mark.parametrize(
-    ("raw", "number"),
-    [('{"by": NaN}', "NaN"), (' {"by": -1e999}', "-1e999"), ('{"by": 1, "what": [{"x": Infinity}]}', "Infinity")],
+    ("raw", "number", "place"),
+    [
+        ('{"by": NaN}', "NaN", "line 1 column 8"),
+        (' {"by": -1e999}', "-1e999", "line 1 column 9"),
+        ('{"by": 1, "what": [{"x": Infinity}]}', "Infinity", "line 1 column 26"),
+        ('{"what": "NaN \\" 1e999",\n "by": ' + "9" * 400 + ".5}", "9" * 40, "line 2 column 8"),
+        ('{"what": {"NaN": ' + "9" * 400 + '}, "by": 1E999}', "1E999", "line 1 column 427"),
+    ],
 )
-def test_numbers_that_json_does_not_know(raw: str, number: str) -> None:
-    """They are malformed JSON wherever they stand, also where any value is legal."""
+def test_numbers_that_json_does_not_know(raw: str, number: str, place: str) -> None:
+    """They are malformed JSON wherever they stand, also where any value is legal; the model reads where."""
     assert refusal(scale, raw) == (
-        f"Tool 'scale' was not run: its arguments are not valid JSON ({number} is no number that JSON knows, or none that "
-        "fits a float). The arguments must be a JSON object with the keys by, what (optional), most (optional)."
+        f"Tool 'scale' was not run: its arguments are not valid JSON ({number} at {place} is no number that JSON knows, or "
+        "none that fits a float). The arguments must be a JSON object with the keys by, what (optional), most (optional)."
     )
 
 
@@ -120,7 +126,9 @@ async def test_what_is_refused_as_a_number_is_fine_as_text() -> None:
 
 def test_a_schema_that_is_not_json() -> None:
     """A schema goes to the provider as it is, so it must be JSON."""
-    with pytest.raises(UsageError, match=r"parameters= holds what is not JSON \(Infinity is no number"):
+    with pytest.raises(
+        UsageError, match=r"parameters= holds what is not JSON \(Infinity at line 1 column 31 is no number"
+    ):
         external_tool("x", "", parameters={"properties": {"a": {"default": float("inf")}}})
 
 

@@ -12,6 +12,7 @@ from loguru import logger
 
 from agentflow import Agent, Hook, HookEvent, Session, ToolUseBlock, Turn, tool
 from agentflow.errors import ModelError, SafeExecutionError, ToolError, UsageError
+from agentflow.output.output import Output
 from agentflow.testing import ScriptedModel, check_hook
 from agentflow.tools import unexpected
 from agentflow.tools.tool import Tool
@@ -168,3 +169,22 @@ def test_failures_that_a_test_plants_are_expected(warned: list[Any]) -> None:
     assert not warned
     told(failing(KeyError("x")))
     assert len(warned) == 1
+
+
+def test_a_last_step_refuses_with_a_value_error(warned: list[Any]) -> None:
+    """A function that is a call's output says by `ValueError` what does not fit; anything else is a bug there too."""
+    errors: list[Exception] = [ValueError("two at least"), KeyError("x")]
+
+    def total(items: list[int]) -> int:
+        """Sum."""
+        if errors:
+            raise errors.pop(0)
+        return sum(items)
+
+    uses = [ToolUseBlock(f"t{n}", "total", {"items": [n]}) for n in range(3)]
+    reply = Agent("a", ScriptedModel([*uses, "ok"]), output=Output(total, retries=5)).call("x").block()
+    assert reply.output == 2
+    (record,) = warned
+    assert record["message"].startswith("Tool 'total' raised KeyError")
+    shown = [line for line in record["message"].splitlines() if line.startswith("  File")]
+    assert len(shown) == 1  # the thread that it ran in is not in the way

@@ -1,7 +1,7 @@
 """Every rule of the wire servers refuses what it names, in the vendor's words and shape; nothing legal is refused."""
 
 import io
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import aiohttp
 import pytest
@@ -128,7 +128,7 @@ LEGAL_OPENAI: Mapping[str, JsonObject] = {
     "an id used again in a later round": chat(*round_of(call()), *round_of(call())[1:]),
     "empty text": chat({"role": "user", "content": ""}),
     "an empty result": chat(USER, asks(call()), answers(content="")),
-    "unknown fields": chat({**USER, "x": 1}, y=2, metadata={"a": "b"}),
+    "an unknown field of a message": chat({**USER, "x": 1}, metadata={"a": "b"}),
     "content left out beside calls": chat(
         USER,
         {"role": "assistant", "tool_calls": [call()]},
@@ -237,7 +237,6 @@ LEGAL_ANTHROPIC: Mapping[str, JsonObject] = {
     "adaptive thinking with a forced tool": tooled(USER, thinking={"type": "adaptive"}, tool_choice={"type": "any"}),
     "a budget above max_tokens when interleaved": message(USER, thinking={"type": "enabled", "budget_tokens": 9000}),
     "the same role twice": message(USER, USER),
-    "unknown fields of a message": message({**USER, "x": 1}),
     "newer fields": message(USER, output_config={"effort": "low"}, service_tier="auto", inference_geo="us"),
     "interleaved thinking and the field of a beta": message(USER, context_management={"edits": []}),
     "a tool of the vendor": message(USER, tools=[{"type": "web_search_20250305", "name": "web_search"}]),
@@ -371,3 +370,65 @@ def test_a_result_text_can_be_read_on_either_wire() -> None:
     for request in (openai, responses, anthropic):
         seen = (request.system, request.user_text, request.tool_names, [(r.id, r.text) for r in request.results])
         assert seen == ("S", "hi", ("add",), [("c1", "2")])
+
+
+REFUSED_OPENAI: Sequence[JsonObject] = [
+    {"temperature": "1"},
+    {"top_p": 2},
+    {"n": 0},
+    {"n": 500},
+    {"max_tokens": -1},
+    {"max_tokens": "5"},
+    {"logprobs": True, "top_logprobs": 50},
+    {"presence_penalty": 5},
+    {"seed": "x"},
+    {"user": 5},
+    {"metadata": {"a": {"b": 1}}},
+    {"response_format": {"type": "xml"}},
+    {"tools": [tool()], "tool_choice": "sometimes"},
+    {"tools": [{"type": "zzz"}]},
+    {"reasoning_effort": "zzz"},
+    {"service_tier": "zzz"},
+    {"safety_identifier": "x" * 100},
+]
+REFUSED_ANTHROPIC: Sequence[JsonObject] = [
+    {"top_k": -5},
+    {"top_k": "5"},
+    {"stop_sequences": [""]},
+    {"stop_sequences": "x"},
+    {"metadata": {"zzz": "x"}},
+    {"metadata": {"user_id": "x" * 300}},
+    {"tools": [spec()], "tool_choice": "auto"},
+    {"tools": [spec()], "tool_choice": {"type": "none", "name": "add"}},
+    {"tools": [spec(description=None)]},
+    {"tools": [{"type": "web_search_19990101", "name": "web_search"}]},
+    {"system": [{"type": "image"}]},
+    {"system": 5},
+    {"thinking": {"type": "disabled", "budget_tokens": 2000}},
+    {"thinking": {"type": "adaptive", "budget_tokens": 2000}},
+    {"output_config": {"effort": "zzz"}},
+    {"stream": "yes"},
+    {"model": ""},
+    {"container": 5},
+    {"messages": [{**USER, "zzz": 1}]},
+    {"messages": [tells(text(zzz=1))]},
+    {
+        "messages": [
+            tells({"type": "document", "source": {"type": "base64", "media_type": "application/zip", "data": "aGk="}})
+        ]
+    },
+]
+
+
+@pytest.mark.parametrize("fields", REFUSED_OPENAI, ids=dump)
+def test_fields_that_openai_refuses(fields: JsonObject) -> None:
+    """Types, ranges, words and lengths of what a request holds; a compatible server has rules of its own."""
+    subject = Subject(wire="openai", body={**chat(USER), **fields}, headers=AUTH)
+    assert first_refusal(OPENAI_WIRE.rules, subject) is not None
+
+
+@pytest.mark.parametrize("fields", REFUSED_ANTHROPIC, ids=dump)
+def test_fields_that_anthropic_refuses(fields: JsonObject) -> None:
+    """Types, ranges, words, lengths and further fields of what a request holds."""
+    subject = Subject(wire="anthropic", body={**message(USER), **fields}, headers=KEYS)
+    assert first_refusal(ANTHROPIC_WIRE.rules, subject) is not None

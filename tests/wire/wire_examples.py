@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from agentflow.testing.wire import Dialect
+from agentflow.testing.wire.checks_anthropic_fields import SERVER_TOOLS
 from agentflow.testing.wire.jsonish import JsonObject, JsonValue
 from agentflow.testing.wire.signing import Signer
 
@@ -44,6 +45,10 @@ def answers(ident: JsonValue = "c1", content: JsonValue = "2") -> JsonObject:
 def tool(name: JsonValue = "add", **more: JsonValue) -> JsonObject:
     schema: JsonObject = {"type": "object", "properties": {}}
     return {"type": "function", "function": {"name": name, "parameters": schema, **more}}
+
+
+def shown(url: str) -> JsonObject:
+    return {"type": "image_url", "image_url": {"url": url}}
 
 
 def chat(*messages: JsonValue, **more: JsonValue) -> JsonObject:
@@ -446,6 +451,100 @@ OPENAI: Sequence[Broken] = (
         "Failed to parse the arguments of messages[1].tool_calls[0] as JSON",
         chat(*round_of(call(arguments='{"a":'))),
         Dialect.template(),
+    ),
+    Broken("openai.unknown-field", "Unrecognized request argument supplied: top_k", chat(USER, top_k=5)),
+    Broken(
+        "openai.field-type",
+        "Invalid type for 'temperature': expected a decimal, but got a string instead.",
+        chat(USER, temperature="1"),
+    ),
+    Broken(
+        "openai.integer-low",
+        "Invalid 'max_tokens': integer below minimum value. Expected a value >= 1, but got 0 instead.",
+        chat(USER, max_tokens=0),
+    ),
+    Broken(
+        "openai.integer-high",
+        "Invalid 'n': integer above maximum value. Expected a value <= 128, but got 500 instead.",
+        chat(USER, n=500),
+    ),
+    Broken(
+        "openai.decimal-low",
+        "Invalid 'presence_penalty': decimal below minimum value. Expected a value >= -2, but got -5 instead.",
+        chat(USER, presence_penalty=-5),
+    ),
+    Broken(
+        "openai.decimal-high",
+        "Invalid 'temperature': decimal above maximum value. Expected a value <= 2, but got 3 instead.",
+        chat(USER, temperature=3),
+    ),
+    Broken(
+        "openai.word",
+        "Invalid value: 'huge'. Supported values are: 'low', 'medium', and 'high'.",
+        chat(USER, verbosity="huge"),
+    ),
+    Broken(
+        "openai.assistant-part",
+        "Invalid value: 'image_url'. Supported values are: 'text' and 'refusal'.",
+        chat(USER, {"role": "assistant", "content": [shown("https://x.y/z.png")]}, USER),
+    ),
+    Broken(
+        "openai.stops-many",
+        "Invalid 'stop': array too long. Expected an array with maximum length 4, but got an array with length 5 instead.",
+        chat(USER, stop=["a", "b", "c", "d", "e"]),
+    ),
+    Broken("openai.stops-empty", f"Invalid 'stop': {EMPTY}", chat(USER, stop=[])),
+    Broken(
+        "openai.key-long",
+        "Invalid 'prompt_cache_key': string too long. Expected a string with maximum length 64, but got a string with length "
+        "65 instead.",
+        chat(USER, prompt_cache_key="x" * 65),
+    ),
+    Broken(
+        "openai.metadata-many",
+        "Invalid 'metadata': too many properties. Expected an object with at most 16 properties, but got an object with 17 "
+        "properties instead.",
+        chat(USER, metadata={str(n): "x" for n in range(17)}),
+    ),
+    Broken(
+        "openai.limits-both",
+        "Setting 'max_tokens' and 'max_completion_tokens' at the same time is not supported.",
+        chat(USER, max_tokens=5, max_completion_tokens=5),
+    ),
+    Broken(
+        "openai.logprobs-alone",
+        "The 'top_logprobs' parameter is only allowed when 'logprobs' is enabled.",
+        chat(USER, top_logprobs=2),
+    ),
+    Broken(
+        "openai.json-word",
+        "'messages' must contain the word 'json' in some form, to use 'response_format' of type 'json_object'.",
+        chat(USER, response_format={"type": "json_object"}),
+    ),
+    Broken(
+        "openai.format-name",
+        "Missing required parameter: 'response_format.json_schema.name'.",
+        chat(USER, response_format={"type": "json_schema", "json_schema": {"schema": {"type": "object"}}}),
+    ),
+    Broken(
+        "openai.format-name-pattern",
+        f"Invalid 'response_format.json_schema.name': {PATTERN}",
+        chat(USER, response_format={"type": "json_schema", "json_schema": {"name": "a b", "schema": {}}}),
+    ),
+    Broken(
+        "openai.array-items",
+        "Invalid schema for function 'add': In context=('properties', 'a'), array schema missing items.",
+        chat(USER, tools=[tool(parameters={"type": "object", "properties": {"a": {"type": "array"}}})]),
+    ),
+    Broken(
+        "openai.tool-name-twice",
+        "Invalid value for 'tools[1].function.name': 'add' is the name of another function.",
+        chat(USER, tools=[tool(), tool()]),
+    ),
+    Broken(
+        "openai.image-url",
+        "Invalid 'messages[0].content[0].image_url.url'. Expected a URL or base64-encoded image data.",
+        chat({"role": "user", "content": [shown("ftp://x.y/z.png")]}),
     ),
 )
 
@@ -1081,5 +1180,69 @@ ANTHROPIC: Sequence[Broken] = (
         "and try again",
         message(USER),
         Dialect(window=4100),
+    ),
+    Broken(
+        "anthropic.field",
+        "service_tier: Input should be 'auto' or 'standard_only'",
+        message(USER, service_tier="fast"),
+    ),
+    Broken(
+        "anthropic.extra-inside",
+        "tools.0.custom.parameters: Extra inputs are not permitted",
+        message(USER, tools=[spec(parameters={})]),
+    ),
+    Broken(
+        "anthropic.choice-tag",
+        "tool_choice: Input tag 'required' found using 'type' does not match any of the expected tags: 'auto', 'any', 'tool', "
+        "'none'",
+        tooled(USER, tool_choice={"type": "required"}),
+    ),
+    Broken(
+        "anthropic.tool-tag",
+        "tools.0: Input tag 'function' found using 'type' does not match any of the expected tags: "
+        + ", ".join(f"'{tag}'" for tag in sorted(("custom", *SERVER_TOOLS))),
+        message(USER, tools=[{"type": "function", "name": "add"}]),
+    ),
+    Broken(
+        "anthropic.stop-blank",
+        "stop_sequences: each stop sequence must contain non-whitespace",
+        message(USER, stop_sequences=["\n"]),
+    ),
+    Broken(
+        "anthropic.samplers-both",
+        "`temperature` and `top_p` cannot both be specified for this model. Please use only one.",
+        message(USER, temperature=0.5, top_p=0.5),
+    ),
+    Broken("anthropic.top-p-range", "top_p: range: 0..1", message(USER, top_p=2)),
+    Broken(
+        "anthropic.schema-union",
+        "tools.0.custom.input_schema: input_schema does not support oneOf, allOf, or anyOf at the top level",
+        message(USER, tools=[spec(input_schema={"type": "object", "anyOf": []})]),
+    ),
+    Broken(
+        "anthropic.schema-draft",
+        "tools.0.custom.input_schema: JSON schema is invalid. It must match JSON Schema draft 2020-12 "
+        "(https://json-schema.org/draft/2020-12). Learn more about tool use at https://docs.claude.com/en/docs/tool-use.",
+        message(USER, tools=[spec(input_schema={"type": "object", "properties": {"a": {"type": "int"}}})]),
+    ),
+    Broken(
+        "anthropic.schema-keys",
+        "tools.0.custom.input_schema.properties: Property keys should match pattern '^[a-zA-Z0-9_.-]{1,64}$'",
+        message(USER, tools=[spec(input_schema={"type": "object", "properties": {"filter[id]": {"type": "string"}}})]),
+    ),
+    Broken(
+        "anthropic.image-data",
+        "messages.0.content.0.image.source.base64: invalid base64 data",
+        message(tells({"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "!!!"}})),
+    ),
+    Broken(
+        "anthropic.image-kind",
+        "messages.0.content.0.image.source.base64.data: Image does not match the provided media type image/png",
+        message(tells({"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "/9j/4A=="}})),
+    ),
+    Broken(
+        "anthropic.image-url",
+        "messages.0.content.0.image.source.url: Only HTTPS URLs are supported.",
+        message(tells({"type": "image", "source": {"type": "url", "url": "ftp://x.y/z.png"}})),
     ),
 )

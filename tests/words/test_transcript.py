@@ -6,9 +6,9 @@ import random
 import pytest
 from eventlog import history, use
 
-from agentflow import Msg, ToolResultBlock
+from agentflow import Msg, ToolResultBlock, ToolUseBlock
 from agentflow.errors import TranscriptError
-from agentflow.transcript import Transcript, legalise
+from agentflow.transcript import MessageView, Replacements, Transcript, legalise
 
 CALLS = Msg.assistant([use("t1", "a"), use("t2", "b")])
 
@@ -122,3 +122,65 @@ def test_legalise_keeps_what_is_legal() -> None:
     """Messages that were right already are the same objects."""
     given = (Msg.system("s"), Msg.user("go"), CALLS, Msg.tool(results("t1", "t2")))
     assert [msg.id for msg in legalise(given)][:3] == [msg.id for msg in given][:3]
+
+
+# ---- replacements
+
+
+def _asked(count: int) -> Transcript:
+    """A conversation of so many rounds."""
+    transcript = Transcript([Msg.user("go")])
+    for n in range(count):
+        transcript.append(Msg.assistant(ToolUseBlock(f"t{n}", "look")))
+        transcript.close_round([ToolResultBlock(f"t{n}", "look", f"result {n}")])
+    return transcript
+
+
+def test_replacements_are_seen_in_later_views_only() -> None:
+    """A view shows what had been replaced when it was made, wherever it is read; the stored messages stay."""
+    transcript, replacements = _asked(3), Replacements()
+    base = transcript.view((Msg.system("s"),))
+    assert replacements.put(base, 3, Msg.tool([ToolResultBlock("t0", "look", "gone 0")]))
+    first = base.with_replacements(replacements)
+    assert replacements.put(base, 5, Msg.tool([ToolResultBlock("t1", "look", "gone 1")]))
+    second = base.with_replacements(replacements).with_tail(Msg.user("note"))
+
+    def results(view: MessageView) -> list[str]:
+        assert [view[index] for index in range(len(view))] == list(view) == [*view[:4], *view[4:]]
+        return [result.text for msg in view for result in msg.tool_results]
+
+    assert results(first) == ["gone 0", "result 1", "result 2"]
+    assert results(second) == ["gone 0", "gone 1", "result 2"]
+    assert results(base) == results(transcript.view()) == ["result 0", "result 1", "result 2"]
+    assert first.lays_over(base)
+    assert second.lays_over(base)
+
+
+def test_what_views_with_replacements_share_ends_at_the_first_that_was_added() -> None:
+    """Nothing is taken for the same that is not."""
+    transcript, replacements = _asked(4), Replacements()
+    base = transcript.view()
+    assert replacements.put(base, 6, Msg.tool([ToolResultBlock("t2", "look", "gone 2")]))
+    first = base.with_replacements(replacements)
+    assert replacements.put(base, 4, Msg.tool([ToolResultBlock("t1", "look", "gone 1")]))
+    second = base.with_replacements(replacements)
+    assert (first.shared(base), second.shared(base), second.shared(first), first.shared(second)) == (6, 4, 4, 4)
+    assert (second.shared(second), base.shared(base)) == (9, 9)
+    assert base.with_replacements(Replacements()).shared(base) == 9
+    other = Replacements()
+    assert other.put(base, 8, Msg.tool([ToolResultBlock("t3", "look", "gone 3")]))
+    assert base.with_replacements(other).shared(first) == 0
+
+
+def test_only_what_is_legal_in_its_place_replaces() -> None:
+    """Another role, other calls, other ids, what is not stored, and what is replaced already: refused."""
+    transcript, replacements = _asked(2), Replacements()
+    base = transcript.view((Msg.system("s"),))
+    result = Msg.tool([ToolResultBlock("t0", "look", "gone")])
+    assert not replacements.put(base, 0, Msg.system("t"))
+    assert not replacements.put(base, 1, Msg.assistant("x"))
+    assert not replacements.put(base, 2, Msg.assistant(ToolUseBlock("t9", "look")))
+    assert not replacements.put(base, 3, Msg.tool([ToolResultBlock("t1", "look", "gone")]))
+    assert replacements.put(base, 3, result)
+    assert not replacements.put(base, 3, result)
+    assert list(base.with_replacements(replacements)) == [*base[:3], result, *base[4:]]

@@ -300,7 +300,8 @@ class Acting(Vetted):
 
     def _warn(self, error: Exception) -> None:
         """Make a fault of the tool's code visible: only the model reads of it."""
-        warn_unexpected(self.use.name, error, self.run.events.frame)
+        if self.tool is None or not isinstance(error, self.tool.expected_errors):
+            warn_unexpected(self.use.name, error, self.run.events.frame)
 
     async def close(self) -> None:
         """Pass the result through its Post chain, make it a fact, and show it."""

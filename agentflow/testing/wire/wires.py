@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from agentflow.testing.wire import (
     anthropic,
     checks_anthropic,
+    checks_anthropic_fields,
     checks_compatible,
     checks_openai,
+    checks_openai_fields,
     checks_responses,
     checks_thinking,
     openai,
@@ -89,7 +91,7 @@ OPENAI = Wire(
     prefix="/v1",
     path="/chat/completions",
     rules=read_rules("rules_compatible.tsv", "openai", checks_compatible)
-    + read_rules("rules_openai.tsv", "openai", checks_openai),
+    + read_rules("rules_openai.tsv", "openai", checks_openai, checks_openai_fields),
     body=openai.body,
     frames=openai.frames,
     error_frame=openai.error_frame,
@@ -117,7 +119,7 @@ ANTHROPIC = Wire(
     name="anthropic",
     prefix="",
     path="/v1/messages",
-    rules=read_rules("rules_anthropic.tsv", "anthropic", checks_anthropic, checks_thinking),
+    rules=read_rules("rules_anthropic.tsv", "anthropic", checks_anthropic, checks_anthropic_fields, checks_thinking),
     body=anthropic.body,
     frames=anthropic.frames,
     error_frame=anthropic.error_frame,

@@ -1,0 +1,126 @@
+"""The order of a recorded run: what came before what, over all its calls.
+
+Rules:
+
+1. Each event, request, beginning of work, chunk and end of work has a place in one order, that of the log. A chunk stands
+   where its time puts it: the log has it with its event, which hooks may have had for a while.
+2. In a replay nothing happens before its turn. Of what models and tools give that is decided here; an event that comes
+   early waits behind its hooks.
+3. Whoever waits for something that never happens goes on when the recording's time is over, and the replay departs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
+
+from agentflow.replay.clock import ReplayClock
+
+__all__ = ["Key", "Order", "Turns"]
+
+Key: TypeAlias = tuple[str, str | int, int]
+"""`("event", call, place in the call)`; of a reply's or a tool's work `("begun" | "over", n, 0)` and `("chunk", n, place)`."""
+
+_PATIENCE = 1.0
+"""Seconds without anything happening, after the recording's time, for which something waits for its turn."""
+
+
+class Order:
+    """What happened in a recording, in order."""
+
+    def __init__(self) -> None:
+        self._keys: list[Key] = []
+        self._times: list[float] = []
+        self.places: dict[Key, int] = {}
+        self.events: dict[tuple[str, str, str], list[Key]] = {}
+
+    def add_event(self, call: str, place: int, kind: str, use: str, time: float) -> None:
+        """The next event: the number of its tool call tells it from those of others beside it."""
+        key: Key = ("event", call, place)
+        self.events.setdefault((call, kind, use), []).append(key)
+        self.add(key, time)
+
+    def add(self, key: Key, time: float) -> None:
+        """The next thing that happened; of an event the time at which its hooks began."""
+        self._keys.append(key)
+        self._times.append(max(time, self._times[-1]) if self._times else time)
+
+    def add_chunk(self, n: int, place: int, time: float) -> None:
+        """A chunk that a model or a tool gave: before what happened later, and after what came of the same work before."""
+        at = len(self._keys)
+        while at and self._times[at - 1] > time and self._keys[at - 1][1] != n:
+            at -= 1
+        self._keys.insert(at, ("chunk", n, place))
+        self._times.insert(at, max(time, self._times[at - 1]) if at else time)
+
+    def settle(self) -> None:
+        """All is known."""
+        self.places = {key: place for place, key in enumerate(self._keys)}
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def time_at(self, place: int) -> float:
+        """When it had happened, at the latest."""
+        return self._times[place]
+
+    def __iter__(self) -> Iterator[Key]:
+        return iter(self._keys)
+
+
+class Turns:
+    """How far a replay has come in an order.
+
+    Args:
+        order: The order.
+        clock: The replay's time.
+        free: Whether nothing has to wait any more: the replay has departed.
+    """
+
+    def __init__(self, order: Order, clock: ReplayClock, free: Callable[[], bool]) -> None:
+        self._order = order
+        self._clock = clock
+        self._free = free
+        self._happened = bytearray(len(order))
+        self._next = 0
+        self._moved: asyncio.Future[None] | None = None
+        self._events = {of: iter(keys) for of, keys in order.events.items()}
+
+    def next_of(self, call: str, kind: str, use: str) -> Key | None:
+        """The next event of a class, and of a tool call, in a call; None: the recording has no more."""
+        return next(self._events.get((call, kind, use), iter(())), None)
+
+    def happened(self, key: Key) -> None:
+        """It has happened, in its turn or not."""
+        place = self._order.places.get(key)
+        if place is None:
+            return
+        self._happened[place] = 1
+        before = self._next
+        while self._next < len(self._happened) and self._happened[self._next]:
+            self._next += 1
+        if self._next != before:
+            self.wake()
+
+    def wake(self) -> None:
+        """Let those look again who wait."""
+        moved, self._moved = self._moved, None
+        if moved is not None and not moved.done():
+            moved.set_result(None)
+
+    def is_next(self, key: Key) -> bool:
+        """Whether all that came before it has happened."""
+        place = self._order.places.get(key)
+        return place is None or place <= self._next or self._free()
+
+    async def wait(self, key: Key) -> None:
+        """Wait until all that came before it has happened."""
+        place = self._order.places.get(key, 0)
+        while not self.is_next(key):
+            if self._moved is None:
+                self._moved = asyncio.get_running_loop().create_future()
+            before = self._next
+            await asyncio.wait([self._moved], timeout=_PATIENCE)
+            if self._next == before and self._clock.now() > self._order.time_at(place) + _PATIENCE:
+                return

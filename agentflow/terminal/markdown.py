@@ -1,0 +1,171 @@
+"""A model's words as Markdown on a terminal, block by block while they come.
+
+Rules:
+
+1. What is printed stays: a block (a paragraph, a list, a table, a piece of code) is rendered when it is complete; until then
+   its last lines are shown below, as they are.
+2. It is text of a model's: HTML is shown and not interpreted, a link shows its address, and control characters are escapes,
+   also those that Markdown would make of references such as `&#x202e;`.
+3. A chunk costs what it brings, however long the reply is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import ClassVar, Final
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.markdown import Heading, Markdown, MarkdownElement
+from rich.segment import Segment, Segments
+from rich.text import Text
+
+from agentflow.ground.shown import printable
+
+__all__ = ["Blocks", "lines_of", "rendered"]
+
+_FENCE: Final = re.compile(r" {0,3}(`{3,}|~{3,})")
+_ITEM: Final = re.compile(r" {0,3}(?:[-*+]|\d{1,9}[.)])(?:\s|$)")
+_LONGEST: Final = 50_000
+"""Characters of a block that is rendered; a longer one is shown as it is."""
+
+_DEEPEST: Final = 15
+"""Levels of lists and quotations in each other."""
+
+_PREVIEW: Final = 4_000
+"""Characters of the last line that are looked at, at most."""
+
+
+class Blocks:
+    """Cuts text into the blocks of Markdown, as it comes.
+
+    Example:
+        >>> blocks = Blocks()
+        >>> [*blocks.feed("# One\\n\\nTw"), *blocks.feed("o\\n\\nThree")], blocks.rest()
+        (['# One'], ['Two', 'Three'])
+    """
+
+    def __init__(self) -> None:
+        self._lines: list[str] = []
+        self._tail: list[str] = []
+        self._blank = False
+        self._fence = ""
+
+    def feed(self, words: str) -> Iterator[str]:
+        """Take in text; give the blocks that are complete now."""
+        first, *others = words.split("\n")
+        self._tail.append(first)
+        for line in others:
+            yield from self._take("".join(self._tail))
+            self._tail = [line]
+
+    def _take(self, line: str) -> Iterator[str]:
+        if self._fence:
+            self._lines.append(line)
+            closing = line.strip()
+            if len(closing) >= len(self._fence) and set(closing) == {self._fence[0]}:
+                self._fence = ""
+            return
+        if not line.strip():
+            self._blank = bool(self._lines)
+            return
+        if self._blank and not self._goes_on(line):
+            yield self._cut()
+        if self._blank:
+            self._lines.append("")
+            self._blank = False
+        fence = _FENCE.match(line)
+        if fence is not None:
+            self._fence = fence[1]
+        self._lines.append(line)
+
+    def _goes_on(self, line: str) -> bool:
+        """Whether a line behind a blank one belongs to the same block: it is indented, or the next item of a list."""
+        return line[0] in " \t" or (_ITEM.match(self._lines[0]) is not None and _ITEM.match(line) is not None)
+
+    def _cut(self) -> str:
+        block, self._lines, self._blank = "\n".join(self._lines), [], False
+        return block
+
+    def rest(self) -> list[str]:
+        """What is left, as nothing comes any more."""
+        last = "".join(self._tail)
+        blocks = [*self._take(last)] if last else []
+        self._tail, self._fence = [], ""
+        return [*blocks, self._cut()] if self._lines else blocks
+
+    def preview(self, rows: int) -> list[str]:
+        """The last lines of the block that is not complete."""
+        last = "".join(self._tail[-_PREVIEW:])[-_PREVIEW:]
+        return [*self._lines[-rows:], *([last] if last else [])][-rows:]
+
+
+class _Heading(Heading):
+    """A heading at the left edge; rich puts it into the middle."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        self.text.justify = "left"
+        yield self.text
+
+
+class _Markdown(Markdown):
+    elements: ClassVar[dict[str, type[MarkdownElement]]] = {**Markdown.elements, "heading_open": _Heading}
+
+
+def _parser() -> MarkdownIt:
+    # Without references: `[1]: http://example.com` would be gone from what is shown.
+    return MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"]).disable("reference")
+
+
+def rendered(block: str) -> RenderableType:
+    """A block of Markdown as rich shows it; what cannot be rendered, or is very long, as it is.
+
+    Args:
+        block: A model's text.
+    """
+    plain = Text(printable(block))
+    if len(block) > _LONGEST:
+        return plain
+    try:
+        shown = _Markdown("", hyperlinks=False, code_theme="ansi_dark")
+        shown.parsed = _parser().parse(block)
+        if any(token.level > _DEEPEST for token in shown.parsed):  # the parser leaves out what is deeper still
+            return plain
+        _escape(shown.parsed)
+    except Exception:  # noqa: BLE001, RUF100 - a model's words must not end the call
+        return plain
+    return shown
+
+
+def lines_of(shown: RenderableType, console: Console, indent: int) -> Segments:
+    """What a renderable is on a console, line by line, without the blanks that rich fills lines up with.
+
+    Args:
+        shown: Such as `rendered` gives.
+        console: Where it is to be printed.
+        indent: Columns in front of each line.
+    """
+    options = console.options.update(width=max(8, console.width - indent))
+    lines = console.render_lines(shown, options, pad=False)
+    for line in lines:
+        while line and not line[-1].text.strip():
+            line.pop()
+        if line:
+            line[-1] = Segment(line[-1].text.rstrip(), line[-1].style)
+            line.insert(0, Segment(" " * indent))
+    full = [n for n, line in enumerate(lines) if line]
+    kept = lines[full[0] : full[-1] + 1] if full else []
+    return Segments([segment for line in kept for segment in (*line, Segment.line())])
+
+
+def _escape(tokens: Iterable[Token]) -> None:
+    """Control characters as escapes, in all that is going to be shown."""
+    for token in tokens:
+        token.content = printable(token.content)
+        token.info = printable(token.info)
+        token.attrs = {
+            name: printable(value) if isinstance(value, str) else value for name, value in token.attrs.items()
+        }
+        _escape(token.children or ())

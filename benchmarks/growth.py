@@ -1,0 +1,97 @@
+"""What a round costs late in a call, against one early in it, with each plugin: instructions of ours, counted.
+
+`python -m benchmarks.growth` prints them. A plugin whose round grows with the rounds before it makes a call quadratic.
+What C does in one instruction (copying a list of messages, joining texts, hashing) is not in the counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import inspect
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any, NamedTuple
+
+import agentflow
+from agentflow import Hook
+from benchmarks.plugins import PLUGINS, with_hooks
+
+__all__ = ["ALLOWED", "Growth", "growth"]
+
+_PACKAGE = str(Path(agentflow.__file__).parent)
+_EARLY, _LATE, _ROUNDS = 20, 100, 5
+ALLOWED = 1.1
+"""A late round may cost so many times what an early one does: lists that grow by doubling, a step every few rounds."""
+
+
+class Growth(NamedTuple):
+    """Instructions of ours in a round.
+
+    Attributes:
+        early: In each of the rounds 21 to 25.
+        late: In each of the rounds 101 to 105.
+    """
+
+    early: float
+    late: float
+
+    @property
+    def factor(self) -> float:
+        """The late round against the early one."""
+        return self.late / self.early
+
+
+async def _instructions(work: Callable[[], Awaitable[None]]) -> int:
+    count = 0
+
+    def within(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal count
+        if event == "opcode":
+            count += 1
+        return within
+
+    def look(frame: FrameType, event: str, _: object) -> Any:
+        if not frame.f_code.co_filename.startswith(_PACKAGE):
+            return None
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        return within
+
+    sys.settrace(look)
+    try:
+        await work()
+    finally:
+        sys.settrace(None)
+    return count
+
+
+async def growth(make: Callable[[], Sequence[Hook]]) -> Growth:
+    """Measure a round early and late in a call, with these hooks."""
+
+    async def of(rounds: int) -> int:
+        body = with_hooks(make, rounds)
+        await body(1)
+        return await _instructions(lambda: body(1))
+
+    early = (await of(_EARLY + _ROUNDS) - await of(_EARLY)) / _ROUNDS
+    late = (await of(_LATE + _ROUNDS) - await of(_LATE)) / _ROUNDS
+    return Growth(early, late)
+
+
+def main() -> None:
+    """Print the counts."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.growth", description=inspect.getdoc(sys.modules[__name__])
+    )
+    parser.add_argument("--only", metavar="TEXT", default="", help="the plugins with this in their line")
+    asked = parser.parse_args()
+    for case in PLUGINS:
+        if asked.only in case.name:
+            found = asyncio.run(growth(case.make))
+            print(f"{case.name:45} {found.early:9,.0f} {found.late:9,.0f}   x{found.factor:.2f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

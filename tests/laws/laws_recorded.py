@@ -1,0 +1,101 @@
+"""Records a random program in any of the places, replays it, and says where that departs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from itertools import count
+from pathlib import Path as FilePath
+from typing import Any
+
+from hypothesis import strategies as st
+from laws_harness import run
+from laws_programs import Path, Program
+from laws_teams import Team, called
+from test_laws_replay import Team as ProgramTeam
+from test_laws_replay import lived, told
+
+from agentflow.ground.ids import new_id
+from agentflow.plugins.recorder import Recorder
+from agentflow.replay import Replay, Replayed
+from agentflow.runlog import RunLog, load
+from agentflow.runlog.keeping import load_from
+from agentflow.stores import SqlStore
+
+__all__ = ["KEPT", "STAYING", "program_departs", "team_departs"]
+
+KEPT = ("memory", "file", "folder", "file", "memory", "file", "folder", "file", "memory", "sql")
+"""Where logs are kept, in turn."""
+STAYING = st.builds(Path, st.sampled_from(["call", "stream"]), slow_reader=st.booleans())
+"""Callers who stay to the end."""
+_NUMBER = count(1).__next__
+
+
+class DefaultIds(ProgramTeam):
+    """A program's agent with the ids that everybody has."""
+
+    def new_id(self, prefix: str) -> str:
+        return new_id(prefix)
+
+
+async def _recorded(kept: str, folder: FilePath, live: Callable[[Recorder], Coroutine[Any, Any, Any]]) -> RunLog | None:
+    """The log of a run; None: no call has begun."""
+    place = folder / f"{_NUMBER()}"
+    if kept == "memory":
+        recorder = Recorder()
+        await live(recorder)
+        return recorder.log if recorder.log.calls else None
+    if kept == "sql":
+        async with SqlStore(f"sqlite:///{place}.db") as store:
+            recorder = Recorder(store)
+            await live(recorder)
+            await asyncio.to_thread(recorder.close)
+            logs = await asyncio.wrap_future(store.logs())
+            return await load_from(store, logs[0].run_id) if logs else None
+    recorder = Recorder(place if kept == "folder" else place.with_suffix(".jsonl"))
+    await live(recorder)
+    recorder.close()
+    paths = (
+        [*place.glob("*.jsonl")]
+        if kept == "folder"
+        else [path for path in [place.with_suffix(".jsonl")] if path.exists()]
+    )
+    log = load(paths[0]) if paths else None
+    for path in paths:
+        path.unlink()
+    return log
+
+
+def program_departs(program: Program, kept: str, folder: FilePath) -> str | None:
+    """Where the replay of a program departs; None: nowhere."""
+    worlds: list[ProgramTeam] = []
+
+    async def live(recorder: Recorder) -> None:
+        worlds.append(await lived(program, recorder, team=DefaultIds))
+
+    async def play(log: RunLog) -> tuple[Replayed, ProgramTeam]:
+        world = DefaultIds(program)
+        return await Replay(log).arun(world.agent), world
+
+    log = run(lambda: _recorded(kept, folder, live))
+    if log is None:
+        return None
+    done, again = run(lambda: play(log))
+    if done.departure is None and told(again) != told(worlds[0]):
+        return "the events differ, and no departure is found"
+    return None if done.departure is None else str(done)
+
+
+def team_departs(number: int, kept: str, folder: FilePath) -> str | None:
+    """The same of a team."""
+
+    async def play(log: RunLog) -> str | None:
+        team = Team(number)
+        async with team.agent:
+            done = await Replay(log).arun(team.agent, output=team.output)
+        if done.departure is None and team.ran:
+            return f"{team.ran} have run in the replay"
+        return None if done.departure is None else str(done)
+
+    log = run(lambda: _recorded(kept, folder, lambda recorder: called(Team(number), recorder)))
+    return None if log is None else run(lambda: play(log))

@@ -1,0 +1,60 @@
+"""Record and replay random programs, as many as are asked for: `PYTHONPATH=tests/support python
+tests/laws/soak_replay.py 20000 [SEED]`.
+
+Half are the laws' programs whose callers stay to the end, half are teams (`laws_teams`); with default ids, and recorders that
+write to memory, a file, a folder or SQLite in turn. Prints each departure, and how many there were.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from pathlib import Path as FilePath
+from tempfile import TemporaryDirectory
+
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from laws_programs import Program, programs
+from laws_recorded import KEPT, STAYING, program_departs, team_departs
+from loguru import logger
+from test_laws_replay import NAMES, replayable
+
+
+def main(count: int, first: int) -> int:
+    """Run them; the number of departures."""
+    logger.remove()
+    found: Counter[str] = Counter()
+    began, done = time.monotonic(), 0
+
+    def note(what: object, departs: str | None) -> None:
+        nonlocal done
+        done += 1
+        if departs is not None:
+            found[departs.partition("\n")[0]] += 1
+            print(f"{what!r}\n  {departs}", flush=True)
+        if done % 1000 == 0:
+            print(f"{done} programs, {found.total()} depart, {time.monotonic() - began:.0f} s", flush=True)
+
+    with TemporaryDirectory() as folder:
+
+        @seed(first)
+        @settings(
+            max_examples=count // 2,
+            phases=[Phase.generate],
+            database=None,
+            deadline=None,
+            suppress_health_check=[*HealthCheck],
+        )
+        @given(programs(names=NAMES, paths=STAYING).map(replayable))
+        def random_programs(program: Program) -> None:
+            note(program, program_departs(program, KEPT[done % len(KEPT)], FilePath(folder)))
+
+        for number in range(first * count, first * count + count // 2):
+            note(f"Team({number})", team_departs(number, KEPT[number % len(KEPT)], FilePath(folder)))
+        random_programs()
+    print(f"{done} programs, {found.total()} depart, {time.monotonic() - began:.0f} s: {dict(found)}")
+    return found.total()
+
+
+if __name__ == "__main__":
+    sys.exit(bool(main(int(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 1)))
