@@ -26,7 +26,7 @@ __all__ = ["COUNTERS", "counters"]
 _PACKAGE = str(Path(agentflow.__file__).parent)
 _ROUNDS = 10
 
-BUDGETS = {"call": 53, "round": 51, "streamed": 98, "chunk": 6, "hook": 7, "plugins": 655}
+BUDGETS = {"call": 62, "round": 52, "streamed": 98, "chunk": 6, "hook": 7, "plugins": 655}
 """What is entered at most by a call without tools, one more round, one more streamed round, one more streamed chunk, below a
 `PreActing` hook, and by one more round with all plugins."""
 

@@ -9,7 +9,6 @@ closed.
 from __future__ import annotations
 
 import asyncio
-import gc
 from copy import copy
 from types import AsyncGeneratorType, CoroutineType, FrameType, GeneratorType
 from typing import Any, Never, TypeVar, cast
@@ -115,6 +114,8 @@ def _step(awaited: Any) -> tuple[FrameType | None, Any]:
         return frame, cast("Any", awaited).gi_yieldfrom
     if not type(awaited).__name__.startswith("async_generator"):
         return None, None
+    import gc  # not with the package: it is needed here alone
+
     # What `anext` gives hides the generator that it steps.
     hidden: list[Any] = [found for found in gc.get_referents(awaited) if isinstance(found, AsyncGeneratorType)]
     return None, hidden[0] if hidden else None
