@@ -198,7 +198,7 @@ async def draw() -> None:
                 await page.until(READY.format("runs"))
                 for row in (2, 1):
                     await page.click(f".runs tbody tr:nth-child({row}) input")
-                await page.click(".filters button")
+                await page.click(".filters .compare")
                 await page.until(READY.format("compare"))
                 await page.click(".differences summary")
                 await keep(page, "compare")
