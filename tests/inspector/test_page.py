@@ -396,7 +396,7 @@ async def test_work_is_a_tree_that_folds(runs: Path) -> None:
         assert int(await page.js("document.querySelector('.line.chosen').ariaLevel")) == 4
         bars = "[...document.querySelectorAll('.line.group .bar span')].map(b => b.getBoundingClientRect().width)"
         assert all(width > 0 for width in await page.js(bars))
-        await choose(page, "delete_file\n")
+        await choose(page, "delete_file\ndenied")
         said = await page.js(DETAIL)
         assert "delete_file\ntool\ndenied" in said
         assert "PreActing" in said
