@@ -141,6 +141,14 @@ async def test_a_reply_that_a_hook_recovered() -> None:
     assert (skipped.outcome, skipped.typed, skipped.text) == ("completed", False, "no")
 
 
+@pytest.mark.parametrize(("form", "value"), [(int, 0), (bool, False), (str | None, ""), (list[int], [])])
+async def test_values_that_are_empty(form: Any, value: object) -> None:
+    """What the validator returns is the value, also where it is empty; only None leaves the model's."""
+    said = {int: 5, bool: True, list[int]: [1]}.get(form, "words")
+    agent = Agent("clerk", ScriptedModel([final(said)]), output=Output(form, validate=lambda _: value))
+    assert (await agent.call("x")).output == value
+
+
 class BrokenError(Exception):
     """A bug of the validator."""
 
@@ -167,6 +175,27 @@ async def test_a_validator_that_fails_accepts_nothing(said: list[Any]) -> None:
     with pytest.raises(BrokenError) as caught:
         await agent.call("x")
     assert "It refuses a value with ValueError" in caught.value.__notes__[0]
+    assert ends == ["failed"]
+
+
+async def test_a_validator_that_fails_on_a_text_of_a_hook() -> None:
+    """It fails the call itself, before `CallEnded`, also where the text came after the judge of replies."""
+    ends: list[str] = []
+
+    class Edit(Hook):
+        def on_event(self, event: HookEvent) -> HookResult:
+            if isinstance(event, PostCall):
+                event.final_message = Msg.assistant('{"answer": 5}')
+            if isinstance(event, CallEnded):
+                ends.append(event.outcome)
+            return None
+
+    def broken(number: int) -> None:
+        if number == 5:
+            raise BrokenError
+
+    with pytest.raises(BrokenError):
+        await clerk(final(4), validate=broken, hooks=[Edit()]).call("x")
     assert ends == ["failed"]
 
 
