@@ -12,7 +12,8 @@ from agentflow import Agent, Approve, Hook, HookEvent, HookResult, MemoryStore, 
 from agentflow.durable.agent import DurableAgent
 from agentflow.errors import MissingOutputError, ModelError, OutputError
 from agentflow.events import CallEnded, Error, PostActing, PostCall, PreActing
-from agentflow.facts import Reasoned
+from agentflow.facts import Reasoned, ToolFinished
+from agentflow.ground.ids import inner_session_id
 from agentflow.orchestration import StepError, ask, workflow
 from agentflow.state.sql import SqlStore
 from agentflow.testing import ScriptedModel
@@ -302,3 +303,24 @@ async def test_refusals_are_counted_over_restarts() -> None:
     there.append("s", facts[: refused + 1])
     with pytest.raises(OutputError, match="answered 2 times"):
         await clerk(final(7, "h"), retries=1, store=there).resume("s")
+
+
+async def test_a_sub_agent_that_had_ended_when_its_caller_was_cut() -> None:
+    """Its stored answer is validated again, so the caller reads the same as without the crash."""
+
+    def boss(store: MemoryStore, *said: object) -> Agent[None]:
+        inner = clerk(*([final(4)] if len(said) == 2 else []))
+        return Agent("boss", ScriptedModel(list(said)), tools=[inner], store=store)
+
+    store = MemoryStore()
+    await boss(store, [ToolUseBlock("t", "clerk", {"message": "?"})], "Done.").call("x", session="s")
+    facts, inside = store.load("s"), store.load(inner_session_id("s", "t"))
+    assert isinstance(facts, Sequence)
+    assert isinstance(inside, Sequence)
+    (finished,) = [place for place, fact in enumerate(facts) if isinstance(fact, ToolFinished)]
+    there = MemoryStore()
+    there.append("s", facts[:finished])
+    there.append(inner_session_id("s", "t"), inside)
+    again = boss(there, "Done.")
+    assert (await again.resume("s")).text == "Done."
+    assert again.session("s").messages[2].text == '{"answer":40}'
