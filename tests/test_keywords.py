@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import get_args
 
@@ -50,6 +51,7 @@ def keywords(node: ast.AST, inside: str = "") -> Iterator[tuple[str, str]]:
         yield from keywords(child, where)
 
 
+@cache
 def found() -> dict[str, set[str]]:
     """All functions of the package that take any keyword."""
     result: dict[str, set[str]] = {}

@@ -190,6 +190,8 @@ async def draw() -> None:
                     await page.until(READY.format("runs"))
                     await page.click(".runs tbody tr:nth-child(2) a")
                     await page.until(READY.format("run"))
+                    if dark:
+                        await press(page, "O")
                     await until_chosen(page, "openai/gpt-5-mini" if dark else 'read_page(url="https://shop.example/a')
                     await press(page, "2" if dark else "1")
                     await keep(page, "conversation" if dark else "run")
@@ -198,7 +200,7 @@ async def draw() -> None:
                 await page.until(READY.format("runs"))
                 for row in (2, 1):
                     await page.click(f".runs tbody tr:nth-child({row}) input")
-                await page.click(".filters button")
+                await page.click(".filters .compare")
                 await page.until(READY.format("compare"))
                 await page.click(".differences summary")
                 await keep(page, "compare")

@@ -42,7 +42,7 @@ __all__ = ["Inspector"]
 _LOOK = 0.25
 """Seconds between two looks at the files."""
 _HEARTBEAT = 15.0
-_PATIENCE = 0.5
+_PATIENCE = 1.0
 """Seconds for which the list waits for logs that were not read yet; the page asks again for the others."""
 _LARGEST = 16_000_000  # bytes of a request
 _AT_ONCE = 1_000_000  # bytes of lines in one piece of news

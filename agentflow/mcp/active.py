@@ -4,8 +4,9 @@ Rules:
 
 1. The server's progress is handed on by the tool's own task: a slow reader slows nobody else. What comes faster than it is
    read is thinned out, the newest is kept.
-2. A question for a person suspends the call. When it is resumed the tool runs again from its start, and the server is given
-   the answers to the questions it asks again. Answers are remembered until the call has ended.
+2. A question for a person is answered by the function that `elicitation` is, or suspends the call. Then it stays
+   unanswered: the call is cancelled at the server. When it is resumed the tool runs again from its start, and the server
+   gets the answers to the questions it asks again. Answers are remembered until the call has ended.
 3. The server gets a model's answers only where `sampling` allows it, and no more than that in one call.
 4. Whoever has asked is told apart by the SDK, for servers that speak the protocol of 2026; with older ones, a question that may
    belong to calls of several runs is refused.
@@ -92,6 +93,7 @@ class ActiveCall:
         self._link = link
         self._sampled = 0
         self._side: set[asyncio.Task[Any]] = set()
+        self._ended = asyncio.Event()
         place = current_turn.get()
         self._answers: dict[str, dict[str, Any]] = {}
         if place is not None and (place.inner is not None or place.recovers):  # it was suspended, or cut
@@ -119,19 +121,22 @@ class ActiveCall:
             kept[self.context.tool_use.id] = mine
         self._answers = mine
 
-    async def elicit(self, params: types.ElicitRequestParams) -> types.ElicitResult | types.ErrorData:
+    async def elicit(self, params: types.ElicitRequestParams) -> types.ElicitResult:
         """The server has a question for a person."""
-        if self._settings.elicitation == "refuse":
+        ask = self._settings.elicitation
+        if ask == "refuse":
             return types.ElicitResult(action="decline")
         key, request = _question(params, self._settings.name, self._link)
         found = self._answers.get(key)
-        if found is not None:
-            return types.ElicitResult.model_validate(found)
-        self.waits[key] = Pending(key, "approval", request, self.context.tool_use, f"mcp:{self._settings.name}")
-        self.bell.set()
-        return types.ErrorData(
-            code=types.INVALID_REQUEST, message="A person is asked; the call is made again with the answer."
-        )
+        if found is None:
+            pending = Pending(key, "approval", request, self.context.tool_use, f"mcp:{self._settings.name}")
+            if ask == "suspend":
+                self.waits[key] = pending
+                self.bell.set()
+                await self._ended.wait()  # the server is told that the call is cancelled, before it gets this
+                return types.ElicitResult(action="cancel")
+            found = _answer(await ask(pending))
+        return types.ElicitResult.model_validate(_completed(found, params))
 
     # ---- questions to a model
 
@@ -181,6 +186,7 @@ class ActiveCall:
         """
         if over and self._answers:
             self.context.run.session_state[Answered].answers.pop(self.context.tool_use.id, None)
+        self._ended.set()
         side = list(self._side)
         for task in side:
             task.cancel()
@@ -228,6 +234,17 @@ def _answer(decision: Resolution) -> dict[str, Any]:
                 "action": "accept",
                 "content": cast("dict[str, Any]", value) if isinstance(value, dict) else {"value": value},
             }
+
+
+def _completed(answer: dict[str, Any], params: types.ElicitRequestParams) -> dict[str, Any]:
+    """An answer with the defaults of the fields that it leaves out, as the schema names them."""
+    if answer["action"] != "accept" or isinstance(params, types.ElicitRequestURLParams):
+        return answer
+    fields: object = params.requested_schema.get("properties")
+    given = cast("dict[str, Any]", fields) if isinstance(fields, dict) else {}
+    described = {name: cast("dict[str, Any]", one) for name, one in given.items() if isinstance(one, dict)}
+    defaults = {name: one["default"] for name, one in described.items() if "default" in one}
+    return {**answer, "content": {**defaults, **answer["content"]}}
 
 
 def _refused(why: str) -> types.ErrorData:

@@ -151,7 +151,7 @@ class Connection:
                 logging_callback=None if settings.log_level is None else self._log,
                 log_level=settings.log_level,
                 sampling_callback=self._sample if settings.sampling else None,
-                elicitation_callback=self._elicit if settings.elicitation == "suspend" else None,
+                elicitation_callback=None if settings.elicitation == "refuse" else self._elicit,
                 message_handler=self._hear,
                 client_info=types.Implementation(name="agentflow", version="1"),
             )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from fnmatch import fnmatchcase
-from typing import Any, Literal, cast
+from typing import Any, Literal, TypeAlias, cast
 
 from typing_extensions import TypedDict
 
@@ -13,9 +13,14 @@ from agentflow.ground.shown import one_line, without_secrets
 from agentflow.ground.values import frozen
 from agentflow.mcp.hints import ApprovalPolicy, Hints, needs_approval
 from agentflow.mcp.sdk import MODERN_PROTOCOL_VERSIONS
+from agentflow.messages import Pending
 from agentflow.specs import is_seconds
+from agentflow.verdicts import Resolution
 
-__all__ = ["Link", "ServerOptions", "Settings", "checked"]
+__all__ = ["Answering", "Link", "ServerOptions", "Settings", "checked"]
+
+Answering: TypeAlias = Callable[[Pending], Awaitable[Resolution]]
+"""Answers a server's question at once."""
 
 
 class ServerOptions(TypedDict, total=False):
@@ -45,8 +50,9 @@ class ServerOptions(TypedDict, total=False):
     """Whether the model gets two more tools, `list_resources` and `read_resource`; no by default."""
     sampling: int
     """How many model calls the server may ask for in one call of a tool, billed to the run; 0, none, by default."""
-    elicitation: Literal["suspend", "refuse"]
-    """What becomes of a question that the server has for a person: the call is suspended (default), or it is refused."""
+    elicitation: Literal["suspend", "refuse"] | Answering
+    """What becomes of a question that the server has for a person: the call is suspended (default), it is refused, or a
+    function answers it at once: it gets what would wait (`Pending`), and gives a decision (`Answer`, `Approve`, `Deny`)."""
     protocol: str
     """Which version is spoken: `"auto"` (default), `"legacy"` (the handshake of before 2026), or one such as `"2026-07-28"`."""
     log_level: Literal["debug", "info", "warning", "error"] | None
@@ -90,7 +96,7 @@ class Settings:
     follow: bool = True
     resources: bool = False
     sampling: int = 0
-    elicitation: Literal["suspend", "refuse"] = "suspend"
+    elicitation: Literal["suspend", "refuse"] | Answering = "suspend"
     protocol: str = "auto"
     log_level: Literal["debug", "info", "warning", "error"] | None = "warning"
     max_size: int = 4 * 1024 * 1024
@@ -135,9 +141,9 @@ def checked(name: str, given: ServerOptions) -> Settings:
         value = getattr(settings, key)
         if type(value) is not int or value < least:
             raise UsageError(f"MCPServer {settings.name!r}: {key}={value!r}; it is a whole number of at least {least}.")
-    if settings.elicitation not in ("suspend", "refuse"):
+    if settings.elicitation not in ("suspend", "refuse") and not callable(settings.elicitation):
         raise UsageError(
-            f"MCPServer {settings.name!r}: elicitation={settings.elicitation!r}; it is 'suspend' or 'refuse'."
+            f"MCPServer {settings.name!r}: elicitation={settings.elicitation!r}; it is 'suspend', 'refuse', or a function."
         )
     if settings.protocol not in ("auto", "legacy", *MODERN_PROTOCOL_VERSIONS):
         legal = ", ".join(map(repr, ("auto", "legacy", *MODERN_PROTOCOL_VERSIONS)))

@@ -306,7 +306,6 @@ class ItemsReader:
             for place, arguments in self._silent.items()
             if arguments
         ]
-        self._silent.clear()
         spoken = self._spoken or self._in_part or self._in_item
         for index, part in enumerate((response.output if response is not None else None) or ()):
             item = _loose_item(part)

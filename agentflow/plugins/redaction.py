@@ -236,16 +236,15 @@ class Redaction(SideWrapper):
         return redacted_store(inner, self._at_rest, self._restored)
 
     def model(self, inner: str | Model) -> Model:
-        """A model for what other hooks ask on the side (a judge, a summary): it gets `<email>` in place of a mail address.
+        """A model for what is asked outside of a run: it gets `<email>` in the place of a mail address.
+
+        What hooks and tools ask in a run (`context.complete`) needs none: it passes here anyway.
 
         Example:
-            >>> from agentflow.plugins.goal import GoalJudge
-            >>> redaction = Redaction()
-            >>> judge = ScriptedModel(['{"done": true}'])
-            >>> hooks = [redaction, GoalJudge("It is polite.", redaction.model(judge))]
-            >>> reply = await Agent("a", ScriptedModel(["Dear <email-1>,"]), hooks=hooks).call("Write to ada@example.com")
-            >>> reply.text, judge.requests[0].messages[-1].text.endswith("Dear <email>,")
-            ('Dear ada@example.com,', True)
+            >>> judge = ScriptedModel(["Polite."])
+            >>> reply = await Agent("judge", Redaction().model(judge)).call("Is this polite? Dear ada@example.com")
+            >>> judge.requests[0].messages[-1].text
+            'Is this polite? Dear <email>'
         """
 
         def clean(messages: Sequence[Msg]) -> tuple[Msg, ...]:

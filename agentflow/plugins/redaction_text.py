@@ -103,6 +103,7 @@ class Scanner:
         values: Texts to be found wherever they occur.
 
     Example:
+        >>> from agentflow.plugins.redaction_detectors import EMAIL
         >>> Scanner((EMAIL,)).replace("write to ada@example.com", lambda kind, text: f"<{kind}>")
         'write to <email>'
     """
@@ -281,6 +282,7 @@ class Streaming:
         found: Says what stands for a thing.
 
     Example:
+        >>> from agentflow.plugins.redaction_detectors import EMAIL
         >>> stream = Streaming(lambda: Scanner((EMAIL,)), lambda kind, text: f"<{kind}>")
         >>> [stream.feed("write to ada"), stream.feed("@example.c"), stream.feed("om, soon"), stream.end()]
         ['write to ', '', '<email>, ', 'soon']

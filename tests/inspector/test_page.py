@@ -30,6 +30,10 @@ SHOWN = (
 
 async def choose(page: Page, text: str) -> None:
     """Go down, with the keyboard, to an event that says a text."""
+    if await page.js("document.querySelector('.fold') !== null"):
+        await key(page, "O", "Home")
+        if await page.js("document.querySelector('.line.group:not([aria-expanded=true])') !== null"):
+            await key(page, "O")
     await key(page, "Home")
     for _ in range(200):
         if text in await page.js(CHOSEN):
@@ -42,7 +46,7 @@ async def test_runs_are_listed_filtered_and_opened(runs: Path) -> None:
     """Each with how it ended; the token leaves the address."""
     async with serving(runs) as (_, link), opened(link) as page:
         assert "token" not in await page.js("location.href")
-        assert await page.js("document.querySelectorAll('.runs tbody tr').length") == 2
+        await page.until("document.querySelectorAll('.runs tbody tr').length === 2")
         row = await page.js("document.querySelector('.runs tbody tr').innerText")
         assert "clerk" in row
         assert "What is a bread?" in row
@@ -63,6 +67,8 @@ async def test_events_are_selected_with_the_keyboard(runs: Path) -> None:
         await first_run(page)
         assert "PreCall" in await page.js(CHOSEN)
         await key(page, "j", "j", "k")
+        assert "scripted" in await page.js(CHOSEN)  # the model's work, with all that happened in it
+        await key(page, "o", "j")
         assert "PreReasoning" in await page.js(CHOSEN)
         assert "AddDate" in await page.js(DETAIL)
         assert (
@@ -160,7 +166,7 @@ async def test_two_runs_beside_each_other(runs: Path) -> None:
     async with serving(runs) as (_, link), opened(link) as page:
         await page.click(".runs tbody tr:nth-child(2) input")
         await page.click(".runs tbody tr:nth-child(1) input")
-        await page.click(".filters button")
+        await page.click(".filters .compare")
         await page.until("document.querySelector('main').dataset.ready === 'compare'")
         parted = await page.js("document.querySelector('.parted').innerText")
         found = diff_runs(*[load(path) for path in sorted(runs.iterdir(), key=lambda path: path.stat().st_mtime)])  # noqa: ASYNC240 - a test's own files
@@ -203,7 +209,7 @@ async def looked_at(page: Page) -> None:
     for text in HOSTILE:
         await choose(page, "PostReasoning")
         for _ in range(HOSTILE.index(text)):
-            await key(page, "j", "j")
+            await key(page, "j", "j", "j")
         await key(page, "2", "1")
         said = await page.js(DETAIL)
         plain = (
@@ -359,8 +365,114 @@ async def test_what_hooks_say_in_a_sub_agent(tmp_path: Path) -> None:
     recorder.close()
     async with serving(tmp_path / "runs") as (_, link), opened(link) as page:
         await first_run(page)
-        await choose(page, "PreCall\ninner")
+        await choose(page, "PreCall\nHm?")
         assert "agent\ninner" in await page.js(DETAIL)
+
+
+GROUPS = "[...document.querySelectorAll('.line.group .type')].map(t => t.innerText)"
+
+
+async def test_work_is_a_tree_that_folds(runs: Path) -> None:
+    """Calls, model replies, rounds and tools with their events inside, a sub-agent inside its tool; each with a bar."""
+    async with serving(runs) as (_, link), opened(link) as page:
+        await first_run(page)
+        assert await page.js(GROUPS) == [
+            *("clerk", "scripted", "tools", "checker", "read_page", "read_page"),
+            *("scripted", "tools", "delete_file", "scripted"),
+        ]
+        assert "PostReasoning" not in await page.js("document.querySelector('.list').innerText")
+        await page.click(".line.group:nth-child(n) .fold")  # the whole call
+        assert await page.js(f"{SHOWN}.length") == 1
+        assert await page.js("document.querySelector('.line').getAttribute('aria-expanded')") == "false"
+        await key(page, "o", "O")
+        assert await page.js("document.querySelectorAll('.line.group[aria-expanded=false]').length") == 0
+        levels = (
+            "[...document.querySelectorAll('.line')].filter(l => l.innerText.includes('TEXT')).map(l => l.ariaLevel)"
+        )
+        assert "4" in await page.js(levels.replace("TEXT", "PreActing"))
+        await choose(page, "checker\nchecker(")
+        await key(page, "j", "j")
+        assert "checker" in await page.js(CHOSEN)  # the sub-agent's call, inside the tool's
+        assert int(await page.js("document.querySelector('.line.chosen').ariaLevel")) == 4
+        bars = "[...document.querySelectorAll('.line.group .bar span')].map(b => b.getBoundingClientRect().width)"
+        assert all(width > 0 for width in await page.js(bars))
+        await choose(page, "delete_file\ndenied")
+        said = await page.js(DETAIL)
+        assert "delete_file\ntool\ndenied" in said
+        assert "PreActing" in said
+        assert "PostActing" in said
+
+
+async def test_an_event_in_a_folded_place_is_shown(runs: Path) -> None:
+    """Going to an error opens what it is in; of pieces with calls no name runs into another."""
+    async with serving(runs) as (_, link), opened(link) as page:
+        await first_run(page)
+        await key(page, "e")
+        assert "Error" in await page.js(CHOSEN)
+        await choose(page, "ReasoningChunk")
+        assert 'look. → read_page {"url":"http://shop/a"} → read_page' in await page.js(CHOSEN)
+
+
+async def test_a_conversation_opens_at_what_is_new(tmp_path: Path) -> None:
+    """And not at a system prompt that fills the panel."""
+    recorder = Recorder(tmp_path / "runs")
+    agent = Agent("a", ScriptedModel(["One.", "Two."]), system="Be brief.\n" * 300, hooks=[recorder])
+    await agent.call("First")
+    await agent.call("Second")
+    recorder.close()
+    async with serving(tmp_path / "runs") as (_, link), opened(link) as page:
+        await first_run(page)
+        await key(page, "2")
+        assert await page.js("[...document.querySelectorAll('.message.new')].map(m => m.innerText)") == [
+            "USER\nnew\nSecond"
+        ]
+        seen = "(e => { const r = e.getBoundingClientRect(); return r.top > 0 && r.bottom < innerHeight; })"
+        assert await page.js(f"{seen}(document.querySelector('.message.new'))")
+
+
+async def test_runs_are_found_across_logs(runs: Path) -> None:
+    """By what a tool said, by tool, hook, outcome, age, length and cost; all filters hold together, and are cleared at once."""
+    async with serving(runs) as (_, link), opened(link) as page:
+        shown = "document.querySelectorAll('.runs tbody tr').length"
+        await page.until(f"{shown} === 2")
+        await key(page, "/")
+        await page.type("bread is 2.25 [CUT]")
+        await page.until(f"{shown} === 1")
+        await page.click(".clear")
+        await page.until(f"{shown} === 2")
+        for name, value, left in (
+            ("Tool", "delete_file", 2),
+            ("Hook", "Shorten", 1),
+            ("Outcome", "completed", 1),
+            ("Began", "3600", 1),
+            ("Cost", "0.001", 1),
+            ("Took", "600", 0),
+        ):
+            change = f"s.value = '{value}'; s.dispatchEvent(new Event('input'))"
+            await page.js(f"(s => {{ {change} }})(document.querySelector('select[aria-label={name}]'))")
+            assert await page.js(shown) == left, name
+        await page.click(".clear")
+        assert await page.js(shown) == 2
+
+
+async def test_a_phone_begins_with_the_events(runs: Path) -> None:
+    """Timeline and filters are folded there; the events begin in the upper third of the screen."""
+    async with serving(runs) as (_, link), opened(link, width=390, height=800) as page:
+        assert await page.js("document.querySelector('select').checkVisibility()") is False
+        await first_run(page)
+        assert await page.js("document.querySelector('canvas').checkVisibility()") is False
+        assert await page.js("document.querySelector('.list').getBoundingClientRect().top < innerHeight / 3")
+
+
+async def test_a_damaged_log_is_one_row(runs: Path) -> None:
+    """It says what is wrong, and the others are there."""
+    (runs / "broken.jsonl").write_text(
+        '{"kind": "log", "form": "agentflow.run-log", "version": 1, "writer": "w", "time": 0}\n[]\n'
+    )
+    async with serving(runs) as (_, link), opened(link) as page:
+        await page.until("document.querySelectorAll('.runs tbody tr').length === 3")
+        said = await page.js("document.querySelector('.runs').innerText")
+        assert "broken.jsonl, line 2, is no entry of a run log: it is no JSON object." in said
 
 
 async def test_an_interrupt_has_a_row(tmp_path: Path) -> None:

@@ -89,7 +89,7 @@ NOTHING = "This is nothing that can be done to a paused run."
         ({"do": "decide", "verdict": "Stop", "value": "x"}, "Stop is not legal here; legal: Deny, Answer, Suspend."),
         ({"do": "decide", "verdict": "Answer", "value": " "}, "Answer needs what it is to say."),
         ({"do": "edit", "field": "__class__", "value": "x"}, "__class__ is not writable; what is: tool_use."),
-        ({"do": "edit", "field": "tool_use", "value": "{"}, "(char 1)."),
+        ({"do": "edit", "field": "tool_use", "value": "{"}, "at line 1 column 1."),
     ],
     ids=str,
 )

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 from demo_server import make
+from mcp.server import MCPServer as Server
+from mcp.server.elicitation import ElicitationResult
+from mcp.server.mcpserver import Context, Elicit, Resolve
+from pydantic import BaseModel
 from ways import demo, demo_over_stdio, results
 
 from agentflow import Agent, Answer, Approve, Deny, Session, ToolUseBlock, tool
 from agentflow.mcp import MCPServer
+from agentflow.messages import Pending
 from agentflow.testing import ScriptedModel
 
 SCHEMA = {"properties": {"name": {"title": "Name", "type": "string"}}, "required": ["name"], "type": "object"}
@@ -70,6 +75,79 @@ async def test_a_question_is_declined() -> None:
         [waits] = (await agent.call("Go")).pending
         await agent.resume(decisions={waits.id: Deny("none of your business")})
         assert results(agent)[0].text == "nobody said: decline"
+
+
+@pytest.mark.parametrize("way", ["memory", "memory-legacy", "stdio", "http"])
+async def test_a_function_answers_at_once(way: str) -> None:
+    """The call is not suspended, and the tool runs once."""
+    asked: list[object] = []
+
+    async def answer(question: Pending) -> Answer:
+        asked.append(question.request["message"])
+        return Answer({"name": "Ada"})
+
+    async with demo(way, elicitation=answer) as server:
+        agent = greeter(server, ToolUseBlock("t1", "greet"), "Done.")
+        assert (await agent.call("Go")).outcome == "completed"
+        assert (results(agent)[0].text, asked) == ("Hello Ada, or Ada", ["What is your name?", "Is it Ada?"])
+
+
+class Order(BaseModel):
+    """What a person is asked for, with defaults."""
+
+    article: str
+    count: int = 3
+    fast: bool = False
+
+
+async def which() -> Elicit[Order]:
+    return Elicit("Which?", Order)
+
+
+SAID: list[str] = []
+shop = Server("shop")
+
+
+@shop.tool()
+async def order(what: Annotated[ElicitationResult[Order], Resolve(which)]) -> str:
+    return str(what.data) if what.action == "accept" else what.action
+
+
+@shop.tool()
+async def ask_order(ctx: Context) -> str:
+    try:
+        SAID.append((await ctx.elicit("Which?", Order)).action)
+    except asyncio.CancelledError:
+        SAID.append("cancelled")
+        raise
+    return "asked"
+
+
+@pytest.mark.parametrize("protocol", ["auto", "legacy"])
+async def test_defaults_are_filled_in(protocol: str) -> None:
+    """Fields that an answer leaves out have the values that the server's schema names; an answer that is no yes has none."""
+    for decision, said in (
+        (Answer({"article": "apple", "fast": True}), "article='apple' count=3 fast=True"),
+        (Approve(input={"article": "pear", "count": 1}), "article='pear' count=1 fast=False"),
+        (Deny("no"), "decline"),
+    ):
+        async with MCPServer.in_memory(shop, protocol=protocol) as server:
+            agent = greeter(server, ToolUseBlock("t1", "order"), "Done.")
+            [waits] = (await agent.call("Go")).pending
+            await agent.resume(decisions={waits.id: decision})
+            assert results(agent)[0].text == said
+
+
+async def test_an_older_server_gets_no_answer_while_a_person_is_asked() -> None:
+    """Its call is cancelled; an error would be an answer that nobody gave."""
+    SAID.clear()
+    async with MCPServer.in_memory(shop, protocol="legacy") as made:
+        agent = greeter(made, ToolUseBlock("t1", "ask_order"), "Done.")
+        [waits] = (await agent.call("Go")).pending
+        await agent.resume(decisions={waits.id: Answer({"article": "apple"})})
+        assert results(agent)[0].text == "asked"
+        assert SAID in (["cancelled", "accept"], ["cancel", "accept"])
+        await agent.close()
 
 
 @pytest.mark.parametrize("way", ["memory", "memory-legacy"])

@@ -24,18 +24,21 @@ class Judgement(BaseModel):
 
 async def test_a_judge() -> None:
     """A hook asks on the side, and has an object; what does not fit is asked again there, and billed to the run."""
+    spent: list[int] = []
     judge = ScriptedModel(["no", '{"good": false, "why": "too short"}', '{"good": true}'])
 
     @after_llm
     async def judged(event: PostReasoning) -> Again | None:
         asked = f"Is this good? {event.reasoning_result.text}"
         reply = await event.context.complete(asked, model=judge, output=Judgement)
+        spent.append(reply.usage.model_calls)
         return None if reply.output.good else Again(reply.output.why)
 
     agent = Agent("writer", ScriptedModel(["Hm.", "A longer text."]), hooks=[judged])
     reply = await agent.call("Write.")
     assert reply.text == "A longer text."
     assert reply.usage.model_calls == 5
+    assert spent == [2, 1]
     assert "fits this JSON schema" in judge.requests[0].messages[-1].text
     assert judge.requests[1].messages[-1].text.startswith("The values of your answer")
 

@@ -29,6 +29,7 @@ from agentflow import (
 from agentflow.errors import MissingOutputError, OutputError, UsageError
 from agentflow.events import CallEnded, PostActing, PostReasoning, PreActing, PreReasoning
 from agentflow.output import Answered, Way
+from agentflow.ports.model import AnswerModes
 from agentflow.testing import ScriptedModel
 from agentflow.verdicts import Again
 
@@ -535,3 +536,34 @@ async def test_a_result_that_its_annotation_cannot_read() -> None:
 
     reply = await clerk(calls("count", {"x": 1}), output=count, hooks=[Hide()]).call("x")
     assert (reply.text, reply.outcome, reply.typed) == ("[hidden]", "completed", False)
+
+
+@pytest.mark.parametrize(
+    ("modes", "tools", "ways"),
+    [
+        (AnswerModes(native=True, native_with_tools=True), True, ["native"]),
+        (AnswerModes(native=True, native_with_tools=False), True, ["tool"]),
+        (AnswerModes(native=True, native_with_tools=False), False, ["native"]),
+        (AnswerModes(native=False, tools=False), True, ["prompt"]),
+    ],
+)
+async def test_the_way_is_the_models(modes: AnswerModes, tools: bool, ways: list[str]) -> None:
+    """A model is asked by the first way that it has; a JSON-schema mode that excludes tools is not used beside them."""
+
+    class Knows(ScriptedModel):
+        async def answer_modes(self) -> AnswerModes:
+            return modes
+
+    @tool
+    async def look() -> str:
+        """Look."""
+        return ""
+
+    said = calls("final_answer", GOOD) if ways == ["tool"] else '{"customer": "Ada", "total": 3}'
+    model = Knows([said])
+    agent = Agent("clerk", model, tools=[look] if tools else [], output=Invoice)
+    events = agent.stream("x").of_type(PostReasoning)
+    seen = [event.context.state[Answered].way async for event in events]
+    assert seen[:1] == ways
+    assert (model.requests[0].options.answer_schema is not None) == (ways == ["native"])
+    assert ("final_answer" in [spec.name for spec in model.requests[0].tools]) == (ways == ["tool"])

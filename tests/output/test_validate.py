@@ -12,7 +12,8 @@ from agentflow import Agent, Approve, Hook, HookEvent, HookResult, MemoryStore, 
 from agentflow.durable.agent import DurableAgent
 from agentflow.errors import MissingOutputError, ModelError, OutputError
 from agentflow.events import CallEnded, Error, PostActing, PostCall, PreActing
-from agentflow.facts import Reasoned
+from agentflow.facts import Reasoned, ToolFinished
+from agentflow.ground.ids import inner_session_id
 from agentflow.orchestration import StepError, ask, workflow
 from agentflow.state.sql import SqlStore
 from agentflow.testing import ScriptedModel
@@ -141,6 +142,14 @@ async def test_a_reply_that_a_hook_recovered() -> None:
     assert (skipped.outcome, skipped.typed, skipped.text) == ("completed", False, "no")
 
 
+@pytest.mark.parametrize(("form", "value"), [(int, 0), (bool, False), (str | None, ""), (list[int], [])])
+async def test_values_that_are_empty(form: Any, value: object) -> None:
+    """What the validator returns is the value, also where it is empty; only None leaves the model's."""
+    said = {int: 5, bool: True, list[int]: [1]}.get(form, "words")
+    agent = Agent("clerk", ScriptedModel([final(said)]), output=Output(form, validate=lambda _: value))
+    assert (await agent.call("x")).output == value
+
+
 class BrokenError(Exception):
     """A bug of the validator."""
 
@@ -167,6 +176,27 @@ async def test_a_validator_that_fails_accepts_nothing(said: list[Any]) -> None:
     with pytest.raises(BrokenError) as caught:
         await agent.call("x")
     assert "It refuses a value with ValueError" in caught.value.__notes__[0]
+    assert ends == ["failed"]
+
+
+async def test_a_validator_that_fails_on_a_text_of_a_hook() -> None:
+    """It fails the call itself, before `CallEnded`, also where the text came after the judge of replies."""
+    ends: list[str] = []
+
+    class Edit(Hook):
+        def on_event(self, event: HookEvent) -> HookResult:
+            if isinstance(event, PostCall):
+                event.final_message = Msg.assistant('{"answer": 5}')
+            if isinstance(event, CallEnded):
+                ends.append(event.outcome)
+            return None
+
+    def broken(number: int) -> None:
+        if number == 5:
+            raise BrokenError
+
+    with pytest.raises(BrokenError):
+        await clerk(final(4), validate=broken, hooks=[Edit()]).call("x")
     assert ends == ["failed"]
 
 
@@ -273,3 +303,24 @@ async def test_refusals_are_counted_over_restarts() -> None:
     there.append("s", facts[: refused + 1])
     with pytest.raises(OutputError, match="answered 2 times"):
         await clerk(final(7, "h"), retries=1, store=there).resume("s")
+
+
+async def test_a_sub_agent_that_had_ended_when_its_caller_was_cut() -> None:
+    """Its stored answer is validated again, so the caller reads the same as without the crash."""
+
+    def boss(store: MemoryStore, *said: object) -> Agent[None]:
+        inner = clerk(*([final(4)] if len(said) == 2 else []))
+        return Agent("boss", ScriptedModel(list(said)), tools=[inner], store=store)
+
+    store = MemoryStore()
+    await boss(store, [ToolUseBlock("t", "clerk", {"message": "?"})], "Done.").call("x", session="s")
+    facts, inside = store.load("s"), store.load(inner_session_id("s", "t"))
+    assert isinstance(facts, Sequence)
+    assert isinstance(inside, Sequence)
+    (finished,) = [place for place, fact in enumerate(facts) if isinstance(fact, ToolFinished)]
+    there = MemoryStore()
+    there.append("s", facts[:finished])
+    there.append(inner_session_id("s", "t"), inside)
+    again = boss(there, "Done.")
+    assert (await again.resume("s")).text == "Done."
+    assert again.session("s").messages[2].text == '{"answer":40}'

@@ -3,7 +3,7 @@
 
 import { showComparison } from "./compare.js";
 import { el, fill } from "./dom.js";
-import { follow, get, post, text, textBehind } from "./http.js";
+import { follow, get, listed, post, text, textBehind } from "./http.js";
 import { Log } from "./log.js";
 import { showPauses } from "./pauses.js";
 import { printable } from "./print.js";
@@ -41,7 +41,7 @@ async function show() {
     else if (there) run = new RunView(main, logOf(there.lines, there.torn), there.name);
     else if (view === "run") await showRun(ids[0]);
     else if (view === "compare") await compareRuns(ids);
-    else runs = await showRuns(main, () => get("api/runs"));
+    else runs = await showRuns(main, listed, (text) => get(`api/runs?text=${encodeURIComponent(text)}`));
   } catch (error) {
     fill(main, el("p.banner.error", { role: "alert" }, String(error instanceof Error ? error.message : error)));
   }

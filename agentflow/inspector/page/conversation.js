@@ -48,8 +48,11 @@ export function showConversation(place, log, row, choose) {
   const before = [...all.slice(0, at)].reverse().find((one) => one.call === request.call);
   const sent = request.entry.requests?.find((/** @type {any} */ one) => one.list)?.list ?? request.lists.input_messages;
   const refs = log.refs(sent);
-  const old = new Set(before ? log.refs(before.lists.input_messages) : []);
-  const gone = [...old].filter((ref) => !refs.includes(ref)).length;
+  const opened = log.rows.find((one) => one.type === "PreCall" && one.call === request.call);
+  const known = before ? before.lists.input_messages : opened?.lists.history;
+  const old = new Set(known ? log.refs(known) : []);
+  const kind = (/** @type {string} */ ref) => (old.has(ref) || (!before && log.messages.get(ref)?.role === "system") ? "" : "new");
+  const gone = before ? [...old].filter((ref) => !refs.includes(ref)).length : 0;
   const reply = log.rows.slice(request.index).find((one) => one.type === "PostReasoning" && one.call === request.call);
   const steps = el(
     "nav.steps",
@@ -60,12 +63,12 @@ export function showConversation(place, log, row, choose) {
   );
   const first = Math.max(0, refs.length - AT_ONCE);
   const list = el("ol.messages", null);
-  for (const ref of refs.slice(first)) list.append(card(log, ref, before && !old.has(ref) ? "new" : ""));
+  for (const ref of refs.slice(first)) list.append(card(log, ref, kind(ref)));
   const earlier = first
     ? el("button.more", {
         type: "button",
         click: (/** @type {Event} */ event) => {
-          list.prepend(...refs.slice(0, first).map((ref) => card(log, ref, before && !old.has(ref) ? "new" : "")));
+          list.prepend(...refs.slice(0, first).map((ref) => card(log, ref, kind(ref))));
           /** @type {HTMLElement} */ (event.target).remove();
         },
       })
@@ -81,6 +84,8 @@ export function showConversation(place, log, row, choose) {
     reply ? el("ol.messages", null, card(log, reply.entry.fields.reasoning_result, "reply")) : null,
     offered(log, request),
   );
+  const fresh = list.querySelector(".new");
+  if (fresh instanceof HTMLElement && fresh !== list.firstElementChild) place.scrollTop += fresh.getBoundingClientRect().top - steps.getBoundingClientRect().bottom - 8;
 }
 
 /**

@@ -3,7 +3,7 @@
 
 import { diffed } from "./diff.js";
 import { clock, duration, el, fill, long, pretty, short, since } from "./dom.js";
-import { decisionText, errorText, fieldText, pieceText, verdictText } from "./words.js";
+import { decisionText, errorText, fieldText, piecesText, verdictText } from "./words.js";
 
 /** @typedef {import("./log.js").Log} Log */
 /** @typedef {import("./log.js").Row} Row */
@@ -25,6 +25,42 @@ export function showDetail(place, log, row) {
     ...(entry.requests ?? []).filter((/** @type {any} */ one) => one.list || one.tools || one.options).map((/** @type {any} */ one) => request(log, one)),
     ...fields(log, row),
   );
+}
+
+/**
+ * A piece of work: what it was asked, and what it came to.
+ * @param {HTMLElement} place
+ * @param {Log} log
+ * @param {import("./log.js").Group} group
+ * @param {(row: Row) => void} choose
+ */
+export function showGroup(place, log, group, choose) {
+  const took = Number.isNaN(group.end) ? "" : duration(group.end - group.start);
+  const ends = [group.first, group.last].filter((row, n) => row && (n === 0 || row !== group.first));
+  const parts = ends.map((row) => {
+    const part = el("section.part");
+    showDetail(part, log, /** @type {Row} */ (row));
+    part.querySelector("h2")?.append(el("button.more", { type: "button", click: () => choose(/** @type {Row} */ (row)) }, "Go to the event"));
+    return part;
+  });
+  fill(
+    place,
+    el("h2", null, group.name, el("span.chip", null, group.kind === "round" ? "tools" : group.kind), el(`span.chip.${stateKind(group.state)}`, null, group.state)),
+    el("dl.facts", null, ...[["took", took], ["events", countOf(group)], ["round", group.iteration || ""]].filter(([, value]) => value !== "").map(([name, value]) => el("div", null, el("dt", null, name), el("dd", null, value)))),
+    ...parts,
+  );
+}
+
+/** @param {import("./log.js").Group} group @returns {number} */
+function countOf(group) {
+  let count = 0;
+  for (const item of group.items) count += "items" in item ? countOf(item) : item.count;
+  return count;
+}
+
+/** @param {string} state how a piece of work ended */
+export function stateKind(state) {
+  return { completed: "good", success: "good", running: "accent", failed: "error", error: "error", timeout: "error", not_found: "error" }[state] ?? "veto";
 }
 
 /** @param {Log} log @param {Row} row */
@@ -105,7 +141,7 @@ function field(log, row, name, value) {
 
 /** @param {any} entry */
 function pieces(entry) {
-  const all = entry.kind === "chunks" ? entry.pieces.map(pieceText).join("") : entry.pieces.map(pretty).join("\n");
+  const all = entry.kind === "chunks" ? piecesText(entry.pieces) : entry.pieces.map(pretty).join("\n");
   const last = entry.at?.at(-1) ?? 0;
   return el(
     "div.field",

@@ -12,6 +12,12 @@ export async function get(path) {
   return (await checked(await fetch(path))).json();
 }
 
+/** The runs, and how many logs the server has not read yet. */
+export async function listed() {
+  const response = await checked(await fetch("api/runs"));
+  return { runs: await response.json(), left: Number(response.headers.get("x-left")) };
+}
+
 /** @param {string} path */
 export async function text(path) {
   return (await checked(await fetch(path))).text();

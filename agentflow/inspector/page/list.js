@@ -12,6 +12,8 @@ export class List {
    * @param {number} how.height of a line
    * @param {(line: HTMLElement, index: number) => void} how.draw
    * @param {(index: number) => void} how.choose
+   * @param {(index: number) => void} [how.fold] what a click on its sign does
+   * @param {string} [how.role] of a line
    */
   constructor(place, how) {
     this.place = place;
@@ -26,7 +28,9 @@ export class List {
     place.addEventListener("scroll", () => this.later(), { passive: true });
     place.addEventListener("click", (event) => {
       const line = event.target instanceof Element ? event.target.closest(".line") : null;
-      if (line instanceof HTMLElement) how.choose(Number(line.dataset.index));
+      if (!(line instanceof HTMLElement)) return;
+      const fold = how.fold && event.target instanceof Element && event.target.closest(".fold");
+      (fold ? how.fold : how.choose)?.(Number(line.dataset.index));
     });
     new ResizeObserver(() => this.later()).observe(place);
   }
@@ -61,7 +65,7 @@ export class List {
     const room = this.place.clientHeight || 600;
     const count = Math.min(this.length, Math.ceil(room / height) + 2);
     while (this.lines.length < count) {
-      const line = el("div.line", { role: "option" });
+      const line = el("div.line", { role: this.how.role ?? "option" });
       this.lines.push(line);
       this.body.append(line);
     }

@@ -16,6 +16,22 @@
  * @property {string} level "", "veto", "error"
  * @property {number} count how many events it stands for
  * @property {Record<string, MessageList>} lists
+ * @property {Group | null} group the piece of work that it is part of
+ */
+/**
+ * @typedef {object} Group a piece of work in the tree: a call, a model's reply, a round of tools, a tool; its events and the work inside
+ * @property {"call" | "model" | "round" | "tool"} kind
+ * @property {string} name
+ * @property {string} call
+ * @property {number} iteration
+ * @property {Group | null} above
+ * @property {(Row | Group)[]} items
+ * @property {Row | null} first
+ * @property {Row | null} last the event that ended it
+ * @property {number} start
+ * @property {number} end NaN while it runs
+ * @property {string} state
+ * @property {boolean} open whether its items are shown
  */
 /**
  * @typedef {object} Span something that takes time
@@ -66,6 +82,10 @@ export class Log {
     this._open = new Map();
     /** @type {Map<string, MessageList>} what hooks changed lists to, by entry */
     this._changed = new Map();
+    /** @type {(Row | Group)[]} what stands at the top of the tree */
+    this.tree = [];
+    /** @type {Map<string, Group>} */
+    this._groups = new Map();
     /** how many lines a killed process has left half written; they were left out */
     this.torn = 0;
     /** why the log cannot be read any further */
@@ -102,6 +122,7 @@ export class Log {
         this.calls.set(entry.call, entry);
         this._seen(entry.time);
         this._begin(`call ${entry.call}`, "call", entry.agent || "call", entry, null);
+        this._openGroup(`call ${entry.call}`, "call", entry.agent || "call", entry, entry.parent ? this._groups.get(`tool ${entry.parent.call} ${entry.parent.tool_use}`) : undefined);
         break;
       case "hook":
         this._hook(entry);
@@ -126,9 +147,15 @@ export class Log {
         this._done(entry);
         break;
       case "interrupt":
-        this._row(entry, "Interrupt", 1).level = "error";
+        this._interrupted(this._row(entry, "Interrupt", 1));
         break;
     }
+  }
+
+  /** @param {Row} row */
+  _interrupted(row) {
+    row.level = "error";
+    this._into(row, this._groups.get(`call ${row.call}`));
   }
 
   /** @param {number} time */
@@ -157,6 +184,7 @@ export class Log {
       level: "",
       count,
       lists: {},
+      group: null,
     };
     this.rows.push(row);
     this.events += count;
@@ -176,6 +204,87 @@ export class Log {
     const state = fields.tool_result && this.results.get(fields.tool_result)?.state;
     if (state && state !== "success") row.level = state === "denied" || state === "suspended" ? "veto" : "error";
     this._spans(row, fields, use, state);
+    this._place(row, fields, use, state);
+  }
+
+  /**
+   * Put an event into the tree: into the piece of work that it begins, ends or is part of.
+   * @param {Row} row
+   * @param {Record<string, any>} fields
+   * @param {any} use
+   * @param {string} state
+   */
+  _place(row, fields, use, state) {
+    const { entry, type, call } = row;
+    const above = this._groups.get(`call ${call}`);
+    const model = `model ${call}`;
+    const round = `round ${call}`;
+    const tool = use ? `tool ${call} ${use.id}` : "";
+    if (type === "PreReasoning") this._openGroup(model, "model", fields.model || "model", entry, above);
+    else if (type === "PreToolRound") this._openGroup(round, "round", "tools", entry, above);
+    else if (type === "PreActing") this._openGroup(tool, "tool", use?.name ?? "tool", entry, this._groups.get(round) ?? above);
+    const key = type === "PreReasoning" || type === "PostReasoning" || (type === "Error" && fields.phase === "reasoning") ? model : type === "PreToolRound" || type === "PostToolRound" ? round : tool;
+    this._into(row, this._groups.get(key) ?? this._groups.get(round) ?? above);
+    if (type === "PostReasoning") this._closeGroup(model, row, entry.decision ? "veto" : "success");
+    else if (type === "PostToolRound") this._closeGroup(round, row, "success");
+    else if (type === "PostActing") this._closeGroup(tool, row, state ?? "success");
+    else if (type === "Error" && fields.phase === "reasoning" && fields.fatal) this._closeGroup(model, row, "error");
+    else if (type === "CallEnded") {
+      for (const [name, group] of this._groups) if (group.call === call && group.kind !== "call") this._closeGroup(name, row, "interrupted");
+      this._closeGroup(`call ${call}`, row, fields.outcome ?? "completed");
+    }
+  }
+
+  /**
+   * @param {string} key
+   * @param {Group["kind"]} kind
+   * @param {string} name
+   * @param {Entry} entry
+   * @param {Group | undefined} above
+   */
+  _openGroup(key, kind, name, entry, above) {
+    const group = { kind, name, call: entry.call, iteration: entry.iteration ?? 0, above: above ?? null, items: [], first: null, last: null, start: entry.time, end: NaN, state: "running", open: kind === "call" || kind === "round" };
+    this._groups.set(key, group);
+    (above ? above.items : this.tree).push(group);
+  }
+
+  /** @param {string} key @param {Row} row @param {string} state */
+  _closeGroup(key, row, state) {
+    const group = this._groups.get(key);
+    if (!group) return;
+    this._groups.delete(key);
+    group.last = row;
+    group.end = row.time;
+    group.state = state;
+  }
+
+  /** @param {Row} row @param {Group | undefined} group */
+  _into(row, group) {
+    row.group = group ?? null;
+    if (group) group.first ??= row;
+    (group ? group.items : this.tree).push(row);
+  }
+
+  /**
+   * What is shown of the tree, from top to bottom: each with how deep it stands.
+   * @returns {{item: Row | Group, depth: number}[]}
+   */
+  visible() {
+    /** @type {{item: Row | Group, depth: number}[]} */
+    const shown = [];
+    /** @type {[(Row | Group)[], number, number][]} items, the next one, how deep */
+    const stack = [[this.tree, 0, 0]];
+    while (stack.length) {
+      const top = stack[stack.length - 1];
+      if (top[1] === top[0].length) {
+        stack.pop();
+        continue;
+      }
+      const item = top[0][top[1]++];
+      shown.push({ item, depth: top[2] });
+      if ("items" in item && item.open) stack.push([item.items, 0, top[2] + 1]);
+    }
+    return shown;
   }
 
   /**
@@ -220,6 +329,7 @@ export class Log {
     const row = this._row(entry, model ? "ReasoningChunk" : "ActingChunk", entry.pieces?.length ?? 0);
     const id = model ? "" : (this.uses.get(entry.tool_use)?.id ?? entry.tool_use);
     row.tool = id;
+    this._into(row, this._groups.get(model ? `model ${entry.call}` : `tool ${entry.call} ${id}`) ?? this._groups.get(`call ${entry.call}`));
     this._open.get(model ? `model ${entry.call}` : `tool ${entry.call} ${id}`)?.chunks.push(entry);
     const last = entry.at?.[entry.at.length - 1];
     if (last !== undefined) this._seen(entry.time + last / 1000);

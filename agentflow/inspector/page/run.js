@@ -3,14 +3,16 @@
 
 import { showConversation } from "./conversation.js";
 import { showCost, totals } from "./cost.js";
-import { showDetail } from "./detail.js";
+import { showDetail, showGroup, stateKind } from "./detail.js";
 import { dollars, duration, el, fill, since, thousands } from "./dom.js";
 import { List } from "./list.js";
 import { Timeline } from "./timeline.js";
-import { line, phase, plural, searchable, summary, took } from "./words.js";
+import { groupText, line, phase, plural, searchable, summary, took } from "./words.js";
 
 /** @typedef {import("./log.js").Log} Log */
 /** @typedef {import("./log.js").Row} Row */
+/** @typedef {import("./log.js").Group} Group */
+/** @typedef {Row | Group} Item */
 
 const TABS = ["Event", "Conversation", "Cost"];
 const KINDS = /** @type {[string, (row: Row, log: Log) => boolean][]} */ ([
@@ -32,10 +34,11 @@ export class RunView {
   constructor(place, log, name) {
     this.log = log;
     this.tab = 0;
-    /** @type {Row | null} */
+    /** @type {Item | null} */
     this.chosen = null;
-    /** @type {Row[]} */
+    /** @type {{item: Item, depth: number}[]} what the list shows: the tree, or the events that were searched for */
     this.shown = [];
+    this.flat = false;
     /** @type {Set<string>} */
     this.kinds = new Set();
     this.sought = "";
@@ -44,14 +47,17 @@ export class RunView {
     this.name = name;
     this.head = el("header.runhead");
     this.lanes = el("div.lanes", { "aria-label": "Timeline" });
-    this.listed = el("div.list", { tabindex: "0", role: "listbox", "aria-label": "Events" });
+    this.listed = el("div.list", { tabindex: "0", role: "tree", "aria-label": "Events" });
+    this.narrow = matchMedia("(max-width: 760px)");
     this.panel = el("section.detail", { role: "tabpanel", "aria-live": "polite" });
     this.search = /** @type {HTMLInputElement} */ (el("input", { type: "search", id: "search", placeholder: "Search  /", "aria-label": "Search events" }));
     this.found = el("span.muted", { role: "status" });
     this.timeline = new Timeline(this.lanes, (row) => this.choose(row));
     this.list = new List(this.listed, {
       height: 28,
-      choose: (index) => this.choose(this.shown[index]),
+      role: "treeitem",
+      choose: (index) => this.choose(this.shown[index]?.item),
+      fold: (index) => this.fold(this.shown[index]?.item),
       draw: (made, index) => this._line(made, this.shown[index]),
     });
     this.tabs = TABS.map((title, n) =>
@@ -62,8 +68,9 @@ export class RunView {
       place,
       this.head,
       el(
-        "div.frame",
-        null,
+        "details.frame",
+        { open: !this.narrow.matches },
+        el("summary", null, "Timeline"),
         this.lanes,
         el(
           "div.zoom",
@@ -76,11 +83,17 @@ export class RunView {
         ),
       ),
       el("div.tools", null, this.search, el("span.kinds", { role: "group", "aria-label": "Show only" }, ...KINDS.map(([kind]) => this._chip(kind))), this.found),
-      el("div.panes", null, this.listed, el("div.side", null, el("div.tabs", { role: "tablist" }, ...this.tabs), this.panel)),
+      el("div.panes", null, el("div.listing", null, this._heads(), this.listed), el("div.side", null, el("div.tabs", { role: "tablist" }, ...this.tabs), this.panel)),
     );
     this.renew();
-    this.choose(this.shown[0] ?? null);
+    this.choose(this.log.rows[0] ?? null);
     this.open(0);
+  }
+
+  _heads() {
+    const head = (/** @type {string} */ kind, /** @type {string} */ text) => el(`span.${kind}`, null, text);
+    const all = el("button.foldall", { type: "button", title: "Fold or unfold everything (O)", "aria-label": "Fold or unfold everything", click: () => this.foldAll() }, "±");
+    return el("div.heads", null, head("at", "Start"), head("round", "Round"), all, head("type", "Event"), head("what", ""), head("bar", "When"), head("took", "Took"));
   }
 
   /** @param {string} kind */
@@ -134,13 +147,19 @@ export class RunView {
   _filter(grown = false) {
     const passes = [...this.kinds].map((kind) => KINDS.find(([name]) => name === kind)?.[1]);
     const fits = (/** @type {Row} */ row) => (!passes.length || passes.some((pass) => pass?.(row, this.log))) && (!this.sought || this._has(row));
-    this.shown = passes.length || this.sought ? this.log.rows.filter(fits) : this.log.rows;
-    this.found.textContent = this.shown.length === this.log.rows.length ? "" : `${thousands(this.shown.length)} of ${thousands(this.log.rows.length)}`;
-    this.list.chosen = this.chosen ? this.shown.indexOf(this.chosen) : -1;
+    this.flat = passes.length > 0 || this.sought !== "";
+    this.shown = this.flat ? this.log.rows.filter(fits).map((item) => ({ item, depth: 0 })) : this.log.visible();
+    this.found.textContent = this.flat ? `${thousands(this.shown.length)} of ${thousands(this.log.rows.length)}` : "";
+    this.list.chosen = this._indexOf(this.chosen);
     if (!grown) this.list.version++;
     const follow = this.list.resize(this.shown.length);
     this.list.renew();
     if (follow) this.listed.scrollTop = this.listed.scrollHeight;
+  }
+
+  /** @param {Item | null} item */
+  _indexOf(item) {
+    return item ? this.shown.findIndex((one) => one.item === item) : -1;
   }
 
   /** @param {Row} row @returns {boolean} */
@@ -166,49 +185,124 @@ export class RunView {
         return;
       }
       this._filter();
-      if (this.shown.length && sought && !this.shown.includes(/** @type {Row} */ (this.chosen))) this.choose(this.shown[0]);
+      if (this.shown.length && sought && this._indexOf(this.chosen) < 0) this.choose(this.shown[0].item);
     };
     some();
   }
 
-  /** @param {HTMLElement} made @param {Row} row */
-  _line(made, row) {
-    if (!row) {
+  /** @param {HTMLElement} made @param {{item: Item, depth: number} | undefined} shown */
+  _line(made, shown) {
+    if (!shown) {
       made.replaceChildren();
       return;
     }
-    const source = this.log.source(row);
+    const { item, depth } = shown;
+    made.setAttribute("aria-level", String(depth + 1));
+    if ("items" in item) this._groupLine(made, item, depth);
+    else this._rowLine(made, item, depth);
+  }
+
+  /** @param {HTMLElement} made @param {Group} group @param {number} depth */
+  _groupLine(made, group, depth) {
+    made.classList.add("group");
+    const kind = stateKind(group.state);
+    if (kind === "error" || kind === "veto") made.classList.add(kind);
+    made.setAttribute("aria-expanded", String(group.open));
+    const changed = group.items.some((item) => !("items" in item) && this.log.hooksOf(item).some((hook) => hook.changes?.length));
+    made.replaceChildren(
+      el("span.at", null, group.start ? since(group.start - this.log.begins) : ""),
+      el("span.round", null, group.iteration || ""),
+      indented(depth, el("span.fold", { title: "Fold, unfold (o)" }, group.open ? "▾" : "▸")),
+      el("span.type", null, group.name),
+      changed ? el("span.changed", { title: "changed by hooks" }, "◆") : "",
+      el("span.what", null, ["completed", "success", "running"].includes(group.state) ? null : el(`span.chip.${kind}`, null, group.state), " ", line(groupText(this.log, group))),
+      this._bar(group.start, group.end, group.kind, kind),
+      el("span.took", null, Number.isNaN(group.end) ? "…" : duration(group.end - group.start)),
+    );
+  }
+
+  /** @param {HTMLElement} made @param {Row} row @param {number} depth */
+  _rowLine(made, row, depth) {
+    const source = this.flat ? this.log.source(row) : "";
     const changed = this.log.hooksOf(row).filter((hook) => hook.changes?.length).length;
     if (row.level) made.classList.add(row.level);
-    if (source) made.classList.add("inner");
+    made.removeAttribute("aria-expanded");
     made.replaceChildren(
       el("span.at", null, row.time ? since(row.time - this.log.begins) : ""),
       el("span.round", null, row.iteration || ""),
-      el(`span.dot.${phase(row.type)}`),
+      indented(depth, el(`span.dot.${phase(row.type)}`)),
       el("span.type", null, row.type),
-      changed ? el("span.changed", { title: `changed by ${changed} hook${changed > 1 ? "s" : ""}` }, "◆") : el("span.changed", null, ""),
+      changed ? el("span.changed", { title: `changed by ${changed} hook${changed > 1 ? "s" : ""}` }, "◆") : "",
       el("span.what", null, source ? el("span.muted", null, `${source}  `) : null, line(summary(this.log, row))),
+      this._bar(row.time, row.time, phase(row.type), row.level),
       el("span.took", null, took(row)),
     );
   }
 
+  /**
+   * When something was, within the whole run.
+   * @param {number} start
+   * @param {number} end
+   * @param {string} kind
+   * @param {string} state
+   */
+  _bar(start, end, kind, state) {
+    const { scale } = this.timeline;
+    const bar = el("span.bar");
+    if (!start) return bar;
+    const from = Math.max(0, Math.min(1, scale.place(start) / scale.length));
+    const to = Math.max(from, Math.min(1, scale.place(Number.isNaN(end) ? this.log.ends : end) / scale.length));
+    const inner = el(`span.of-${kind}${state === "error" || state === "veto" ? `.${state}` : ""}${start === end ? ".moment" : ""}`);
+    inner.style.left = `${from * 100}%`;
+    inner.style.width = `${(to - from) * 100}%`;
+    bar.append(inner);
+    return bar;
+  }
+
   // ---- what is chosen
 
-  /** @param {Row | null | undefined} row */
-  choose(row) {
-    if (!row) return;
-    this.chosen = row;
-    let index = this.shown === this.log.rows ? row.index : this.shown.indexOf(row);
-    if (index < 0 && this.log.rows.includes(row)) {
-      this.kinds.clear();
-      this.search.value = this.sought = "";
-      for (const chip of document.querySelectorAll(".kind")) chip.setAttribute("aria-pressed", "false");
+  /** @param {Item | null | undefined} item */
+  choose(item) {
+    if (!item) return;
+    this.chosen = item;
+    if (this._indexOf(item) < 0) {
+      let group = isGroup(item) ? item.above : item.group;
+      for (; group; group = group.above) group.open = true;
+      if (this.flat) {
+        this.kinds.clear();
+        this.search.value = this.sought = "";
+        for (const chip of document.querySelectorAll(".kind")) chip.setAttribute("aria-pressed", "false");
+      }
       this._filter();
-      index = this.shown.indexOf(row);
     }
-    this.list.select(index);
-    this.timeline.select(row);
+    this.list.select(this._indexOf(item));
+    this.timeline.select(this.row);
     this._show();
+  }
+
+  /** The event that is chosen; of a piece of work its first one. @returns {Row | null} */
+  get row() {
+    return this.chosen && "items" in this.chosen ? this.chosen.first : this.chosen;
+  }
+
+  /** @param {Item | null | undefined} item of an event, what it is part of */
+  fold(item) {
+    const group = item && ("items" in item ? item : item.group);
+    if (!group || this.flat) return;
+    group.open = !group.open;
+    if (!group.open) this.chosen = group;
+    this._filter();
+    this.choose(this.chosen);
+  }
+
+  /** Open everything, or, if all is open, fold what models and tools did. */
+  foldAll() {
+    const all = groupsOf(this.log.tree);
+    const open = all.some((group) => !group.open);
+    for (const group of all) group.open = open || group.kind === "call" || group.kind === "round";
+    this._filter();
+    if (this._indexOf(this.chosen) < 0 && this.chosen && !("items" in this.chosen)) this.chosen = this.chosen.group;
+    this.choose(this.chosen);
   }
 
   /** @param {number} tab */
@@ -220,25 +314,27 @@ export class RunView {
 
   _show() {
     this.panel.scrollTop = 0;
-    if (this.tab === 1) showConversation(this.panel, this.log, this.chosen, (row) => this.choose(row));
+    if (this.tab === 1) showConversation(this.panel, this.log, this.row, (row) => this.choose(row));
     else if (this.tab === 2) showCost(this.panel, this.log, (row) => this.choose(row));
+    else if (this.chosen && "items" in this.chosen) showGroup(this.panel, this.log, this.chosen, (row) => this.choose(row));
     else if (this.chosen) showDetail(this.panel, this.log, this.chosen);
     else fill(this.panel, el("p.empty", null, "Nothing has happened yet."));
   }
 
   /** @param {number} step */
   move(step) {
-    this.choose(this.shown[Math.max(0, Math.min(this.shown.length - 1, this.list.chosen + step))]);
+    this.choose(this.shown[Math.max(0, Math.min(this.shown.length - 1, this.list.chosen + step))]?.item);
   }
 
   /**
-   * Go to the next row of a kind.
+   * Go to the next event of a kind, folded or not.
    * @param {(row: Row) => boolean} fits
    * @param {number} [step]
    */
   jump(fits, step = 1) {
-    for (let n = this.list.chosen + step; n >= 0 && n < this.shown.length; n += step)
-      if (fits(this.shown[n])) return this.choose(this.shown[n]);
+    const rows = this.flat ? this.shown.map((one) => /** @type {Row} */ (one.item)) : this.log.rows;
+    const from = this.row ? rows.indexOf(this.row) : -1;
+    for (let n = from + step; n >= 0 && n < rows.length; n += step) if (fits(rows[n])) return this.choose(rows[n]);
   }
 
   /** @param {string} key @returns {boolean} whether it was one of ours */
@@ -264,6 +360,8 @@ export class RunView {
       "]": () => this.jump((row) => row.type === "PreReasoning"),
       "[": () => this.jump((row) => row.type === "PreReasoning", -1),
       n: () => this.move(1),
+      o: () => this.fold(this.chosen),
+      O: () => this.foldAll(),
       1: () => this.open(0),
       2: () => this.open(1),
       3: () => this.open(2),
@@ -274,6 +372,23 @@ export class RunView {
   }
 
   _focus() {
-    return this.chosen?.time ? this.timeline.scale.place(this.chosen.time) : undefined;
+    return this.row?.time ? this.timeline.scale.place(this.row.time) : undefined;
   }
+}
+
+/** @param {Item} item @returns {item is Group} */
+function isGroup(item) {
+  return "items" in item;
+}
+
+/** @param {number} depth @param {HTMLElement} sign */
+function indented(depth, sign) {
+  const place = el("span.sign", null, sign);
+  place.style.paddingLeft = `${Math.min(depth, 12) * 12}px`;
+  return place;
+}
+
+/** @param {Item[]} items @returns {Group[]} */
+function groupsOf(items) {
+  return items.flatMap((item) => ("items" in item ? [item, ...groupsOf(item.items)] : []));
 }

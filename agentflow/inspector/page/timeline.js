@@ -66,6 +66,7 @@ export class Timeline {
   _measure() {
     const height = AXIS + this.lanes.reduce((sum, lane) => sum + lane.rows * BAR + GAP, 0) + 8;
     this.height = height;
+    this.place.style.maxHeight = `${height}px`; // no room for lanes that are not there
     this.spacer.style.height = `${Math.max(0, height - this.place.clientHeight)}px`;
     this.canvas.setAttribute("aria-label", `Timeline of ${this.lanes.length} lanes over ${duration(this.scale.length)}`);
   }

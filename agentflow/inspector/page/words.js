@@ -6,10 +6,26 @@ import { duration, pretty, short, thousands } from "./dom.js";
 /** @typedef {import("./log.js").Log} Log */
 /** @typedef {import("./log.js").Row} Row */
 
-/** @param {any} piece of a reply */
-export function pieceText(piece) {
-  if (typeof piece === "string") return piece;
-  return piece?.text ?? piece?.thinking ?? piece?.tool_uses?.map((/** @type {any} */ use) => use.input_json ?? use.name ?? "").join("") ?? "";
+/**
+ * What pieces of a reply say: its text, and behind an arrow each call with its arguments as they came.
+ * @param {any[]} pieces
+ */
+export function piecesText(pieces) {
+  let said = "";
+  let calls = false;
+  for (const piece of pieces) {
+    const text = typeof piece === "string" ? piece : (piece.text ?? piece.thinking ?? "");
+    if (text) {
+      said += calls ? ` ${text}` : text;
+      calls = false;
+    }
+    for (const use of typeof piece === "string" ? [] : (piece.tool_uses ?? [])) {
+      if (use.name) said += `${said ? " " : ""}→ ${use.name} `;
+      said += use.arguments ?? "";
+      calls = true;
+    }
+  }
+  return said;
 }
 
 /**
@@ -97,7 +113,7 @@ export function summary(log, row) {
     case "PreReasoning":
       return `${decided}${fields.model ?? ""} · ${plural(log.count(row.lists.input_messages), "message")}, ${plural(fields.tools?.length ?? 0, "tool")}${fields.purpose === "summary" ? " · summary" : ""}`;
     case "ReasoningChunk":
-      return `${row.count > 1 ? `${plural(row.count, "piece")} · ` : ""}${entry.pieces.slice(0, 40).map(pieceText).join("")}`;
+      return `${row.count > 1 ? `${plural(row.count, "piece")} · ` : ""}${piecesText(entry.pieces.slice(0, 40))}`;
     case "PostReasoning":
       return `${decided}${messageText(log, fields.reasoning_result)} · ${usageText(fields.usage)}`;
     case "PreToolRound":
@@ -125,6 +141,22 @@ export function summary(log, row) {
     default:
       return decided + pretty(fields);
   }
+}
+
+/**
+ * What a piece of work came to, on one line.
+ * @param {Log} log
+ * @param {import("./log.js").Group} group
+ */
+export function groupText(log, group) {
+  const { first, last } = group;
+  if (group.kind === "round") return (first?.entry.fields?.tool_uses ?? []).map((/** @type {string} */ ref) => log.uses.get(ref)?.name ?? ref).join(", ");
+  if (group.kind === "model") return last ? summary(log, last) : first ? summary(log, first) : "";
+  if (group.kind === "tool") {
+    const use = callText(log.uses.get(first?.entry.fields?.tool_use));
+    return last && last.type === "PostActing" ? `${use}  ⇒  ${summary(log, last)}` : use;
+  }
+  return first?.type === "PreCall" ? summary(log, first) : "";
 }
 
 /** @param {any} decision */
@@ -155,7 +187,7 @@ export function took(row) {
 export function searchable(log, row) {
   const { entry } = row;
   let said = `${row.type} ${log.agent(row.call)} ${log.source(row)} ${summary(log, row)}`;
-  if (entry.pieces) said += ` ${entry.pieces.map((/** @type {any} */ piece) => (entry.kind === "chunks" ? pieceText(piece) : pretty(piece))).join("")}`;
+  if (entry.pieces) said += ` ${entry.kind === "chunks" ? piecesText(entry.pieces) : entry.pieces.map(pretty).join("")}`;
   for (const hook of log.hooksOf(row)) said += ` ${hook.hook} ${verdictText(hook.verdict)}`;
   return said.toLowerCase();
 }
