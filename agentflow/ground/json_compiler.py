@@ -13,7 +13,6 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from math import isfinite
 from typing import Any, Final, NamedTuple, TypeAlias, cast
-from urllib.parse import unquote, urljoin
 
 from agentflow.ground.patterns_outside import Pattern, PatternError
 
@@ -257,6 +256,8 @@ class Compiler:
             raise JsonSchemaError(f"a reference or `$id` in it is longer than {_LONGEST_REF} characters: {_cut(ref)}")
         if ref.startswith("#"):
             return base + ref  # also where the base is a URN, which nothing can be joined to
+        from urllib.parse import urljoin  # not loaded with the package
+
         try:
             return urljoin(base, ref)
         except ValueError:
@@ -265,7 +266,10 @@ class Compiler:
     def _referred(self, ref: str, holder: dict[str, Any]) -> Any:
         address, _, fragment = self._joined(self._bases.get(id(holder), ""), ref).partition("#")
         found: Any = self._resources.get(address, _MISSING)
-        fragment = unquote(fragment)
+        if "%" in fragment:
+            from urllib.parse import unquote  # not loaded with the package
+
+            fragment = unquote(fragment)
         if fragment.startswith("/"):
             for step in fragment[1:].split("/"):
                 step = step.replace("~1", "/").replace("~0", "~")

@@ -9,7 +9,6 @@ import json
 from collections.abc import Iterable, Mapping
 from contextvars import ContextVar
 from typing import Any, Final, Protocol, TypeVar, cast
-from urllib.parse import urlsplit
 
 from agentflow.chunks import ModelChunk
 
@@ -52,6 +51,8 @@ class AnswerOrigin:
 
     def at(self, url: str) -> None:
         """Note the server of a URL; one that cannot be read is left out."""
+        from urllib.parse import urlsplit  # not loaded with the package
+
         try:
             parts = urlsplit(url)
             self.address, self.port = parts.hostname or "", parts.port or _PORTS.get(parts.scheme, 0)
