@@ -324,3 +324,15 @@ async def test_a_sub_agent_that_had_ended_when_its_caller_was_cut() -> None:
     again = boss(there, "Done.")
     assert (await again.resume("s")).text == "Done."
     assert again.session("s").messages[2].text == '{"answer":40}'
+
+
+async def test_a_summary_is_nothing_that_a_function_returned() -> None:
+    """At the limit, where no step ran, the words of the summary are no output of a function, although it returns a text."""
+
+    async def book(number: int) -> str:
+        """Book."""
+        return "booked"
+
+    agent = Agent("a", ScriptedModel([LOOKS, "nothing"]), tools=[look], output=book, max_iterations=1)
+    reply = await agent.call("x")
+    assert (reply.outcome, reply.text, reply.typed) == ("limited", "nothing", False)
