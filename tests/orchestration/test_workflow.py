@@ -277,9 +277,13 @@ def test_the_first_answer_wins_and_the_others_have_ended() -> None:
         reply = await team.call("go")
         tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
         assert tasks == []
-        return reply.text, asyncio.get_running_loop().time(), [r.state for r in team.session().messages[2].tool_results]
+        results = [f"{r.state}: {r.text}" for r in team.session().messages[2].tool_results]
+        return reply.text, asyncio.get_running_loop().time(), [text.partition(" (")[0] for text in results]
 
-    assert run_virtual(main()) == ("quick by quick, ['hanging']", 2.0, ["error", "success", "error"])
+    text, seconds, results = run_virtual(main())
+    assert (text, seconds) == ("quick by quick, ['hanging']", 2.0)
+    assert results[:2] == ["error: quick was first.", "success: quick"]
+    assert results[2].startswith("error")
 
 
 async def test_a_race_that_nobody_wins_fails_with_the_first_error() -> None:
