@@ -41,12 +41,12 @@ from agentflow.testing import ScriptedModel, run_virtual
 CHAIN = """
 PreCall user: Bees
 PreReasoning 1 reason -> Answer(RunWorkflow)
-ReasoningChunk [call_2:writer(message='Bees')]
-PostReasoning [call_2:writer(message='Bees')]
-PreToolRound call_2:writer(message='Bees')
-PreActing call_2:writer(message='Bees')
-PostActing call_2 success 'Bees hum.'
-PostToolRound call_2 success 'Bees hum.'
+ReasoningChunk [call_2-4ccfda31:writer(message='Bees')]
+PostReasoning [call_2-4ccfda31:writer(message='Bees')]
+PreToolRound call_2-4ccfda31:writer(message='Bees')
+PreActing call_2-4ccfda31:writer(message='Bees')
+PostActing call_2-4ccfda31 success 'Bees hum.'
+PostToolRound call_2-4ccfda31 success 'Bees hum.'
 PreReasoning 2 reason -> Answer(RunWorkflow)
 ReasoningChunk Bees hum. The end.
 PostReasoning Bees hum. The end.
