@@ -17,7 +17,7 @@ from mcp_types import ElicitResult, TextContent
 from offered import agent, log
 from ways import HERE, results, served
 
-from agentflow import Agent, ToolUseBlock
+from agentflow import Agent, ToolUseBlock, tool
 from agentflow.errors import UsageError
 from agentflow.mcp import MCPServer, agent_server
 from agentflow.testing import ScriptedModel
