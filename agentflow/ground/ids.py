@@ -16,8 +16,8 @@ __all__ = ["CONVERSATION", "GENERATED", "conversation_key", "inner_session_id", 
 CONVERSATION = "@"
 """What the key of a sub-agent's conversation starts with; tool-use ids that are made here do not."""
 
-GENERATED = re.compile(r"\b(?:[a-z]+_)?[0-9a-f]{11,}_[0-9]+\b", re.ASCII)
-"""What `new_id` returns, wherever it stands in a text."""
+GENERATED = re.compile(r"\b(?:[a-z]+_)?[0-9a-f]{11,}_[0-9]+(?:-[0-9a-f]{8})?\b", re.ASCII)
+"""What `new_id` returns, wherever it stands in a text, also with the digest of a workflow's step behind it."""
 
 _LONGEST_PART = 64
 _LONGEST = 255

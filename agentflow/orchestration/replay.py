@@ -3,16 +3,54 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 from collections.abc import Callable, Coroutine, Iterator, Sequence
+from hashlib import sha256
 from typing import Any, NamedTuple, cast
 
 from agentflow.context import RunContext, port_of
 from agentflow.errors import UsageError
 from agentflow.facts import CallOpened, Reasoned, RoundClosed
+from agentflow.ground.shown import one_line
 from agentflow.messages import Msg, ToolResultBlock, ToolUseBlock
-from agentflow.orchestration.steps import Group, StepError, working
+from agentflow.orchestration.steps import Group, Step, StepError, working
+from agentflow.saving.plain import plain
 
-__all__ = ["Replayed", "before", "contributions", "replay"]
+__all__ = ["Replayed", "before", "call_id", "contributions", "replay"]
+
+_LONGEST_ID = 40
+_ASKED = re.compile(r"-([0-9a-f]{8})\Z")
+"""What the id of a step's call ends with: a digest of what was asked."""
+
+
+def call_id(id: str, step: Step[Any]) -> str:  # noqa: A002
+    """The id of a step's call, from which it can be told later whether the same was asked.
+
+    It stands in the id since hooks may change the call itself: a redaction hides what it is given.
+    """
+    made = f"{id}-{_digest(step)}"
+    return made if len(made) <= _LONGEST_ID else id
+
+
+def _digest(step: Step[Any]) -> str:
+    asked = json.dumps([step.name, _without_ids(plain(step.input))], sort_keys=True)
+    return sha256(asked.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+
+
+def _without_ids(value: Any) -> Any:
+    """Data without the ids of messages, which a workflow's function makes anew each time it runs."""
+    if isinstance(value, dict):
+        given = cast("dict[str, Any]", value)
+        message = given.keys() >= {"role", "content", "id"}
+        return {key: _without_ids(one) for key, one in given.items() if not (message and key == "id")}
+    return [_without_ids(one) for one in cast("list[Any]", value)] if isinstance(value, list) else value
+
+
+def _same(step: Step[Any], use: ToolUseBlock) -> bool:
+    """Whether a call stands for a step; of one that was made before ids said so, the name."""
+    asked = _ASKED.search(use.id)
+    return step.name == use.name and (asked is None or asked[1] == _digest(step))
 
 
 class Replayed(NamedTuple):
@@ -35,7 +73,7 @@ class _Round(NamedTuple):
 class _Journal(NamedTuple):
     said: tuple[Msg, ...]
     rounds: tuple[_Round, ...]
-    open: tuple[str, ...]
+    open: tuple[ToolUseBlock, ...]
 
 
 def replay(start: Callable[[Sequence[Msg]], Coroutine[Any, Any, Any]], context: RunContext) -> Replayed:
@@ -52,7 +90,10 @@ def replay(start: Callable[[Sequence[Msg]], Coroutine[Any, Any, Any]], context: 
     work = start(journal.said)
     token = working.set(True)
     try:
-        return Replayed(*_driven(work, list(journal.rounds), context.agent.name), journal.open)
+        group, value = _driven(work, list(journal.rounds), context.agent.name)
+        if journal.open:
+            _check(context.agent.name, group.steps if group is not None else (), journal.open)
+        return Replayed(group, value, tuple(use.id for use in journal.open))
     finally:
         working.reset(token)
         work.close()
@@ -67,7 +108,7 @@ def _driven(work: Coroutine[Any, Any, Any], rounds: list[_Round], name: str) -> 
                 awaited: object = work.send(value) if error is None else work.throw(error)
             except StopIteration as end:
                 if rounds:
-                    raise _other_way(name, "it has returned", rounds[0]) from None
+                    raise _other_way(name, "it has returned", rounds[0].uses) from None
                 return None, end.value
             if not isinstance(awaited, Group):
                 if isinstance(awaited, asyncio.Future):
@@ -81,8 +122,7 @@ def _driven(work: Coroutine[Any, Any, Any], rounds: list[_Round], name: str) -> 
             if group.steps and not rounds:
                 return group, None
             taken = rounds.pop(0) if group.steps else _Round((), ())
-            if [step.name for step in group.steps] != [use.name for use in taken.uses]:
-                raise _other_way(name, f"it asks for {', '.join(step.name for step in group.steps)}", taken)
+            _check(name, group.steps, taken.uses)
             try:
                 value = group.value(taken.results)
             except StepError as failed:
@@ -91,10 +131,23 @@ def _driven(work: Coroutine[Any, Any, Any], rounds: list[_Round], name: str) -> 
         del error  # its traceback holds this frame
 
 
-def _other_way(name: str, now: str, before: _Round) -> UsageError:
+def _check(name: str, steps: Sequence[Step[Any]], uses: Sequence[ToolUseBlock]) -> None:
+    """Refuse steps that are others than those that were taken before.
+
+    Raises:
+        UsageError: They are.
+    """
+    if len(steps) != len(uses) or not all(map(_same, steps, uses)):
+        now = ", ".join(f"{step.name} {one_line(repr(step.input))[:80]}" for step in steps)
+        raise _other_way(name, f"it asks for {now or 'nothing'}", uses)
+
+
+def _other_way(name: str, now: str, before: Sequence[ToolUseBlock]) -> UsageError:
+    then = ", ".join(f"{use.name} {one_line(use.raw)[:80]}" for use in before)
     return UsageError(
-        f"Workflow {name!r} took other steps before: then {', '.join(use.name for use in before.uses)}, and now {now}. Its way "
-        "must depend on nothing but its input and what its steps gave: chance, time and files belong into tools."
+        f"Workflow {name!r} took other steps before: then it asked for {then}, and now {now}. Its way must depend on nothing "
+        "but its input and what its steps gave: chance, time and files belong into tools. If its code has been edited since, "
+        "begin a new run."
     )
 
 
@@ -134,4 +187,4 @@ def _journal(context: RunContext) -> _Journal:
                 uses = ()
             case _:
                 pass
-    return _Journal(said, tuple(rounds), tuple(use.id for use in uses))
+    return _Journal(said, tuple(rounds), uses)

@@ -18,7 +18,7 @@ from agentflow.errors import AgentFlowError, UsageError
 from agentflow.hooks.hook import Hook
 from agentflow.messages import Msg, Reply, ToolResultBlock, ToolState
 from agentflow.output.output import Output, OutputLike, output_of
-from agentflow.output.replying import told
+from agentflow.output.replying import with_stored_output
 from agentflow.saving.codec import msg_to_dict
 from agentflow.specs import Usage
 from agentflow.tools.results import read_back
@@ -206,7 +206,7 @@ def ask(
     def read(result: ToolResultBlock) -> Reply[Any]:
         said = Msg.assistant(result.content, name=agent.name, id=result.tool_use_id)
         reply: Reply[Any] = Reply.of(said, "completed", "", Usage(), ())
-        return reply if form is None else told(reply, form)
+        return reply if form is None else with_stored_output(reply, form)
 
     return Step(agent.name, input_of(message, conversation), read, wanted, (), timeout)
 

@@ -31,7 +31,7 @@ from agentflow.loop.config import OnUnknownOutcome
 from agentflow.loop.schedule import ToolSchedule
 from agentflow.messages import Msg, ToolResultBlock, ToolUseBlock
 from agentflow.orchestration.asking import Live, asking_tool
-from agentflow.orchestration.replay import Replayed, replay
+from agentflow.orchestration.replay import Replayed, call_id, replay
 from agentflow.orchestration.steps import StepError
 from agentflow.output.output import Output
 from agentflow.ports.model import ModelRequest
@@ -250,7 +250,7 @@ class RunWorkflow(Hook):
                 f"Workflow {event.agent.name!r} takes a step with {strangers[0]!r}, which it was not given: "
                 f"@workflow({', '.join(sorted({*self.known, *strangers}))})."
             )
-        uses = [ToolUseBlock(context.new_id("call_"), step.name, step.input) for step in group.steps]
+        uses = [ToolUseBlock(call_id(context.new_id("call_"), step), step.name, step.input) for step in group.steps]
         context.state[Live].begin(group, [use.id for use in uses])
         return Answer(Msg.assistant(uses, id=context.new_id("msg_")))
 

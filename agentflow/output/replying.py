@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from agentflow.output.output import Output
     from agentflow.typed_state import StateMap
 
-__all__ = ["may_say", "text_of", "told", "typed"]
+__all__ = ["may_have_output", "text_of", "typed", "with_stored_output"]
 
 
-def may_say(reply: Reply[Any], output: Output[Any]) -> bool:
+def may_have_output(reply: Reply[Any], output: Output[Any]) -> bool:
     """Whether a reply may carry an output that is read from its text."""
     if reply.outcome == "limited" and output.runs:  # it is the summary, and no step ran
         return False
@@ -33,7 +33,7 @@ async def typed(reply: Reply[Any], output: Output[Any], state: StateMap | None =
         state: The state of its run, where that was in this process: it holds what was accepted.
     """
     given = Given() if state is None else state[Given]
-    if not may_say(reply, output) and not (reply.outcome == "limited" and given.knows(reply.text)):
+    if not may_have_output(reply, output) and not (reply.outcome == "limited" and given.knows(reply.text)):
         return reply
     try:
         return replace(reply, value=await given.accept(output.accept, reply.text), typed=True)
@@ -41,8 +41,8 @@ async def typed(reply: Reply[Any], output: Output[Any], state: StateMap | None =
         return reply
 
 
-def told(reply: Reply[Any], output: Output[Any]) -> Reply[Any]:
-    """The reply with the output that `text_of` has told: it was validated by the call, and is not again."""
+def with_stored_output(reply: Reply[Any], output: Output[Any]) -> Reply[Any]:
+    """The reply with the output that `text_of` wrote: the call has validated it already."""
     try:
         return replace(reply, value=output.read_result(reply.text), typed=True)
     except MisfitError:

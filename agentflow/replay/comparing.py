@@ -251,7 +251,7 @@ class Facing:
 
     def _with_id(self, call: str, data: Mapping[str, Any], name: str) -> Any:
         number = self.number(call, data[name])
-        return {**{key: self._data(call, value, key) for key, value in data.items()}, name: number}
+        return {key: number if key == name else self._data(call, value, key) for key, value in data.items()}
 
     def _data(self, call: str, value: Any, name: str = "") -> Any:
         """Data with the ids in it as numbers."""
@@ -264,10 +264,11 @@ class Facing:
             return GENERATED.sub(lambda found: self.number(call, found[0]), value)
         if isinstance(value, Mapping):
             given = cast("Mapping[str, Any]", value)
-            made = {self._data(call, key): self._data(call, one, key) for key, one in given.items()}
-            for place in _ids_in(given):
-                made[place] = self.number(call, given[place])
-            return made
+            ids = _ids_in(given)
+            return {
+                self._data(call, key): self.number(call, one) if key in ids else self._data(call, one, key)
+                for key, one in given.items()
+            }
         if isinstance(value, list | tuple):
             return [self._data(call, one) for one in cast("Sequence[Any]", value)]
         return value

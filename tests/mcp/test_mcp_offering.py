@@ -17,7 +17,7 @@ from mcp_types import ElicitResult, TextContent
 from offered import agent, log
 from ways import HERE, results, served
 
-from agentflow import Agent, ToolUseBlock
+from agentflow import Agent, ToolUseBlock, tool
 from agentflow.errors import UsageError
 from agentflow.mcp import MCPServer, agent_server
 from agentflow.testing import ScriptedModel
@@ -241,3 +241,20 @@ async def test_an_address_that_is_none(address: str) -> None:
     )
     _, told = await asyncio.wait_for(process.communicate(), 30)
     assert (process.returncode, b"it is HOST:PORT, or PORT alone" in told) == (2, True)
+
+
+async def test_two_hundred_clients_list_the_tools_at_once() -> None:
+    """Each gets all of them."""
+
+    @tool
+    async def look(at: str) -> str:
+        """Look."""
+        return at
+
+    server = agent_server(Agent("clerk", ScriptedModel(["x"]), tools=[look]), tools=True)
+
+    async def names() -> tuple[str, ...]:
+        async with Client(server) as made:
+            return tuple([one.name for one in (await made.list_tools()).tools])
+
+    assert set(await asyncio.gather(*[names() for _ in range(200)])) == {("clerk", "look")}

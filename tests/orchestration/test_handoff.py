@@ -218,3 +218,32 @@ def test_what_is_refused() -> None:
     ]:
         with pytest.raises(UsageError, match=told):
             make()
+
+
+async def test_a_holder_that_is_gone_gives_the_conversation_back() -> None:
+    """The desk is made anew without the agent that held the conversation: the first agent answers, and hears what was said."""
+    store = MemoryStore()
+    first = handoffs(
+        Agent("triage", ScriptedModel([TO_BILLING])), Agent("billing", ScriptedModel(["Paid."])), store=store
+    )
+    await first.call("Is it paid?", session="s")
+    assert holder(await first.history("s")) == "billing"
+    again = ScriptedModel(["I am triage."])
+    second = handoffs(Agent("triage", again), Agent("tech", ScriptedModel([])), store=store)
+    assert (await second.call("And now?", session="s")).text == "I am triage."
+    assert [line for line in asked(again, 0) if "Paid." in line] == ["assistant: Paid."]
+    assert holder(await second.history("s")) == "triage"
+
+
+async def test_the_summary_at_the_limit_is_offered_no_hand_off() -> None:
+    """An agent that has used up its rounds sums up; a hand-off would be one round more."""
+
+    @tool(type="read")
+    async def look() -> str:
+        return "seen"
+
+    model = ScriptedModel([use("l1", "look"), "That is all."])
+    desk = handoffs(Agent("triage", model, tools=[look], max_iterations=1), Agent("billing", ScriptedModel([])))
+    assert (await desk.call("Hi")).text == "That is all."
+    offered = [["look", "transfer_to_billing"], ["look"]]
+    assert [sorted(spec.name for spec in request.tools) for request in model.requests] == offered

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from itertools import cycle
 from typing import Any, Literal
 
@@ -148,3 +149,44 @@ async def test_who_fails_has_said_nothing() -> None:
         return number
 
     assert (await panel.call("?")).output == 7
+
+
+async def test_a_hub_remembers_only_what_was_said_in_it() -> None:
+    """In the next call it knows neither an answer that was asked for outside of it, nor one that failed."""
+    ann = Agent("ann", ScriptedModel(["aside", ValueError("no voice"), "third"]), default_hooks=())
+    bob = Agent("bob", ScriptedModel(["first", "second"]))
+    remembered: list[list[str]] = []
+
+    @workflow(ann, bob)
+    async def panel(task: str, context: RunContext) -> str:
+        hub = Hub([ann, bob], context)
+        remembered.append([str(said) for said in hub.said])
+        hub.tell(task)
+        if task == "one":
+            await ask(ann, "between us")
+            with contextlib.suppress(StepError):
+                await hub.ask(ann)
+        await hub.ask(bob)
+        return "done"
+
+    await panel.call("one", session="s")
+    await panel.call("two", session="s")
+    assert remembered[-1] == ["user: one", "bob: first"]
+
+
+async def test_nobody_is_told_what_was_said_in_their_own_name() -> None:
+    """What the workflow says as an agent is for the others."""
+    models = {name: ScriptedModel(["yes"]) for name in ("ann", "bob")}
+    ann, bob = (Agent(name, model) for name, model in models.items())
+
+    @workflow(ann, bob)
+    async def panel(task: str) -> str:
+        hub = Hub([ann, bob])
+        hub.tell("I vote for tea.", name="ann")
+        await hub.ask(ann)
+        await hub.ask(bob)
+        return "done"
+
+    await panel.call("go")
+    told = {name: model.requests[0].messages[0].text for name, model in models.items()}
+    assert told == {"ann": "(Nobody has said anything since. Go on.)", "bob": "ann: I vote for tea."}

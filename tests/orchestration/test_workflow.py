@@ -41,12 +41,12 @@ from agentflow.testing import ScriptedModel, run_virtual
 CHAIN = """
 PreCall user: Bees
 PreReasoning 1 reason -> Answer(RunWorkflow)
-ReasoningChunk [call_2:writer(message='Bees')]
-PostReasoning [call_2:writer(message='Bees')]
-PreToolRound call_2:writer(message='Bees')
-PreActing call_2:writer(message='Bees')
-PostActing call_2 success 'Bees hum.'
-PostToolRound call_2 success 'Bees hum.'
+ReasoningChunk [call_2-4ccfda31:writer(message='Bees')]
+PostReasoning [call_2-4ccfda31:writer(message='Bees')]
+PreToolRound call_2-4ccfda31:writer(message='Bees')
+PreActing call_2-4ccfda31:writer(message='Bees')
+PostActing call_2-4ccfda31 success 'Bees hum.'
+PostToolRound call_2-4ccfda31 success 'Bees hum.'
 PreReasoning 2 reason -> Answer(RunWorkflow)
 ReasoningChunk Bees hum. The end.
 PostReasoning Bees hum. The end.
@@ -277,9 +277,13 @@ def test_the_first_answer_wins_and_the_others_have_ended() -> None:
         reply = await team.call("go")
         tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
         assert tasks == []
-        return reply.text, asyncio.get_running_loop().time(), [r.state for r in team.session().messages[2].tool_results]
+        results = [f"{r.state}: {r.text}" for r in team.session().messages[2].tool_results]
+        return reply.text, asyncio.get_running_loop().time(), [text.partition(" (")[0] for text in results]
 
-    assert run_virtual(main()) == ("quick by quick, ['hanging']", 2.0, ["error", "success", "error"])
+    text, seconds, results = run_virtual(main())
+    assert (text, seconds) == ("quick by quick, ['hanging']", 2.0)
+    assert results[:2] == ["error: quick was first.", "success: quick"]
+    assert results[2].startswith("error")
 
 
 async def test_a_race_that_nobody_wins_fails_with_the_first_error() -> None:
@@ -538,8 +542,50 @@ async def test_chance_is_found_out() -> None:
     async def team(task: str) -> str:
         return (await ask(next(flips), task)).text
 
-    with pytest.raises(UsageError, match="took other steps before: then one, and now it asks for other"):
+    with pytest.raises(
+        UsageError, match=r"took other steps before: then it asked for one .*, and now it asks for other"
+    ):
         await team.call("go")
+
+
+async def test_a_step_counts_by_what_it_asks() -> None:
+    """The same agent that is asked something else is another step; the ids of messages, made anew each time, do not count."""
+    numbers = itertools.count()
+    echo = Agent("echo", ScriptedModel(lambda request: f"you asked {request.messages[-1].text}"))
+
+    @workflow(echo)
+    async def team(task: str) -> str:
+        same = (await ask(echo, [Msg.user(task)])).text
+        return same + (await ask(echo, f"question {next(numbers)}")).text
+
+    with pytest.raises(
+        UsageError, match=r"then it asked for echo .*question 0.*, and now it asks for echo .*question 1"
+    ):
+        await team.call("go")
+
+
+async def test_a_step_that_was_edited_while_it_waits_is_found_out() -> None:
+    """A run that is gone on with by other code is told so, and not given the answer to another question."""
+
+    @tool(requires_approval=True)
+    async def pay(cents: int) -> str:
+        return f"paid {cents}"
+
+    def team(cents: int) -> Agent[str]:
+        @workflow(pay, store=store)
+        async def pays(task: str) -> str:
+            return await use_tool(pay, cents=cents)
+
+        return pays
+
+    store = MemoryStore()
+    assert (await team(5).call("go", session="s")).outcome == "suspended"
+    loaded = team(500)
+    await loaded.history("s")
+    pending = loaded.session("s").pending
+    reply = loaded.resume("s", decisions={waits.id: Approve() for waits in pending})
+    with pytest.raises(UsageError, match="If its code has been edited since, begin a new run"):
+        await reply
 
 
 def test_what_a_workflow_is_made_of() -> None:

@@ -324,3 +324,32 @@ async def test_a_sub_agent_that_had_ended_when_its_caller_was_cut() -> None:
     again = boss(there, "Done.")
     assert (await again.resume("s")).text == "Done."
     assert again.session("s").messages[2].text == '{"answer":40}'
+
+
+async def test_a_summary_is_nothing_that_a_function_returned() -> None:
+    """At the limit, where no step ran, the words of the summary are no output of a function, although it returns a text."""
+
+    async def book(number: int) -> str:
+        """Book."""
+        return "booked"
+
+    agent = Agent("a", ScriptedModel([LOOKS, "nothing"]), tools=[look], output=book, max_iterations=1)
+    reply = await agent.call("x")
+    assert (reply.outcome, reply.text, reply.typed) == ("limited", "nothing", False)
+
+
+async def test_a_refused_summary_is_evaluated_once_and_an_unchanged_text_is_kept() -> None:
+    """The reply uses what the judge has found; a calling model reads the model's own text where the value is unchanged."""
+    seen: list[int] = []
+
+    def odd(number: int) -> None:
+        seen.append(number)
+        if number % 2 == 0:
+            raise ValueError("even")
+
+    reply = await clerk(LOOKS, '{"answer": 4}', validate=odd, tools=[look], max_iterations=1).call("x")
+    assert (reply.typed, seen) == (False, [4])
+    inner = clerk('{"answer":  3}', via="prompt", validate=odd)
+    boss = Agent("boss", ScriptedModel([[ToolUseBlock("t", "clerk", {"message": "?"})], "Done."]), tools=[inner])
+    await boss.call("x")
+    assert boss.session().messages[2].text == '{"answer":  3}'

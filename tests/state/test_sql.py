@@ -246,6 +246,17 @@ async def test_a_living_process_keeps_its_lease(open_store: OpenStore, url: str)
     assert await _until(lambda: other.lease("s", "next", 60))
 
 
+async def test_a_lease_is_renewed_twice_before_it_could_run_out(open_store: OpenStore) -> None:
+    """The shortest one that is held says how often; where none is held, nothing is renewed."""
+    holder = open_store(on_conflict="wait", lease_seconds=30)
+    assert holder._until_renewal() is None
+    held = await _claimed(holder)
+    assert holder._until_renewal() == pytest.approx(10)
+    held.release()
+    await holder.sessions()
+    assert holder._until_renewal() is None
+
+
 def expiry(url: str) -> float:
     engine = create_engine(url)
     with engine.begin() as connection:

@@ -124,7 +124,7 @@ def test_html_and_addresses_are_shown() -> None:
     assert "<script>alert(1)</script>" in shown("<script>alert(1)</script>", 100)
     assert "a <b>bold</b> word" in shown("a <b>bold</b> word", 100)
     assert "http://evil.com" in shown("[your bank](http://evil.com)", 100)
-    assert "http://source.com" in shown("As said [1].\n\n[1]: http://source.com", 100)
+    assert "http://source.com" in shown("[1]: http://source.com", 100)
 
 
 def test_what_cannot_be_rendered_is_shown_as_it_is() -> None:
