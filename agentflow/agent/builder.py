@@ -38,6 +38,7 @@ class AgentSettings(TypedDict, total=False):
     schedule: ToolSchedule
     store: Store | str | None
     on_unknown_outcome: OnUnknownOutcome
+    cleanup_timeout: float
     tags: Iterable[str]
     process_hooks: ProcessHooks
     agents: AgentRegistry

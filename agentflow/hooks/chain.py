@@ -31,7 +31,7 @@ from agentflow.messages import Msg
 from agentflow.reactive import Just
 from agentflow.verdicts import Decided, Suspend, Verdict
 
-__all__ = ["Chain", "Entry", "Faults", "run_chain"]
+__all__ = ["Chain", "Entry", "Faults", "NoRun", "run_chain"]
 
 _put = object.__setattr__
 
@@ -87,6 +87,36 @@ class Faults(Protocol):
     def is_cancelled(self) -> bool:
         """Whether a `CancelledError` is a cancellation of the run; else the hook has raised it itself."""
         ...
+
+
+class _NeverStopped:
+    stopped = False
+
+
+class NoRun:
+    """What a chain asks where no run drives it; a subclass says what becomes of failures."""
+
+    scope: Stoppable = _NeverStopped()
+
+    async def hook_failed(self, kind: type[Event], hook: Hook, error: Exception, fatal: bool) -> bool:
+        """See `Faults.hook_failed`: each failure is raised."""
+        return False
+
+    def passes_suspend(self, event: Event) -> bool:
+        """See `Faults.passes_suspend`."""
+        return False
+
+    def check(self) -> None:
+        """See `Faults.check`."""
+
+    def cut_off(self) -> str:
+        """See `Faults.cut_off`."""
+        return ""
+
+    def is_cancelled(self) -> bool:
+        """See `Faults.is_cancelled`."""
+        task = asyncio.current_task()
+        return task is not None and task.cancelling() > 0
 
 
 class Chain:

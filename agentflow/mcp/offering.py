@@ -238,8 +238,9 @@ class _Offer:
                     return _failed(f"{tool.name} needs an approval, and nobody can be asked here.")
                 use = f"{tool.name}({', '.join(f'{key}={value!r}' for key, value in given.items())})"
                 turn.approval = _decision(await told.ask(f"May {one_line(use)[:1000]} run?"))
-            run = make_run(turn, full_agent(agent).config, full_hooks(agent.hooks), None, agent.name, None, None)
-            value = await run_turn(turn, run, None)
+            run = make_run(turn, full_agent(agent).config, full_hooks(agent.hooks), None, agent.name, None)
+            run.start(run_turn(turn, run, None))
+            value = await run.scope.result()
             if not tool.streaming:
                 return _result(value)
             return _result("".join(map(str, made)) if all(isinstance(one, str) for one in made) else made)

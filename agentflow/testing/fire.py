@@ -9,8 +9,7 @@ from agentflow.agent.agent import Agent
 from agentflow.agent.as_tool import full_agent
 from agentflow.context import RunContext
 from agentflow.events import Event
-from agentflow.hooks.chain import run_chain
-from agentflow.hooks.hook import Hook
+from agentflow.hooks.chain import NoRun, run_chain
 from agentflow.hooks.hook_set import FullHookSet, full_hooks
 from agentflow.hooks.named import HookSource, hooks_of
 from agentflow.loop.call import Call
@@ -34,22 +33,6 @@ class Fired(NamedTuple, Generic[E]):
 
     event: E
     verdict: Verdict | None
-
-
-class _Faults:
-    """Whoever fires an event by hand sees each failure of a hook."""
-
-    async def hook_failed(self, kind: type[Event], hook: Hook, error: Exception, fatal: bool) -> bool:
-        return False
-
-    def passes_suspend(self, event: Event) -> bool:
-        return False
-
-    def cut_off(self) -> str:
-        return ""
-
-    def is_cancelled(self) -> bool:
-        return True
 
 
 async def fire(hook: HookSource, event: E, *, context: RunContext | None = None) -> Fired[E]:
@@ -79,7 +62,7 @@ async def fire(hook: HookSource, event: E, *, context: RunContext | None = None)
     shown = event.replace() if context is None else event.within(context)
     chain = hooks.chain(kind)
     if chain is not None:
-        waits = run_chain(chain, shown, _Faults())
+        waits = run_chain(chain, shown, NoRun())
         if waits is not None:
             await waits
     object.__setattr__(shown, "__class__", kind)  # sealed, also where nobody listens

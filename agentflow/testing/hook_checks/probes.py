@@ -9,7 +9,7 @@ from typing import Any
 
 from agentflow.events import EVENT_TYPES, CallEnded, Event, PostReasoning, PreCall, PreReasoning, TurnEvent, TurnView
 from agentflow.ground.validation import adapter_of
-from agentflow.hooks.chain import run_chain
+from agentflow.hooks.chain import NoRun, run_chain
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.hook_set import FullHookSet
 from agentflow.messages import Msg, ToolUseBlock
@@ -71,7 +71,7 @@ class Before(Hook):
                 self.failed(error, kind.__name__)
 
 
-class _Faults:
+class _Faults(NoRun):
     """Where a chain that no run drives reports its failures."""
 
     def __init__(self, failed: Callable[[Exception, str], None]) -> None:
@@ -81,16 +81,6 @@ class _Faults:
         if not fatal:
             self._failed(error, kind.__name__)
         return not fatal
-
-    def passes_suspend(self, event: Event) -> bool:
-        return False
-
-    def cut_off(self) -> str:
-        return ""
-
-    def is_cancelled(self) -> bool:
-        task = asyncio.current_task()
-        return task is not None and task.cancelling() > 0
 
 
 class After(Hook):
