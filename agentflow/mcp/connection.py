@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from contextvars import Context
 from typing import Any, NoReturn, TypeVar, cast
 from weakref import WeakSet
@@ -22,7 +23,15 @@ from pydantic import ValidationError
 from agentflow.errors import ToolError
 from agentflow.ground.logs import log_failure, logger
 from agentflow.mcp.active import ActiveCall, asked_of
-from agentflow.mcp.sdk import Client, ClientRequestContext, MCPError, SubscriptionLost, httpx2, types
+from agentflow.mcp.sdk import (
+    MODERN_PROTOCOL_VERSIONS,
+    Client,
+    ClientRequestContext,
+    MCPError,
+    SubscriptionLost,
+    httpx2,
+    types,
+)
 from agentflow.mcp.settings import Link, Settings
 from agentflow.ports.retry import RetryPolicy
 
@@ -36,7 +45,7 @@ _LINES_A_SECOND = 20
 _MOST_PAGES = 100
 _MOST_TOOLS = 1000
 _SETTLING = 5.0
-"""Seconds that a tool's result waits for the tools that the server has announced before it."""
+"""Seconds that a tool's result waits for the tools that the server has announced before it, or a cancellation for its ping."""
 _BETWEEN_LISTS = 0.05
 _LONGEST_BETWEEN_LISTS = 10.0
 _CLOSING = 10.0
@@ -278,6 +287,23 @@ class Connection:
         listing = self._listing
         if listing is not None and not listing.done():
             await asyncio.wait([listing], timeout=_SETTLING)
+
+    async def delivered(self) -> None:
+        """Wait until a server in this event loop has handled a cancellation that was just sent.
+
+        It starts a task for each message. The end of the event loop cancels all tasks at once, and one that has not taken its
+        first step holds a coroutine that was never awaited, about which Python warns. A ping is answered after what was sent
+        before it. Servers that speak the protocol of 2026 are called directly, and start no tasks.
+        """
+        holder, opened = self._holder, self._opened
+        if not self._link.in_process or holder is None or opened is None or holder.cancelling() or not self.is_open:
+            return
+        client = opened.result()
+        if client.protocol_version in MODERN_PROTOCOL_VERSIONS:
+            return
+        with suppress(MCPError, TimeoutError):
+            async with asyncio.timeout(_SETTLING):
+                await client.session.send_ping()
 
     def _announced(self) -> None:
         """The server says that its tools are others."""

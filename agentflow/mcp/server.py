@@ -152,7 +152,8 @@ class MCPServer(LiveToolset):
             server: The server.
             options: See `ServerOptions`.
         """
-        return cls(Link(lambda _: server, "in memory"), checked(str(getattr(server, "name", "") or "server"), options))
+        link = Link(lambda _: server, "in memory", in_process=True)
+        return cls(link, checked(str(getattr(server, "name", "") or "server"), options))
 
     @classmethod
     def from_file(cls, path: str | PathLike[str], **options: Unpack[ServerOptions]) -> list[Self]:
@@ -355,12 +356,15 @@ class MCPServer(LiveToolset):
             over = True
         finally:
             connection.active.pop(id(call), None)
-            if not asked.done():
+            abandoned = not asked.done()
+            if abandoned:
                 asked.cancel()  # the SDK tells the server
                 await asyncio.wait([asked], timeout=_ABANDONED)
             if asked.done() and not asked.cancelled():
                 asked.exception()
             await call.end(over)
+            if abandoned:
+                await connection.delivered()
         value = value_of(result, self.settings.max_size)
         if result.is_error:
             raise ToolError(

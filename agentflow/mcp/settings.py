@@ -69,11 +69,13 @@ class Link:
         connect: Makes what the SDK's client connects to: a transport that is fresh each time, or a server in this process.
         shown: How it is shown, without secrets.
         secrets: Values that must not get into logs and errors.
+        in_process: Whether the server runs in this event loop.
     """
 
     connect: Callable[[Callable[[str], None]], Any]
     shown: str
     secrets: tuple[str, ...] = ()
+    in_process: bool = False
 
     def clean(self, text: str) -> str:
         """A text on one line, without secrets."""

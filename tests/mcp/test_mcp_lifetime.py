@@ -17,6 +17,9 @@ from typing import Any
 import pytest
 from demo_server import make
 from lines import Lines
+from mcp.server import MCPServer as Server
+from mcp.server.mcpserver import Context
+from pydantic import BaseModel
 from ways import HERE, demo, demo_over_stdio, results, run, served
 
 from agentflow import ActingChunk, Agent, PreActing, ToolUseBlock, on
@@ -325,3 +328,25 @@ def test_a_servers_process_ends_with_ours() -> None:
     assert "KeyboardInterrupt" in ended.stderr
     left = subprocess.run(["pgrep", "-f", str(HERE / "demo_server.py")], capture_output=True, text=True, check=False)
     assert left.stdout == ""
+
+
+def test_an_older_server_in_memory_leaves_no_coroutine_behind(recwarn: pytest.WarningsRecorder) -> None:
+    """A call is suspended, and the event loop ends at once: no handler is left that never took its first step."""
+    shop = Server("shop")
+
+    class Order(BaseModel):
+        article: str
+
+    @shop.tool()
+    async def order(ctx: Context) -> str:
+        return (await ctx.elicit("Which?", Order)).action
+
+    async def main() -> Agent:
+        server = MCPServer.in_memory(shop, protocol="legacy")
+        agent = Agent("a", ScriptedModel([ToolUseBlock("t1", "order"), "Done."]), tools=[server])
+        assert (await agent.call("Go")).outcome == "suspended"
+        return agent  # not closed
+
+    agent = asyncio.run(main())
+    gc.collect()
+    assert ([str(one.message) for one in recwarn], len(agent.session().pending)) == ([], 1)

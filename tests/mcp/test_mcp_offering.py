@@ -243,8 +243,9 @@ async def test_an_address_that_is_none(address: str) -> None:
     assert (process.returncode, b"it is HOST:PORT, or PORT alone" in told) == (2, True)
 
 
-async def test_two_hundred_clients_list_the_tools_at_once() -> None:
-    """Each gets all of them."""
+@pytest.mark.parametrize("way", ["memory", "http", "http-legacy"])
+async def test_two_hundred_clients_list_the_tools_at_once(way: str) -> None:
+    """Each gets all of them: in memory, and over HTTP with and without a session of its own."""
 
     @tool
     async def look(at: str) -> str:
@@ -252,9 +253,20 @@ async def test_two_hundred_clients_list_the_tools_at_once() -> None:
         return at
 
     server = agent_server(Agent("clerk", ScriptedModel(["x"]), tools=[look]), tools=True)
+    connected, all_connected = 0, asyncio.Event()
 
-    async def names() -> tuple[str, ...]:
-        async with Client(server) as made:
+    async def names(to: Any) -> tuple[str, ...]:
+        nonlocal connected
+        async with Client(to, mode="legacy" if way == "http-legacy" else "auto") as made:
+            connected += 1
+            if connected == 200:
+                all_connected.set()
+            await all_connected.wait()
             return tuple([one.name for one in (await made.list_tools()).tools])
 
-    assert set(await asyncio.gather(*[names() for _ in range(200)])) == {("clerk", "look")}
+    if way == "memory":
+        listed = await asyncio.gather(*[names(server) for _ in range(200)])
+    else:
+        async with served(server.streamable_http_app()) as address:
+            listed = await asyncio.gather(*[names(f"{address}/mcp") for _ in range(200)])
+    assert (len(listed), set(listed)) == (200, {("clerk", "look")})
