@@ -7,9 +7,9 @@ from agentflow.ground.lazy import lazily
 if TYPE_CHECKING:
     from agentflow.mcp.hints import ApprovalPolicy, Hints
     from agentflow.mcp.offering import agent_server
-    from agentflow.mcp.server import MCPServer, Progress, ServerOptions
+    from agentflow.mcp.server import MCPServer, Progress, ServerOptions, with_instructions
 
-__all__ = ["ApprovalPolicy", "Hints", "MCPServer", "Progress", "ServerOptions", "agent_server"]
+__all__ = ["ApprovalPolicy", "Hints", "MCPServer", "Progress", "ServerOptions", "agent_server", "with_instructions"]
 
 __getattr__, __dir__ = lazily(
     __name__,
@@ -20,5 +20,6 @@ __getattr__, __dir__ = lazily(
         "Progress": ".server",
         "ServerOptions": ".server",
         "agent_server": ".offering",
+        "with_instructions": ".server",
     },
 )

@@ -23,6 +23,7 @@ from pydantic import ValidationError
 from agentflow.errors import ToolError
 from agentflow.ground.logs import log_failure, logger
 from agentflow.mcp.active import ActiveCall, asked_of
+from agentflow.mcp.roots import listed_roots
 from agentflow.mcp.sdk import (
     MODERN_PROTOCOL_VERSIONS,
     Client,
@@ -70,14 +71,14 @@ class Connection:
     Args:
         settings: How it is used.
         link: How it is reached.
-        take: Gets the server's tools, whenever they were listed.
+        take: Gets the server's tools, whenever they were listed, and its instructions.
 
     Attributes:
         users: Who has opened it.
         active: The calls that run on it.
     """
 
-    def __init__(self, settings: Settings, link: Link, take: Callable[[list[types.Tool]], None]) -> None:
+    def __init__(self, settings: Settings, link: Link, take: Callable[[list[types.Tool], str | None], None]) -> None:
         self.users: WeakSet[Any] = WeakSet()
         self.active: dict[int, ActiveCall] = {}
         self._settings = settings
@@ -161,6 +162,7 @@ class Connection:
                 log_level=settings.log_level,
                 sampling_callback=self._sample if settings.sampling else None,
                 elicitation_callback=None if settings.elicitation == "refuse" else self._elicit,
+                list_roots_callback=None if settings.roots is None else self._roots,
                 message_handler=self._hear,
                 client_info=types.Implementation(name="agentflow", version="1"),
             )
@@ -170,7 +172,7 @@ class Connection:
                     await client.__aenter__()
                     entered = True
                     client.session.validate_tool_result = _unchecked
-                    self._take(await self._listed(client))
+                    self._take(await self._listed(client), client.instructions)
                     if settings.follow:
                         listening = asyncio.Event()
                         listener = asyncio.ensure_future(self._follow(client, listening))
@@ -318,7 +320,7 @@ class Connection:
             client = self._opened.result()
             try:
                 async with asyncio.timeout(self._settings.connect_timeout):
-                    self._take(await self._listed(client))
+                    self._take(await self._listed(client), client.instructions)
             except Exception as error:
                 log_failure("WARNING", error, "MCP server {}: its tools cannot be listed again", self._settings.name)
                 return
@@ -389,6 +391,13 @@ class Connection:
     ) -> types.ElicitResult | types.ErrorData:
         call = asked_of(self.active.values())
         return _nobody() if call is None else await call.elicit(params)
+
+    async def _roots(self, context: ClientRequestContext) -> types.ListRootsResult | types.ErrorData:
+        try:
+            return await listed_roots(self._settings.roots or ())
+        except Exception as error:
+            log_failure("WARNING", error, "MCP server {}: it asked for the roots, which failed", self._settings.name)
+            return types.ErrorData(code=types.INTERNAL_ERROR, message="The roots are not known.")
 
 
 async def _unchecked(name: str, result: types.CallToolResult) -> None:

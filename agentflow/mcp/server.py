@@ -20,6 +20,7 @@ from os import PathLike
 from typing import Any, Self, TypeVar, Unpack, cast
 from weakref import WeakKeyDictionary
 
+from agentflow.context import RunContext
 from agentflow.errors import ToolError, UsageError
 from agentflow.ground.json_schema import JsonSchema, TooCostlyError
 from agentflow.ground.logs import logger
@@ -30,17 +31,17 @@ from agentflow.mcp.config import Entry, read_config
 from agentflow.mcp.connection import Connection, ConnectionLost
 from agentflow.mcp.http import http_transport
 from agentflow.mcp.results import blocks_of, message_of, text_of, value_of
-from agentflow.mcp.sdk import Client, StdioServerParameters, types
+from agentflow.mcp.sdk import MODERN_PROTOCOL_VERSIONS, Client, StdioServerParameters, types
 from agentflow.mcp.settings import Link, ServerOptions, Settings, checked
 from agentflow.mcp.stdio import stdio_transport
-from agentflow.mcp.tools_in import Remote, Runs, ToolMaker
+from agentflow.mcp.tools_in import Remote, Runs, ToolMaker, readable
 from agentflow.messages import DataBlock, Msg, TextBlock
 from agentflow.tools.live_toolset import LiveToolset
 from agentflow.tools.schema_arguments import explained
 from agentflow.tools.tool import Tool
 from agentflow.tools.tool_context import ToolContext
 
-__all__ = ["MCPServer", "Progress", "ServerOptions"]
+__all__ = ["MCPServer", "Progress", "ServerOptions", "with_instructions"]
 
 T = TypeVar("T")
 _MOST_PAGES = 100
@@ -56,6 +57,8 @@ class MCPServer(LiveToolset):
     Attributes:
         name: What logs and errors call it.
         settings: How it is used.
+        instructions: How to use it, in the server's own words; None before it was first connected, or where it says nothing.
+            They are in no request by themselves: see `with_instructions`.
 
     Example:
         >>> server = MCPServer.stdio("uvx", "mcp-server-git", prefix="git_", allow=["git_log", "git_diff"])
@@ -67,6 +70,7 @@ class MCPServer(LiveToolset):
     def __init__(self, link: Link, settings: Settings) -> None:
         self.name = settings.name
         self.settings = settings
+        self.instructions: str | None = None
         self._link = link
         self._guard = threading.Lock()
         self._connections: WeakKeyDictionary[asyncio.AbstractEventLoop, Connection] = WeakKeyDictionary()
@@ -233,9 +237,12 @@ class MCPServer(LiveToolset):
                 found = self._connections[loop] = Connection(self.settings, self._link, self._take)
             return found
 
-    def _take(self, listed: list[types.Tool]) -> None:
+    def _take(self, listed: list[types.Tool], instructions: str | None) -> None:
         """The server's tools have been listed."""
-        if self._listed is not None and (not self.settings.follow or listed == self._listed):
+        if self._listed is not None and not self.settings.follow:
+            return
+        self.instructions = readable(instructions or "") or None
+        if listed == self._listed:
             return
         self._listed = listed
         self._tools = self._maker.tools_of(listed)
@@ -304,6 +311,26 @@ class MCPServer(LiveToolset):
             return tuple([message_of(message, self.settings.max_size) for message in found.messages])
 
         return await self._asked("a prompt", ask)
+
+    async def roots_changed(self) -> None:
+        """Notify the server that the function given as `roots=` gives others now.
+
+        A server that speaks the protocol of 2026 asks whenever it needs them, and one that is not connected will ask: they are
+        not notified.
+
+        Raises:
+            UsageError: `roots=` is no function.
+            ToolError: The server is not there any more.
+        """
+        if not callable(self.settings.roots):
+            raise UsageError(f"MCPServer {self.name!r}: its roots never change; give a function as roots= for that.")
+
+        async def ask(client: Client) -> None:
+            if client.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+                await client.session.send_notification(types.RootsListChangedNotification())
+
+        if self._here().is_open:
+            await self._asked("its roots", ask)
 
     async def _asked(self, what: str, request: Callable[[Client], Awaitable[T]]) -> T:
         try:
@@ -394,6 +421,28 @@ class MCPServer(LiveToolset):
 
     def __repr__(self) -> str:
         return f"MCPServer({self.name!r}, {self._link.shown}, {len(self._tools)} tools)"
+
+
+def with_instructions(system: str, *servers: MCPServer) -> Callable[[RunContext], str]:
+    """A system prompt that ends in the instructions of servers, as they are when a call begins: for `Agent(..., system=...)`.
+
+    Args:
+        system: What it begins with.
+        servers: Whose instructions follow; one without any adds nothing. They are the servers' own words: trust them as far as
+            you trust the servers.
+
+    Example:
+        >>> docs = MCPServer.http("https://mcp.example.org/mcp")
+        >>> agent = Agent("helper", "openai/gpt-5", system=with_instructions("You help.", docs), tools=[docs])
+    """
+
+    def prompt(context: RunContext) -> str:
+        said = [
+            f"The MCP server {server.name} says:\n{server.instructions}" for server in servers if server.instructions
+        ]
+        return "\n\n".join([*([system] if system else []), *said])
+
+    return prompt
 
 
 async def _pages(ask: Callable[..., Awaitable[Any]], kind: str) -> list[Any]:

@@ -12,6 +12,7 @@ from agentflow.errors import UsageError
 from agentflow.ground.shown import one_line, without_secrets
 from agentflow.ground.values import frozen
 from agentflow.mcp.hints import ApprovalPolicy, Hints, needs_approval
+from agentflow.mcp.roots import Roots, folders_of
 from agentflow.mcp.sdk import MODERN_PROTOCOL_VERSIONS
 from agentflow.messages import Pending
 from agentflow.specs import is_seconds
@@ -53,6 +54,9 @@ class ServerOptions(TypedDict, total=False):
     elicitation: Literal["suspend", "refuse"] | Answering
     """What becomes of a question that the server has for a person: the call is suspended (default), it is refused, or a
     function answers it at once: it gets what would wait (`Pending`), and gives a decision (`Answer`, `Approve`, `Deny`)."""
+    roots: Roots | None
+    """Folders that the server is told to work in: paths or `file://` addresses, or a function (it may be async) that gives them
+    whenever the server asks. By default there are none to ask for."""
     protocol: str
     """Which version is spoken: `"auto"` (default), `"legacy"` (the handshake of before 2026), or one such as `"2026-07-28"`."""
     log_level: Literal["debug", "info", "warning", "error"] | None
@@ -99,6 +103,7 @@ class Settings:
     resources: bool = False
     sampling: int = 0
     elicitation: Literal["suspend", "refuse"] | Answering = "suspend"
+    roots: Roots | None = None
     protocol: str = "auto"
     log_level: Literal["debug", "info", "warning", "error"] | None = "warning"
     max_size: int = 4 * 1024 * 1024
@@ -131,6 +136,9 @@ def checked(name: str, given: ServerOptions) -> Settings:
     for key in ("allow", "deny"):
         if key in options:
             options[key] = (options[key],) if isinstance(options[key], str) else tuple(options[key])
+    roots = options.get("roots")
+    if roots is not None and not callable(roots):
+        options["roots"] = tuple([str(root.uri) for root in folders_of(roots)])
     settings = Settings(**cast("dict[str, Any]", {"name": name, **options}))
     timed = settings.timeout is None or is_seconds(settings.timeout)
     if not settings.name or not timed or not is_seconds(settings.connect_timeout):

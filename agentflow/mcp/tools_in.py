@@ -22,7 +22,7 @@ from agentflow.tools.schema_arguments import WithSchema
 from agentflow.tools.tool import Tool
 from agentflow.tools.tool_context import ToolContext
 
-__all__ = ["Remote", "Runs", "ToolMaker"]
+__all__ = ["Remote", "Runs", "ToolMaker", "readable"]
 
 _ILLEGAL = re.compile(r"[^a-zA-Z0-9_-]")
 _CONTROLS = re.compile(
@@ -149,7 +149,7 @@ def _tool(one: types.Tool, name: str, output: JsonSchema | None, settings: Setti
     text = one.description or one.title or (said.title if said is not None else None) or ""
     return schema_tool(
         name,
-        _CONTROLS.sub("", text)[:_LONGEST_TEXT],
+        readable(text),
         one.input_schema,
         partial(runs.tool, Remote(one.name, repeatable, output)),
         type="read" if reads else "action",
@@ -158,6 +158,11 @@ def _tool(one: types.Tool, name: str, output: JsonSchema | None, settings: Setti
         idempotent=repeatable,
         requires_approval=needs_approval(settings.approve, hints),
     ).prepare()
+
+
+def readable(text: str) -> str:
+    """A server's text for a model: without control characters, and not too long."""
+    return _CONTROLS.sub("", text)[:_LONGEST_TEXT]
 
 
 def _tags(settings: Settings) -> list[str]:
