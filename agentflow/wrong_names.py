@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import importlib
-import opcode
 import sys
 
 from agentflow.errors import UsageError, close_to
+from agentflow.ground.lazy import no_such_name
 from agentflow.hooks.event_names import event_named
 
 __all__ = ["wrong_name"]
@@ -50,11 +50,7 @@ def wrong_name(name: str) -> AttributeError | ImportError:
     text = f"agentflow has no {name!r} at its root"
     if name[:1] != "_":
         text += _cure(name)
-    # An AttributeError of `from agentflow import x` is replaced by Python's own text; an ImportError is shown.
-    asked = sys._getframe(2)  # pyright: ignore[reportPrivateUsage] - whoever imports, behind the module's __getattr__
-    if opcode.opname[asked.f_code.co_code[asked.f_lasti]] == "IMPORT_FROM":
-        return ImportError(text, name=name)
-    return AttributeError(text, name=name, obj=sys.modules["agentflow"])
+    return no_such_name("agentflow", name, text, depth=3)
 
 
 def _cure(name: str) -> str:

@@ -321,6 +321,26 @@ def test_a_wrong_name_gets_the_right_one(name: str, cure: str) -> None:
     assert not hasattr(agentflow, name)
 
 
+@pytest.mark.parametrize(
+    ("package", "name", "cure"),
+    [
+        ("plugins", "RateLimiter", "did you mean RateLimit?"),
+        ("plugins", "Zebra", "see `agentflow.plugins.__all__`."),
+        ("testing", "ScriptModel", "did you mean ScriptedModel?"),
+    ],
+)
+def test_a_wrong_name_of_a_package_gets_the_right_one(package: str, name: str, cure: str) -> None:
+    """`from agentflow.plugins import x` names what is close; a module of the package can be imported by name."""
+    text = f"agentflow.{package} has no {name!r}; {cure}"
+    with pytest.raises(ImportError) as imported:
+        exec(f"from agentflow.{package} import {name}", {})
+    assert str(imported.value) == text
+    module = importlib.import_module(f"agentflow.{package}")
+    with pytest.raises(AttributeError) as read:
+        getattr(module, name)
+    assert str(read.value) == text
+
+
 FACADES: dict[type, str] = {
     Agent: (
         "as_tool ask branch builder call chat close description forget from_dict from_json graph history hook hooks"

@@ -124,7 +124,9 @@ class LiteLLMModel(Adapter):
         except Exception as error:  # any: providers' clients raise what they like: all of it is "the model failed"
             # What breaks behind the finish reason costs the usage, not the reply.
             if reader.finish_reason is None:
-                failure = model_error(error, self._name, secrets=self._secrets(request.options.extra))
+                failure = model_error(
+                    error, self._name, secrets=self._secrets(request.options.extra), place=self._api_base
+                )
         finally:
             if stream is not None:
                 await stream.aclose()

@@ -22,7 +22,7 @@ from pydantic_core import from_json
 
 from agentflow.errors import ModelError, ModelFault
 from agentflow.ground.frozen import EMPTY
-from agentflow.ground.shown import without_secrets
+from agentflow.ground.shown import without_password, without_secrets
 from agentflow.models.loose import field
 from agentflow.models.waits import requested_wait
 
@@ -94,6 +94,7 @@ _OVERFLOW = (
     "exceed context limit",
     "exceeds the available context size",  # llama.cpp
 )
+_NO_EVENTS = "without a stream of events"  # `http.refusal` says it of a page, and of JSON that is no reply
 _NOT_HERE = ("bound to a different conversation", "invalid_encrypted_content")
 _POLICY = ("content_policy_violation", "content management policy", "responsibleaipolicyviolation")
 # What LiteLLM's catch-all class hides when the fault is in a program and not on the line.
@@ -161,7 +162,12 @@ class _Facts:
 
 
 def model_error(
-    error: BaseException, model: str, *, secrets: Iterable[str] = (), now: Callable[[], float] = time.time
+    error: BaseException,
+    model: str,
+    *,
+    secrets: Iterable[str] = (),
+    now: Callable[[], float] = time.time,
+    place: str | None = None,
 ) -> ModelError:
     """The `ModelError` that a client's exception stands for.
 
@@ -174,6 +180,7 @@ def model_error(
         secrets: What must not be shown: some servers echo the key that they refuse. The keys of the environment are known
             here.
         now: Seconds since the epoch; dates in headers are relative to it.
+        place: The URL of the request, for failures that a wrong one explains.
 
     Example:
         >>> model_error(ConnectionResetError("reset by peer"), "openai/gpt-5").retryable
@@ -183,7 +190,7 @@ def model_error(
     wait = requested_wait(facts.headers, facts.raw, now)
     hidden = [*secrets, *secrets_in(os.environ)]
     failure = ModelError(
-        without_secrets(_message(facts, model, wait), hidden),
+        without_secrets(_message(facts, model, wait, place), hidden),
         retryable=_retryable(facts),
         retry_after=wait,
         status=facts.status,
@@ -276,7 +283,8 @@ def is_bound_elsewhere(error: ModelError) -> bool:
 def broken_stream(model: str) -> ModelError:
     """The error of a stream that ended without saying why."""
     return ModelError(
-        f"{model} broke off: the stream ended without a finish reason, so the reply may be incomplete.",
+        f"{model} broke off: the stream ended without a finish reason, so the reply may be incomplete. Try again; retries= "
+        "says how often the library does so by itself.",
         retryable=True,
         model=model,
     )
@@ -429,7 +437,7 @@ def _told_in_json(text: str) -> str | None:
     return told if isinstance(told, str) else None
 
 
-def _message(facts: _Facts, model: str, wait: float | None) -> str:
+def _message(facts: _Facts, model: str, wait: float | None, place: str | None) -> str:
     low, said = facts.raw.lower(), facts.text
     if "llm provider not provided" in low or "LiteLLMUnknownProvider" in facts.names:
         return (
@@ -442,7 +450,8 @@ def _message(facts: _Facts, model: str, wait: float | None) -> str:
     kind = _kind(facts)
     later = f" It asks to wait {wait:g} s." if wait is not None else ""
     end = "" if said.endswith(("!", "?", "…")) else "."
-    return f"{model} {kind}{where}: {said}{end}{later}" if said else f"{model} {kind}{where}.{later}"
+    cure = _cure(facts, kind, place)
+    return f"{model} {kind}{where}: {said}{end}{later}{cure}" if said else f"{model} {kind}{where}.{later}{cure}"
 
 
 def _unknown(facts: _Facts) -> bool:
@@ -480,6 +489,46 @@ def _fault(facts: _Facts) -> ModelFault | None:
     if "ContentPolicyViolationError" in facts.names or any(word in low for word in _POLICY):
         return "content_policy"
     return "rate_limit" if facts.status == 429 else None
+
+
+_CHANGE = "Change what it names: the messages, the tools, options= or params=."
+_UNREACHED = "Check api_base=, that a server listens there, and the proxy variables (HTTPS_PROXY, NO_PROXY)."
+_LATER = "The fault is the provider's: try again later, raise retries=, or add ModelFallback of agentflow.plugins."
+_FAULT_CURES: dict[ModelFault, str] = {
+    "quota": "Add credit to the account, or use the key of another one.",
+    "context_overflow": "Send less: SummaryCompaction and ClearOldResults of agentflow.plugins shorten what is sent.",
+    "content_policy": "Change the messages, or use another model.",
+    "rate_limit": "Send fewer (RateLimit of agentflow.plugins), raise retries= and max_wait=, or ask for a higher limit.",
+}
+_STATUS_CURES = {
+    400: _CHANGE,
+    403: "Check that the key's account may use this model, or use another key or model.",
+    404: "Check the model's name, and that api_base= is the root of the API (often .../v1).",
+    405: "Check that api_base= is the root of the API (often .../v1).",
+    422: _CHANGE,
+}
+_KIND_CURES = {
+    "did not answer in time": "Check that the server is up, or raise timeout=.",
+    "could not be reached or broke off": _UNREACHED,
+    "answered in a form that is not known": "Check that api_base= speaks this wire.",
+}
+
+
+def _cure(facts: _Facts, kind: str, place: str | None) -> str:
+    """What to do about it, after a space; "": nobody knows."""
+    low, fault = facts.raw.lower(), _fault(facts)
+    if fault in _FAULT_CURES:
+        return f" {_FAULT_CURES[fault]}"
+    cure = _STATUS_CURES.get(facts.status or 0) or _KIND_CURES.get(kind, "")
+    if "ProviderError" in facts.names and facts.status is None and _NO_EVENTS in low:
+        cure = "Check that api_base= is the root of an API that speaks this wire (often .../v1)."
+    elif facts.status is not None and 300 <= facts.status < 400:
+        cure = "If that address is right, write it as api_base=."
+    elif not cure and kind == "failed":
+        cure = _LATER if _retryable(facts) else _CHANGE
+    if place is not None and "api_base=" in cure:
+        cure += f" The request went to {without_password(place)}."
+    return f" {cure}" if cure else ""
 
 
 _FAULT_SAID: dict[ModelFault, str] = {

@@ -250,7 +250,7 @@ class DirectWire(Adapter):
             await finish(response)
         except (*failures(), *NO_JSON, ProviderError, NotUnderstoodError, EventTooLargeError) as error:
             if reader.finish_reason is None:
-                failure = self._failed(error, extra)
+                failure = self._failed(error, self._url(), extra)
         finally:
             if response is not None:
                 response.close()
@@ -281,10 +281,10 @@ class DirectWire(Adapter):
                     said += part
                 return msgspec.json.decode(said, type=dict[str, object])
         except (*failures(), *NO_JSON, ProviderError) as error:
-            failure = self._failed(error)
+            failure = self._failed(error, url)
         raise failure
 
-    def _failed(self, error: Exception, extra: Mapping[str, object] = EMPTY) -> ModelError:
+    def _failed(self, error: Exception, url: str, extra: Mapping[str, object] = EMPTY) -> ModelError:
         """What a failure on the way means.
 
         Its cause has no traceback: those frames are aiohttp's, and what shows the values of their variables shows the headers
@@ -293,7 +293,7 @@ class DirectWire(Adapter):
         for link in chain_of(error):
             link.__traceback__ = None
         cause = _malformed(error) if isinstance(error, NO_JSON) else error
-        return model_error(cause, self._name, secrets=self._secrets(extra))
+        return model_error(cause, self._name, secrets=self._secrets(extra), place=url)
 
     @abstractmethod
     def _url(self) -> str:

@@ -148,7 +148,11 @@ def test_a_model_that_the_provider_does_not_have_is_one_line(
         assert demo(capsys, "--model", "openai/gpt-99") == (
             2,
             "",
-            "agentflow: openai/gpt-99 was not found (404): The model `gpt-99` does not exist.\n",
+            (
+                "agentflow: openai/gpt-99 was not found (404): The model `gpt-99` does not exist. Check the model's name, and "
+                "that api_base= is the root of the API (often .../v1). The request went to "
+                f"{server.base_url}/chat/completions.\n"
+            ),
         )
 
 

@@ -1,6 +1,7 @@
 """`LiteLLMModel` over real HTTP, against the strict wire servers."""
 
 import asyncio
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from agentflow import plugins
 from agentflow.chunks import ModelChunk, fold
 from agentflow.errors import ModelError, UsageError
 from agentflow.messages import DataBlock, Msg, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
@@ -273,6 +275,44 @@ async def test_every_refusal_is_a_model_error(
     first = str(error).splitlines()[0]
     assert first.startswith(model.model.name)
     assert not any(trash in first for trash in ("litellm", "Exception", "{", "<", "b'"))
+
+
+CURES = [
+    (Fault.status(400), "Change what it names"),
+    (Fault.status(401), "or api_key="),
+    (Fault.status(403), "Check that the key's account may use this model"),
+    (Fault.status(404), "Check the model's name, and that api_base= is the root"),
+    (Fault.status(408), "raise timeout="),
+    (Fault.status(429), "RateLimit of agentflow.plugins"),
+    (Fault.status(429, code="insufficient_quota", message="You exceeded your current quota"), "Add credit"),
+    (Fault.status(500), "ModelFallback of agentflow.plugins"),
+    (Fault.status(500, message="Conversation roles must alternate user/assistant"), "Change what it names"),
+    (Fault.context_overflow(), "SummaryCompaction and ClearOldResults of agentflow.plugins"),
+    (Fault.html(502), "try again later, raise retries="),
+]
+
+
+@wires
+@pytest.mark.parametrize(("fault", "cure"), CURES)
+async def test_every_refusal_names_the_cure(wire: str, fault: Fault, cure: str, asker: Callable) -> None:
+    """The error of a refused request ends with what to do about it, on every wire and through LiteLLM."""
+    async with serve(wire, [Reply(faults=fault)]) as server:
+        with pytest.raises(ModelError) as caught:
+            await asker(server, retries=0).ask()
+    assert cure in str(caught.value)
+    named = re.search(r"(\w+)(?: and (\w+))? of agentflow\.plugins", str(caught.value))
+    assert named is None or set(filter(None, named.groups())) <= set(plugins.__all__)
+
+
+@wires
+async def test_a_server_that_is_not_there_names_the_cure(wire: str, asker: Callable) -> None:
+    """Where nobody listens, the error names `api_base=` and where the request went."""
+    async with serve(wire, ["ok"]) as server:
+        model = asker(server, retries=0)
+        base = server.base_url
+    with pytest.raises(ModelError, match="Check api_base=, that a server listens there") as caught:
+        await model.ask()
+    assert f"The request went to {base}" in str(caught.value)
 
 
 TEMPLATES = [

@@ -54,7 +54,10 @@ def test_the_message_is_one_clear_line() -> None:
     """Class names, JSON and traces do not reach the reader; the provider's words do."""
     text = 'litellm.APIConnectionError: OpenAIException - {"error": {"message": "Too\\nbusy"}}\nTraceback ...'
     error = model_error(APIConnectionError(text), MODEL)
-    assert str(error) == "openai/gpt-5 could not be reached or broke off: Too busy."
+    assert str(error) == (
+        "openai/gpt-5 could not be reached or broke off: Too busy. Check api_base=, that a server listens there, and the proxy "
+        "variables (HTTPS_PROXY, NO_PROXY)."
+    )
 
 
 @pytest.mark.parametrize(

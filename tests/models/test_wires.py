@@ -389,9 +389,13 @@ async def test_a_connection_is_used_again(wire: str) -> None:
 async def test_nonsense_of_a_server_is_a_model_error(wire: str, answer: Fault, words: str) -> None:
     """Whatever comes with a 200 and is no reply says so, on one line."""
     async with getattr(WireServer, wire)([answer]) as server:
-        error = await refused(DIRECT[wire]("m", api_base=server.base_url, api_key="k", retries=0))
+        base = server.base_url
+        error = await refused(DIRECT[wire]("m", api_base=base, api_key="k", retries=0))
     assert re.search(words, str(error))
     assert len(str(error).splitlines()) == 1
+    if words == "without a stream of events":
+        assert "Check that api_base= is the root of an API that speaks this wire" in str(error)
+        assert f"The request went to {base}" in str(error)
 
 
 ODD_CHUNKS = [
