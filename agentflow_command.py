@@ -4,9 +4,17 @@ import os
 import signal
 from types import FrameType
 
+__all__ = ["leave_on_interrupt", "main"]
+
 
 def _leave(number: int, frame: FrameType | None) -> None:
     os._exit(130)  # nothing has been opened yet
+
+
+def leave_on_interrupt() -> None:
+    """From here on Ctrl-C ends the process without a word, until `main` runs the command line."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _leave)
 
 
 def main() -> None:
@@ -15,11 +23,9 @@ def main() -> None:
     Raises:
         SystemExit: Always; see `agentflow.cli.main`.
     """
-    before = signal.getsignal(signal.SIGINT)
-    if before is signal.default_int_handler:
-        signal.signal(signal.SIGINT, _leave)
+    leave_on_interrupt()
     from agentflow.cli.main import main as run
 
-    if before is signal.default_int_handler:
-        signal.signal(signal.SIGINT, before)
+    if signal.getsignal(signal.SIGINT) is _leave:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     run()

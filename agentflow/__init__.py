@@ -5,6 +5,14 @@ Here stands what most programs need. The rest is found by what it is: `agentflow
 name of a model (`"openai/gpt-5"`) loads its adapter when it is first called.
 """
 
+import sys
+
+# `python -m agentflow`, while it looks for the module to run: Ctrl-C is to end this import as well.
+if sys.argv[:1] == ["-m"] and ("-m", "agentflow") in zip(sys.orig_argv, sys.orig_argv[1:], strict=False):
+    import agentflow_command
+
+    agentflow_command.leave_on_interrupt()
+
 from typing import TYPE_CHECKING, Any
 
 from agentflow.agent.agent import Agent

@@ -1,6 +1,6 @@
 """`python -m agentflow`: the command line."""
 
-from agentflow.cli.main import main
+from agentflow_command import main
 
 if __name__ == "__main__":
     main()
