@@ -74,7 +74,7 @@ WRAPPERS: list[Callable[[], Store]] = [
     MemoryStore,
     lambda: StoreWrapper(MemoryStore()),
     lambda: StoreWrapper(SqlStore("sqlite://")),
-    lambda: redacted_store(SqlStore("sqlite://"), lambda fact: fact),
+    lambda: redacted_store(SqlStore("sqlite://"), lambda fact: fact, lambda facts: facts),
     lambda: slow(MemoryStore(), 0.001),
     lambda: delivered_twice(MemoryStore()),
 ]
@@ -88,7 +88,7 @@ def test_stores_in_memory_and_around_others_are_clean(store: Callable[[], Store]
 
 def test_the_least_that_is_a_store() -> None:
     """A store of `append` and `load` is checked for what it can do; the notes say what was left out."""
-    for store in (Lines, lambda: redacted_store(Lines(), lambda fact: fact)):
+    for store in (Lines, lambda: redacted_store(Lines(), lambda fact: fact, lambda facts: facts)):
         report = check_store(store)
         report.assert_clean()
         assert set(report.checks) == {"order", "aliasing", "facts", "concurrency", "cancellation", "loops"}
