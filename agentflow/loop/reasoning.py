@@ -327,7 +327,7 @@ async def _through_arounds(
             stage.over = True
             return await _pull(run, resolve_model(model).stream(request), [], None), request.model
         flux = cast("Flux[ModelChunk]", source if isinstance(source, Flux) else Flux.from_observable(source))
-        chunks = await stage.ended(_pull(run, flux.open(), [], attempts), partial(_keep_whole, run))
+        chunks = await stage.ended(_pull(run, stage.open(flux), [], attempts), partial(_keep_whole, run))
         return chunks, attempts.model
     finally:
         stage.over = True

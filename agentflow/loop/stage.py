@@ -6,8 +6,8 @@ Rules:
    that the stage's task reads. In any other task, on another event loop or after the stage it is refused, with the cure.
 2. What was opened in a stage is closed when the stage ends, by the stage, the outermost first. Nothing of it runs after it.
 3. Where work cannot be done twice, or not twice at the same time, the second subscription is refused.
-4. The end of a model's stream is the end of its reply only if nothing has cancelled it: else `CancelledError` is raised there,
-   so half a reply never passes for a whole one.
+4. The end of a stream (the model's, a tool's chunks, or what a hook has made of them) is the end of a reply only if nothing
+   has cancelled it: else `CancelledError` is raised there, so half a reply never passes for a whole one.
 5. A `CancelledError` that nobody asked for is a failing hook; a cancellation that a hook swallows is raised again.
 """
 
@@ -36,7 +36,7 @@ from agentflow.reactive.tasks import works_for
 from agentflow.specs import ModelOptions
 from agentflow.transcript import legalise
 
-__all__ = ["Attempts", "Stage", "close_quietly", "model_source", "tool_source", "wrap"]
+__all__ = ["Attempts", "ChunkSource", "Stage", "close_quietly", "model_source", "tool_source", "wrap"]
 
 T = TypeVar("T")
 
@@ -129,10 +129,46 @@ class Stage:
         """Note a stream that a hook has opened of the source; the stage closes it if the hook does not."""
         if len(self.opened) > _MANY:  # many attempts: those that are finished need no closing
             self.opened = [one for one in self.opened if getattr(one, "ag_frame", one) is not None]
-        kind: type = type(stream)
-        opened = stream if kind is AsyncGeneratorType else closing(stream)
+        opened = generator(stream)
+        if opened.ag_code not in _CHECKED:
+            opened = self._whole(opened)
         self.opened.append(opened)
         return opened
+
+    def open(self, flux: Flux[ModelChunk]) -> AsyncIterator[ModelChunk]:
+        """Open the outermost stream for the loop, which checks its end itself."""
+        if type(flux) is not ModelSource:
+            return flux.open()
+        stream: Any = generator(flux.inner.open() if flux.inner is not None else flux.open())
+        self.opened.append(stream)
+        return stream
+
+    def chunks_of(self, stream: AsyncIterator[T]) -> ChunkSource[T]:
+        """The chunks of a streaming tool as a source of this stage."""
+        return ChunkSource(Flux(partial(self._bound, stream)), self.opens)
+
+    async def _bound(self, stream: AsyncIterator[T]) -> AsyncIterator[T]:
+        """Read a stream under the rules of the stage."""
+        self.check()
+        task = asyncio.current_task()
+        async for item in stream:
+            yield item
+            task = self.check_reader(task)
+        self.check_end(task)
+
+    async def _whole(self, stream: AsyncGeneratorType[T, None]) -> AsyncIterator[T]:
+        """Read what a hook has made of a stream; if it ends because it swallowed a cancellation, that is raised again."""
+        try:
+            async for item in stream:
+                try:
+                    yield item
+                except asyncio.CancelledError as error:  # a time limit over a `yield` of the hook has passed (PEP 789)
+                    await stream.athrow(error)
+                    raise
+        except BaseException:
+            await stream.aclose()
+            raise
+        self.check_end(asyncio.current_task())
 
     async def outcome(self, wrapped: Any) -> Any:
         """Run what the hooks have made of the work, to its value (or `EMPTY`), and end the stage."""
@@ -217,6 +253,27 @@ def wrap(run: RunBase, kind: type[Any], event: Any, source: Any, scope: FullHook
             continue
         source = layered(around, hook, event, source)
     return source
+
+
+class ChunkSource(Flux[T]):
+    """The chunks of a tool as a hook gets them; the stage closes what the hook leaves open.
+
+    Args:
+        inner: What runs.
+        opens: Gets each stream that is opened.
+    """
+
+    def __init__(self, inner: Flux[T], opens: Callable[[AsyncIterator[Any]], AsyncIterator[Any]]) -> None:
+        self.inner = inner
+        self.opens = opens
+
+    def open(self) -> AsyncIterator[T]:
+        """Start a run; see `Flux.open`."""
+        return self.opens(self.inner.open())  # pyright: ignore[reportOptionalMemberAccess, reportOptionalCall] - both are set
+
+    def over(self, made: Any) -> ChunkSource[Any]:
+        """The same source with other chunks."""
+        return ChunkSource(Flux[Any].wrap(made), self.opens)  # pyright: ignore[reportArgumentType] - it is set
 
 
 class Attempts:
@@ -331,7 +388,19 @@ def _changed(
     """The same work with its chunks changed, after what has changed them before."""
     if before is None:
         return tool_source(stage, work, transform, instead)
-    return tool_source(stage, work, lambda pieces: transform(before(pieces)), instead)
+
+    def both(chunks: Flux[Any]) -> Any:
+        made = before(chunks)
+        return transform(chunks.over(made) if isinstance(chunks, ChunkSource) else made)
+
+    return tool_source(stage, work, both, instead)
+
+
+def generator(stream: AsyncIterator[T]) -> AsyncGeneratorType[T, None]:
+    """A stream as an async generator."""
+    kind: type = type(stream)
+    made: Any = stream if kind is AsyncGeneratorType else closing(stream)
+    return made
 
 
 async def close_quietly(stream: AsyncIterator[Any]) -> None:
@@ -340,3 +409,7 @@ async def close_quietly(stream: AsyncIterator[Any]) -> None:
         await close(stream)
     except Exception as error:
         log_failure("DEBUG", error, "closing a model's stream failed")
+
+
+_CHECKED: Final = frozenset({_attempt.__code__, Stage._bound.__code__})  # pyright: ignore[reportPrivateUsage]
+"""The streams that check their end themselves."""

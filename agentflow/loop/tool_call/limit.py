@@ -72,6 +72,8 @@ def drive(
     except StopAsyncIteration:
         if limit.expired and limit.absorb():
             raise LimitPassed(late=True) from None
+        if cut is not None and task is not None and task.cancelling() > before:  # it has ended only because of that
+            raise cut from None
         raise
     except (GeneratorExit, KeyboardInterrupt, SystemExit):
         if limit.expired:

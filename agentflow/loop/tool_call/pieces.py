@@ -14,14 +14,14 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextvars import Context
 from typing import Any, Protocol, cast
 
-from agentflow.events import ActingChunk
+from agentflow.events import ActingChunk, PreActing
 from agentflow.ground.time_limit import TimeLimit
 from agentflow.hooks.hook_set import FullHookSet
 from agentflow.hooks.wrapping import Transform
 from agentflow.loop.run import RunBase
+from agentflow.loop.stage import Stage
 from agentflow.loop.tool_call.limit import drive
 from agentflow.messages import ToolUseBlock
-from agentflow.reactive import Flux
 
 __all__ = ["Pieces"]
 
@@ -111,12 +111,15 @@ class Pieces:
             ended = True
 
         failure: Exception | None = None
+        stage = Stage(self._turn.run, PreActing)
+        source = stage.chunks_of(emitted())
         try:
-            async with Flux[Any].wrap(transform(Flux(emitted))) as pieces:
-                async for piece in pieces:
-                    await self.fire(piece)
+            async for piece in source.over(transform(source)):
+                await self.fire(piece)
         except Exception as error:
             failure = error
+        finally:
+            await stage.close()
         while not ended and await queue.get():  # the transform ended early: the tool must not wait for it
             pass
         if failure is not None:
@@ -142,8 +145,11 @@ class Pieces:
         """
         driven = _driven(values, place, self._limit)
         stream: Any = driven
+        stage: Stage | None = None
         if self._transform is not None:
-            stream = aiter(self._transform(Flux(lambda: driven)))
+            stage = Stage(self._turn.run, PreActing)
+            source = stage.chunks_of(driven)
+            stream = source.over(self._transform(source)).open()
         tap = self._turn.tap
         collected: list[object] = []
         try:
@@ -159,7 +165,11 @@ class Pieces:
                         await stream.athrow(error)
                     raise
         finally:
-            await driven.aclose()
+            try:
+                if stage is not None:
+                    await stage.close()
+            finally:
+                await driven.aclose()
         if tap is not None:
             return collected[0] if collected else None
         if all(isinstance(value, str) for value in collected):

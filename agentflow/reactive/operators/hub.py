@@ -80,7 +80,14 @@ class Hub(Generic[T]):
         self._dropped: set[asyncio.Task[None]] = set()
 
     def spawn(self, work: Coroutine[object, object, None]) -> asyncio.Task[None]:
-        """Run a coroutine as one of the hub's tasks."""
+        """Run a coroutine as one of the hub's tasks.
+
+        Raises:
+            CancelledError: The hub is being closed, and a source has swallowed the cancellation.
+        """
+        if self._closing:
+            work.close()
+            raise asyncio.CancelledError("nobody takes it any more")
         task = create_task(self._loop, work)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
