@@ -3,7 +3,8 @@
 Rules:
 
 1. No task outlives the block that started it.
-2. The first failure cancels the others, and is raised when all are finished.
+2. The first failure cancels the others, and is raised when all are finished; a `KeyboardInterrupt` or `SystemExit` counts
+   for more than it, and than a cancellation.
 """
 
 from __future__ import annotations
@@ -40,13 +41,14 @@ async def in_tasks(scope: RunScope, works: Sequence[Work], limit: int) -> None:
         scope.tasks = before
         if scope.cause is None:
             scope.stopped = False
-    failure = cut or (tasks.failures[0] if tasks.failures else None)
+    signals = [error for error in tasks.failures if isinstance(error, KeyboardInterrupt | SystemExit)]
+    failure = signals[0] if signals else cut or (tasks.failures[0] if tasks.failures else None)
     if failure is not None:
         try:
             raise failure
         finally:
             tasks.failures.clear()
-            del cut, failure  # their tracebacks hold this frame
+            del cut, failure, signals  # their tracebacks hold this frame
 
 
 class _Tasks:
