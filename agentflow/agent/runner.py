@@ -27,7 +27,7 @@ from agentflow.ground.locks import FairLock
 from agentflow.ground.logs import logger
 from agentflow.hooks.hook_set import full_hooks
 from agentflow.loop.run import current_turn
-from agentflow.loop.scope import CLEANUP_TIMEOUT, RunScope
+from agentflow.loop.scope import RunScope
 from agentflow.loop.stream import EventBuffer
 from agentflow.loop.tool_call.attempts import held_locks
 from agentflow.loop.turns.bound import FullBoundTool
@@ -76,6 +76,7 @@ class Runner:
         self._workers = _Workers(self, entries)
         self._running = FairLock()
         self._driver: asyncio.Task[Any] | None = None  # the task that runs it: while that one waits, nothing goes on
+        self._scope: RunScope | None = None  # of the run for a reader
         self._reader: asyncio.Task[Any] | None = None  # the task that handles its values
         self._loop: object = None  # the loop over `run()` that reads it
         self._shown: Turn[Any] | None = None  # whose value the reader gets
@@ -109,12 +110,18 @@ class Runner:
                 )
             self.reading = True
             self._loop = object()
-        run = _QueueRun()
-        run.scope.start(self._read(run.scope, values, deps, wait), lambda: run.scope.finish(None, None))
+        run = _QueueRun(self._owner.config.cleanup_timeout)
+
+        def abandon() -> None:
+            run.scope.finish(None, None)
+            values.wake()
+
+        run.scope.start(self._read(run.scope, values, deps, wait), abandon)
         return run
 
     async def _read(self, scope: RunScope, values: EventBuffer, deps: object, wait: bool) -> None:
         scope.begin()
+        self._scope = scope
         failure: BaseException | None = None
         try:
             await self._run_for(values, deps, wait)
@@ -141,7 +148,7 @@ class Runner:
                 self._running.release()
         finally:
             self.reading = False
-            self._shown = self._loop = self._reader = None
+            self._shown = self._loop = self._reader = self._scope = None
             self._entries.bell.ring()  # what others have sent is run all the same, by their workers
 
     def shown(self, event: HookEvent) -> tuple[Turn[Any], Any]:
@@ -261,6 +268,7 @@ class Runner:
     async def _run_one(self, entry: Entry, values: EventBuffer | None, deps: object) -> bool:
         """Run a turn; returns whether the run ends with it."""
         turn, owner = entry.turn, self._owner
+        outer = None if values is None else self._scope
         self.current = entry
         self._shown = turn
         try:
@@ -274,7 +282,13 @@ class Runner:
                 raise TurnDeniedError(turn.tool.name, TAKEN_BACK)
             run.start(run_turn(turn, run, values))
             self._driver = run.scope.task
-            value = await run.scope.result()
+            if outer is not None:
+                outer.add_inner(run.scope)
+            try:
+                value = await run.scope.result()
+            finally:
+                if outer is not None:
+                    outer.remove_inner(run.scope)
         except BaseException as error:
             entry.settle(None, _lasting(error, turn), seen=values is not None or entry.taken_back)
             if entry.taken_back and isinstance(error, Exception):
@@ -295,8 +309,8 @@ class Runner:
 class _QueueRun:
     """The run of a queue, as its stream knows it."""
 
-    def __init__(self) -> None:
-        self.scope = RunScope(None, None, CLEANUP_TIMEOUT)
+    def __init__(self, cleanup_timeout: float) -> None:
+        self.scope = RunScope(None, None, cleanup_timeout)
 
     def abandoned_by_reader(self) -> None:
         """Its stream was dropped; nobody waits for its cleanup."""

@@ -19,7 +19,7 @@ import asyncio
 import operator
 from collections.abc import Callable, Coroutine, Iterator
 from types import CoroutineType
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from agentflow.errors import Aside, HookError
 from agentflow.events import Decision, Error, Event, PostActing, PostReasoning
@@ -52,6 +52,9 @@ class Stoppable(Protocol):
 
 class Faults(Protocol):
     """Where a chain reports hooks that fail: the run."""
+
+    abandoned: ClassVar[bool]
+    """Whether the run was finished without the task that runs this chain: no further hook sees the event."""
 
     @property
     def scope(self) -> Stoppable:
@@ -97,6 +100,7 @@ class NoRun:
     """What a chain asks where no run drives it; a subclass says what becomes of failures."""
 
     scope: Stoppable = _NeverStopped()
+    abandoned: ClassVar[bool] = False
 
     async def hook_failed(self, kind: type[Event], hook: Hook, error: Exception, fatal: bool) -> bool:
         """See `Faults.hook_failed`: each failure is raised."""
@@ -333,6 +337,8 @@ async def _observe(
     by = ""
     try:
         for entry in left:
+            if faults.abandoned:
+                raise GeneratorExit("the run was abandoned")
             try:
                 await _answer(chain, entry, event, faults, answer, failure)
             except GeneratorExit:

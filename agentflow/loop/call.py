@@ -21,7 +21,7 @@ from agentflow.facts import CallOpened, CallResumed
 from agentflow.hooks.answers import check_final
 from agentflow.loop.abandoning import detached, leave_behind
 from agentflow.loop.conversation import Carried
-from agentflow.loop.endings import answer_all, cut_short, end, halted, respond, wind_up
+from agentflow.loop.endings import answer_all, cut_short, end, end_again, given_up, halted, respond, wind_up
 from agentflow.loop.escalation import Halted
 from agentflow.loop.journal import written
 from agentflow.loop.machine import Machine
@@ -114,16 +114,18 @@ class Call(RunBase):
             except BaseException as error:
                 reply, failure = await wind_up(self, error, started)
             else:
-                await end(self, reply.outcome, None)
+                await end(self, reply.outcome, None, reply)
             if reply is not None and self.typed is not None:
                 reply = await self.typed(reply)
         except GeneratorExit:  # the event loop is gone, or the call was abandoned
-            if not self.events.abandoned:
+            if not self.events.abandoned and self.scope.state != "done":  # a later call may have cut it already
                 cut_short(self)
                 self._finish(None, None)
             raise
         except BaseException as error:  # a signal, in a hook of the last events
             reply, failure = None, error
+        if self.events.abandoned:  # it was finished without this task
+            return
         self._finish(reply, failure)
         failure = None  # its traceback holds this frame
 
@@ -166,9 +168,14 @@ class Call(RunBase):
         reply: Reply | None = None
         failure: BaseException | None = None
         try:
-            with alive.scope.cleanup():
-                await close_open_round(alive)
-            reply, failure = await wind_up(alive, asyncio.CancelledError(), alive.monotonic())
+            if alive.over:
+                reply, failure = await end_again(alive)
+            else:
+                with alive.scope.cleanup():
+                    await close_open_round(alive)
+                reply, failure = await wind_up(alive, asyncio.CancelledError(), alive.monotonic())
+            if reply is not None and alive.typed is not None:
+                reply = await alive.typed(reply)
         except BaseException as error:
             failure = error
         if failure is not None:
@@ -179,7 +186,7 @@ class Call(RunBase):
     def _drop(self) -> None:
         """Finish the call at once: nothing can be awaited for it."""
         cut_short(self)
-        self._finish(None, asyncio.CancelledError("the call was abandoned"))
+        self._finish(*given_up(self))
 
     # ---- the beginning
 

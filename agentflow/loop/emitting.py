@@ -165,14 +165,14 @@ class Events:
             if buffer is None:
                 return None
             full = buffer.put(kind.make(self._frame or self.frame, self.iteration, self.seq, self._now(), values))
-            return None if full is None or self.scope.stopped else cast("Heard[E]", full)
+            return cast("Heard[E]", full) if full is not None and self._waits() else None
         event: E = kind.make_open(self._frame or self.frame, self.iteration, self.seq, self._now(), values)
         waits = run_chain(chain, event, self)
         if waits is not None:
             return self._passed_on(event, waits)
         if buffer is not None:
             full = buffer.put(event)
-            if full is not None and not self.scope.stopped:
+            if full is not None and self._waits():
                 return self._after(event, full)
         return event
 
@@ -252,8 +252,12 @@ class Events:
         """Give an event to the reader, if there is one, and wait until the run may continue."""
         if self.buffer is not None:
             full = self.buffer.put(event)
-            if full is not None and not self.scope.stopped:
+            if full is not None and self._waits():
                 await full
+
+    def _waits(self) -> bool:
+        """Whether the run waits for its reader: not while it is cancelled or cleans up, since it may have left."""
+        return not self.scope.stopped and not self.scope.cleaning
 
     def chain_in(self, scope: FullHookSet, kind: type[Event]) -> Chain | None:
         """The chain of a narrower scope, without the hooks that have failed in this run."""

@@ -30,7 +30,7 @@ from agentflow.loop.states import State
 from agentflow.messages import Msg, Outcome, Reply, tool_result
 from agentflow.specs import Usage
 
-__all__ = ["answer_all", "cut_short", "end", "halted", "respond", "wind_up"]
+__all__ = ["answer_all", "cut_short", "end", "end_again", "given_up", "halted", "respond", "wind_up"]
 
 
 async def respond(run: RunBase, final: Msg, started: float) -> Reply:
@@ -67,14 +67,16 @@ def _reply(run: RunBase, final: Msg, usage: Usage) -> Reply:
     return Reply.of(final, run.outcome, run.run_id, usage, pending, run.session.id)
 
 
-async def end(run: RunBase, outcome: Outcome, error: BaseException | None) -> None:
+async def end(run: RunBase, outcome: Outcome, error: BaseException | None, reply: Reply | None = None) -> None:
     """Fire the last event; nothing can be injected any more, and nothing changes the outcome.
 
-    If the run is cancelled while hooks of `CallEnded` run, they have `cleanup_timeout` seconds left.
+    If the run is cancelled while hooks of `CallEnded` run, they have `cleanup_timeout` seconds left; see `end_again`.
     """
-    run.outcome = outcome
     scope, events = run.scope, run.events
-    scope.state = "ending"
+    if events.abandoned:
+        raise GeneratorExit("the run was abandoned")
+    run.outcome = outcome
+    scope.settle(reply, error)
     if events.buffer is None and events.chains[CallEnded] is None:
         events.seq += 1
         return
@@ -83,6 +85,37 @@ async def end(run: RunBase, outcome: Outcome, error: BaseException | None) -> No
         event = heard if heard is None or isinstance(heard, Event) else await heard
         if event is not None and events.buffer is not None:
             events.buffer.put(event)  # the run does not wait for its reader any more
+
+
+async def end_again(run: RunBase) -> tuple[Reply | None, BaseException | None]:
+    """Fire the last event once more: a hook of it has held the run up until its driver was abandoned.
+
+    Returns:
+        What was settled.
+    """
+    reply, error = run.scope.settled
+    usage = run.usage
+    try:
+        await end(run, run.outcome, error, reply)
+    except GeneratorExit:
+        raise
+    except BaseException as problem:
+        if error is not None:
+            attach(error, problem)
+    if reply is None and error is None:
+        reply = _interrupted(run, usage)
+    return reply, error
+
+
+def given_up(run: RunBase) -> tuple[Reply | None, BaseException | None]:
+    """What the caller of a run gets whose end could not be waited for: what was settled, or what its cause comes to."""
+    reply, error = run.scope.settled
+    if reply is not None or error is not None:
+        return reply, error
+    error, cause = asyncio.CancelledError("the call was abandoned"), run.scope.cause
+    if cause is not None and cause.kind == "interrupted":
+        return _interrupted(run, run.usage), None
+    return None, _ending(run, error, cause)[0]
 
 
 async def halted(run: RunBase) -> BaseException:
@@ -125,10 +158,14 @@ async def wind_up(run: RunBase, error: BaseException, started: float) -> tuple[R
         except BaseException as problem:
             attach(ended, problem)
     if interrupted and ended is error and isinstance(error, Exception | asyncio.CancelledError):
-        assert cause is not None
-        final = run.partial or run.say(f"(interrupted: {cause.reason})", "interrupted")
-        return Reply.of(final, "interrupted", run.run_id, usage, run.session.pending, run.session.id), None
+        return _interrupted(run, usage), None
     return None, ended
+
+
+def _interrupted(run: RunBase, usage: Usage) -> Reply:
+    assert run.scope.cause is not None
+    final = run.partial or run.say(f"(interrupted: {run.scope.cause.reason})", "interrupted")
+    return Reply.of(final, "interrupted", run.run_id, usage, run.session.pending, run.session.id)
 
 
 def _ending(run: RunBase, error: BaseException, cause: Cause | None) -> tuple[BaseException, Outcome]:
@@ -175,7 +212,7 @@ async def _recovered(run: RunBase, error: BaseException, started: float) -> Repl
     except BaseException as problem:
         attach(error, problem)
         return None
-    await end(run, "completed", None)
+    await end(run, "completed", None, reply)
     return reply
 
 

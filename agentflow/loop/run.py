@@ -228,6 +228,9 @@ class RunBase:
     def let_go(self) -> None:
         """Break the reference cycles of a finished run, its parts and its context."""
         self.round = None
+        buffer, parent = self.events.buffer, self.parent
+        if buffer is not None and (parent is None or parent.events.buffer is not buffer):
+            buffer.end()
         self.events.let_go()
         if self.session.store is not None:
             self.journal.let_go()

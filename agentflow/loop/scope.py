@@ -125,11 +125,12 @@ class RunScope:
         self._abandon = abandon
         self.caller = asyncio.current_task()
         parent = self.parent
-        if parent is not None:
-            if parent._inner is None:
-                parent._inner = []
-            parent._inner.append(self)
-        self.task = task = loop.create_task(driver)
+        if parent is not None and not parent.late:  # a late one waits for those that it had, not for ever more
+            parent.add_inner(self)
+        task = loop.create_task(driver)
+        if self.state == "done":  # an eager task
+            return
+        self.task = task
         task.add_done_callback(self._driver_ended)
         if self.cause is not None:
             loop.call_soon(self._deliver)
@@ -143,22 +144,34 @@ class RunScope:
     def finish(self, value: object, error: BaseException | None) -> None:
         """Settle the result, and wake those who wait for it."""
         self.state = "done"
-        if (
-            self.cause is None or self.cause.kind != "closed"
-        ):  # else nobody asks for it, and its traceback leads back here
+        closed = self.cause is not None and self.cause.kind == "closed"
+        if not closed or isinstance(error, KeyboardInterrupt | SystemExit):
             self._result = (value, error)
+        else:  # nobody asks for it, and its traceback leads back here
+            self._result = (None, None)
         self.task = self.caller = self._abandon = None
         self._noticed = ()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         parent = self.parent
-        if parent is not None and parent._inner is not None and self in parent._inner:
-            parent._inner.remove(self)
+        if parent is not None:
+            parent.remove_inner(self)
         waiters, self._waiters = self._waiters, None
         for waiter in waiters or ():
             if not waiter.done() and not waiter.get_loop().is_closed():
                 waiter.set_result(None)
+
+    def add_inner(self, scope: RunScope) -> None:
+        """Wait for the end of another run, which works for this one, before late cleanup of this one is abandoned."""
+        if self._inner is None:
+            self._inner = []
+        self._inner.append(scope)
+
+    def remove_inner(self, scope: RunScope) -> None:
+        """Wait for it no longer; without effect if `add_inner` was not called."""
+        if self._inner is not None and scope in self._inner:
+            self._inner.remove(scope)
 
     def _driver_ended(self, task: asyncio.Task[Any]) -> None:
         """A task that is cancelled before its first step (the event loop shuts down) never runs its driver."""
@@ -184,8 +197,23 @@ class RunScope:
                 del error  # its traceback holds this frame
         return value
 
+    def settle(self, value: object, error: BaseException | None) -> None:
+        """What comes of the run is settled; only hooks of its last event are left."""
+        self.state = "ending"
+        self._result = (value, error)
+
+    @property
+    def settled(self) -> tuple[Any, BaseException | None]:
+        """What was settled; see `settle`."""
+        return self._result
+
     async def wait(self, kind: CauseKind, reason: str) -> None:
-        """Wait until the run is finished, also if this task is cancelled: then the run is too, with this cause."""
+        """Wait until the run is finished, also if this task is cancelled: then the run is too, with this cause.
+
+        Raises:
+            asyncio.CancelledError: This task was cancelled.
+            KeyboardInterrupt: Or `SystemExit`: raised in the run, whose result nobody gets any more.
+        """
         cut: asyncio.CancelledError | None = None
         loop = asyncio.get_running_loop()
         while self.state != "done":
@@ -203,12 +231,17 @@ class RunScope:
                 if self.task is not None and self.lost:
                     cast("Coroutine[Any, Any, Any]", self.task.get_coro()).close()
                 raise
-        if cut is not None:
+        error = self._result[1]
+        signal = error if isinstance(error, KeyboardInterrupt | SystemExit) else None
+        raised = signal if cut is not None or kind == "closed" else None
+        if raised is None:
+            raised = cut
+        if raised is not None:
             self._result = (None, None)
             try:
-                raise cut
+                raise raised
             finally:
-                del cut  # its traceback holds this frame
+                del cut, error, signal, raised  # their tracebacks hold this frame
 
     @property
     def lost(self) -> bool:
@@ -258,7 +291,11 @@ class RunScope:
         if task is None:
             return
         loop = task.get_loop()
-        if self._inner:  # a run inside this one has a limit of its own, and always ends
+        inner = [one for one in self._inner or () if not one.lost]
+        if inner:  # once cancelled, a run inside this one always ends: it has a limit of its own
+            self._tries = 2
+            for one in inner:
+                one.cancel("cancelled", "the cleanup of its caller took too long")
             self._timer = loop.call_later(self.cleanup_timeout / 20, self._hurry)
             return
         self._tries += 1
@@ -285,7 +322,9 @@ class RunScope:
     def check(self) -> None:
         """Raise if the run's work must not continue."""
         if self.stopped:
-            self._noticed = (*self._noticed, asyncio.current_task())
+            task = asyncio.current_task()
+            if task not in self._noticed:
+                self._noticed = (*self._noticed, task)
             raise asyncio.CancelledError("" if self.cause is None else self.cause.reason)
 
     def cancel_tasks(self, tasks: Iterable[asyncio.Task[Any]]) -> None:
@@ -323,8 +362,9 @@ class RunScope:
             yield
         finally:
             left = list(self.cleaning)
-            left.remove(task)
-            self.cleaning = tuple(left)
+            if task in left:  # else the run was taken away from this task meanwhile
+                left.remove(task)
+                self.cleaning = tuple(left)
 
     # ---- shutting down
 

@@ -38,7 +38,7 @@ class EventBuffer:
         capacity: How many events may be ahead of the reader.
 
     Attributes:
-        closed: Whether the reader has closed the stream: events are dropped.
+        closed: Whether the reader has closed the stream, or the run is finished: events are dropped.
     """
 
     __slots__ = ("_asked", "_capacity", "_events", "_getter", "_put", "_putters", "closed")
@@ -99,6 +99,14 @@ class EventBuffer:
         """The reader does not want any more events: drop them. Those who wait for it are cancelled with their run."""
         self.closed = True
         self._events.clear()
+
+    def end(self) -> None:
+        """The run is finished: what its background work would still put is dropped, and that waits for nobody any more."""
+        self.closed = True
+        putters, self._putters = self._putters, deque()
+        for _, putter in putters:
+            if not putter.done() and not putter.get_loop().is_closed():
+                putter.set_result(None)
 
 
 class StreamedRun(Protocol):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextvars import ContextVar
 from typing import Any
@@ -12,9 +13,22 @@ import pytest
 from eventlog import Recorder, history, log, use
 from toolbox import add
 
-from agentflow import Agent, Flux, Hook, ModelChunk, PreActing, PreReasoning, ReasoningChunk, Session, on, tool
-from agentflow.errors import CallTimeoutError, UsageError
-from agentflow.events import CallEnded, Event, PreCall
+from agentflow import (
+    Agent,
+    Flux,
+    Hook,
+    ModelChunk,
+    PreActing,
+    PreReasoning,
+    ReasoningChunk,
+    RunContext,
+    Session,
+    Turn,
+    on,
+    tool,
+)
+from agentflow.errors import CallTimeoutError, TurnDeniedError, UsageError
+from agentflow.events import CallEnded, Error, Event, PostActing, PostToolRound, PreCall
 from agentflow.testing import ScriptedModel
 from agentflow.testing.virtual_time import run_virtual
 
@@ -358,3 +372,276 @@ def test_a_run_inside_a_run_ends_first() -> None:
     assert run_virtual(main()) <= 16
     ends = [event for event in recorder.seen if isinstance(event, CallEnded)]
     assert [(event.source, event.outcome) for event in ends] == [("inner", "interrupted"), ("", "interrupted")]
+
+
+# ---- cleanup that is late
+
+
+async def ignores_cancellation(seconds: float) -> None:
+    """Take so long, whatever happens."""
+    until = asyncio.get_running_loop().time() + seconds
+    while (left := until - asyncio.get_running_loop().time()) > 0:
+        try:
+            await asyncio.sleep(left)
+        except asyncio.CancelledError:
+            continue
+
+
+def test_a_tool_that_shields_its_sub_agent_does_not_hold_the_run_up() -> None:
+    """The sub-agent is cancelled when the cleanup of its caller is late."""
+
+    @tool(timeout=None)
+    async def shields() -> str:
+        """Wait for a sub-agent, and ignore every cancellation."""
+        task = asyncio.ensure_future(inner.call("go"))
+        while not task.done():
+            try:
+                await asyncio.shield(task)
+            except asyncio.CancelledError:
+                continue
+        return "late"
+
+    inner = Agent("inner", ScriptedModel([use("t1", "patient")]), tools=[patient])
+
+    async def main() -> float:
+        agent = Agent("a", ScriptedModel([use("t1", "shields")]), tools=[shields])
+        with pytest.raises(CallTimeoutError):
+            await agent.call("go", timeout=10)
+        return asyncio.get_running_loop().time()
+
+    assert run_virtual(main()) < 16
+
+
+@pytest.mark.parametrize("kind", [PostActing, CallEnded])
+def test_a_hook_that_wakes_up_after_its_run_was_abandoned_changes_nothing(kind: type[Event]) -> None:
+    """Another call has the session then: it keeps it, and observers see no event of the abandoned one."""
+    stuck: list[Event] = []
+
+    @on(kind)
+    async def late(event: Event) -> None:
+        if not stuck:
+            stuck.append(event)
+            await ignores_cancellation(3600)
+
+    async def hours() -> None:
+        await asyncio.sleep(7200)
+
+    recorder, session = Recorder(), Session.fresh(id="s")
+
+    async def main() -> None:
+        script: list[Any] = [[hours, "fine"], "third"]
+        model = ScriptedModel([use("t1", "patient"), *script])
+        agent = Agent("a", model, tools=[patient], hooks=[late, recorder])
+        with pytest.raises(CallTimeoutError):
+            await agent.call("go", session=session, timeout=1)
+        seen = len(recorder.log)
+        second = asyncio.ensure_future(agent.call("2", session=session))
+        await asyncio.sleep(3700)
+        third = asyncio.ensure_future(agent.call("3", session=session))
+        await asyncio.sleep(1)
+        assert not third.done()
+        assert session.busy
+        assert [(await task).text for task in (second, third)] == ["fine", "third"]
+        assert len([text for text in recorder.log[seen:] if text.startswith(("PostActing", "CallEnded"))]) == 2
+
+    run_virtual(main())
+
+
+@pytest.mark.parametrize("how", ["interrupt", "timeout"])
+def test_a_hook_of_the_last_event_that_never_ends_takes_no_reply_back(how: str) -> None:
+    """The outcome was settled: observers and the caller get it."""
+    recorder = Recorder()
+
+    @on(CallEnded)
+    async def late(event: CallEnded) -> None:
+        await ignores_cancellation(3600)
+
+    async def main() -> None:
+        agent = Agent("a", ScriptedModel(["one"]), hooks=[late, recorder])
+        task = asyncio.ensure_future(agent.call("go", timeout=1 if how == "timeout" else None))
+        await asyncio.sleep(1)
+        if how == "interrupt":
+            agent.interrupt()
+        assert (await task).text == "one"
+
+    run_virtual(main())
+    assert [text for text in recorder.log if text.startswith("CallEnded")] in ([], ["CallEnded completed"])
+
+
+@pytest.mark.parametrize("how", ["leave", "interrupt"])
+@pytest.mark.parametrize("kind", [PostActing, Error, PostToolRound])
+@pytest.mark.parametrize("buffer", [0, 1])
+def test_a_run_that_has_failed_does_not_wait_for_its_reader(how: str, kind: type[Event], buffer: int) -> None:
+    """Its cleanup goes on: leaving the stream, or an interrupt, costs no time limit."""
+
+    @on(PostActing)
+    def fails(event: PostActing) -> None:
+        raise ValueError("hook")
+
+    async def main() -> float:
+        agent = Agent("a", ScriptedModel([use("t1", "add", a=1, b=2)]), tools=[add], hooks=[fails])
+        async with agent.stream("go", buffer=buffer) as events:
+            async for event in events:
+                if isinstance(event, kind):
+                    if how == "interrupt":
+                        agent.interrupt()
+                        await asyncio.sleep(1)
+                        assert not agent.session().busy
+                    break
+        return asyncio.get_running_loop().time()
+
+    assert run_virtual(main()) <= 1
+
+
+@pytest.mark.parametrize("slow", [False, True])
+def test_background_work_of_a_finished_run_does_not_wait_for_its_reader(slow: bool) -> None:
+    """CallEnded is the last event of the stream, and a sub-agent that a tool has left in the background ends."""
+    background: list[asyncio.Future[Any]] = []
+
+    @tool(timeout=None)
+    async def leaves() -> str:
+        """Start a sub-agent, and return."""
+        background.append(asyncio.ensure_future(inner.call("go")))
+        await asyncio.sleep(1)
+        return "started"
+
+    async def wait() -> None:
+        await asyncio.sleep(2)
+
+    inner = Agent("inner", ScriptedModel([[wait, *MANY]]))
+
+    async def main() -> None:
+        agent, seen = Agent("a", ScriptedModel([use("t1", "leaves"), "end"]), tools=[leaves]), list[Event]()
+        async for event in agent.stream("go", children=True):
+            seen.append(event)
+            await asyncio.sleep(0.5 * slow)
+        assert isinstance(seen[-1], CallEnded)
+        assert seen[-1].source == ""
+        async with asyncio.timeout(60):
+            assert (await background[0]).outcome == "completed"
+
+    run_virtual(main())
+
+
+@tool(timeout=None, type="read")
+async def quits() -> str:
+    """End the program when it is cancelled."""
+    try:
+        await asyncio.sleep(3600)
+    finally:
+        raise SystemExit(3)
+
+
+@pytest.mark.parametrize("calls", [["quits"], ["patient", "quits"]])
+@pytest.mark.parametrize("how", ["interrupt", "timeout", "cancel", "close"])
+def test_a_signal_is_raised_whatever_has_cancelled_the_run(how: str, calls: list[str]) -> None:
+    """SystemExit in the cleanup of a tool, alone or beside others, ends the program."""
+
+    async def main() -> None:
+        uses = [use(f"t{n}", name) for n, name in enumerate(calls)]
+        agent = Agent("a", ScriptedModel([uses]), tools=[quits, patient])
+        if how == "close":
+            async with agent.stream("go") as events:
+                async for event in events:
+                    if isinstance(event, PreActing):
+                        await asyncio.sleep(1)
+                        break
+            return
+        task = asyncio.ensure_future(agent.call("go", timeout=1 if how == "timeout" else None))
+        await asyncio.sleep(1)
+        if how == "interrupt":
+            agent.interrupt()
+        elif how == "cancel":
+            task.cancel()
+        await task
+
+    with pytest.raises(SystemExit):
+        run_virtual(main())
+
+
+# ---- turns and queues
+
+
+@tool(timeout=None)
+async def stops_itself(context: RunContext) -> AsyncIterator[str]:
+    """Interrupt its own run, and go on all the same."""
+    yield "first"
+    context.interrupt("enough")
+    await ignores_cancellation(100)
+
+
+def test_a_turn_whose_cleanup_does_not_end_is_abandoned() -> None:
+    """Its reader comes back; it may run again, and what wakes up later does not end that run."""
+
+    async def main() -> None:
+        turn, loop = Turn(stops_itself), asyncio.get_running_loop()
+        with pytest.raises(TurnDeniedError, match="interrupted"):
+            async for _ in turn.yielding():
+                pass
+        assert loop.time() == 5
+        assert (turn.running, turn.stop_reason) == (False, "interrupted")
+        await asyncio.sleep(94.5)
+
+        async def read() -> list[str]:
+            return [value async for value in turn.yielding()]
+
+        again = asyncio.ensure_future(read())
+        await asyncio.sleep(2)
+        assert turn.running
+        with pytest.raises(TurnDeniedError, match="interrupted"):
+            await again
+        await asyncio.sleep(200)
+
+    run_virtual(main())
+
+
+def test_a_queue_waits_for_the_cleanup_of_its_turn() -> None:
+    """As long as the agent's `cleanup_timeout` says."""
+
+    @tool(timeout=None)
+    async def careful() -> str:
+        """Clean up for 8 s."""
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            await asyncio.sleep(8)
+        return ""
+
+    async def main() -> None:
+        agent, turn = Agent("a", ScriptedModel([]), tools=[careful], cleanup_timeout=20), Turn(careful)
+
+        async def read() -> None:
+            async with agent.run(wait=True) as values:
+                async for _ in values:
+                    pass
+
+        reader = asyncio.ensure_future(read())
+        await asyncio.sleep(1)
+        await agent.queue.put(turn)
+        await asyncio.sleep(1)
+        reader.cancel()
+        await asyncio.wait([reader])
+        assert asyncio.get_running_loop().time() == 10
+        assert not turn.running
+
+    run_virtual(main())
+
+
+def test_a_run_whose_event_loop_was_closed_releases_its_session_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next call takes the session over; when the old run is collected, it has nothing to release."""
+    failed: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda args: failed.append(args.exc_value))
+    agent = Agent("a", ScriptedModel([use("t1", "patient"), "next"]), tools=[patient])
+    loop = asyncio.new_event_loop()
+
+    async def call() -> Any:
+        return await agent.call("go")
+
+    task = loop.create_task(call())
+    loop.run_until_complete(asyncio.sleep(0.01))
+    loop.close()
+    task._log_destroy_pending = False  # pyright: ignore[reportAttributeAccessIssue] - it is meant to be
+    del task
+    assert asyncio.run(call()).text == "next"
+    gc.collect()
+    assert failed == []

@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from agentflow.context import Compaction
@@ -26,6 +27,7 @@ from agentflow.facts import Fact, new_fact
 from agentflow.ground.ids import new_id as fresh_id
 from agentflow.hooks.hook_set import FullHookSet
 from agentflow.hooks.wrapping import Transform, Work
+from agentflow.loop.abandoning import detached, leave_behind
 from agentflow.loop.config import LoopConfig
 from agentflow.loop.journal import Journal
 from agentflow.loop.run import RunBase, TurnPlace
@@ -92,7 +94,7 @@ class TurnRun(RunBase):
             work: The work.
             values: Its reader, which is told when it is over.
         """
-        self.scope.start(self._drive(work, values), self._abandon)
+        self.scope.start(self._drive(work, values), partial(self._abandon, values))
 
     async def _drive(self, work: Coroutine[Any, Any, Any], values: EventBuffer | None) -> None:
         self.scope.begin()
@@ -100,23 +102,60 @@ class TurnRun(RunBase):
         failure: BaseException | None = None
         try:
             value = await work
-        except GeneratorExit:  # the event loop is gone
-            self._abandon()
+        except GeneratorExit:  # the event loop is gone, or the turn was abandoned
+            if not self.events.abandoned:
+                self._drop(values)
             raise
         except BaseException as error:
             failure = error
+        if self.events.abandoned:  # it was finished without this task
+            return
         self.scope.finish(value, failure)
         failure = None  # its traceback holds this frame
         if values is not None:
             values.wake()
 
-    def _abandon(self) -> None:
+    def _abandon(self, values: EventBuffer | None) -> None:
         """Its task never began, or its cleanup does not end: finish the turn without it."""
+        scope, task = self.scope, self.scope.task
+        if task is None or task.done():
+            self._drop(values)
+            return
+        said = leave_behind(self, scope.cleanup_timeout, [task, *[one for group in scope.tasks for one in group]])
+        alive = detached(self)
+        scope.hand_to(
+            asyncio.get_running_loop().create_task(alive._end_without_driver(said, values)),
+            partial(alive._drop, values),
+        )
+
+    async def _end_without_driver(self, said: str, values: EventBuffer | None) -> None:
+        turn, error = self.bound, asyncio.CancelledError("the turn was abandoned")
+        if turn is None:
+            self._drop(values)
+            return
+        self.scope.adopt()
+        shown = _shown(turn, self, error)
+        with self.scope.cleanup():
+            turn.finish(_reason(turn, self, shown), self.config.clock.now(), None)
+            await _told(turn, self, shown)
+        shown.add_note(Aside(said))
+        self.end()
+        turn.rest()
+        self.scope.finish(None, shown)
+        if values is not None:
+            values.wake()
+
+    def _drop(self, values: EventBuffer | None) -> None:
+        """Finish the turn at once: nothing can be awaited for it."""
+        error: BaseException = asyncio.CancelledError("the turn was abandoned")
         if self.bound is not None:
+            error = _shown(self.bound, self, error)
             self.bound.finish("interrupted", self.config.clock.now(), None)
             self.bound.rest()
-        self.scope.finish(None, asyncio.CancelledError("the turn was abandoned"))
+        self.scope.finish(None, error)
         self.end()
+        if values is not None:
+            values.wake()
 
     @property
     def turn(self) -> TurnView | None:
@@ -314,6 +353,8 @@ async def run_turn(turn: FullBoundTool, run: TurnRun, values: EventBuffer | None
         except GeneratorExit:
             raise
         except BaseException as error:
+            if run.events.abandoned:
+                raise
             if isinstance(error, asyncio.CancelledError):
                 run.scope.adopt()
             with run.scope.cleanup():
@@ -326,17 +367,21 @@ async def run_turn(turn: FullBoundTool, run: TurnRun, values: EventBuffer | None
                 raise shown from error
             finally:
                 del shown  # its traceback holds this frame
+        if run.events.abandoned:
+            raise GeneratorExit("the turn was abandoned")
         turn.finish("completed", run.config.clock.now(), value)
         try:
             await run.events.emit(PostTurn, (turn.view, None))
         except BaseException as error:
-            turn.finish(_reason(turn, run, error), run.config.clock.now(), None)
+            if not run.events.abandoned:
+                turn.finish(_reason(turn, run, error), run.config.clock.now(), None)
             run.last = None
             raise
         return value
     finally:
-        run.end()
-        turn.rest()
+        if not run.events.abandoned:
+            run.end()
+            turn.rest()
 
 
 async def _performed(turn: FullBoundTool, run: TurnRun, values: EventBuffer | None) -> Any:
