@@ -30,8 +30,8 @@ __all__ = ["ModelSource", "PrivateFlux", "ToolSource", "Transform", "Work", "lay
 
 Transform: TypeAlias = Callable[[Flux[Any]], Any]
 """Makes other pieces of a tool's: gets them as a Flux, returns another."""
-Opens: TypeAlias = Callable[[AsyncIterator[Any]], AsyncIterator[Any]]
-"""Takes note of a stream that was opened."""
+Opens: TypeAlias = Callable[[Callable[[], AsyncIterator[Any]]], AsyncIterator[Any]]
+"""Opens a stream, and keeps it until it is closed."""
 Around: TypeAlias = Callable[[Any, Any], Any]
 Asked: TypeAlias = Callable[..., "ModelSource"]
 """Takes what `ModelSource.using` takes."""
@@ -91,7 +91,7 @@ class ModelSource(Flux[ModelChunk]):
         ask: Gives the same work with another request.
         layer: What is put around that.
         private: What the attribute says.
-        opens: Gets each stream that is opened, for its stage, which closes those that hooks leave open.
+        opens: Opens each stream for its stage, which closes those that hooks leave open.
 
     Attributes:
         request: What the model will be asked: the event as hooks left it, with what they injected meanwhile.
@@ -121,8 +121,8 @@ class ModelSource(Flux[ModelChunk]):
 
     def open(self) -> AsyncIterator[ModelChunk]:
         """Start an attempt; see `Flux.open`."""
-        run = self.inner.open()  # pyright: ignore[reportOptionalMemberAccess] - a source stands for something
-        return run if self.opens is None else self.opens(run)
+        make = self.inner.open  # pyright: ignore[reportOptionalMemberAccess] - a source stands for something
+        return make() if self.opens is None else self.opens(make)
 
     def using(
         self,

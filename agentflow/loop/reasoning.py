@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Any, Literal, assert_never, cast
 
@@ -15,7 +14,7 @@ from agentflow.events import ErrorPhase, Event, PostReasoning, PreReasoning, Pur
 from agentflow.facts import Injected, Reasoned, RoundSuspended
 from agentflow.loop.journal import written
 from agentflow.loop.run import RunBase
-from agentflow.loop.stage import Attempts, Stage, close_quietly, model_source, wrap
+from agentflow.loop.stage import Attempts, Stage, close_quietly, model_source, raise_in, wrap
 from agentflow.messages import Msg, Pending, ToolUseBlock, message, with_metadata
 from agentflow.ports.model import Model, ModelRequest, resolve_model
 from agentflow.reactive import Flux
@@ -257,7 +256,7 @@ async def _pull(
                         await heard
                     except asyncio.CancelledError as error:
                         if scope.is_cancelled() and not scope.stopped:
-                            await _time_limit_passed(stream, error)
+                            await (raise_in(stream, error) if attempts is None else attempts.stage.throw(error))
                         raise
             if scope.stopped:
                 scope.check()
@@ -279,19 +278,6 @@ async def _pull(
             raise _no_chunk(run, chunk) from None
         raise
     return chunks
-
-
-async def _time_limit_passed(stream: AsyncIterator[ModelChunk], error: asyncio.CancelledError) -> None:
-    """Raise, in the stream, a cancellation that hit the run between two of its chunks.
-
-    A model or a hook may have a time limit open over a `yield` (PEP 789). It has cancelled the task while an event was handed
-    over, and turns that into its own error where it was set.
-    """
-    throw = getattr(stream, "athrow", None)
-    if throw is None:
-        return
-    with suppress(StopAsyncIteration):
-        await throw(error)
 
 
 def _no_chunk(run: RunBase, given: object) -> ModelError:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from types import AsyncGeneratorType
@@ -36,7 +37,7 @@ from agentflow.reactive.tasks import works_for
 from agentflow.specs import ModelOptions
 from agentflow.transcript import legalise
 
-__all__ = ["Attempts", "ChunkSource", "Stage", "close_quietly", "model_source", "tool_source", "wrap"]
+__all__ = ["Attempts", "Stage", "close_quietly", "model_source", "raise_in", "tool_source", "wrap"]
 
 T = TypeVar("T")
 
@@ -125,23 +126,35 @@ class Stage:
         finally:
             self._running -= 1
 
-    def opens(self, stream: AsyncIterator[T]) -> AsyncIterator[T]:
-        """Note a stream that a hook has opened of the source; the stage closes it if the hook does not."""
-        if len(self.opened) > _MANY:  # many attempts: those that are finished need no closing
-            self.opened = [one for one in self.opened if getattr(one, "ag_frame", one) is not None]
-        opened = generator(stream)
-        if opened.ag_code not in _CHECKED:
-            opened = self._whole(opened)
-        self.opened.append(opened)
-        return opened
+    def opens(self, make: Callable[[], AsyncIterator[T]]) -> AsyncIterator[T]:
+        """Open a stream that a hook reads; the stage closes it if the hook does not."""
+        stream = self._opened(make)
+        if stream.ag_code in _CHECK_THEIR_END:
+            return stream
+        self.opened[self.opened.index(stream)] = whole = self._whole(stream)
+        return whole
 
     def open(self, flux: Flux[ModelChunk]) -> AsyncIterator[ModelChunk]:
         """Open the outermost stream for the loop, which checks its end itself."""
-        if type(flux) is not ModelSource:
-            return flux.open()
-        stream: Any = generator(flux.inner.open() if flux.inner is not None else flux.open())
-        self.opened.append(stream)
+        return self._opened(flux.inner.open if type(flux) is ModelSource and flux.inner is not None else flux.open)
+
+    def _opened(self, make: Callable[[], AsyncIterator[T]]) -> AsyncGeneratorType[T, None]:
+        if len(self.opened) > _MANY:  # many attempts: those that are finished need no closing
+            self.opened = [one for one in self.opened if getattr(one, "ag_frame", one) is not None]
+        place = len(self.opened)  # what it opens itself, at once, comes after it
+        stream = generator(make())
+        self.opened.insert(place, stream)
         return stream
+
+    async def throw(self, error: asyncio.CancelledError) -> None:
+        """Raise a cancellation in the open streams, the innermost first, until one makes an error of its own of it.
+
+        A model or a hook may have a time limit open over a `yield` (PEP 789). It has cancelled the task while an item was
+        handed over, and turns that into its own error where it was set.
+        """
+        for stream in reversed(self.opened):
+            if isinstance(stream, AsyncGeneratorType) and stream.ag_frame is not None and not stream.ag_running:
+                await raise_in(stream, error)
 
     def chunks_of(self, stream: AsyncIterator[T]) -> ChunkSource[T]:
         """The chunks of a streaming tool as a source of this stage."""
@@ -152,7 +165,11 @@ class Stage:
         self.check()
         task = asyncio.current_task()
         async for item in stream:
-            yield item
+            try:
+                yield item
+            except asyncio.CancelledError as error:  # of `throw`
+                await raise_in(stream, error)
+                raise
             task = self.check_reader(task)
         self.check_end(task)
 
@@ -162,8 +179,8 @@ class Stage:
             async for item in stream:
                 try:
                     yield item
-                except asyncio.CancelledError as error:  # a time limit over a `yield` of the hook has passed (PEP 789)
-                    await stream.athrow(error)
+                except asyncio.CancelledError as error:  # of `throw`
+                    await raise_in(stream, error)
                     raise
         except BaseException:
             await stream.aclose()
@@ -238,6 +255,22 @@ class Stage:
         log_failure("DEBUG", error, f"closing what a hook has left open of {self._kind.__name__} failed")
 
 
+class ChunkSource(Flux[T]):
+    """The chunks of a tool as a hook gets them; the stage opens (`opens`) each stream, and closes what the hook leaves open."""
+
+    def __init__(self, inner: Flux[T], opens: Callable[[Callable[[], AsyncIterator[Any]]], AsyncIterator[Any]]) -> None:
+        self.inner = inner
+        self.opens = opens
+
+    def open(self) -> AsyncIterator[T]:
+        """Start a run; see `Flux.open`."""
+        return self.opens(self.inner.open)  # pyright: ignore[reportOptionalMemberAccess, reportOptionalCall] - both are set
+
+    def over(self, made: Any) -> ChunkSource[Any]:
+        """The same source with other chunks."""
+        return ChunkSource(Flux[Any].wrap(made), self.opens)  # pyright: ignore[reportArgumentType] - it is set
+
+
 def wrap(run: RunBase, kind: type[Any], event: Any, source: Any, scope: FullHookSet | None = None) -> Any:
     """Put the hooks' `around` around a stage's work; the lowest priority is outermost.
 
@@ -253,27 +286,6 @@ def wrap(run: RunBase, kind: type[Any], event: Any, source: Any, scope: FullHook
             continue
         source = layered(around, hook, event, source)
     return source
-
-
-class ChunkSource(Flux[T]):
-    """The chunks of a tool as a hook gets them; the stage closes what the hook leaves open.
-
-    Args:
-        inner: What runs.
-        opens: Gets each stream that is opened.
-    """
-
-    def __init__(self, inner: Flux[T], opens: Callable[[AsyncIterator[Any]], AsyncIterator[Any]]) -> None:
-        self.inner = inner
-        self.opens = opens
-
-    def open(self) -> AsyncIterator[T]:
-        """Start a run; see `Flux.open`."""
-        return self.opens(self.inner.open())  # pyright: ignore[reportOptionalMemberAccess, reportOptionalCall] - both are set
-
-    def over(self, made: Any) -> ChunkSource[Any]:
-        """The same source with other chunks."""
-        return ChunkSource(Flux[Any].wrap(made), self.opens)  # pyright: ignore[reportArgumentType] - it is set
 
 
 class Attempts:
@@ -354,7 +366,11 @@ async def _attempt(attempts: Attempts, model: str | Model, request: ModelRequest
                 chunk = replace(chunk, restart=True)
             attempts.delivered = True
             attempts.model = name  # with several attempts at once, the one whose chunk is delivered
-            yield chunk
+            try:
+                yield chunk
+            except asyncio.CancelledError as error:  # of `Stage.throw`
+                await raise_in(stream, error)
+                raise
             task = stage.check_reader(task)
         stage.check_end(task)
     except BaseException:
@@ -396,6 +412,14 @@ def _changed(
     return tool_source(stage, work, both, instead)
 
 
+async def raise_in(stream: AsyncIterator[Any], error: asyncio.CancelledError) -> None:
+    """Raise a cancellation in a stream that is between two items; return if it does not turn it into another error."""
+    throw = getattr(stream, "athrow", None)
+    if throw is not None:
+        with suppress(StopAsyncIteration, asyncio.CancelledError):
+            await throw(error)
+
+
 def generator(stream: AsyncIterator[T]) -> AsyncGeneratorType[T, None]:
     """A stream as an async generator."""
     kind: type = type(stream)
@@ -411,5 +435,4 @@ async def close_quietly(stream: AsyncIterator[Any]) -> None:
         log_failure("DEBUG", error, "closing a model's stream failed")
 
 
-_CHECKED: Final = frozenset({_attempt.__code__, Stage._bound.__code__})  # pyright: ignore[reportPrivateUsage]
-"""The streams that check their end themselves."""
+_CHECK_THEIR_END: Final = {_attempt.__code__, Stage._bound.__code__}  # pyright: ignore[reportPrivateUsage]

@@ -90,7 +90,7 @@ class Flux(Reducing[T_co], metaclass=_FluxType):
 
     Attributes:
         inner: The flux that this one only stands for: steps before and behind it run in one loop. A subclass's affair.
-        opens: Gets each stream that is opened of what it stands for, if its owner closes those that are left open.
+        opens: Opens each stream of what it stands for, if its owner closes those that are left open.
 
     Example:
         >>> async for line in Flux(read_lines).filter(bool).take(10):
@@ -98,7 +98,7 @@ class Flux(Reducing[T_co], metaclass=_FluxType):
     """
 
     inner: Flux[Any] | None = None
-    opens: Callable[[AsyncIterator[Any]], AsyncIterator[Any]] | None = None
+    opens: Callable[[Callable[[], AsyncIterator[Any]]], AsyncIterator[Any]] | None = None
     _entered: list[tuple[asyncio.Task[Any] | None, AsyncIterator[Any]]] | None = None
     """The streams of `async with` blocks that are open, with the tasks that are in them."""
 
@@ -564,7 +564,7 @@ class _StepFlux(Flux[T_co], Generic[T_co]):
             else:
                 break
         row.reverse()
-        return cast("AsyncIterator[T_co]", items.fused(node.open() if opens is None else opens(node.open()), row))
+        return cast("AsyncIterator[T_co]", items.fused(node.open() if opens is None else opens(node.open), row))
 
 
 Piping.flux_type = Flux

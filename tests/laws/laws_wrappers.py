@@ -14,7 +14,7 @@ from laws_checks import check_history
 
 from agentflow import Agent, Flux, Hook, ModelChunk, Mono, PreActing, PreReasoning, tool
 from agentflow.chunks import ToolUseDelta
-from agentflow.errors import CallTimeoutError, UsageError
+from agentflow.errors import CallTimeoutError, HookError, UsageError
 from agentflow.events import CallEnded, Event, PostActing, PostToolRound, PreToolRound
 from agentflow.loop.history import fold_events, fold_facts
 from agentflow.messages import ToolResultBlock
@@ -92,6 +92,10 @@ class World:
         self.seen: list[Event] = []
         self.ended_at: float | None = None
         self.cut_at: float | None = None
+
+    def limit(self, kind: str) -> asyncio.Timeout:
+        """The time limit that a model or tool has open over its `yield`."""
+        return asyncio.timeout(LIMIT if kind == "limited" and self.armed else None)
 
     async def parts(self, kind: str) -> AsyncIterator[str]:
         """The parts of one reply or tool result, in the way of that kind."""
@@ -188,13 +192,6 @@ async def _fails_in_cleanup() -> AsyncIterator[str]:
         raise Planted("cleanup") from error
 
 
-async def _limited() -> AsyncIterator[str]:
-    async with asyncio.timeout(LIMIT):
-        async with contextlib.aclosing(_streams()) as parts:
-            async for part in parts:
-                yield part
-
-
 async def _grouped() -> AsyncIterator[str]:
     async with asyncio.TaskGroup() as group:
         group.create_task(asyncio.sleep(1))
@@ -215,7 +212,7 @@ SOURCES: Final[dict[str, Callable[[], AsyncIterator[str]]]] = {
     "swallows-five": lambda: _swallows(5),
     "fails": _fails,
     "failing-cleanup": _fails_in_cleanup,
-    "limited": _limited,
+    "limited": _streams,  # and `World.limit`
     "grouped": _grouped,
 }
 
@@ -237,8 +234,7 @@ class WorldModel(ScriptedModel):
             else:
                 yield ModelChunk("done", finish_reason="stop")
             return
-        parts = world.parts(self.kind)
-        async with contextlib.aclosing(parts):
+        async with world.limit(self.kind), contextlib.aclosing(world.parts(self.kind)) as parts:
             async for part in parts:
                 yield ModelChunk(part)
 
@@ -482,7 +478,7 @@ class Wrapper(Hook):
         if program.place == "chunks":
             at = Wrapping(world, self.index, lambda: Flux.just(FULL), str)
             return source.chunks(lambda pieces: make(at, pieces))
-        other = ToolResultBlock(event.tool_use.id, FULL)
+        other = ToolResultBlock(event.tool_use.id, "work", FULL)
         at = Wrapping(world, self.index, lambda: Flux.just(other), lambda block: block.text)
         return Mono(lambda: _last(make(at, source.as_flux())))
 
@@ -542,8 +538,7 @@ async def check_wrappers(program: Program) -> str:
     @tool(name="work", timeout=None, type="read")
     async def work() -> AsyncIterator[str]:
         """Work."""
-        parts = world.parts(program.source)
-        async with contextlib.aclosing(parts):
+        async with world.limit(program.source), contextlib.aclosing(world.parts(program.source)) as parts:
             async for part in parts:
                 yield part
 
@@ -655,7 +650,7 @@ def _check(
     if program.cut == "cancel" and world.cut_at is not None:
         assert outcome == "cancelled" or world.cut_at >= ended - 1e-9, outcome
     if error is not None and program.cut == "timeout" and isinstance(error, CallTimeoutError):
-        assert ended >= timeout
+        assert ended >= timeout - 1e-6
     inner_of = {n: set(program.wrappers[n + 1 :]) for n in range(len(program.wrappers))}
     for index in world.foreign:
         assert inner_of[index] & REPLACES, "a task of a wrapper's own has read a source"
@@ -672,6 +667,8 @@ def _check(
         assert reply.text == FULL, f"half a reply was given for a whole one: {reply.text!r}"
     if program.cut in ("none", "slow") and program.source in ("at-once", "streams") and kinds <= KEEPS_ALL:
         assert outcome == "completed", f"{outcome}: {error!r}"
+    if isinstance(error, HookError):
+        assert "raises-cancelled" in kinds, f"unexpected: {error!r}"
     if isinstance(error, UsageError):
         assert kinds & {"own-task", "reads-twice", "holds", "retry"}, f"unexpected: {error!r}"
 

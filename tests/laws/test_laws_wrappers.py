@@ -55,6 +55,9 @@ SMALLEST = {
     "the chunks of a tool cannot be read in a task of the hook's own": Program("chunks", ("own-task",)),
     "what a hook leaves open of them is closed": Program("chunks", ("holds", "switch_map"), "grouped"),
     "and fails without anybody noticing": Program("chunks", ("drops", "failing-cleanup")),
+    "a time limit over a yield of the model ends it with its own error, whatever is around it": Program(
+        "model", ("passes",), "limited", cut="slow", buffer=0
+    ),
     "a switch_map that is closed opens nothing more": Program(
         "model", ("drops", "passes", "switch_map"), "swallows", faults=99, cut="slow"
     ),

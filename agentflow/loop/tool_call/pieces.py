@@ -19,7 +19,7 @@ from agentflow.ground.time_limit import TimeLimit
 from agentflow.hooks.hook_set import FullHookSet
 from agentflow.hooks.wrapping import Transform
 from agentflow.loop.run import RunBase
-from agentflow.loop.stage import Stage
+from agentflow.loop.stage import Stage, raise_in
 from agentflow.loop.tool_call.limit import drive
 from agentflow.messages import ToolUseBlock
 
@@ -161,8 +161,8 @@ class Pieces:
                     await self.fire(value, tap)
                 except asyncio.CancelledError as error:
                     scope = self._turn.run.scope
-                    if scope.is_cancelled() and not scope.stopped and hasattr(stream, "athrow"):
-                        await stream.athrow(error)
+                    if scope.is_cancelled() and not scope.stopped:
+                        await (raise_in(stream, error) if stage is None else stage.throw(error))
                     raise
         finally:
             try:
