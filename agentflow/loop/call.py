@@ -157,7 +157,7 @@ class Call(RunBase):
             self._drop()
             return
         said = leave_behind(self, scope.cleanup_timeout, [task, *[one for group in scope.tasks for one in group]])
-        scope.hand_to(asyncio.get_running_loop().create_task(self._end_without_driver(said)), self._drop)
+        scope.hand_to(self._end_without_driver(said), self._drop)
 
     async def _end_without_driver(self, said: str) -> None:
         running = self.config.running

@@ -305,13 +305,17 @@ class RunScope:
         elif self._abandon is not None:
             self._abandon()
 
-    def hand_to(self, task: asyncio.Task[Any], abandon: Callable[[], object]) -> None:
-        """Give the run to another task, which ends it at once or is abandoned too."""
-        self.task = task
+    def hand_to(self, driver: Coroutine[Any, Any, object], abandon: Callable[[], object]) -> None:
+        """Give the run to another driver, in a task of its own, which ends it at once or is abandoned too."""
+        loop = asyncio.get_running_loop()
         self.tasks = self.cleaning = self._noticed = ()
         self._abandon = abandon
         self._tries = 1
-        self._timer = task.get_loop().call_later(self.cleanup_timeout / 5, self._hurry)
+        self._timer = loop.call_later(self.cleanup_timeout / 5, self._hurry)
+        task = loop.create_task(driver)
+        if self.state == "done":  # an eager task
+            return
+        self.task = task
         task.add_done_callback(self._driver_ended)
 
     @property

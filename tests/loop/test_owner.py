@@ -645,3 +645,24 @@ def test_a_run_whose_event_loop_was_closed_releases_its_session_once(monkeypatch
     assert asyncio.run(call()).text == "next"
     gc.collect()
     assert failed == []
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="eager tasks came with 3.12")
+def test_eager_tasks_begin_and_end_runs_at_once() -> None:
+    """A run that is finished when its task is made leaves no timer; one that is abandoned is finished once."""
+    failed: list[Any] = []
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: failed.append(context))
+        loop.set_task_factory(getattr(asyncio, "eager_task_factory"))  # noqa: B009 - 3.11 does not have it
+        agent = Agent("a", ScriptedModel(["hi", use("t1", "stubborn")]), tools=[stubborn])
+        assert (await agent.call("go", timeout=3600)).text == "hi"
+        assert loop.time() == 0
+        with pytest.raises(CallTimeoutError):
+            await agent.call("go", timeout=1)
+        assert loop.time() == 6
+        assert not agent.session().busy
+
+    run_virtual(main())
+    assert failed == []

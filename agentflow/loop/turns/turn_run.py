@@ -123,10 +123,7 @@ class TurnRun(RunBase):
             return
         said = leave_behind(self, scope.cleanup_timeout, [task, *[one for group in scope.tasks for one in group]])
         alive = detached(self)
-        scope.hand_to(
-            asyncio.get_running_loop().create_task(alive._end_without_driver(said, values)),
-            partial(alive._drop, values),
-        )
+        scope.hand_to(alive._end_without_driver(said, values), partial(alive._drop, values))
 
     async def _end_without_driver(self, said: str, values: EventBuffer | None) -> None:
         turn, error = self.bound, asyncio.CancelledError("the turn was abandoned")
