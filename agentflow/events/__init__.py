@@ -278,7 +278,8 @@ class PostActing(ActingEvent, Decision):
         tool_result: The result (writable: history, model and stream all see this one).
         duration_ms: How long the tool worked, its retries and the hooks that wrap it included. Waiting is not in it.
         waited_ms: How long the call waited besides: for the hooks of `PreActing` (a person who approves, a breakpoint),
-            for the tool's lock, and for the hooks and the reader of its chunks.
+            for the tool's lock, and for the hooks and the reader of its chunks. What the calls of a sub-agent wait inside a
+            tool is that tool's work: while one of them waits, others may work.
     """
 
     tool_use: Final[ToolUseBlock]

@@ -7,9 +7,19 @@ from agentflow.ground.lazy import lazily
 if TYPE_CHECKING:
     from agentflow.mcp.hints import ApprovalPolicy, Hints
     from agentflow.mcp.offering import agent_server
+    from agentflow.mcp.offers import Suggest
     from agentflow.mcp.server import MCPServer, Progress, ServerOptions, with_instructions
 
-__all__ = ["ApprovalPolicy", "Hints", "MCPServer", "Progress", "ServerOptions", "agent_server", "with_instructions"]
+__all__ = [
+    "ApprovalPolicy",
+    "Hints",
+    "MCPServer",
+    "Progress",
+    "ServerOptions",
+    "Suggest",
+    "agent_server",
+    "with_instructions",
+]
 
 __getattr__, __dir__ = lazily(
     __name__,
@@ -19,6 +29,7 @@ __getattr__, __dir__ = lazily(
         "MCPServer": ".server",
         "Progress": ".server",
         "ServerOptions": ".server",
+        "Suggest": ".offers",
         "agent_server": ".offering",
         "with_instructions": ".server",
     },

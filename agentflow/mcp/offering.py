@@ -7,30 +7,37 @@ Rules:
 2. A call begins a conversation of its own, unless the server keeps conversations (`sessions=True`): then the client names one.
 3. What waits for a person is asked of the client's user, where the client can do that; else nothing runs, and that is said.
 4. A client that cancels cancels the call. What fails is told as its type and message, without passwords.
+5. The log that a client gets is of its own call: names, states, errors. What tools emit while they work comes at level debug.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections import OrderedDict
-from collections.abc import Coroutine, Iterable, Mapping
-from contextvars import copy_context
-from typing import Any, TypeVar, cast
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
 from uuid import uuid4
+from weakref import WeakKeyDictionary
 
 from agentflow.agent.agent import Agent
 from agentflow.agent.as_tool import full_agent
 from agentflow.errors import TurnDeniedError, UsageError
-from agentflow.events import ActingChunk, HookEvent, PostActing, PreActing, PreReasoning
+from agentflow.events import ActingChunk, CallEnded, Error, HookEvent, PostActing, PreActing, PreReasoning
 from agentflow.ground.shown import described, one_line
 from agentflow.hooks.functions import on
 from agentflow.hooks.hook_set import full_hooks
-from agentflow.loop.run import current_turn
 from agentflow.loop.session import Session
 from agentflow.loop.turns.turn import Turn, full_turn
 from agentflow.loop.turns.turn_run import make_run, run_turn
+from agentflow.mcp.offers import PromptFunction, Prompts, Resources, ResourceSource, apart, completed, content_of
+from agentflow.mcp.sdk import (
+    MODERN_PROTOCOL_VERSIONS,
+    ServerConnection,
+    ServerRequestContext,
+    ServerSession,
+    allowed_log_levels,
+    types,
+)
 from agentflow.mcp.sdk import Server as LowLevelServer
-from agentflow.mcp.sdk import ServerRequestContext, ServerSession, anyio, types
 from agentflow.messages import DataBlock, Pending, Reply, TextBlock
 from agentflow.tools.results import render
 from agentflow.tools.tool import Tool
@@ -38,9 +45,12 @@ from agentflow.verdicts import Approve, Deny, Resolution
 
 __all__ = ["agent_server"]
 
-T = TypeVar("T")
 Context = ServerRequestContext[Any, Any]
 
+_LEVELS: tuple[types.LoggingLevel, ...] = (
+    *("debug", "info", "notice", "warning"),
+    *("error", "critical", "alert", "emergency"),
+)
 _READS = ("research", "read", "memory_read")
 _MOST_WAITING = 256
 """Conversations that wait for an answer of a client; the oldest is let go of."""
@@ -54,7 +64,15 @@ _DECISION: types.ElicitRequestedSchema = {
 }
 
 
-def agent_server(agent: Agent, *, tools: bool | Iterable[str] = False, sessions: bool = False) -> LowLevelServer[Any]:
+def agent_server(
+    agent: Agent,
+    *,
+    tools: bool | Iterable[str] = False,
+    sessions: bool = False,
+    prompts: Iterable[PromptFunction] = (),
+    resources: Mapping[str, ResourceSource] | None = None,
+    log: bool = False,
+) -> LowLevelServer[Any]:
     """An agent as an MCP server of the SDK.
 
     Its tool has the agent's name and takes a `message`. While it works it reports its rounds and tool calls as progress. Run it
@@ -66,9 +84,14 @@ def agent_server(agent: Agent, *, tools: bool | Iterable[str] = False, sessions:
         tools: Whether its own tools are offered too; or the names of those that are. They run behind the agent's hooks.
         sessions: Whether a call may name a conversation (`session`) to go on with. Whoever can reach the server, and knows the
             name, can.
+        prompts: Functions that are prompts: name, docstring and parameters (texts) are what a client is shown.
+        resources: Files (`pathlib.Path`) and functions, by address. `{names}` in an address are a function's parameters. A
+            client can read nothing else.
+        log: Whether clients get log messages of their calls: rounds, tool calls, failures. Those of before 2026 say from which
+            level on (`info` until they do), those of 2026 ask for them in a request.
 
     Raises:
-        UsageError: Two of what is offered have one name.
+        UsageError: Two of what is offered have one name, or a prompt or resource cannot be offered.
 
     Example:
         >>> from mcp import Client
@@ -77,14 +100,25 @@ def agent_server(agent: Agent, *, tools: bool | Iterable[str] = False, sessions:
         >>> offered.name == agent.name
         True
     """
-    return _Offer(agent, tools, sessions).server()
+    return _Offer(agent, tools, sessions, Prompts(prompts), Resources(resources or {}), log).server()
 
 
 class _Offer:
     """What is offered of an agent."""
 
-    def __init__(self, agent: Agent, tools: bool | Iterable[str], sessions: bool) -> None:
+    def __init__(
+        self,
+        agent: Agent,
+        tools: bool | Iterable[str],
+        sessions: bool,
+        prompts: Prompts,
+        resources: Resources,
+        log: bool,
+    ) -> None:
         self._agent = agent
+        self._prompts = prompts
+        self._resources = resources
+        self._log = LogLevels() if log else None
         self._chosen: frozenset[str] | None = None if isinstance(tools, bool) else frozenset(tools)
         self._offers = tools if isinstance(tools, bool) else True
         self._sessions = sessions
@@ -95,13 +129,23 @@ class _Offer:
     def server(self) -> LowLevelServer[Any]:
         """The SDK's server."""
         agent = self._agent
-        return LowLevelServer(
+        prompts, resources = self._prompts, self._resources
+        server = LowLevelServer[Any](
             agent.name,
             version="1",
             instructions=agent.description or None,
             on_list_tools=self._list,
             on_call_tool=self._call,
+            on_list_prompts=prompts.list if prompts.functions else None,
+            on_get_prompt=prompts.get if prompts.functions else None,
+            on_list_resources=resources.list if resources.fixed or resources.templates else None,
+            on_list_resource_templates=resources.list_templates if resources.templates else None,
+            on_read_resource=resources.read if resources.fixed or resources.templates else None,
+            on_completion=completed(prompts, resources),
         )
+        if self._log is not None:
+            server.add_request_handler("logging/setLevel", types.SetLevelRequestParams, self._log.set)
+        return server
 
     def _offered(self) -> dict[str, Tool[..., Any]]:
         if not self._offers:
@@ -137,14 +181,14 @@ class _Offer:
         self, context: Context, params: types.CallToolRequestParams
     ) -> types.CallToolResult | types.InputRequiredResult:
         given = params.arguments or {}
-        told = _Telling(context.session)
+        told = _Telling(context, self._agent.name, self._log)
         if params.name == self._agent.name:
-            return await _apart(self._asked(params, given, told))
+            return await apart(self._asked(params, given, told))
         await self._agent.open()
         tool = self._offered().get(params.name)
         if tool is None:
             return _failed(f"There is no tool {one_line(params.name[:200])!r} here.")
-        return await _apart(self._ran(tool, given, told))
+        return await apart(self._ran(tool, given, told))
 
     # ---- the agent
 
@@ -188,7 +232,7 @@ class _Offer:
             decisions = {one.id: _decision(await told.ask(_question(one))) for one in waits}
             reply = await self._reply(self._agent.resume_stream(session, decisions), told)
         blocks = [block for block in reply.content if isinstance(block, TextBlock | DataBlock)]
-        content = [part for part in map(_content, blocks) if part is not None] or [types.TextContent(text=reply.text)]
+        content: list[types.ContentBlock] = list(map(content_of, blocks)) or [types.TextContent(text=reply.text)]
         return types.CallToolResult(content=content, is_error=reply.outcome in ("denied", "interrupted"))
 
     def _put_off(self, session: Session, waits: list[Pending]) -> types.InputRequiredResult:
@@ -230,6 +274,7 @@ class _Offer:
             if tool.streaming:
                 made.append(event.chunk)
             await told.progress(str(event.chunk))
+            await told.log("debug", f"{tool.name}: {event.chunk}")
 
         agent, turn = self._agent, full_turn(Turn(tool, given, hooks=[pieces]))
         try:
@@ -239,35 +284,81 @@ class _Offer:
                 use = f"{tool.name}({', '.join(f'{key}={value!r}' for key, value in given.items())})"
                 turn.approval = _decision(await told.ask(f"May {one_line(use)[:1000]} run?"))
             run = make_run(turn, full_agent(agent).config, full_hooks(agent.hooks), None, agent.name, None)
+            await told.log("info", f"calls {tool.name}")
             run.start(run_turn(turn, run, None))
             value = await run.scope.result()
+            await told.log("info", f"{tool.name}: success")
             if not tool.streaming:
                 return _result(value)
             return _result("".join(map(str, made)) if all(isinstance(one, str) for one in made) else made)
         except TurnDeniedError as error:
+            await told.log("warning", f"{tool.name}: denied")
             return _failed(f"Denied: {error.reason}")
         except Exception as error:
+            await told.log("error", f"{tool.name}: {described(error)}")
             return _failed(described(error))
+
+
+class LogLevels:
+    """From which level on each client wants log messages."""
+
+    def __init__(self) -> None:
+        self._least: WeakKeyDictionary[ServerConnection, types.LoggingLevel] = WeakKeyDictionary()
+
+    async def set(self, context: Context, params: types.SetLevelRequestParams) -> types.EmptyResult:
+        """A client of before 2026 says it."""
+        self._least[_connection(context)] = params.level
+        return types.EmptyResult()
+
+    def of(self, context: Context) -> frozenset[types.LoggingLevel]:
+        """The levels that may be sent for a request."""
+        allowed = allowed_log_levels(context.protocol_version, cast("Mapping[str, Any] | None", context.meta))
+        if context.protocol_version in MODERN_PROTOCOL_VERSIONS:
+            return allowed
+        return allowed.intersection(_LEVELS[_LEVELS.index(self._least.get(_connection(context), "info")) :])
+
+
+def _connection(context: Context) -> ServerConnection:
+    return context.session._connection  # pyright: ignore[reportPrivateUsage] - the SDK has no other name for who asks
 
 
 class _Telling:
     """What a client is told, and asked, while a call runs."""
 
-    def __init__(self, session: ServerSession) -> None:
-        self.session = session
+    def __init__(self, context: Context, name: str, levels: LogLevels | None) -> None:
+        self.session: ServerSession = context.session
         self._count = 0
+        self._name = name
+        self._request_id = context.request_id
+        self._log = frozenset[types.LoggingLevel]() if levels is None else levels.of(context)
 
     async def event(self, event: HookEvent) -> None:
         """Tell how far the agent is."""
         match event:
             case PreReasoning(iteration=iteration):
-                await self.progress(f"round {iteration}")
+                await self._step("info", f"round {iteration}")
             case PreActing(tool_use=use):
-                await self.progress(f"calls {use.name}")
+                await self._step("info", f"calls {use.name}")
             case PostActing(tool_use=use, tool_result=result):
-                await self.progress(f"{use.name}: {result.state}")
+                await self._step("info" if result.state == "success" else "warning", f"{use.name}: {result.state}")
+            case ActingChunk(tool_use=use, chunk=chunk):
+                await self.log("debug", f"{use.name}: {chunk}")
+            case Error(error=error):
+                await self.log("error", described(error))
+            case CallEnded(outcome=outcome):
+                await self.log("info", outcome)
             case _:
                 pass
+
+    async def _step(self, level: types.LoggingLevel, text: str) -> None:
+        await self.progress(text)
+        await self.log(level, text)
+
+    async def log(self, level: types.LoggingLevel, text: str) -> None:
+        """A log message, where the client wants it."""
+        if level in self._log:
+            said = types.LoggingMessageNotificationParams(level=level, data=one_line(text)[:1000], logger=self._name)
+            await self.session.send_notification(types.LoggingMessageNotification(params=said), self._request_id)
 
     async def progress(self, text: str) -> None:
         """One step further."""
@@ -282,21 +373,6 @@ class _Telling:
     async def ask(self, message: str) -> types.ElicitResult:
         """Ask the client's user, now."""
         return await self.session.elicit_form(message, _DECISION)
-
-
-async def _apart(work: Coroutine[Any, Any, T]) -> T:
-    """Run a call in a task of its own: the server's cancellation comes again and again, and would cut its cleanup short."""
-    place = copy_context()
-    place.run(current_turn.set, None)  # also where the server runs inside of an agent's tool: it is a call of its own
-    task = asyncio.get_running_loop().create_task(work, context=place)
-    try:
-        await asyncio.wait([task])
-    finally:
-        if not task.done():
-            task.cancel()
-            with anyio.CancelScope(shield=True):
-                await asyncio.wait([task])
-    return task.result()
 
 
 def _question(waits: Pending) -> str:
@@ -318,23 +394,10 @@ def _decision(answer: object) -> Resolution:
     return Deny(reason if isinstance(reason, str) and reason else "the user did not approve it")
 
 
-def _content(block: TextBlock | DataBlock) -> types.ContentBlock | None:
-    if isinstance(block, TextBlock):
-        return types.TextContent(text=block.text)
-    if block.data is None:
-        return types.TextContent(text=block.url or "")
-    if block.media_type.startswith("image/"):
-        return types.ImageContent(data=block.data, mime_type=block.media_type)
-    if block.media_type.startswith("audio/"):
-        return types.AudioContent(data=block.data, mime_type=block.media_type)
-    resource = types.BlobResourceContents(uri=f"data:{block.name or ''}", mime_type=block.media_type, blob=block.data)
-    return types.EmbeddedResource(resource=resource)
-
-
 def _result(value: object) -> types.CallToolResult:
     rendered = render(value)
     blocks = [TextBlock(rendered)] if isinstance(rendered, str) else rendered
-    return types.CallToolResult(content=[part for part in map(_content, blocks) if part is not None])
+    return types.CallToolResult(content=list(map(content_of, blocks)))
 
 
 def _failed(text: str) -> types.CallToolResult:

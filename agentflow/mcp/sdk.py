@@ -14,8 +14,12 @@ try:
     from mcp.client.streamable_http import streamable_http_client
     from mcp.client.subscriptions import SubscriptionLost
     from mcp.server import Server, ServerRequestContext
+    from mcp.server.connection import Connection as ServerConnection
+    from mcp.server.connection import allowed_log_levels
     from mcp.server.session import ServerSession
     from mcp.shared.message import SessionMessage
+    from mcp.shared.path_security import contains_path_traversal, is_absolute_path
+    from mcp.shared.uri_template import InvalidUriTemplate, UriTemplate
     from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 except ImportError as error:
     raise ImportError("agentflow.mcp needs the MCP SDK: pip install 'agentflow-hooks[mcp]'") from error
@@ -24,16 +28,22 @@ __all__ = [
     "MODERN_PROTOCOL_VERSIONS",
     "Client",
     "ClientRequestContext",
+    "InvalidUriTemplate",
     "MCPError",
     "Server",
+    "ServerConnection",
     "ServerRequestContext",
     "ServerSession",
     "SessionMessage",
     "StdioServerParameters",
     "SubscriptionLost",
+    "UriTemplate",
+    "allowed_log_levels",
     "anyio",
+    "contains_path_traversal",
     "get_default_environment",
     "httpx2",
+    "is_absolute_path",
     "stdio_client",
     "streamable_http_client",
     "types",

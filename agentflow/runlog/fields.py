@@ -190,6 +190,7 @@ class EventFields(TypedDict, total=False):
     reasoning_result: MessageRef
     usage: UsageData
     duration_ms: Milliseconds
+    waited_ms: Milliseconds
     tool_uses: list[ToolUseRef]
     tool_use: ToolUseRef
     original_tool_use: ToolUseRef
@@ -270,6 +271,7 @@ class FactFields(TypedDict, total=False):
     message: MessageRef
     usage: UsageData
     duration_ms: Milliseconds
+    waited_ms: Milliseconds
     accepted: bool
     follow_up: list[MessageRef]
     stop: str | None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 from pathlib import Path
@@ -11,12 +12,14 @@ import pytest
 from browser import Page
 from inspected import clerk, first_run, key, lines_of, opened, serving
 
-from agentflow import Agent, ModelChunk, ToolUseBlock
+from agentflow import Agent, ModelChunk, ToolUseBlock, tool
 from agentflow.inspector import export
-from agentflow.plugins import Recorder
+from agentflow.plugins import Approval, ApprovalRequest, Recorder
 from agentflow.runlog import load
 from agentflow.runlog.diffing import diff_runs
 from agentflow.testing import ScriptedModel
+from agentflow.testing.virtual_time import run_virtual
+from tests.support.clocks import LoopClock
 
 if sys.platform == "win32":
     pytest.skip("needs Chromium", allow_module_level=True)
@@ -401,6 +404,34 @@ async def test_work_is_a_tree_that_folds(runs: Path) -> None:
         assert "delete_file\ntool\ndenied" in said
         assert "PreActing" in said
         assert "PostActing" in said
+
+
+async def test_waiting_is_told_apart_from_work(tmp_path: Path) -> None:
+    """What a tool call waited for its approval is beside the time of its work, and not in it."""
+
+    async def person(request: ApprovalRequest) -> bool:
+        await asyncio.sleep(35)
+        return True
+
+    @tool
+    async def pay(cents: int) -> str:
+        """Pay."""
+        await asyncio.sleep(2)
+        return "paid"
+
+    async def pays() -> None:
+        script = ScriptedModel([ToolUseBlock("t", "pay", {"cents": 1}), "ok"])
+        hooks = [Approval(ask=person), Recorder(tmp_path)]
+        await Agent("clerk", script, tools=[pay], hooks=hooks, clock=LoopClock()).call("Pay.")
+
+    await asyncio.to_thread(run_virtual, pays())
+    async with serving(tmp_path) as (_, link), opened(link) as page:
+        await first_run(page)
+        await choose(page, "pay\nwaited 35.0 s")
+        assert "\n2.00 s" in await page.js(CHOSEN)
+        said = await page.js(DETAIL)
+        assert "took\n2.00 s" in said
+        assert "waited\n35.0 s" in said
 
 
 async def test_an_event_in_a_folded_place_is_shown(runs: Path) -> None:

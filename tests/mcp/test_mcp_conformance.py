@@ -35,9 +35,13 @@ CLIENT = (
 SERVER = (
     *("server-initialize", "ping", "tools-list", "tools-call-simple-text", "tools-call-image", "tools-call-audio"),
     *("tools-call-error", "tools-call-with-progress", "json-schema-2020-12", "server-sse-multiple-streams"),
-    *("dns-rebinding-protection",),
+    *("tools-call-embedded-resource", "tools-call-mixed-content", "tools-call-with-logging", "tools-call-elicitation"),
+    *("logging-set-level", "completion-complete", "dns-rebinding-protection"),
+    *("resources-list", "resources-read-text", "resources-read-binary", "resources-templates-read"),
+    *("prompts-list", "prompts-get-simple", "prompts-get-with-args", "prompts-get-embedded-resource"),
+    *("prompts-get-with-image",),
 )
-"""Those that concern what an agent offers."""
+"""Those that concern what an agent offers; `docs/mcp.md` says which do not, and why."""
 
 
 @pytest.fixture(scope="module")

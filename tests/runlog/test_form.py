@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import jsonschema
 import pytest
@@ -13,11 +13,13 @@ import pytest
 from agentflow import Agent, Deny, Hook, Msg, PostReasoning, PreActing, PreReasoning, ToolUseBlock, tool
 from agentflow.errors import ModelError, StoreError
 from agentflow.events import EVENT_TYPES, ReasoningChunk
+from agentflow.facts import Fact
 from agentflow.messages import DataBlock
 from agentflow.plugins.recorder import Recorder
 from agentflow.plugins.redaction import Redaction
 from agentflow.runlog import RunLog, RunLogError, json_schema, load, read_lines
 from agentflow.runlog.entries import ChunksEntry, EventEntry, FactEntry, HookEntry, MessageEntry, RequestEntry
+from agentflow.runlog.fields import EventFields, FactFields
 from agentflow.saving.codec import fact_from_json, msg_to_dict
 from agentflow.testing import ScriptedModel
 
@@ -251,3 +253,20 @@ async def test_without_content_no_word_is_kept(tmp_path: Path) -> None:
         word for word in ("Be brief", "☂", "Let ", "It is", "too big", "Be kind", "is it fine", "help.") if word in text
     ]
     assert '"Deny"' in text
+
+
+def test_no_field_is_lost_in_reading() -> None:
+    """Every field of an event or a fact that is recorded is one that the reader of a log knows: others are left out."""
+    streamed = {"ActingChunk", "ReasoningChunk"}  # recorded as pieces, not as fields
+    for kind in EVENT_TYPES:
+        if kind.__name__ not in streamed:
+            own = {
+                name
+                for base in kind.__mro__
+                if base.__module__ == kind.__module__
+                for name, said in base.__annotations__.items()
+                if "ClassVar" not in str(said)
+            }
+            assert own <= EventFields.__annotations__.keys(), kind
+    for fact in get_args(Fact):
+        assert set(fact._fields) <= FactFields.__annotations__.keys(), fact

@@ -14,7 +14,7 @@ import { decisionText, fieldText, line, phase, plural, summary, verdictText } fr
 /** @typedef {{where: string, what: string, one: any, other: any, hooks: string[]}} Difference */
 /** @typedef {{differences: Difference[], pairs: [number | null, number | null, Pair["how"]][]}} Diff what the server has compared */
 
-const APART = new Set(["duration_ms", "usage", "model", "history"]);
+const APART = new Set(["duration_ms", "waited_ms", "usage", "model", "history"]);
 const MOST = 200;
 
 /**

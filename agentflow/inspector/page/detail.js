@@ -3,7 +3,7 @@
 
 import { diffed } from "./diff.js";
 import { clock, duration, el, fill, long, pretty, short, since } from "./dom.js";
-import { decisionText, errorText, fieldText, piecesText, verdictText } from "./words.js";
+import { decisionText, errorText, fieldText, groupTook, piecesText, verdictText, waited } from "./words.js";
 
 /** @typedef {import("./log.js").Log} Log */
 /** @typedef {import("./log.js").Row} Row */
@@ -35,7 +35,7 @@ export function showDetail(place, log, row) {
  * @param {(row: Row) => void} choose
  */
 export function showGroup(place, log, group, choose) {
-  const took = Number.isNaN(group.end) ? "" : duration(group.end - group.start);
+  const took = Number.isNaN(group.end) ? "" : groupTook(group);
   const ends = [group.first, group.last].filter((row, n) => row && (n === 0 || row !== group.first));
   const parts = ends.map((row) => {
     const part = el("section.part");
@@ -46,7 +46,7 @@ export function showGroup(place, log, group, choose) {
   fill(
     place,
     el("h2", null, group.name, el("span.chip", null, group.kind === "round" ? "tools" : group.kind), el(`span.chip.${stateKind(group.state)}`, null, group.state)),
-    el("dl.facts", null, ...[["took", took], ["events", countOf(group)], ["round", group.iteration || ""]].filter(([, value]) => value !== "").map(([name, value]) => el("div", null, el("dt", null, name), el("dd", null, value)))),
+    el("dl.facts", null, ...[["took", took], ["waited", waited(group.last)], ["events", countOf(group)], ["round", group.iteration || ""]].filter(([, value]) => value !== "").map(([name, value]) => el("div", null, el("dt", null, name), el("dd", null, value)))),
     ...parts,
   );
 }
@@ -73,6 +73,7 @@ function facts(log, row) {
     ["event", row.seq < 0 ? "" : row.count > 1 ? `${row.seq}–${row.seq + row.count - 1}` : row.seq],
     ["at", row.time ? `${since(row.time - log.begins)} · ${clock(row.time)}` : ""],
     ["took", ms === undefined ? "" : duration(ms / 1000)],
+    ["waited", waited(row)],
     ["call", row.call],
   ];
   return el("dl.facts", null, ...pairs.filter(([, value]) => value !== "").map(([name, value]) => el("div", null, el("dt", null, name), el("dd", null, value))));
@@ -123,7 +124,7 @@ function request(log, one) {
 function fields(log, row) {
   const { entry } = row;
   if (entry.pieces) return [pieces(entry)];
-  const shown = Object.entries(entry.fields ?? (entry.kind === "interrupt" ? { how: entry.how, reason: entry.reason } : {})).filter(([name, value]) => value !== null && name !== "duration_ms" && !(name === "original_tool_use" && value === entry.fields.tool_use));
+  const shown = Object.entries(entry.fields ?? (entry.kind === "interrupt" ? { how: entry.how, reason: entry.reason } : {})).filter(([name, value]) => value !== null && name !== "duration_ms" && name !== "waited_ms" && !(name === "original_tool_use" && value === entry.fields.tool_use));
   return shown.map(([name, value]) => field(log, row, name, value));
 }
 

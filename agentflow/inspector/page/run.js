@@ -7,7 +7,7 @@ import { showDetail, showGroup, stateKind } from "./detail.js";
 import { dollars, duration, el, fill, since, thousands } from "./dom.js";
 import { List } from "./list.js";
 import { Timeline } from "./timeline.js";
-import { groupText, line, phase, plural, searchable, summary, took } from "./words.js";
+import { groupText, groupTook, line, phase, plural, searchable, summary, took, waited } from "./words.js";
 
 /** @typedef {import("./log.js").Log} Log */
 /** @typedef {import("./log.js").Row} Row */
@@ -215,9 +215,9 @@ export class RunView {
       indented(depth, el("span.fold", { title: "Fold, unfold (o)" }, group.open ? "▾" : "▸")),
       el("span.type", null, group.name),
       changed ? el("span.changed", { title: "changed by hooks" }, "◆") : "",
-      el("span.what", null, ["completed", "success", "running"].includes(group.state) ? null : el(`span.chip.${kind}`, null, group.state), " ", line(groupText(this.log, group))),
+      el("span.what", null, ["completed", "success", "running"].includes(group.state) ? null : el(`span.chip.${kind}`, null, group.state), waitedChip(group.last), " ", line(groupText(this.log, group))),
       this._bar(group.start, group.end, group.kind, kind),
-      el("span.took", null, Number.isNaN(group.end) ? "…" : duration(group.end - group.start)),
+      el("span.took", null, groupTook(group)),
     );
   }
 
@@ -386,6 +386,12 @@ function indented(depth, sign) {
   const place = el("span.sign", null, sign);
   place.style.paddingLeft = `${Math.min(depth, 12) * 12}px`;
   return place;
+}
+
+/** @param {Row | null} row */
+function waitedChip(row) {
+  const long = waited(row);
+  return long && el("span.chip", { title: "for a person, a lock or a reader; not in the time beside it" }, `waited ${long}`);
 }
 
 /** @param {Item[]} items @returns {Group[]} */

@@ -3,6 +3,7 @@
 
 import { duration, el, short } from "./dom.js";
 import { Scale, lanesOf } from "./lanes.js";
+import { waited } from "./words.js";
 
 /** @typedef {import("./log.js").Log} Log */
 /** @typedef {import("./log.js").Row} Row */
@@ -176,7 +177,7 @@ export class Timeline {
       const span = lane.spans[n];
       const [start, end] = this._ends(span);
       if (lane.places[n] === row && at >= start - near && at <= end + near)
-        return { text: `${span.name} · ${Number.isNaN(span.end) ? "running" : duration(span.end - span.start)} · ${span.state}`, row: span.row };
+        return { text: `${span.name} · ${Number.isNaN(span.end) ? "running" : duration(span.end - span.start)}${waited(span.last) && ` (waited ${waited(span.last)})`} · ${span.state}`, row: span.row };
     }
     return null;
   }

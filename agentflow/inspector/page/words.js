@@ -254,3 +254,23 @@ export function plural(count, thing) {
 export function line(text) {
   return short(text, 240);
 }
+
+const SHOWN_WAIT_MS = 500;
+
+/**
+ * How long a tool call waited beside its work (for a person who approves, a lock, a reader), in words; "" for less than most hooks take.
+ * @param {Row | null} row
+ */
+export function waited(row) {
+  const ms = row?.entry.fields?.waited_ms ?? 0;
+  return ms >= SHOWN_WAIT_MS ? duration(ms / 1000) : "";
+}
+
+/**
+ * How long a piece of work took, in words: a tool that waited too is shown with its work alone.
+ * @param {import("./log.js").Group} group
+ */
+export function groupTook(group) {
+  if (Number.isNaN(group.end)) return "…";
+  return group.last && waited(group.last) ? took(group.last) : duration(group.end - group.start);
+}

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import base64
 import sys
-from typing import Any
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated, Any
 
 import uvicorn
 
-from agentflow import Agent, DataBlock, ToolContext, ToolEmitter, tool
-from agentflow.mcp import agent_server
+from agentflow import Agent, DataBlock, Msg, TextBlock, ToolContext, ToolEmitter, tool
+from agentflow.mcp import Suggest, agent_server
 from agentflow.testing import ScriptedModel
 from agentflow.tools import schema_tool
 
@@ -32,6 +35,35 @@ async def test_image_content() -> DataBlock:
 async def test_audio_content() -> DataBlock:
     """Let something be heard."""
     return DataBlock("audio/wav", data=SILENCE)
+
+
+@tool
+async def test_embedded_resource() -> DataBlock:
+    """Show a document."""
+    return DataBlock(
+        "text/plain", data=base64.b64encode(b"This is an embedded resource content.").decode(), name="note"
+    )
+
+
+@tool
+async def test_multiple_content_types() -> list[TextBlock | DataBlock]:
+    """Show several things."""
+    document = DataBlock("application/json", data=base64.b64encode(b"{}").decode(), name="data")
+    return [TextBlock("Multiple content types test:"), DataBlock("image/png", data=PIXEL), document]
+
+
+@tool
+async def test_tool_with_logging(emitter: ToolEmitter) -> str:
+    """Say how it goes."""
+    for step in ("started", "processing", "completed"):
+        await emitter.emit(step)
+    return "done"
+
+
+@tool(requires_approval=True)
+async def test_elicitation(message: str) -> str:
+    """Do what somebody has to approve."""
+    return message
 
 
 @tool
@@ -67,10 +99,54 @@ json_schema_2020_12_tool = schema_tool(
     nothing,
 )
 
+
+def test_simple_prompt() -> str:
+    """A prompt without arguments."""
+    return "This is a simple prompt for testing."
+
+
+def test_prompt_with_arguments(
+    arg1: Annotated[str, Suggest(lambda typed: [f"{typed}Value1", f"{typed}Value2"])], arg2: str
+) -> str:
+    """A prompt with arguments.
+
+    Args:
+        arg1: First test argument.
+        arg2: Second test argument.
+    """
+    return f"Prompt with arguments: arg1={arg1!r}, arg2={arg2!r}"
+
+
+def test_prompt_with_embedded_resource(resourceUri: str) -> list[Msg]:  # noqa: N803 - the suite's name
+    """A prompt with a document."""
+    document = DataBlock("text/plain", data=base64.b64encode(resourceUri.encode()).decode(), name="note")
+    return [Msg("user", (document,)), Msg.user("Please process the embedded resource above.")]
+
+
+def test_prompt_with_image() -> list[Msg]:
+    """A prompt with an image."""
+    return [Msg("user", (DataBlock("image/png", data=PIXEL),)), Msg.user("Please analyze the image above.")]
+
+
+def template(id: str) -> dict[str, object]:  # noqa: A002 - the suite's name
+    """Data by its number."""
+    return {"id": id, "templateTest": True, "data": f"Data for ID: {id}"}
+
+
+PROMPTS = [
+    test_simple_prompt,
+    test_prompt_with_arguments,
+    test_prompt_with_embedded_resource,
+    test_prompt_with_image,
+]
 TOOLS = [
     test_simple_text,
     test_image_content,
     test_audio_content,
+    test_embedded_resource,
+    test_multiple_content_types,
+    test_tool_with_logging,
+    test_elicitation,
     test_error_handling,
     test_tool_with_progress,
     json_schema_2020_12_tool,
@@ -80,5 +156,14 @@ if __name__ == "__main__":
     agent = Agent(
         "clerk", ScriptedModel(lambda request: "An apple is 40 cents."), tools=TOOLS, description="Knows prices."
     )
-    app = agent_server(agent, tools=True).streamable_http_app()
-    uvicorn.run(app, host="127.0.0.1", port=int(sys.argv[1]), log_level="error")
+    with TemporaryDirectory() as folder:
+        text, binary = Path(folder, "note.txt"), Path(folder, "pixel.png")
+        text.write_text("This is the content of the static text resource.")
+        binary.write_bytes(base64.b64decode(PIXEL))
+        resources = {
+            "test://static-text": text,
+            "test://static-binary": binary,
+            "test://template/{id}/data": template,
+        }
+        app = agent_server(agent, tools=True, prompts=PROMPTS, resources=resources, log=True).streamable_http_app()
+        uvicorn.run(app, host="127.0.0.1", port=int(sys.argv[1]), log_level="error")

@@ -1,0 +1,410 @@
+"""What an agent's server has besides tools, where its user names it: prompts, resources, and suggestions for their arguments.
+
+Rules:
+
+1. Nothing is offered by itself: each prompt is a function that was given, each resource a file or a function that was given.
+2. What cannot be offered is refused when the server is made. What a client asks for wrongly is an error of the protocol
+   (`INVALID_PARAMS`); a function that fails is an error with its type and message, without passwords.
+3. Values that a client puts into an address cannot lead out of a folder: `..` and absolute paths are refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import inspect
+import mimetypes
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from contextvars import copy_context
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar, cast, get_args, get_origin, get_type_hints
+
+from pydantic_core import to_json
+
+from agentflow.errors import UsageError
+from agentflow.ground.shown import described, one_line
+from agentflow.ground.values import frozen
+from agentflow.loop.run import current_turn
+from agentflow.mcp.sdk import (
+    InvalidUriTemplate,
+    MCPError,
+    UriTemplate,
+    anyio,
+    contains_path_traversal,
+    is_absolute_path,
+    types,
+)
+from agentflow.messages import DataBlock, Msg, TextBlock
+from agentflow.tools.results import render
+from agentflow.tools.schema import read_docstring
+
+__all__ = ["PromptFunction", "Prompts", "ResourceSource", "Resources", "Suggest", "apart", "completed", "content_of"]
+
+T = TypeVar("T")
+Request: TypeAlias = Any
+Said: TypeAlias = str | Msg | Sequence[str | Msg]
+PromptFunction: TypeAlias = Callable[..., Said | Awaitable[Said]]
+"""A prompt: its name is the prompt's, its docstring the description, its parameters (texts all) the arguments. It returns a
+text or messages, and may be async."""
+ResourceSource: TypeAlias = Path | Callable[..., Any]
+"""A file, or a function (it may be async) of the address's `{names}`: it gives a text, bytes, a `DataBlock`, messages, or what
+becomes JSON."""
+
+_MOST_BYTES = 16 * 1024 * 1024
+_MOST_SUGGESTIONS = 100
+"""The protocol's limit."""
+
+
+@frozen
+class Suggest:
+    """Suggests values for an argument of a prompt or an address: `Annotated[str, Suggest(cities)]`.
+
+    Arguments of a `Literal` type need none: its values are suggested.
+
+    Attributes:
+        values: Gets what the client's user has typed so far, and gives values, the best first; it may be async.
+    """
+
+    values: Callable[[str], Iterable[str] | Awaitable[Iterable[str]]]
+
+
+@frozen
+class _Argument:
+    """An argument: its name, what is said of it, whether it is needed, the only values that it may have, who suggests some."""
+
+    name: str
+    description: str | None
+    required: bool
+    choices: tuple[str, ...] | None
+    suggest: Suggest | None
+
+    @property
+    def suggests(self) -> bool:
+        return self.choices is not None or self.suggest is not None
+
+    async def suggested(self, typed: str) -> list[str]:
+        if self.choices is not None:
+            return [one for one in self.choices if one.casefold().startswith(typed.casefold())]
+        if self.suggest is None:
+            return []
+        return [str(one) for one in await _result(self.suggest.values, typed)]
+
+
+@frozen
+class _Function:
+    """A function that a client may have called: with texts, by name."""
+
+    name: str
+    function: Callable[..., Any]
+    description: str | None
+    arguments: tuple[_Argument, ...]
+
+    async def __call__(self, given: Mapping[str, str]) -> Any:
+        known = {one.name: one for one in self.arguments}
+        unknown, missing = (
+            sorted(set(given) - set(known)),
+            [a.name for a in self.arguments if a.required and a.name not in given],
+        )
+        if unknown or missing:
+            raise _invalid(f"{self.name}: missing {missing}, unknown {unknown}; it takes {sorted(known)}")
+        for name, value in given.items():
+            choices = known[name].choices
+            if choices is not None and value not in choices:
+                raise _invalid(f"{self.name}: {name} is one of {list(choices)}")
+        try:
+            return await apart(_result(self.function, **given))
+        except MCPError:
+            raise
+        except Exception as error:
+            raise MCPError(types.INTERNAL_ERROR, f"{self.name} failed: {described(error)}") from error
+
+
+class Prompts:
+    """An agent's named prompts.
+
+    Args:
+        given: Functions.
+
+    Raises:
+        UsageError: One cannot be a prompt, or two have one name.
+    """
+
+    def __init__(self, given: Iterable[PromptFunction]) -> None:
+        self.functions: dict[str, _Function] = {}
+        for function in given:
+            made = _function(function, "prompts")
+            if made.name in self.functions:
+                raise UsageError(f"prompts: two are named {made.name!r}.")
+            self.functions[made.name] = made
+
+    async def list(self, context: Request, params: types.PaginatedRequestParams | None) -> types.ListPromptsResult:
+        """What there is."""
+        return types.ListPromptsResult(
+            prompts=[
+                types.Prompt(
+                    name=one.name,
+                    description=one.description,
+                    arguments=[
+                        types.PromptArgument(name=arg.name, description=arg.description, required=arg.required)
+                        for arg in one.arguments
+                    ],
+                )
+                for one in self.functions.values()
+            ]
+        )
+
+    async def get(self, context: Request, params: types.GetPromptRequestParams) -> types.GetPromptResult:
+        """One, filled in."""
+        function = self.functions.get(params.name)
+        if function is None:
+            raise _invalid(f"There is no prompt {one_line(params.name[:200])!r} here")
+        said = await function(params.arguments or {})
+        several = cast("Sequence[object]", [said] if isinstance(said, str | Msg) else said)
+        return types.GetPromptResult(
+            description=function.description,
+            messages=[part for one in several for part in _prompt_messages(function.name, one)],
+        )
+
+
+class Resources:
+    """Files and functions, by address.
+
+    Args:
+        given: By address: `"notes://today"`, or `"notes://{day}"` for a function of `day`.
+
+    Raises:
+        UsageError: An address or its source cannot be used.
+    """
+
+    def __init__(self, given: Mapping[str, ResourceSource]) -> None:
+        self.fixed: dict[str, Path | _Function] = {}
+        self.templates: dict[str, tuple[UriTemplate, _Function]] = {}
+        for uri, source in given.items():
+            self._add(uri, source)
+
+    def _add(self, uri: str, source: ResourceSource) -> None:
+        where = f"resources[{uri!r}]"
+        if not uri.partition("://")[0] or "://" not in uri:
+            raise UsageError(f"{where}: an address begins with a scheme, such as notes://today.")
+        try:
+            template = UriTemplate.parse(uri)
+        except InvalidUriTemplate as error:
+            raise UsageError(f"{where}: {one_line(str(error))}") from error
+        names = template.variable_names
+        if isinstance(source, Path):
+            if names:
+                raise UsageError(f"{where}: a file has an address without {{names}}; give a function of {names}.")
+            self.fixed[uri] = source
+            return
+        if not callable(cast("object", source)):
+            raise UsageError(f"{where}: give a pathlib.Path for a file, or a function; not {type(source).__name__}.")
+        function = _function(source, where)
+        if sorted(one.name for one in function.arguments) != sorted(names) or any(
+            v.explode for v in template.variables
+        ):
+            raise UsageError(f"{where}: the function's parameters are those of the address, {names}.")
+        if names:
+            self.templates[uri] = (template, function)
+        else:
+            self.fixed[uri] = function
+
+    async def list(self, context: Request, params: types.PaginatedRequestParams | None) -> types.ListResourcesResult:
+        """Those with an address of their own."""
+        listed: list[types.Resource] = []
+        for uri, source in self.fixed.items():
+            if isinstance(source, Path):
+                listed.append(types.Resource(uri=uri, name=source.name, mime_type=mimetypes.guess_type(source)[0]))
+            else:
+                listed.append(types.Resource(uri=uri, name=source.name, description=source.description))
+        return types.ListResourcesResult(resources=listed)
+
+    async def list_templates(
+        self, context: Request, params: types.PaginatedRequestParams | None
+    ) -> types.ListResourceTemplatesResult:
+        """Those whose address has names to fill in."""
+        return types.ListResourceTemplatesResult(
+            resource_templates=[
+                types.ResourceTemplate(uri_template=uri, name=function.name, description=function.description)
+                for uri, (_, function) in self.templates.items()
+            ]
+        )
+
+    async def read(self, context: Request, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
+        """What one holds now."""
+        uri = params.uri
+        source = self.fixed.get(uri)
+        if isinstance(source, Path):
+            return types.ReadResourceResult(contents=[await _file(uri, source)])
+        if source is not None:
+            return types.ReadResourceResult(contents=_contents(uri, await source({})))
+        for template, function in self.templates.values():
+            found = template.match(uri)
+            if found is not None:
+                values = cast("dict[str, str]", found)
+                for name, value in values.items():
+                    if "\0" in value or contains_path_traversal(value) or is_absolute_path(value):
+                        raise _invalid(f"In {one_line(uri[:200])!r}, {name} leads out of a folder")
+                return types.ReadResourceResult(contents=_contents(uri, await function(values)))
+        raise _invalid(f"There is no resource {one_line(uri[:200])!r} here")
+
+
+def completed(
+    prompts: Prompts, resources: Resources
+) -> Callable[[Request, types.CompleteRequestParams], Coroutine[Any, Any, types.CompleteResult]] | None:
+    """What answers a client that asks for suggestions; None where no argument has any."""
+    of_prompts, of_addresses = prompts.functions, {uri: one for uri, (_, one) in resources.templates.items()}
+    if not any(
+        one.suggests for function in (*of_prompts.values(), *of_addresses.values()) for one in function.arguments
+    ):
+        return None
+
+    async def complete(context: Request, params: types.CompleteRequestParams) -> types.CompleteResult:
+        ref = params.ref
+        function = of_prompts.get(ref.name) if isinstance(ref, types.PromptReference) else of_addresses.get(ref.uri)
+        if function is None:
+            raise _invalid("There is no such prompt or address here")
+        found = [one for one in function.arguments if one.name == params.argument.name]
+        if not found:
+            raise _invalid(f"{function.name} has no such argument")
+        try:
+            values = await apart(found[0].suggested(params.argument.value))
+        except Exception as error:
+            raise MCPError(types.INTERNAL_ERROR, f"{function.name} failed: {described(error)}") from error
+        shown = values[:_MOST_SUGGESTIONS]
+        return types.CompleteResult(
+            completion=types.Completion(values=shown, total=len(values), has_more=len(values) > len(shown))
+        )
+
+    return complete
+
+
+async def apart(work: Coroutine[Any, Any, T]) -> T:
+    """Run a call in a task of its own: the server's cancellation comes again and again, and would cut its cleanup short."""
+    place = copy_context()
+    place.run(current_turn.set, None)  # also where the server runs inside of an agent's tool: it is a call of its own
+    task = asyncio.get_running_loop().create_task(work, context=place)
+    try:
+        await asyncio.wait([task])
+    finally:
+        if not task.done():
+            task.cancel()
+            with anyio.CancelScope(shield=True):
+                await asyncio.wait([task])
+    return task.result()
+
+
+def content_of(block: TextBlock | DataBlock) -> types.ContentBlock:
+    """A block as the protocol has it."""
+    if isinstance(block, TextBlock):
+        return types.TextContent(text=block.text)
+    if block.data is None:
+        return types.TextContent(text=block.url or "")
+    if block.media_type.startswith("image/"):
+        return types.ImageContent(data=block.data, mime_type=block.media_type)
+    if block.media_type.startswith("audio/"):
+        return types.AudioContent(data=block.data, mime_type=block.media_type)
+    resource = types.BlobResourceContents(uri=f"data:{block.name or ''}", mime_type=block.media_type, blob=block.data)
+    return types.EmbeddedResource(resource=resource)
+
+
+# ---- functions
+
+
+def _function(function: Callable[..., Any], where: str) -> _Function:
+    name = getattr(function, "__name__", "")
+    if not callable(cast("object", function)) or not name or (name == "<lambda>" and where == "prompts"):
+        raise UsageError(f"{where}: {function!r} is no function with a name.")
+    text, descriptions = read_docstring(function.__doc__)
+    try:
+        hints = get_type_hints(function, include_extras=True)
+    except (NameError, TypeError) as error:
+        raise UsageError(f"{where}: the annotations of {name} cannot be read here ({error}).") from error
+    arguments: list[_Argument] = []
+    for one in inspect.signature(function).parameters.values():
+        if one.kind not in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY):
+            raise UsageError(f"{where}: {name}({one}) takes what has no name; its parameters are texts with names.")
+        arguments.append(_argument(one, hints.get(one.name, str), descriptions.get(one.name), f"{where}: {name}"))
+    return _Function(name, function, text or None, tuple(arguments))
+
+
+def _argument(one: inspect.Parameter, kind: Any, description: str | None, where: str) -> _Argument:
+    suggest: Suggest | None = None
+    if get_origin(kind) is Annotated:
+        kind, *notes = get_args(kind)
+        suggest = next((note for note in notes if isinstance(note, Suggest)), None)
+    choices = cast("tuple[str, ...]", get_args(kind)) if get_origin(kind) is Literal else None
+    if kind is not str and (
+        choices is None or not all(isinstance(choice, str) for choice in cast("tuple[object, ...]", choices))
+    ):
+        raise UsageError(
+            f"{where}: {one.name} is a text, or one of a Literal of texts: the protocol has no other arguments."
+        )
+    return _Argument(one.name, description, one.default is one.empty, choices, suggest)
+
+
+async def _result(function: Callable[..., Any], *args: str, **given: str) -> Any:
+    value = function(*args, **given)
+    return await value if inspect.isawaitable(value) else value
+
+
+def _invalid(text: str) -> MCPError:
+    return MCPError(types.INVALID_PARAMS, f"{text}.")
+
+
+# ---- what they give
+
+
+def _prompt_messages(name: str, said: object) -> list[types.PromptMessage]:
+    message = Msg.user(said) if isinstance(said, str) else said
+    if not isinstance(message, Msg) or message.role not in ("user", "assistant"):
+        raise MCPError(
+            types.INTERNAL_ERROR, f"{name} gave what is no prompt: a text, or messages of the user and the assistant."
+        )
+    return [
+        types.PromptMessage(role=message.role, content=content_of(block))
+        for block in message.content
+        if isinstance(block, TextBlock | DataBlock)
+    ]
+
+
+def _contents(uri: str, value: Any) -> list[types.TextResourceContents | types.BlobResourceContents]:
+    if isinstance(value, bytes):
+        value = DataBlock("application/octet-stream", data=base64.b64encode(value).decode())
+    if isinstance(value, DataBlock) and value.data is not None:
+        return [types.BlobResourceContents(uri=uri, mime_type=value.media_type, blob=value.data)]
+    if isinstance(value, str):
+        return [types.TextResourceContents(uri=uri, mime_type="text/plain", text=value)]
+    if isinstance(value, list | tuple) and all(isinstance(one, Msg) for one in cast("Sequence[object]", value)):
+        value = [one.to_dict() for one in cast("Sequence[Msg]", value)]
+        return [types.TextResourceContents(uri=uri, mime_type="application/json", text=to_json(value).decode())]
+    rendered = render(cast("object", value))
+    if isinstance(rendered, str):
+        return [types.TextResourceContents(uri=uri, mime_type="application/json", text=rendered)]
+    return [
+        part for block in rendered for part in _contents(uri, block.text if isinstance(block, TextBlock) else block)
+    ]
+
+
+async def _file(uri: str, path: Path) -> types.TextResourceContents | types.BlobResourceContents:
+    def read() -> bytes:
+        if not path.is_file():  # a pipe or a device would never end
+            raise OSError("it is no file")
+        with path.open("rb") as file:
+            return file.read(_MOST_BYTES + 1)
+
+    try:
+        data = await asyncio.to_thread(read)
+    except OSError as error:
+        why = error.strerror or str(error)  # not the path: that is nobody's affair
+        raise MCPError(types.INTERNAL_ERROR, f"{uri} cannot be read: {why}.") from error
+    if len(data) > _MOST_BYTES:
+        raise MCPError(types.INTERNAL_ERROR, f"{uri} cannot be read: it has more than {_MOST_BYTES} bytes.")
+    kind = mimetypes.guess_type(path)[0]
+    if kind is None or kind.startswith("text/") or kind in ("application/json", "application/xml", "image/svg+xml"):
+        try:
+            return types.TextResourceContents(uri=uri, mime_type=kind or "text/plain", text=data.decode())
+        except UnicodeDecodeError:
+            pass
+    return types.BlobResourceContents(
+        uri=uri, mime_type=kind or "application/octet-stream", blob=base64.b64encode(data).decode()
+    )
