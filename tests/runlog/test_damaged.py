@@ -8,10 +8,13 @@ from typing import Any
 
 import pytest
 
+from agentflow import Agent, Answer, PreActing, ToolUseBlock, on
+from agentflow.plugins.recorder import Recorder
 from agentflow.replay.errors_again import again
 from agentflow.runlog import RunLog, RunLogError, read_lines
 from agentflow.runlog.reading import LogReader
-from benchmarks.damaged import documents, fuzz, mutated
+from agentflow.testing import ScriptedModel
+from benchmarks.damaged import documents, fuzz, look, mutated
 
 HEAD: dict[str, Any] = {"kind": "log", "form": "agentflow.run-log", "version": 1, "writer": "w", "time": 0}
 CALL: dict[str, Any] = {"kind": "call", "call": "c", "run": "r", "session": "s"}
@@ -158,3 +161,14 @@ def test_any_recorded_exception_can_be_raised(words: Any) -> None:
     made = again(words)
     assert isinstance(made, Exception)
     assert str(made) == words.get("message", "")
+
+
+async def test_data_that_looks_like_a_reference_is_data() -> None:
+    """A hook that answers with an object of the form of a reference is recorded as it was."""
+    recorder = Recorder()
+    answers = on(PreActing)(lambda event: Answer({"message": "no ref"}))
+    script = [ToolUseBlock("t", "look", {"n": 1}), "Done."]
+    await Agent("a", ScriptedModel(script), tools=[look], hooks=[answers, recorder]).call("Hi")
+    (decided,) = [entry.decision for entry in recorder.log.events() if entry.type == "PreActing"]
+    assert decided is not None
+    assert recorder.log.carried(decided["verdict"]["value"]) == {"message": "no ref"}
