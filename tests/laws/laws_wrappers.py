@@ -671,14 +671,14 @@ def _check(
     if program.cut in ("none", "slow") and program.source in ("at-once", "streams") and kinds <= KEEPS_ALL:
         assert outcome == "completed", f"{outcome}: {error!r}"
     if isinstance(error, HookError):
-        assert "raises-cancelled" in kinds or kinds & OWN_TASKS, f"unexpected: {error!r}"
+        assert kinds & (OWN_TASKS | {"raises-cancelled", "holds", "drops", "take"}), f"unexpected: {error!r}"
     if isinstance(error, UsageError):
         assert kinds & {"own-task", "reads-twice", "holds", "retry"}, f"unexpected: {error!r}"
 
 
 def _shortens(program: Program, kinds: Set[str]) -> bool:
     """Whether wrappers change a reply's text on purpose; the chunks of a tool do not say where another attempt begins."""
-    if program.place == "chunks" and kinds & {"catch", "retry"}:
+    if program.place == "chunks" and kinds & {"catch", "retry", "holds", "reads-twice"}:
         return True
     return bool(kinds & SHORTENS) or ("raises-cancelled" in kinds and bool(kinds & SWALLOWS))
 
