@@ -678,7 +678,7 @@ def _check(
 
 def _shortens(program: Program, kinds: Set[str]) -> bool:
     """Whether wrappers change a reply's text on purpose; the chunks of a tool do not say where another attempt begins."""
-    if program.place == "chunks" and kinds & {"catch", "retry", "holds", "reads-twice"}:
+    if program.place == "chunks" and set(program.wrappers) & {"catch", "retry", "holds", "reads-twice"}:
         return True
     return bool(kinds & SHORTENS) or ("raises-cancelled" in kinds and bool(kinds & SWALLOWS))
 
