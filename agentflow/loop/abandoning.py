@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import asyncio
 from copy import copy
-from types import AsyncGeneratorType, CoroutineType, FrameType, GeneratorType
 from typing import Any, Never, TypeVar, cast
 
 from agentflow.ground.logs import ids_of, logger
 from agentflow.loop.emitting import Events
 from agentflow.loop.journal import Journal, StoredJournal
 from agentflow.loop.run import RunBase
-from agentflow.loop.tool_call.limit import drive
+from agentflow.loop.suspended import innermost
 
 __all__ = ["detached", "leave_behind", "stuck_in"]
 
@@ -70,7 +69,7 @@ def detached(run: R) -> R:
 
 def stuck_in(tasks: list[asyncio.Task[Any]]) -> str:
     """Where tasks wait, for people: the innermost function of each that is not asyncio's, with file and line."""
-    found = [_place(task) for task in tasks if not task.done()]
+    found = [innermost(task) for task in tasks if not task.done()]
     return ", ".join(dict.fromkeys(found)) or "?"
 
 
@@ -87,35 +86,3 @@ def leave_behind(run: RunBase, seconds: float, tasks: list[asyncio.Task[Any]]) -
         task._log_destroy_pending = False  # pyright: ignore[reportAttributeAccessIssue] - asyncio's own switch
         asyncio._unregister_task(task)  # pyright: ignore[reportPrivateUsage] - documented, for those who extend asyncio
     return said
-
-
-def _place(task: asyncio.Task[Any]) -> str:
-    place = "?"
-    awaited: Any = task.get_coro()
-    while awaited is not None:
-        frame, awaited = _step(awaited)
-        if frame is not None:
-            code = frame.f_code
-            if "/asyncio/" not in code.co_filename:
-                place = f"{code.co_qualname} ({code.co_filename}:{frame.f_lineno})"
-    return place
-
-
-def _step(awaited: Any) -> tuple[FrameType | None, Any]:
-    """The frame of something that is awaited, and what it awaits itself."""
-    if isinstance(awaited, CoroutineType):
-        return awaited.cr_frame, awaited.cr_await
-    if isinstance(awaited, AsyncGeneratorType):
-        return awaited.ag_frame, awaited.ag_await
-    if isinstance(awaited, GeneratorType):
-        frame = awaited.gi_frame
-        if frame is not None and frame.f_code is drive.__code__:  # it steps the tool's coroutine by hand
-            return frame, frame.f_locals.get("coro")
-        return frame, cast("Any", awaited).gi_yieldfrom
-    if not type(awaited).__name__.startswith("async_generator"):
-        return None, None
-    import gc  # not with the package: it is needed here alone
-
-    # What `anext` gives hides the generator that it steps.
-    hidden: list[Any] = [found for found in gc.get_referents(awaited) if isinstance(found, AsyncGeneratorType)]
-    return None, hidden[0] if hidden else None

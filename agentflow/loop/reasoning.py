@@ -14,10 +14,11 @@ from agentflow.events import ErrorPhase, Event, PostReasoning, PreReasoning, Pur
 from agentflow.facts import Injected, Reasoned, RoundSuspended
 from agentflow.loop.journal import written
 from agentflow.loop.run import RunBase
-from agentflow.loop.stage import Attempts, Stage, close_quietly, model_source, raise_in, wrap
+from agentflow.loop.stage import Attempts, Stage, close_quietly, model_source, wrap
 from agentflow.messages import Msg, Pending, ToolUseBlock, message, with_metadata
 from agentflow.ports.model import Model, ModelRequest, resolve_model
 from agentflow.reactive import Flux
+from agentflow.reactive.iterators import raise_in
 from agentflow.specs import ModelOptions, Usage, one_call
 from agentflow.transcript import MessageView, laid_behind, legalise
 from agentflow.verdicts import Again, Answer, Deny, Stop, Suspend

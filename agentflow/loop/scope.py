@@ -21,6 +21,7 @@ from contextlib import contextmanager
 from typing import Any, Final, Literal, TypeAlias, cast
 
 from agentflow.ground.values import NamedTuple
+from agentflow.loop.suspended import position
 from agentflow.reactive.tasks import reader_of
 
 __all__ = ["CLEANUP_TIMEOUT", "Cause", "CauseKind", "RunScope", "forget_cancellations"]
@@ -69,6 +70,8 @@ class RunScope:
         stopped: Whether its work must not continue: it was cancelled, or one of several parallel tool calls has failed.
         cleaning: The tasks in which library code cleans up: hooks run there although the run is stopped.
         halting: Whether it was asked to stop at its next safe point.
+        at: Where the run was suspended when something outside it cancelled it; see `positions`.
+        listener: Called at the moment of the cancellation, once the cause is set.
     """
 
     __slots__ = (
@@ -79,11 +82,13 @@ class RunScope:
         "_timer",
         "_tries",
         "_waiters",
+        "at",
         "caller",
         "cause",
         "cleaning",
         "cleanup_timeout",
         "halting",
+        "listener",
         "parent",
         "state",
         "stopped",
@@ -104,6 +109,8 @@ class RunScope:
         self.stopped = False
         self.cleaning: tuple[asyncio.Task[Any] | None, ...] = ()
         self.halting = False
+        self.at: tuple[str, ...] = ()
+        self.listener: Callable[[], object] | None = None
         self._abandon: Callable[[], object] | None = None
         self._inner: list[RunScope] | None = None
         self._noticed: tuple[asyncio.Task[Any] | None, ...] = ()
@@ -149,7 +156,7 @@ class RunScope:
             self._result = (value, error)
         else:  # nobody asks for it, and its traceback leads back here
             self._result = (None, None)
-        self.task = self.caller = self._abandon = None
+        self.task = self.caller = self._abandon = self.listener = None
         self._noticed = ()
         if self._timer is not None:
             self._timer.cancel()
@@ -261,13 +268,35 @@ class RunScope:
             by_caller = not inside and self.parent is not None and self.parent.includes(running)
             self.cause = Cause(kind, reason, inside, by_caller)
             self.stopped = True
+            if not inside and not by_caller and self._here():
+                self.at = self.positions()
+            if self.listener is not None:
+                self.listener()
         task = self.task
         if task is None or (loop := task.get_loop()).is_closed():
             return
-        if running is not None and not inside and running.get_loop() is loop and self.state != "new":
+        if not inside and self._here() and self.state != "new":
             self._deliver()
         else:  # later: a task that cancels itself would be hit at its next await, which may belong to its cleanup
             loop.call_soon_threadsafe(self._deliver)
+
+    def _here(self) -> bool:
+        """Whether this is the thread of its event loop, so that its tasks stand still."""
+        task = self.task
+        if task is None:
+            return True
+        try:
+            return asyncio.get_running_loop() is task.get_loop()
+        except RuntimeError:
+            return False
+
+    def positions(self) -> tuple[str, ...]:
+        """Where it is suspended: its driver, then its parallel tool calls and the runs that belong to it, in order of text."""
+        if self.task is None or self.state == "new":
+            return ("new",)
+        beside = [position(task) for tasks in self.tasks for task in tasks if not task.done()]
+        beside += [f"{n}> {place}" for inner in self._inner or () for n, place in enumerate(inner.positions())]
+        return (position(self.task), *sorted(beside))
 
     def _deliver(self) -> None:
         """Cancel the task once, unless a checkpoint has raised in it, and limit what its cleanup may take."""
@@ -280,6 +309,14 @@ class RunScope:
         self._timer = task.get_loop().call_later(self.cleanup_timeout, self._hurry)
         if task not in self.cleaning and task not in self._noticed:
             task.cancel()
+
+    def limit_time(self, limited: bool) -> None:
+        """Take the time limit off the run, or put it back, from now on: a replay ends it at the recorded place."""
+        if self._timer is not None and not self._tries:
+            self._timer.cancel()
+            self._timer = None
+        if limited and self.timeout is not None and self.task is not None and not self._tries:
+            self._timer = self.task.get_loop().call_later(self.timeout, self._expire)
 
     def _expire(self) -> None:
         self._timer = None

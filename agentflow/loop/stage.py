@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from types import AsyncGeneratorType
@@ -32,12 +31,12 @@ from agentflow.loop.run import RunBase
 from agentflow.messages import Msg, ToolResultBlock
 from agentflow.ports.model import Model, ModelRequest, resolve_model
 from agentflow.reactive import Flux, Mono
-from agentflow.reactive.iterators import close, closing
+from agentflow.reactive.iterators import close, closing, raise_in
 from agentflow.reactive.tasks import works_for
 from agentflow.specs import ModelOptions
 from agentflow.transcript import legalise
 
-__all__ = ["Attempts", "Stage", "close_quietly", "model_source", "raise_in", "tool_source", "wrap"]
+__all__ = ["Attempts", "Stage", "close_quietly", "model_source", "tool_source", "wrap"]
 
 T = TypeVar("T")
 
@@ -410,14 +409,6 @@ def _changed(
         return transform(chunks.over(made) if isinstance(chunks, ChunkSource) else made)
 
     return tool_source(stage, work, both, instead)
-
-
-async def raise_in(stream: AsyncIterator[Any], error: asyncio.CancelledError) -> None:
-    """Raise a cancellation in a stream that is between two items; return if it does not turn it into another error."""
-    throw = getattr(stream, "athrow", None)
-    if throw is not None:
-        with suppress(StopAsyncIteration, asyncio.CancelledError):
-            await throw(error)
 
 
 def generator(stream: AsyncIterator[T]) -> AsyncGeneratorType[T, None]:

@@ -89,6 +89,11 @@ class EventBuffer:
         self._getter = getter = asyncio.get_running_loop().create_future()
         return getter
 
+    @property
+    def asked(self) -> tuple[int, int]:
+        """How many events the reader has asked for, and how many the run may be ahead of that."""
+        return self._asked, self._capacity
+
     def wake(self) -> None:
         """Let the reader look again: there is an event, or the run is finished."""
         getter, self._getter = self._getter, None

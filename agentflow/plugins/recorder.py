@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import sys
 import weakref
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
@@ -40,6 +41,7 @@ from agentflow.events import (
     ReasoningChunk,
 )
 from agentflow.ground.shown import without_password
+from agentflow.hooks import chain
 from agentflow.hooks.recording import (
     ChangeListener,
     FieldChange,
@@ -316,6 +318,8 @@ class Recorder(ChangeListener, SideWrapper):
             above = self._places.get(turn.run.call_id)
             place.parent = (turn.run.call_id, turn.use.id)
             place.root = turn.run.run_id if above is None else above.root
+        listener = run.scope.listener  # another recorder's
+        run.scope.listener = lambda: (listener is not None and listener(), self._look_for_end(place, run))
         self._places[frame.call_id] = place
         if len(self._places) > _MOST_CALLS:
             self._places.popitem(last=False)
@@ -341,20 +345,25 @@ class Recorder(ChangeListener, SideWrapper):
         return None if decision.error is None else error_words(decision.error)
 
     def _look_for_end(self, place: Place, run: RunBase) -> None:
+        """Keep who has ended the call: at that moment, or with its first event if it was ended before that."""
         cause = run.scope.cause
-        if cause is not None:
-            place.interrupted = True
-            now, by = run.config.clock.now(), (cause.inside, cause.by_caller)
-            match cause.kind:
-                case "timeout":
-                    self._put(Interrupted(place, now, "timeout", cause.reason, *by))
-                case "interrupted" | "shutdown":
-                    self._put(Interrupted(place, now, "interrupt", cause.reason, *by))
-                case "cancelled" | "closed":
-                    gone = "the reader has gone" if cause.kind == "closed" else ""
-                    self._put(Interrupted(place, now, "left", gone, *by))
-                case _:
-                    assert_never(cause.kind)
+        if cause is None or place.interrupted:
+            return
+        place.interrupted = True
+        buffer = run.events.buffer
+        now = run.config.clock.now()
+        by = (cause.inside, cause.by_caller, run.scope.at, None if buffer is None else buffer.asked)
+        match cause.kind:
+            case "timeout":
+                self._put(Interrupted(place, now, "timeout", cause.reason, *by))
+            case "interrupted" | "shutdown":
+                work = _work_running_here() if cause.inside else None
+                self._put(Interrupted(place, now, "interrupt", cause.reason, *by, work))
+            case "cancelled" | "closed":
+                gone = "the reader has gone" if cause.kind == "closed" else ""
+                self._put(Interrupted(place, now, "left", gone, *by))
+            case _:
+                assert_never(cause.kind)
 
     # ---- what models and tools give
 
@@ -458,6 +467,18 @@ class Recorder(ChangeListener, SideWrapper):
 def run_of(context: RunContext) -> RunBase:
     """The run behind a context."""
     return cast("RunBase", port_of(context))
+
+
+def _work_running_here() -> int | None:
+    """The number of the tool's work whose code is running; None: it is a hook's code."""
+    frame = sys._getframe()  # pyright: ignore[reportPrivateUsage] - documented, for those who look at callers
+    while frame is not None:
+        if frame.f_code is Recorder._work.__code__:
+            return frame.f_locals["n"]
+        if frame.f_code.co_filename == chain.__file__:
+            return None
+        frame = frame.f_back
+    return None
 
 
 _Prune = Callable[[int | None, timedelta | None], None]

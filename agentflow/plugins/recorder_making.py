@@ -126,7 +126,9 @@ class Making:
             case Interrupted():
                 reason = self._encoder.text(one.reason)
                 line = {"kind": "interrupt", "call": one.place.call, "time": one.time, "how": one.how, "reason": reason}
-                self._add(line, by_itself=one.by_itself or None, by_caller=one.by_caller or None)
+                by: Line = {"by_itself": one.by_itself or None, "by_caller": one.by_caller or None, "work": one.work}
+                by["read"] = None if one.read is None else [*one.read]
+                self._add(line, **by, at=[*one.at] or None, given=[*self._raw] or None)
             case Facts():
                 for fact in one.facts:
                     self._close()

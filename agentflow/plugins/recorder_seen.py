@@ -203,6 +203,9 @@ class Interrupted(NamedTuple):
     reason: str
     by_itself: bool = False
     by_caller: bool = False
+    at: tuple[str, ...] = ()
+    read: tuple[int, int] | None = None
+    work: int | None = None
 
 
 class Deed(NamedTuple):

@@ -13,13 +13,14 @@ from __future__ import annotations
 import asyncio
 from abc import ABCMeta
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import suppress
 from types import AsyncGeneratorType, TracebackType
 from typing import Generic, Never, Self, TypeVar, cast
 
 from agentflow.errors import UsageError
 from agentflow.reactive.signals import EMPTY, Empty
 
-__all__ = ["ManagedStream", "SingleIterator", "StreamIterator", "close", "closing"]
+__all__ = ["ManagedStream", "SingleIterator", "StreamIterator", "close", "closing", "raise_in"]
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -55,6 +56,14 @@ async def closing(iterator: AsyncIterator[T]) -> AsyncIterator[T]:
     except BaseException:  # one that has ended needs no closing
         await close(iterator)
         raise
+
+
+async def raise_in(stream: AsyncIterator[object], error: asyncio.CancelledError) -> None:
+    """Raise a cancellation in a stream that is between two items; return if it does not turn it into another error."""
+    throw: Callable[[BaseException], Awaitable[object]] | None = getattr(stream, "athrow", None)
+    if throw is not None:
+        with suppress(StopAsyncIteration, asyncio.CancelledError):
+            await throw(error)
 
 
 class SingleIterator(AsyncIterator[T_co]):

@@ -20,7 +20,8 @@ from agentflow.replay.clock import ReplayClock
 __all__ = ["Key", "Order", "Turns"]
 
 Key: TypeAlias = tuple[str, str | int, int]
-"""`("event", call, place in the call)`; of a reply's or a tool's work `("begun" | "over", n, 0)` and `("chunk", n, place)`."""
+"""`("event", call, place in the call)`; of a reply's or a tool's work `("begun" | "over", n, 0)` and `("chunk", n, place)`;
+of a cancellation from outside `("cut", call, 0)`."""
 
 _PATIENCE = 1.0
 """Seconds without anything happening, after the recording's time, for which something waits for its turn."""
@@ -54,12 +55,23 @@ class Order:
         self._keys.insert(at, ("chunk", n, place))
         self._times.insert(at, max(time, self._times[at - 1]) if at else time)
 
+    def put_back(self, n: int, place: int, cut: Key) -> None:
+        """A chunk that was given before a cancellation, and whose event came after it."""
+        at = self._keys.index(cut)
+        self._keys.insert(at, ("chunk", n, place))
+        self._times.insert(at, self._times[at - 1] if at else self._times[at])
+
     def settle(self) -> None:
         """All is known."""
         self.places = {key: place for place, key in enumerate(self._keys)}
 
     def __len__(self) -> int:
         return len(self._keys)
+
+    def wait_before(self, key: Key) -> float:
+        """Seconds between what happened before something, and it."""
+        place = self.places[key]
+        return self._times[place] - self._times[place - 1] if place else 0.0
 
     def time_at(self, place: int) -> float:
         """When it had happened, at the latest."""
@@ -76,6 +88,9 @@ class Turns:
         order: The order.
         clock: The replay's time.
         free: Whether nothing has to wait any more: the replay has departed.
+
+    Attributes:
+        reached: Told of each cancellation that comes next.
     """
 
     def __init__(self, order: Order, clock: ReplayClock, free: Callable[[], bool]) -> None:
@@ -86,6 +101,13 @@ class Turns:
         self._next = 0
         self._moved: asyncio.Future[None] | None = None
         self._events = {of: iter(keys) for of, keys in order.events.items()}
+        self._keys = list(order)
+        self.reached: Callable[[Key], None] = lambda _: None
+
+    @property
+    def next_key(self) -> Key | None:
+        """What comes next; None: all has happened."""
+        return self._keys[self._next] if self._next < len(self._keys) else None
 
     def next_of(self, call: str, kind: str, use: str) -> Key | None:
         """The next event of a class, and of a tool call, in a call; None: the recording has no more."""
@@ -102,6 +124,13 @@ class Turns:
             self._next += 1
         if self._next != before:
             self.wake()
+            self.begin()
+
+    def begin(self) -> None:
+        """Tell of the cancellation that comes next, if one does."""
+        key = self.next_key
+        if key is not None and key[0] == "cut":
+            self.reached(key)
 
     def wake(self) -> None:
         """Let those look again who wait."""
@@ -114,10 +143,19 @@ class Turns:
         place = self._order.places.get(key)
         return place is None or place <= self._next or self._free()
 
+    async def wait_for(self, key: Key) -> None:
+        """Wait until it has happened."""
+        place = self._order.places.get(key)
+        if place is not None:
+            await self._until(place, lambda: bool(self._happened[place]) or self._free())
+
     async def wait(self, key: Key) -> None:
         """Wait until all that came before it has happened."""
-        place = self._order.places.get(key, 0)
-        while not self.is_next(key):
+        if not self.is_next(key):
+            await self._until(self._order.places.get(key, 0), lambda: self.is_next(key))
+
+    async def _until(self, place: int, reached: Callable[[], bool]) -> None:
+        while not reached():
             if self._moved is None:
                 self._moved = asyncio.get_running_loop().create_future()
             before = self._next

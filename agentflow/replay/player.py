@@ -12,28 +12,30 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from functools import partial
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 
 from agentflow.agent.arguments import agent_behind
 from agentflow.chunks import ModelChunk
 from agentflow.context import RunContext
 from agentflow.errors import ToolError
-from agentflow.events import EVENT_TYPES, Event, Frame, HookEvent, PreActing, PreReasoning
+from agentflow.events import Event, Frame, HookEvent, PreActing, PreReasoning
 from agentflow.ground.validation import adapter_of
-from agentflow.hooks.chain import Chain, Entry
 from agentflow.hooks.wrapping import ModelSource, ToolCall, ToolSource
 from agentflow.loop.run import RunBase
+from agentflow.loop.session import FullSession
 from agentflow.messages import ToolResultBlock, ToolUseBlock
 from agentflow.plugins.recorder import Recorder, run_of
 from agentflow.plugins.recorder_making import Making
 from agentflow.plugins.recorder_seen import Place, Seen
 from agentflow.ports.model import Model, ModelRequest
 from agentflow.reactive import Empty, Flux, Mono
+from agentflow.reactive.iterators import close
 from agentflow.replay.clock import ReplayClock
 from agentflow.replay.comparing import Departure, Facing, Step, first_difference
+from agentflow.replay.cutting import Cutting
 from agentflow.replay.errors_again import again
 from agentflow.replay.order import Key, Order, Turns
-from agentflow.replay.script import Cut, Due, Reply, Script
+from agentflow.replay.script import Due, Reply, Script
 from agentflow.runlog.encoding import Line, header_line
 from agentflow.runlog.entries import (
     CallEntry,
@@ -108,9 +110,12 @@ class Player(Recorder):
         self.goes: Goes | None = None
         self.raised: Exception | None = None
         self.new.add(self._reads.validate_python(self.lines[0]))
-        # What has been cut ends at places that no order holds.
-        self._strict = not (script.cuts or script.broken_off)
+        self._calling: tuple[str, FullSession] | None = None
+        self.closed: set[str] = set()
+        # What a crash has cut ends at places that no order holds.
+        self._strict = not script.broken_off
         self._turns = Turns(script.order if self._strict else Order(), clock, lambda: self.departure is not None)
+        self._turns.reached = self._reached
 
     # ---- what the run does
 
@@ -199,7 +204,8 @@ class Player(Recorder):
         if mine is not None:
             self._pairs[call.call], self._new[mine] = mine, call.call
             self._done[call.call] = 0
-            self._cut_at(call.call)
+            if mine not in self.script.broken_off:
+                self._runs[call.call].scope.limit_time(False)
         else:
             self._depart(Departure(event="call", source=call.source, now=f"a call of {call.agent}", lost=True))
 
@@ -221,7 +227,6 @@ class Player(Recorder):
             self._missing(entry.call)
         self._moved.set()
         self._moved = asyncio.Event()
-        self._cut_at(entry.call)
         self._end_of_log()
 
     def _missing(self, call: str) -> None:
@@ -280,6 +285,9 @@ class Player(Recorder):
                     self.raised = error
             if departure.lost and self.goes == "on":
                 self.goes = "stop"
+            if self.goes != "stop":
+                for run in self._runs.values():
+                    run.scope.limit_time(True)
             if self.goes == "stop" and self._root is not None:
                 self._root.interrupt("the replay has departed from its recording")
             self._moved.set()
@@ -287,82 +295,48 @@ class Player(Recorder):
 
     # ---- what ends it from outside
 
-    def _cut_at(self, call: str) -> None:
-        """End a call where somebody has ended it while its hooks had an event."""
-        cut = self._cut_now(call)
-        if cut is not None and (cut.in_hook or cut.awaited or not self.script.log.calls[cut.entry.call].streamed):
-            loop = asyncio.get_running_loop()
-            if cut.wait > 1e-6 and not cut.awaited:
-                loop.call_later(cut.wait, self._cut, cut)
-            elif not self._cut_in_hook(call, cut):  # it came with the first thing that hooks wait for
-                loop.call_soon(self._cut, cut)
+    def begin(self, root: CallEntry, session: FullSession) -> None:
+        """A call of the run begins."""
+        self._calling = root.call, session
+        self._turns.begin()
 
-    def _cut_in_hook(self, call: str, cut: Cut) -> bool:
-        """End a call as soon as the hook that had its next event in the recording has it here; False: there is none."""
-        run = self._runs[call]
-        kind = next((kind for kind in EVENT_TYPES if kind.__name__ == cut.event), None)
-        chain = None if kind is None else run.events.chains[kind]
-        if kind is None or chain is None or all(entry.hook.name != cut.hook for entry in chain):
-            return False
-        loop, parts = asyncio.get_running_loop(), (chain.editors, chain.guards, chain.observers)
-
-        def told(entry: Entry) -> Entry:
-            def called(event: Event) -> Any:
-                loop.call_soon(self._cut, cut)
-                return entry.call(event)
-
-            return Entry(called, entry.hook) if entry.hook.name == cut.hook else entry
-
-        run.events.chains = {**run.events.chains, kind: Chain(kind, *[tuple(map(told, part)) for part in parts])}
-        return True
-
-    def _cut_now(self, call: str) -> Cut | None:
-        """Who has ended a call behind the events that have happened, and not in what a model or a tool did."""
-        mine = self._pairs.get(call, "")
-        cut = self.script.cuts.get(mine)
-        if cut is None or self.departure is not None or self._events < cut.events or cut.works:
-            return None
-        return cut if cut.entry.call == mine and self._done[call] >= cut.place else None
-
-    def leaves(self, event: Event) -> bool:
-        """Whether the reader has left the run behind an event; ends it where somebody else has ended it there."""
-        cut = self._cut_now(event.call_id)
-        if cut is None or cut.in_hook or cut.awaited:
-            return False
-        if cut.entry.how != "left" or not cut.entry.reason:  # the reader's task was cancelled, and not its loop left
-            self._cut(cut)
-            return False
-        return True
-
-    def _cut(self, cut: Cut) -> None:
-        call = self._new.get(cut.entry.call)
-        run = self._runs.get(call or "")
-        if run is None or self.script.cuts.pop(cut.entry.call, None) is None:
+    def _reached(self, key: Key) -> None:
+        """A cancellation comes next."""
+        call = str(key[1])
+        cut = self.script.cuts.get(call)
+        if cut is None or self.departure is not None:  # a tool does it
             return
-        if cut.entry.how == "timeout":
-            run.scope.cancel("timeout", cut.entry.reason)
-        elif cut.entry.how == "interrupt":
-            run.scope.cancel("interrupted", cut.entry.reason)
-        else:
-            run.scope.cancel("cancelled", "its caller was cancelled")
+        cutting = Cutting(
+            cut, self.script.order.wait_before(key), partial(self._run_now, call), partial(self._is_cut, key)
+        )
+        if cutting.kind == "closed":
+            self.closed.add(call)
+        asyncio.get_running_loop().call_soon(cutting.look)
+
+    def _is_cut(self, key: Key) -> None:
+        self._turns.happened(key)
+
+    async def cut_is_done(self, call: str) -> None:
+        """Wait until a call of the recording is cancelled here too."""
+        await self._turns.wait_for(("cut", call, 0))
+
+    def _run_now(self, call: str) -> RunBase | None:
+        """The run of a call of the recording, even before its first event."""
+        found = self._runs.get(self._new.get(call, ""))
+        if found is None and self._calling is not None and call == self._calling[0]:
+            return cast("RunBase | None", self._calling[1].run)
+        return found
 
     async def _hang(self, call: str, work: Reply | None = None) -> None:
         """Wait to be ended, as in the recording; where that does not say by what, the replay departs."""
-        loop = asyncio.get_running_loop()
-        cut = self.script.cuts.get(self._pairs.get(call, ""))
-        if cut is not None and work is not None and work.n in cut.works:
-            cut.works.discard(work.n)
-            if not cut.works:
-                cut.awaited = True
-                soon = self._events >= cut.events
-                loop.call_later(0 if soon else _PATIENCE, self._cut, cut)
-        elif cut is None and self.goes is None and self.script.broken_off:
+        if self.goes is None and self._pairs.get(call) in self.script.broken_off:
             self._hanging = True
             self._end_of_log()
-            loop.call_later(_PATIENCE, self._end_of_log, True)
+            asyncio.get_running_loop().call_later(_PATIENCE, self._end_of_log, True)
         elif self.goes is None:
+            cut = self.script.cuts.get(self._pairs.get(call, ""))
             known = [work.over.time] if work is not None and work.over is not None else []
-            await self._clock.reach(max(known + ([] if cut is None else [cut.entry.time]), default=0.0))
+            await self._clock.reach(max(known + ([] if cut is None else [cut.time]), default=0.0))
             await asyncio.sleep(_PATIENCE)
             now = "it goes on, and the recording does not say how it ended" + (": it was cut there" if known else "")
             kind = "tool" if work is not None and work.step is None else "request"
@@ -372,7 +346,7 @@ class Player(Recorder):
             )
         while self.departure is None:
             await asyncio.sleep(_PATIENCE)
-            if cut is None and not self._hanging:
+            if not self._hanging:
                 break
         await asyncio.sleep(_PATIENCE)  # the interrupt comes, if the run has not taken it in already
         raise asyncio.CancelledError("the replay has departed from its recording")
@@ -423,8 +397,12 @@ class Player(Recorder):
         else:
             model = _RecordedModel(request.model, partial(self._replies, place, iteration, ""))
             inner = source.using(model=model)
-        async for chunk in self._taken(place, context, iteration, request, "", inner):
-            yield chunk
+        stream = self._taken(place, context, iteration, request, "", inner).open()
+        try:
+            async for chunk in stream:
+                yield chunk
+        finally:
+            await close(stream)
 
     def around_side(
         self, context: RunContext, request: ModelRequest, side: str, chunks: Flux[ModelChunk]
@@ -456,9 +434,14 @@ class Player(Recorder):
         self._differ(call, reply.step, self._facing.request(entry))
         if self.goes == "stop":
             await self._hang(call)
-        for n, due in enumerate(reply.pieces):
-            await self._until(due, ("chunk", reply.n, n), reply.end)
-            yield chunk_of(due.piece)
+        try:
+            for n, due in enumerate(reply.pieces):
+                await self._until(due, ("chunk", reply.n, n), reply.end)
+                yield chunk_of(due.piece)
+        except GeneratorExit:  # it is closed, and may have cleaned up for a while
+            if self.departure is None:
+                await self._wait(("over", reply.n, 0), "cut")
+            raise
         await self._end(call, reply)
 
     async def _end(self, call: str, reply: Reply, use: str = "") -> None:
@@ -525,6 +508,7 @@ class Player(Recorder):
             messages = [self.script.log.message(ref) for ref in injected.messages]
             context.run.inject(*messages, keep=injected.keep)
         if work.interrupts is not None:
+            await self._wait(("cut", self._pairs[call], 0))
             context.run.interrupt(work.interrupts)
         await self._end(call, work, use)
         if work.result is None:

@@ -18,6 +18,7 @@ from agentflow.hooks import HookSource
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.named import hooks_of
 from agentflow.loop.session import Session
+from agentflow.loop.stream import BUFFER
 from agentflow.messages import Msg, Reply
 from agentflow.output.output import OutputLike
 from agentflow.plugins.recorder import Recorder
@@ -26,7 +27,7 @@ from agentflow.reactive import Mono
 from agentflow.replay.clock import ReplayClock
 from agentflow.replay.comparing import Departure
 from agentflow.replay.player import Goes, Player
-from agentflow.replay.script import Cut, Script
+from agentflow.replay.script import Script
 from agentflow.runlog import RunLog, load
 from agentflow.runlog.entries import CallEntry, LogEntry
 from agentflow.specs import ModelOptions
@@ -189,8 +190,8 @@ class Replay:
         reply: Reply[Any] | None = None
         error: BaseException | None = None
         for call in script.roots:
-            cut = partial(_cut_at_first, script.cut_at_first(call), session)
-            reply, error = await _one(_making(variant, script, call, session, player, deps, output, reply), cut)
+            begun = partial(player.begin, call, session)
+            reply, error = await _one(_making(variant, script, call, session, player, deps, output, reply), begun)
             if player.departure is not None or (reply is None and error is None):
                 break
         if player.raised is not None:
@@ -244,7 +245,7 @@ def _making(
     if not call.resumes:
         messages: list[Msg] = [script.log.message(ref) for ref in script.inputs.get(call.call, ())]
         if call.streamed:
-            return _read(agent.stream(messages, **rest), player)
+            return _read(agent.stream(messages, buffer=_read_of(script, call)[1], **rest), call, player)
         return _called(agent.call(messages, **rest))
     given = script.decisions.get(call.call, {})
     waited = script.pending.get(script.roots[script.roots.index(call) - 1].call, ())
@@ -252,7 +253,8 @@ def _making(
     now = dict(zip(waited, waiting, strict=True)) if len(waited) == len(waiting) else {}  # ids of calls are others now
     decisions = {now.get(key, key): said for key, said in given.items()}
     if call.streamed:
-        return _read(agent.resume_stream(decisions=decisions, **rest), player)
+        stream = agent.resume_stream(decisions=decisions, buffer=_read_of(script, call)[1], **rest)
+        return _read(stream, call, player)
     return _called(agent.resume(decisions=decisions, **rest))
 
 
@@ -261,28 +263,36 @@ async def _called(call: Mono[Reply[Any]]) -> Reply[Any]:
     return await call
 
 
-async def _read(flux: AgentFlux[Any], player: Player) -> Reply[Any]:
-    """Read a call's events, and leave it where its reader has left it."""
+def _read_of(script: Script, call: CallEntry) -> tuple[int | None, int]:
+    """How many events the reader of a stream had asked for when it was cut (None: it was not), and its buffer."""
+    cut = script.cuts.get(call.call)
+    return (None, BUFFER) if cut is None or cut.read is None else (max(cut.read[0], 1), cut.read[1])
+
+
+async def _read(flux: AgentFlux[Any], call: CallEntry, player: Player) -> Reply[Any]:
+    """Read a call's events: if it was cut, as many of them as were read then, and the others after the cut."""
+    left, _ = _read_of(player.script, call)
     async with flux as events:
-        async for event in events:
-            if player.leaves(event):
-                raise asyncio.CancelledError
+        while True:
+            if left is not None:
+                if left <= 0:
+                    await player.cut_is_done(call.call)
+                left -= 1
+            try:
+                await anext(events)
+            except StopAsyncIteration:
+                break
+        if call.call in player.closed:
+            raise asyncio.CancelledError("its stream was closed")
         return await events.reply()
 
 
-def _cut_at_first(cut: Cut | None, session: Session, task: asyncio.Task[Any]) -> None:
-    """End a call that was ended while hooks had its first event: the player hears of that behind them."""
-    if cut is not None:
-        end = task.cancel if cut.entry.how == "left" else partial(session.interrupt, cut.entry.reason)
-        asyncio.get_running_loop().call_later(cut.wait, end)
-
-
 async def _one(
-    call: Coroutine[Any, Any, Reply[Any]], begun: Callable[[asyncio.Task[Any]], None]
+    call: Coroutine[Any, Any, Reply[Any]], begun: Callable[[], None]
 ) -> tuple[Reply[Any] | None, BaseException | None]:
     """What comes of a call, whatever it raises; in a task of its own, which may be cancelled as the recorded one was."""
     task: asyncio.Task[Reply[Any]] = asyncio.get_running_loop().create_task(call)
-    begun(task)
+    begun()
     try:
         await asyncio.wait([task])
     except asyncio.CancelledError:

@@ -2,11 +2,9 @@
 
 Rules:
 
-1. What a model or a tool gives is due when the recording says so, and in its turn (`order`). In a run that was cut it is due
-   when all events that stand before it have happened.
+1. What a model or a tool gives is due when the recording says so, and in its turn (`order`).
 2. Where nothing else happened between two things, nothing may happen between them in the replay either.
-3. A call that somebody has ended is ended at the same place: in a model's reply or a tool, in a hook, behind an event. What
-   hooks and tools do by themselves they do again.
+3. A cancellation from outside has a place in the order too. What hooks cancel they cancel again.
 """
 
 from __future__ import annotations
@@ -31,20 +29,16 @@ from agentflow.runlog.entries import (
     HookEntry,
     Injection,
     InterruptEntry,
-    MessageEntry,
     PiecesEntry,
     ReplyEntry,
     RequestEntry,
     StartedEntry,
-    ToolEntry,
-    ToolResultEntry,
-    ToolUseEntry,
 )
 from agentflow.runlog.fields import End, ErrorData
 from agentflow.runlog.log import RunLog
 from agentflow.verdicts import Resolution
 
-__all__ = ["Cut", "Due", "Reply", "Script", "Work"]
+__all__ = ["Due", "Reply", "Script", "Work"]
 
 
 @dataclass(slots=True)
@@ -97,32 +91,6 @@ class Reply:
 Work = Reply
 
 
-@dataclass(slots=True)
-class Cut:
-    """Somebody has ended the call.
-
-    Attributes:
-        events: How many events stand before it.
-        place: How many of them are of the call itself.
-        wait: Seconds since the last one.
-        works: The numbers of the replies and works that it has cut.
-        in_hook: Whether it came while hooks had the event behind it.
-        event: That event's type.
-        hook: The hook that had it then.
-        awaited: Whether all works that it cuts wait for it.
-    """
-
-    entry: InterruptEntry
-    events: int
-    place: int
-    wait: float
-    works: set[int] = field(default_factory=set[int])
-    in_hook: bool = False
-    event: str = ""
-    hook: str = ""
-    awaited: bool = False
-
-
 class Script:
     """A run as a script.
 
@@ -132,7 +100,7 @@ class Script:
     Attributes:
         roots: The calls of the run itself: the first one, and those that went on with it.
         steps: The events of each call, as they are compared.
-        cuts: Who has ended which call, from outside; what was cut in a sub-agent is a part of what has cut its caller.
+        cuts: The cancellations from outside, by call: not those by hooks and tools of the call, or of its caller.
         total: How many events there are.
         broken_off: The calls whose end the log does not tell of: the process was killed.
 
@@ -149,7 +117,7 @@ class Script:
         self.facing = Facing(log)
         self.order = Order()
         self.steps: dict[str, list[Step]] = defaultdict(list)
-        self.cuts: dict[str, Cut] = {}
+        self.cuts: dict[str, InterruptEntry] = {}
         self.total = 0
         self.inputs: dict[str, tuple[str, ...]] = {}
         self.decisions: dict[str, dict[str, Resolution]] = {}
@@ -163,13 +131,9 @@ class Script:
         self._last: dict[int, int] = {}
         self._doings = 0
         self._mine: dict[int, int] = {}
-        self._time = 0.0
-        self._entry_before: Entry | None = None
+        self._ahead: dict[int, Key] = {}
         for entry in log.entries:
             self._read(entry)
-            if not isinstance(entry, MessageEntry | ToolUseEntry | ToolResultEntry | ToolEntry):
-                self._entry_before = entry
-        self._settle_cuts()
         self.order.settle()
         self.broken_off = {call for call in log.calls if not any(step.type == "CallEnded" for step in self.steps[call])}
 
@@ -223,9 +187,7 @@ class Script:
             case AnsweredEntry() | FinishedEntry():
                 self._end(entry)
             case InterruptEntry():
-                works, wait = set(self._running[entry.call]), max(0.0, entry.time - self._time)
-                place = len(self.steps[entry.call])
-                self.cuts.setdefault(entry.call, Cut(entry, self.total, place, wait, works))
+                self._cut(entry)
             case FactEntry(fact="call_resumed"):
                 self.decisions[entry.call] = self.log.decisions(entry)
             case FactEntry(fact="round_suspended"):
@@ -238,7 +200,9 @@ class Script:
         begun = 0 if given is None else len(given.pieces)
         for n, at in enumerate(entry.at):
             time = entry.time + at / 1000
-            if given is not None:
+            if given is not None and (cut := self._ahead.pop(given.n, None)) is not None:
+                self.order.put_back(given.n, begun + n, cut)
+            elif given is not None:
                 self.order.add_chunk(given.n, begun + n, time)
             place = len(self.steps[entry.call]) + n
             if isinstance(entry, ChunksEntry):
@@ -252,15 +216,8 @@ class Script:
 
     def _events(self, entry: EventEntry | ChunksEntry | PiecesEntry, time: float) -> None:
         made = self.facing.steps(entry)
-        cut = self.cuts.get(entry.call)
-        if cut is not None and isinstance(entry, EventEntry) and len(self.steps[entry.call]) == cut.place:
-            if "interrupted" in (entry.fields.get("outcome"), entry.fields.get("origin")):  # it tells of the cut
-                cut.wait = min(cut.wait, max(0.0, entry.time - self._time))
-            else:
-                cut.in_hook = entry.time < cut.entry.time - 1e-6  # it had begun, and its hooks waited
         self.steps[entry.call].extend(made)
         self.total += len(made)
-        self._time = time + (entry.at[-1] / 1000 if not isinstance(entry, EventEntry) and entry.at else 0.0)
         self._doings += 1
         for n, work in self._running[entry.call].items():
             if self._comes_of(work, entry):  # that is nothing else
@@ -309,60 +266,20 @@ class Script:
             reply.result, reply.injected = entry.result, entry.injected
         self._doings += 1
         self._running[entry.call].pop(entry.n, None)
-        cut = self.cuts.get(entry.call)
-        waited = not isinstance(entry, AnsweredEntry) or entry.waited
-        if cut is not None and not waited:
-            cut.works.discard(entry.n)
-        elif cut is not None and entry.end == "cut" and entry.n not in cut.works:  # it began before it heard of it
-            cut.events = cut.events if cut.works else self.total
-            cut.works.add(entry.n)
-        if cut is not None and entry.end != "cut" and cut.entry is self._entry_before and cut.entry.how == "interrupt":
-            reply.interrupts = cut.entry.reason  # a tool has done it
 
-    def _settle_cuts(self) -> None:
-        """Tell where each cut came."""
-        for call, cut in list(self.cuts.items()):
-            steps = self.steps[call]
-            before, behind = steps[: cut.place][-1:], steps[cut.place :][:1]
-            at_end = any(step.type == "CallEnded" and _is_cancelled(step) for step in behind)
-            went_on = any(map(_went_on, steps[-1:])) and not at_end
-            if cut.entry.by_caller or (cut.entry.how == "left" and not cut.entry.reason and went_on):
-                # Its caller does it again; or a task of its round was cancelled since another one had failed.
-                del self.cuts[call]
-                continue
-            if any(step.type == "Error" and step.fields["phase"] == "hook" for step in before):
-                cut.works = set()  # it came while a hook's failure was told, in the midst of another event's hooks
-                cut.in_hook = False
-            else:
-                cut.works = {n for n in cut.works if self._by_number[n].end == "cut"}
-                if any(map(_is_cancelled, behind)):
-                    cut.in_hook, cut.event, cut.hook = True, behind[0].type, behind[0].fields["decision"]["hook"]
-            if cut.entry.by_itself and not cut.works:
-                del self.cuts[call]
-        for call in reversed(self.log.calls):
-            inner, parent = self.cuts.get(call), self.log.calls[call].parent
-            outer = None if inner is None or parent is None else self.cuts.get(parent.call)
-            if inner is not None and inner.entry.how == "left" and parent is not None and outer is None:
-                del self.cuts[
-                    call
-                ]  # its caller went on: a layer, a time limit or another tool's failure ended it there
-            if inner is None or outer is None:
-                continue
-            above = {n for n in outer.works if call in self._by_number[n].children}
-            if above:
-                outer.works = (outer.works - above) | inner.works
-                outer.events, outer.wait = min(outer.events, inner.events), inner.wait
-                self.cuts[call] = outer
+    def _cut(self, entry: InterruptEntry) -> None:
+        """Put a cancellation into the order, unless hooks do it again, or the call that it belongs to."""
+        if entry.by_caller or (entry.by_itself and entry.work is None) or entry.call in self.cuts:
+            return
+        key: Key = ("cut", entry.call, 0)
+        self.order.add(key, entry.time)
+        self._ahead.update(dict.fromkeys(entry.given, key))
+        if entry.work is None:
+            self.cuts[entry.call] = entry
+        elif entry.work in self._by_number:
+            self._by_number[entry.work].interrupts = entry.reason
 
     # ---- giving
-
-    def cut_at_first(self, call: CallEntry) -> Cut | None:
-        """Who has ended a call while hooks had its first event; a timeout comes by itself. `wait` is from its beginning."""
-        cut = self.cuts.get(call.call)
-        if cut is None or cut.place or not cut.in_hook or cut.works or cut.entry.how == "timeout":
-            return None
-        cut.wait = max(0.0, cut.entry.time - call.time)
-        return self.cuts.pop(call.call)
 
     def reply(self, call: str, iteration: int, side: str) -> Reply | None:
         """The next reply that a call's model gave in a round; None: it gave no more."""
@@ -380,7 +297,11 @@ class Script:
         for call, entry in self.log.calls.items():  # a caller's entry stands before that of its sub-agent
             if entry.parent is not None and entry.parent.call in wanted:
                 wanted.add(call)
-        return [key for key in self.order if (key[1] if key[0] == "event" else self._owners[key[1]]) in wanted]
+        return [
+            key
+            for key in self.order
+            if (self._owners[key[1]] if key[0] in ("begun", "chunk", "over") else key[1]) in wanted
+        ]
 
     def child(self, call: str, number: str) -> str | None:
         """The next call of a sub-agent for a tool call, which its number names; None: there was none."""
@@ -418,17 +339,3 @@ def _incomplete(log: RunLog, what: str) -> StoreError:
         f"{log.name} cannot be replayed: a line is missing, {what}. Somebody has edited the log, a disk has lost a part of it, "
         "or it is the end of what a Recorder keeps in memory; record the run again."
     )
-
-
-def _went_on(step: Step) -> bool:
-    """Whether a call ended otherwise than cut."""
-    return step.type == "CallEnded" and step.fields.get("outcome") != "interrupted"
-
-
-def _is_cancelled(step: Step) -> bool:
-    """Whether the hooks of an event were cancelled, as far as it shows: a call that was cut ends with a cancellation anyway."""
-    match step.fields.get("decision"):
-        case {"error": {"type": "CancelledError"}} if step.type != "CallEnded" or _went_on(step):
-            return True
-        case _:
-            return False

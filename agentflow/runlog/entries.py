@@ -398,6 +398,11 @@ class InterruptEntry:
         reason: What was said to an interrupt; of one that was left, whether it was its reader who has gone.
         by_itself: Whether hooks or tools of the call have interrupted it.
         by_caller: Whether those of a call that it belongs to have, such as a race of steps that another one has won.
+        at: Where the call was suspended then, if something outside it has ended it: its driver first, then its parallel tool
+            calls and sub-agents.
+        given: The numbers of replies whose last piece the hooks had not passed on yet.
+        work: The number of the tool's work that has interrupted it, if a tool has.
+        read: Of a stream: how many events its reader had asked for, and how many the run may be ahead of that.
     """
 
     kind: Literal["interrupt"] = "interrupt"
@@ -408,6 +413,10 @@ class InterruptEntry:
     reason: str = ""
     by_itself: bool = False
     by_caller: bool = False
+    at: tuple[str, ...] = ()
+    given: tuple[Count, ...] = ()
+    work: Count | None = None
+    read: tuple[Count, Count] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,8 +1,9 @@
 """Record and replay random programs, as many as are asked for: `PYTHONPATH=tests/support python
-tests/laws/soak_replay.py 20000 [SEED]`.
+tests/laws/soak_replay.py 20000 [SEED] [cut]`.
 
-Half are the laws' programs whose callers stay to the end, half are teams (`laws_teams`); with default ids, and recorders that
-write to memory, a file, a folder or SQLite in turn. Prints each departure, and how many there were.
+Half are the laws' programs whose callers stay to the end, half are teams (`laws_teams`); with `cut` all are programs that are
+interrupted, cancelled, closed, left or run out of time. With default ids, and recorders that write to memory, a file, a folder
+or SQLite in turn. Prints each departure, and how many there were.
 """
 
 from __future__ import annotations
@@ -14,13 +15,24 @@ from pathlib import Path as FilePath
 from tempfile import TemporaryDirectory
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
-from laws_programs import Program, programs
+from hypothesis import strategies as st
+from laws_programs import Path, Program, programs
 from laws_recorded import KEPT, STAYING, program_departs, team_departs
 from loguru import logger
 from test_laws_replay import NAMES, replayable
 
+CUT = st.builds(
+    Path,
+    st.sampled_from(
+        ["close", "break", "throw", "interrupt", "cancel-call", "cancel-stream", "cancel-task", "call", "stream"]
+    ),
+    st.integers(0, 40),
+    st.sampled_from([None, None, 0.5, 2.5]),
+    st.booleans(),
+)
 
-def main(count: int, first: int) -> int:
+
+def main(count: int, first: int, cut: bool) -> int:
     """Run them; the number of departures."""
     logger.remove()
     found: Counter[str] = Counter()
@@ -39,17 +51,17 @@ def main(count: int, first: int) -> int:
 
         @seed(first)
         @settings(
-            max_examples=count // 2,
+            max_examples=count if cut else count // 2,
             phases=[Phase.generate],
             database=None,
             deadline=None,
             suppress_health_check=[*HealthCheck],
         )
-        @given(programs(names=NAMES, paths=STAYING).map(replayable))
+        @given(programs(names=NAMES, paths=CUT if cut else STAYING).map(replayable))
         def random_programs(program: Program) -> None:
             note(program, program_departs(program, KEPT[done % len(KEPT)], FilePath(folder)))
 
-        for number in range(first * count, first * count + count // 2):
+        for number in range(first * count, first * count + (0 if cut else count // 2)):
             note(f"Team({number})", team_departs(number, KEPT[number % len(KEPT)], FilePath(folder)))
         random_programs()
     print(f"{done} programs, {found.total()} depart, {time.monotonic() - began:.0f} s: {dict(found)}")
@@ -57,4 +69,5 @@ def main(count: int, first: int) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(bool(main(int(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 1)))
+    numbers = [int(word) for word in sys.argv[1:] if word.isdecimal()]
+    sys.exit(bool(main(numbers[0], numbers[1] if len(numbers) > 1 else 1, "cut" in sys.argv)))

@@ -58,6 +58,7 @@ SMALLEST = {
     "a time limit over a yield of the model ends it with its own error, whatever is around it": Program(
         "model", ("passes",), "limited", cut="slow", buffer=0
     ),
+    "nor in a task of an operator": Program("model", ("amb",), "limited", faults=2, cut="slow", buffer=0),
     "a switch_map that is closed opens nothing more": Program(
         "model", ("drops", "passes", "switch_map"), "swallows", faults=99, cut="slow"
     ),

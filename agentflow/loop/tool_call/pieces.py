@@ -19,9 +19,10 @@ from agentflow.ground.time_limit import TimeLimit
 from agentflow.hooks.hook_set import FullHookSet
 from agentflow.hooks.wrapping import Transform
 from agentflow.loop.run import RunBase
-from agentflow.loop.stage import Stage, raise_in
+from agentflow.loop.stage import Stage
 from agentflow.loop.tool_call.limit import drive
 from agentflow.messages import ToolUseBlock
+from agentflow.reactive.iterators import raise_in
 
 __all__ = ["Pieces"]
 

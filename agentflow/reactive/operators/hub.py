@@ -15,7 +15,7 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from agentflow.reactive.iterators import close
+from agentflow.reactive.iterators import close, raise_in
 from agentflow.reactive.signals import EMPTY, Empty
 from agentflow.reactive.tasks import create_task
 
@@ -97,7 +97,12 @@ class Hub(Generic[T]):
         """Put everything an iterator gives, then close it."""
         try:
             async for value in iterator:
-                await self.put(value)
+                try:
+                    await self.put(value)
+                except asyncio.CancelledError as error:
+                    if not self._closing and asyncio.current_task() not in self._dropped:
+                        await raise_in(iterator, error)  # a time limit that is open over its `yield` (PEP 789)
+                    raise
         finally:
             await close(iterator)
 

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import TypeVar, cast
 
-from agentflow.reactive.iterators import close
+from agentflow.reactive.iterators import close, raise_in
 from agentflow.reactive.operators.hub import Hub, cancelled
 from agentflow.reactive.publisher import Publisher, open_source
 from agentflow.reactive.signals import EMPTY
@@ -161,7 +161,11 @@ async def zip_rows(sources: Sequence[object]) -> AsyncIterator[tuple[object, ...
 async def _tagged(iterator: AsyncIterator[object], index: int) -> AsyncIterator[tuple[int, object]]:
     try:
         async for value in iterator:
-            yield index, value
+            try:
+                yield index, value
+            except asyncio.CancelledError as error:  # of `Hub.feed`
+                await raise_in(iterator, error)
+                raise
     finally:
         await close(iterator)
 
@@ -169,7 +173,11 @@ async def _tagged(iterator: AsyncIterator[object], index: int) -> AsyncIterator[
 async def _ending(iterator: AsyncIterator[object], index: int) -> AsyncIterator[tuple[int, object]]:
     try:
         async for value in iterator:
-            yield index, value
+            try:
+                yield index, value
+            except asyncio.CancelledError as error:  # of `Hub.feed`
+                await raise_in(iterator, error)
+                raise
         yield index, EMPTY
     finally:
         await close(iterator)
