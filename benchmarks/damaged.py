@@ -418,7 +418,9 @@ def _at_most(seconds: float) -> Generator[None]:
         raise _TooLongError
 
     before = signal.signal(signal.SIGALRM, over)
-    signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)  # again and again: a callback of an event loop would swallow the first
+    signal.setitimer(
+        signal.ITIMER_REAL, seconds, 1.0
+    )  # again and again: a callback of an event loop would swallow the first
     try:
         yield
     finally:

@@ -6,13 +6,13 @@ in the folder make another sum.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, Literal, TypeAlias
 
+from agentflow.ground.json_text import read_json_text
 from agentflow.models.anthropic_wire import AnthropicWire
 from agentflow.models.openai_wire import OpenAIWire
 from agentflow.ports.model import Model
@@ -100,7 +100,7 @@ def _asks(text: str, calls: Sequence[ToolCall], faults: Sequence[Fault], thinkin
 
 
 def _names(results: Sequence[str] | None) -> list[str]:
-    return [str(name) for name in json.loads(results[0])] if results else []
+    return [str(name) for name in read_json_text(results[0])] if results else []
 
 
 def _told(request: WireRequest) -> dict[str, list[str]]:

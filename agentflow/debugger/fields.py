@@ -23,6 +23,7 @@ from agentflow.events import Event
 from agentflow.ground.validation import adapter_of, first_problem
 from agentflow.messages import Msg, TextBlock, ToolResultBlock, ToolUseBlock
 from agentflow.saving.codec import msg_from_dict, msg_to_dict
+from agentflow.saving.plain import plain
 from agentflow.specs import ModelOptions, ToolSpec
 from agentflow.transcript import MessageView
 
@@ -42,29 +43,19 @@ def json_of(value: Any) -> Json:
         case Msg():
             return msg_to_dict(value)
         case ToolUseBlock():
-            return {"id": value.id, "name": value.name, "input": cast("Json", _plain(value.input))}
+            return {"id": value.id, "name": value.name, "input": cast("Json", plain(value.input))}
         case ToolResultBlock():
             return cast("dict[str, Json]", msg_to_dict(Msg("tool", (value,)))["content"][0])
         case ToolSpec():
-            said = {"name": value.name, "description": value.description, "parameters": _plain(value.parameters)}
+            said = {"name": value.name, "description": value.description, "parameters": plain(value.parameters)}
             return cast("Json", said)
         case ModelOptions():
-            given = cast("dict[str, Json]", _plain(adapter_of(ModelOptions).dump_python(value)))
+            given = cast("dict[str, Json]", plain(adapter_of(ModelOptions).dump_python(value)))
             return {name: one for name, one in given.items() if one is not None and one != {}}
         case MessageView() | tuple() | list():
             return [json_of(one) for one in cast("Sequence[object]", value)]
         case _:
-            return cast("Json", _plain(value))
-
-
-def _plain(value: object) -> Any:
-    return json.loads(json.dumps(value, default=_thawed))
-
-
-def _thawed(value: object) -> object:
-    if isinstance(value, Mapping):
-        return dict(cast("Mapping[str, object]", value))
-    return list(cast("Sequence[object]", value)) if isinstance(value, tuple) else repr(value)
+            return cast("Json", plain(value))
 
 
 def read_value(text: str) -> Json:

@@ -30,6 +30,7 @@ from starlette.types import Receive, Scope, Send
 
 from agentflow.debugger.pause import Pause
 from agentflow.errors import StoreError, UsageError
+from agentflow.ground.json_text import read_json_text
 from agentflow.inspector.comparing import compared
 from agentflow.inspector.guard import LOOPBACK, Guard
 from agentflow.inspector.logs import Logs, Source
@@ -248,8 +249,8 @@ async def _body(request: Request) -> dict[str, Any]:
         if len(raw) > _LARGEST:
             raise HTTPException(413, f"A body has at most {_LARGEST} bytes.")
     try:
-        data: object = json.loads(raw)
-    except (ValueError, RecursionError):
+        data: object = read_json_text(raw)
+    except ValueError:
         data = None
     if not isinstance(data, dict):
         raise HTTPException(400, "The body is a JSON object.")

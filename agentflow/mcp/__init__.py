@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from agentflow.mcp.hints import ApprovalPolicy, Hints
     from agentflow.mcp.offering import agent_server
     from agentflow.mcp.offers import Suggest
+    from agentflow.mcp.resumable import ResumableStreams
     from agentflow.mcp.server import MCPServer, Progress, ServerOptions, with_instructions
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "Hints",
     "MCPServer",
     "Progress",
+    "ResumableStreams",
     "ServerOptions",
     "Suggest",
     "agent_server",
@@ -28,6 +30,7 @@ __getattr__, __dir__ = lazily(
         "Hints": ".hints",
         "MCPServer": ".server",
         "Progress": ".server",
+        "ResumableStreams": ".resumable",
         "ServerOptions": ".server",
         "Suggest": ".offers",
         "agent_server": ".offering",

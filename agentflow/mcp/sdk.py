@@ -17,6 +17,7 @@ try:
     from mcp.server.connection import Connection as ServerConnection
     from mcp.server.connection import allowed_log_levels
     from mcp.server.session import ServerSession
+    from mcp.server.streamable_http import EventCallback, EventMessage, EventStore
     from mcp.shared.message import SessionMessage
     from mcp.shared.path_security import contains_path_traversal, is_absolute_path
     from mcp.shared.uri_template import InvalidUriTemplate, UriTemplate
@@ -28,6 +29,9 @@ __all__ = [
     "MODERN_PROTOCOL_VERSIONS",
     "Client",
     "ClientRequestContext",
+    "EventCallback",
+    "EventMessage",
+    "EventStore",
     "InvalidUriTemplate",
     "MCPError",
     "Server",

@@ -11,7 +11,6 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 from abc import abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
@@ -24,6 +23,7 @@ import msgspec
 from agentflow.chunks import ModelChunk
 from agentflow.errors import ModelError, UsageError
 from agentflow.ground.frozen import EMPTY
+from agentflow.ground.json_text import read_json_text
 from agentflow.ground.shown import without_password
 from agentflow.models.adapter import Adapter, modes_of
 from agentflow.models.content_out import listens
@@ -364,8 +364,8 @@ def anything(data: bytes) -> object:
         return _decode(data)
     except msgspec.DecodeError as error:
         try:
-            return json.loads(data)
-        except (ValueError, RecursionError):
+            return read_json_text(data)
+        except ValueError:
             raise error from None
 
 

@@ -16,6 +16,7 @@ from dataclasses import replace
 from operator import is_
 from typing import Any, assert_never, cast
 
+from agentflow.ground.json_text import read_json_text
 from agentflow.messages import (
     Citation,
     ContentBlock,
@@ -184,9 +185,9 @@ class Cleaning:
             return raw
         found = self.masking(by_model=True)
         try:
-            value = json.loads(raw)
+            value = read_json_text(raw)
             cleaned = self.walk(value, found)
-        except (ValueError, RecursionError):  # no JSON, or deeper than anything is read: text
+        except ValueError:  # no JSON, or deeper than anything is read: text
             return self.text(raw, found)
         # A key that is there twice is in the text, and not in the value.
         if cleaned == value and self.text(raw, found) == raw:
@@ -256,9 +257,9 @@ class Cleaning:
         after = "".join(parts)
         if "\\" in after:  # JSON may spell a secret with escapes
             try:
-                value = json.loads(after)
+                value = read_json_text(after)
                 cleaned = self.walk(value, found)
-            except (ValueError, RecursionError):
+            except ValueError:
                 value = cleaned = None
             if cleaned is not value:
                 after = json.dumps(cleaned, ensure_ascii=False)

@@ -5,12 +5,12 @@ An adapter passes its reader of events through `noting_origin`; where nothing tr
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from contextvars import ContextVar
 from typing import Any, Final, Protocol, TypeVar, cast
 
 from agentflow.chunks import ModelChunk
+from agentflow.ground.json_text import read_json_text
 
 __all__ = ["AnswerOrigin", "answer_origin", "noting_origin"]
 
@@ -98,8 +98,8 @@ class _Noting:
     def _look(self, data: bytes) -> None:
         """An answer's id is in its event (chat completions), or in the `message` or `response` within (the others)."""
         try:
-            event = json.loads(data)
-        except (ValueError, RecursionError):
+            event = read_json_text(data)
+        except ValueError:
             return
         if not isinstance(event, Mapping):
             return

@@ -12,6 +12,7 @@ Rules:
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import textwrap
 from collections.abc import Callable, Generator
@@ -136,6 +137,7 @@ class Screen:
         self._live: Live | None = None
         self._unwatch: Callable[[], object] | None = None
         self._note = ""  # what is waited for where no event says it
+        self._unsaid: list[str] = []  # lines of waits that have just begun
         self._open = ""  # what the line in progress shows: words or thoughts, and whose
         self._fresh = True  # the cursor stands at the start of a line
         self._said = ""  # the words of the reply in progress, or of the last one
@@ -177,10 +179,26 @@ class Screen:
                 said = f"attempt {wait.attempt} failed; {who} tries again in {long}: {wait.why}"
             else:
                 said = f"{who} waits {long}: {wait.why}"
-            self._line(None, f"  ↻ {shorten(said, self._room)}", "yellow")
-        over = self._progress.wait(wait)
+            self._unsaid.append(f"  ↻ {shorten(said, self._room)}")
+        ended = self._progress.wait(wait)
         self._draw()
+        try:  # the events before it are still on their way to the reader
+            asyncio.get_running_loop().call_soon(self._say_waits)
+        except RuntimeError:  # no loop: nothing is on its way
+            self._say_waits()
+
+        def over() -> None:
+            self._say_waits()
+            ended()
+
         return over
+
+    def _say_waits(self) -> None:
+        said, self._unsaid = self._unsaid, []
+        for text in said:
+            self._line(None, text, "yellow")
+        if said:
+            self._draw()
 
     def _show(self, event: HookEvent) -> None:
         match event:
@@ -489,6 +507,7 @@ class Screen:
 
     def end(self) -> None:
         """The call is over, however it ended: end the line, and take away what is drawn."""
+        self._say_waits()
         self._end_line()
         self._note = ""
         self._progress.clear()

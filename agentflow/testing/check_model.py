@@ -12,13 +12,13 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Mapping
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from typing import Any, Literal, NamedTuple, TypeAlias, cast, get_args
 
 from agentflow.chunks import ModelChunk, fold
 from agentflow.errors import ModelError, UsageError
+from agentflow.ground.json_text import read_json_text
 from agentflow.messages import Msg
 from agentflow.ports.model import Model, ModelRequest
 from agentflow.reactive.iterators import close
@@ -170,7 +170,7 @@ async def _fold(trial: _Trial) -> None:
         reply = await trial.reply()
         trial.same("fold", reply.text, trial.scene.text, "gives chunks that fold to other words than were said")
         found = [(use.name, dict(use.input)) for use in reply.tool_uses]
-        wanted = [(call.name, json.loads(call.arguments)) for call in trial.scene.calls]
+        wanted = [(call.name, read_json_text(call.arguments)) for call in trial.scene.calls]
         trial.same("fold", found, wanted, "gives chunks that fold to other tool calls than were made")
 
 

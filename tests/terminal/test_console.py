@@ -400,8 +400,10 @@ async def test_every_retry_leaves_a_line() -> None:
     _, text = await printed(
         Agent("a", ScriptedModel(script), tools=[once], hooks=[ModelRetry(first_wait=0.01, jitter=0)])
     )
-    assert [line for line in text.splitlines() if "↻" in line] == [
+    assert [line for line in text.splitlines() if line[:3] in ("  ↻", "  →", "  ✓")] == [
+        "  → once()",
         "  ↻ attempt 1 failed; Tool 'once' tries again in TIME: OSError: flaky",
+        "  ✓ once: fine  TIME",
         "  ↻ attempt 1 failed; ModelRetry tries again in TIME: ModelError: overloaded",
     ]
     screen = Screen(make_console(io.StringIO()))

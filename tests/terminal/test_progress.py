@@ -42,9 +42,9 @@ class Watch:
         return [line.plain for line in self.progress.lines(width, height, ascii_only=ascii_only)]
 
     async def follow(self, agent: Agent, at: Callable[[HookEvent], bool]) -> list[list[str]]:
-        """The lines behind each event that matters; a second passes with each event."""
+        """The lines behind each event that matters; a second passes with each event, and the run is never ahead."""
         seen: list[list[str]] = []
-        async with agent.stream("Go", children=True) as events:
+        async with agent.stream("Go", children=True, buffer=0) as events:
             async for event in events:
                 self.time += 1
                 self.progress.take_in(event)

@@ -22,6 +22,7 @@ from urllib.error import URLError
 from urllib.request import ProxyHandler, build_opener
 
 from agentflow.errors import UsageError
+from agentflow.ground.json_text import read_json_text
 
 __all__ = ["LlamaServer"]
 
@@ -123,7 +124,7 @@ class LlamaServer:
 
     def _get(self, path: str) -> Any:
         with _direct.open(f"{self.url}{path}", timeout=30) as answer:
-            return json.load(answer)
+            return read_json_text(answer.read())
 
     def log_tail(self, lines: int = 20) -> str:
         """The end of the server's log."""

@@ -11,6 +11,7 @@ from typing import Any
 from agentflow.errors import SessionConflictError, UsageError
 from agentflow.facts import CallClosed, Fact, RoundSuspended, SessionBegan
 from agentflow.ground.ids import inner_session_id
+from agentflow.ground.json_text import read_json_text
 from agentflow.messages import Msg, Pending
 from agentflow.testing.store_checks.samples import a_call
 from agentflow.testing.store_checks.trial import Trial
@@ -140,7 +141,7 @@ async def exchange(trial: Trial) -> None:
     store, s, copy = trial.store, trial.new_session(), trial.new_session()
     facts: Sequence[Fact] = [SessionBegan((Msg.user("before", id="u0"),)), *a_call(1)]
     await trial.keep(s, facts)
-    data = json.loads(json.dumps(await store.export(s)))
+    data = read_json_text(json.dumps(await store.export(s)))
     trial.same(await store.import_(data, copy), copy, "does not say under which id it has imported")
     await trial.holds(copy, facts, "imports other facts than were exported")
     await trial.refused(lambda: store.import_(data), "the import of a session whose id is taken")
@@ -159,7 +160,7 @@ async def newer(trial: Trial) -> None:
     """What a newer agentflow has written is refused, not half read."""
     store, s = trial.store, trial.new_session()
     await trial.keep(s, a_call(1))
-    data = json.loads(json.dumps(await store.export(s)))
+    data = read_json_text(json.dumps(await store.export(s)))
     later = [{**fact, "version": fact["version"] + 1} for fact in data["facts"]]
     unknown = [{**fact, "kind": "call_dreamt"} for fact in data["facts"]]
     for new in ({**data, "version": data["version"] + 1}, {**data, "facts": later}, {**data, "facts": unknown}):

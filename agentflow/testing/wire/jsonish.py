@@ -5,7 +5,9 @@ that a rule can look at its own place without first proving every other place so
 """
 
 import json
-from typing import NoReturn, TypeAlias, cast
+from typing import TypeAlias, cast
+
+from agentflow.ground.json_text import read_json_text
 
 JsonValue: TypeAlias = dict[str, "JsonValue"] | list["JsonValue"] | str | int | float | bool | None
 JsonObject: TypeAlias = dict[str, JsonValue]
@@ -17,11 +19,7 @@ def parse(text: str | bytes) -> JsonValue:
     Raises:
         ValueError: The text is not JSON (NaN and Infinity are not) or not UTF-8.
     """
-    return cast("JsonValue", json.loads(text, parse_constant=_refused))
-
-
-def _refused(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is not JSON")
+    return cast("JsonValue", read_json_text(text, constants=False))
 
 
 def dump(value: object) -> str:

@@ -1,0 +1,71 @@
+"""JSON text from outside, within limits: nothing that is written in it can make a reader raise anything but `ValueError`.
+
+Rules:
+
+1. No other module calls `json.loads` (tests/test_json_from_outside.py): its `RecursionError` is one that nobody expects, and
+   what it takes is deep enough to end whoever walks through the value.
+2. A text of more than 200 levels is refused; `pydantic_core` does so, which reads almost everything here.
+3. Half of a surrogate pair is read: a server that cuts a text within a character sends it, and only `json` takes it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, cast
+
+from pydantic_core import from_json
+
+__all__ = ["read_json_text"]
+
+_DEEPEST = 200
+
+
+def read_json_text(text: str | bytes, *, constants: bool = True) -> Any:
+    """Parse JSON text.
+
+    Args:
+        text: JSON, in UTF-8 if it is bytes.
+        constants: Whether `NaN` and `Infinity` are values; JSON does not know them.
+
+    Raises:
+        ValueError: It is none, or nested too deeply.
+
+    Example:
+        >>> read_json_text('{"a": [1, 2]}')
+        {'a': [1, 2]}
+        >>> read_json_text("[" * 100_000)
+        Traceback (most recent call last):
+        ...
+        ValueError: recursion limit exceeded at line 1 column 202
+    """
+    try:
+        return from_json(text, allow_inf_nan=constants)
+    except ValueError as error:
+        refused = error
+    try:
+        value = json.loads(text, parse_constant=None if constants else _refused)
+    except (ValueError, RecursionError):
+        raise refused from None
+    if _is_too_deep(value):
+        raise refused
+    return value
+
+
+def _refused(name: str) -> object:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _is_too_deep(value: object) -> bool:
+    level: list[object] = [value]
+    for _ in range(_DEEPEST):
+        level = [inner for one in level for inner in _inside(one)]
+        if not level:
+            return False
+    return True
+
+
+def _inside(value: object) -> list[object]:
+    if isinstance(value, Mapping):
+        return list(cast("Mapping[str, object]", value).values())
+    return cast("list[object]", value) if isinstance(value, list) else []

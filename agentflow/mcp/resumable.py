@@ -1,0 +1,128 @@
+"""Streams over HTTP that a client can continue after its connection broke: the events of each session, in memory.
+
+Rules:
+
+1. The SDK has one store for all sessions, names a stream by the request that it answers (each client counts from 1), and does
+   not say which session it belongs to. So each session has events of its own, found by the HTTP request that is being served: a
+   client never reads another's, whatever event it says that it has seen last.
+2. A session keeps its newest events only. They are held by the context of the session's tasks, and released with these. (The
+   first session's may stay until the server ends: a watcher of `sse_starlette` is started in its context.)
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Awaitable, Callable, MutableMapping
+from contextvars import ContextVar
+from typing import Any, TypeAlias
+from weakref import WeakValueDictionary
+
+from typing_extensions import override
+
+from agentflow.errors import UsageError
+from agentflow.ground.logs import logger
+from agentflow.mcp.sdk import EventCallback, EventMessage, EventStore, types
+
+__all__ = ["ResumableStreams"]
+
+Message: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[Message]]
+Send: TypeAlias = Callable[[Message], Awaitable[None]]
+Application: TypeAlias = Callable[[Message, Receive, Send], Awaitable[None]]
+
+_SESSION = b"mcp-session-id"
+
+
+class _Events:
+    """What one session was sent: number of the event, its stream, and what it said (None: the stream began)."""
+
+    __slots__ = ("__weakref__", "count", "sent")
+
+    def __init__(self, most: int) -> None:
+        self.count = 0
+        self.sent: deque[tuple[str, str, types.JSONRPCMessage | None]] = deque(maxlen=most)
+
+
+_served: ContextVar[_Events | None] = ContextVar("agentflow_mcp_events", default=None)
+"""The events of the session whose request is served; a session's own tasks inherit it from the request that has opened it."""
+
+
+class ResumableStreams(EventStore):
+    """Lets clients of before 2026 go on with a stream whose connection broke: a call runs on meanwhile, and nothing is lost.
+
+    It is the application's `event_store`, and wraps the application. Those of 2026 call again instead.
+
+    Args:
+        events: How many events a session keeps, of all its streams; a client that has missed more cannot go on.
+
+    Raises:
+        UsageError: `events` is no whole number above 0.
+
+    Example:
+        >>> from agentflow.mcp import agent_server
+        >>> streams = ResumableStreams()
+        >>> app = streams.around(agent_server(agent).streamable_http_app(event_store=streams, retry_interval=1000))
+    """
+
+    def __init__(self, events: int = 256) -> None:
+        if type(events) is not int or events < 1:
+            raise UsageError(f"ResumableStreams(events={events!r}): it is a whole number of at least 1.")
+        self._most = events
+        self._sessions: WeakValueDictionary[bytes, _Events] = WeakValueDictionary()
+
+    def around(self, app: Application) -> Application:
+        """The application, with each session's events kept apart.
+
+        Args:
+            app: `server.streamable_http_app(event_store=...)` with this store.
+        """
+
+        async def served(scope: Message, receive: Receive, send: Send) -> None:
+            if scope["type"] != "http":
+                await app(scope, receive, send)
+                return
+            named = dict(scope["headers"]).get(_SESSION)
+            events = (None if named is None else self._sessions.get(named)) or _Events(self._most)
+
+            async def sending(message: Message) -> None:
+                if named is None and message["type"] == "http.response.start":
+                    opened = dict(message.get("headers", ())).get(_SESSION)
+                    if opened is not None:
+                        self._sessions[opened] = events
+                await send(message)
+
+            token = _served.set(events)
+            try:
+                await app(scope, receive, sending)
+            finally:
+                _served.reset(token)
+
+        return served
+
+    @override
+    async def store_event(self, stream_id: str, message: types.JSONRPCMessage | None) -> str:
+        events = _events()
+        events.count += 1
+        events.sent.append((str(events.count), stream_id, message))
+        return str(events.count)
+
+    @override
+    async def replay_events_after(self, last_event_id: str, send_callback: EventCallback) -> str | None:
+        sent = list(_events().sent)
+        at = next((index for index, (number, _, _) in enumerate(sent) if number == last_event_id), None)
+        if at is None:
+            return None
+        stream = sent[at][1]
+        for number, of, message in sent[at + 1 :]:
+            if of == stream and message is not None:
+                await send_callback(EventMessage(message, number))
+        return stream
+
+
+def _events() -> _Events:
+    found = _served.get()
+    if found is None:
+        text = "ResumableStreams: the application is not wrapped. Serve streams.around(app), and not app."
+        logger.error(text)
+        raise UsageError(text)
+    return found

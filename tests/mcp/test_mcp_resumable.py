@@ -1,0 +1,151 @@
+"""Streams over HTTP that a client goes on with after its connection broke."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx2
+import pytest
+from lines import Lines
+from ways import served
+
+from agentflow import Agent, tool
+from agentflow.errors import UsageError
+from agentflow.mcp import ResumableStreams, agent_server
+from agentflow.testing import ScriptedModel
+
+ACCEPT = {"accept": "application/json, text/event-stream", "mcp-protocol-version": "2025-11-25"}
+
+
+class Gate:
+    """What the tool of a test waits for."""
+
+    def __init__(self) -> None:
+        self.open = asyncio.Event()
+
+    def agent(self) -> Agent:
+        @tool
+        async def slow(said: str) -> str:
+            """Wait, and say something."""
+            await self.open.wait()
+            return said
+
+        return Agent("clerk", ScriptedModel(["x"]), tools=[slow])
+
+
+def request(number: int, method: str, params: dict[str, Any]) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
+
+
+async def opened(client: httpx2.AsyncClient, url: str) -> dict[str, str]:
+    """Open a session; the headers of its requests."""
+    about = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+    answer = await client.post(url, json=request(0, "initialize", about), headers=ACCEPT)
+    answer.raise_for_status()
+    headers = {**ACCEPT, "mcp-session-id": answer.headers["mcp-session-id"]}
+    await client.post(url, json={"jsonrpc": "2.0", "method": "notifications/initialized"}, headers=headers)
+    return headers
+
+
+async def first_id(lines: AsyncIterator[str]) -> str:
+    """The id of a stream's first event."""
+    async for line in lines:
+        if line.startswith("id: "):
+            return line[4:]
+    raise AssertionError("no event")
+
+
+async def cut(client: httpx2.AsyncClient, url: str, headers: dict[str, str], said: str) -> str:
+    """Call the tool as request 1, and lose the connection; the id of the last event that was seen."""
+    call = request(1, "tools/call", {"name": "slow", "arguments": {"said": said}})
+    async with client.stream("POST", url, json=call, headers=headers) as answer:
+        return await first_id(answer.aiter_lines())
+
+
+async def resumed(client: httpx2.AsyncClient, url: str, headers: dict[str, str], last: str) -> str:
+    """What the tool has said, read after the last event that was seen."""
+    async with client.stream("GET", url, headers={**headers, "last-event-id": last}) as answer:
+        async for line in answer.aiter_lines():
+            if line.startswith("data: ") and '"result"' in line:
+                return json.loads(line[6:])["result"]["content"][0]["text"]
+    raise AssertionError("no result")
+
+
+@asynccontextmanager
+async def offered(gate: Gate, streams: ResumableStreams) -> AsyncIterator[tuple[str, httpx2.AsyncClient]]:
+    app = streams.around(agent_server(gate.agent(), tools=True).streamable_http_app(event_store=streams))
+    async with served(app) as address, httpx2.AsyncClient(timeout=20) as client:
+        yield f"{address}/mcp", client
+
+
+@pytest.mark.parametrize("before", [True, False])
+async def test_a_client_goes_on(before: bool) -> None:
+    """The call runs on, and its result is read over another connection: whether it ended before that, or after."""
+    gate = Gate()
+    async with offered(gate, ResumableStreams()) as (url, client):
+        headers = await opened(client, url)
+        last = await cut(client, url, headers, "apple")
+        if before:
+            gate.open.set()
+            assert await resumed(client, url, headers, last) == "apple"
+        else:
+            reading = asyncio.ensure_future(resumed(client, url, headers, last))
+            await asyncio.wait([reading], timeout=0)
+            gate.open.set()
+            assert await reading == "apple"
+        assert await resumed(client, url, headers, last) == "apple"  # and once more
+
+
+async def test_a_client_never_reads_anothers() -> None:
+    """Two clients, with the same numbers of requests and events: each gets its own result."""
+    gate = Gate()
+    async with offered(gate, ResumableStreams()) as (url, client):
+        one, two = await opened(client, url), await opened(client, url)
+        lasts = [await cut(client, url, one, "apple"), await cut(client, url, two, "pear")]
+        assert lasts[0] == lasts[1]
+        gate.open.set()
+        assert await resumed(client, url, one, lasts[0]) == "apple"
+        assert await resumed(client, url, two, lasts[1]) == "pear"
+
+
+async def test_events_are_bounded_and_gone_with_the_session() -> None:
+    """Of a session the newest are kept; an event that is not there gives nothing; a session that ended keeps nothing."""
+    gate, streams = Gate(), ResumableStreams(events=1)
+    gate.open.set()
+    async with offered(gate, streams) as (url, client):
+        await opened(client, url)  # the first one's stay: see the rules of the module
+        headers = await opened(client, url)
+        call = request(1, "tools/call", {"name": "slow", "arguments": {"said": "apple"}})
+        async with client.stream("POST", url, json=call, headers=headers) as answer:
+            lines = answer.aiter_lines()
+            last = await first_id(lines)
+            assert [line async for line in lines if '"result"' in line] != []
+        async with client.stream("GET", url, headers={**headers, "last-event-id": last}) as answer:
+            assert [line async for line in answer.aiter_lines() if line.startswith("data: {")] == []
+        assert len(streams._sessions) == 2
+        await client.delete(url, headers=headers)
+    while headers["mcp-session-id"].encode() in streams._sessions:  # uvicorn and sse_starlette end their timers
+        await asyncio.sleep(0.05)
+        gc.collect()
+
+
+async def test_an_application_that_is_not_wrapped(logged: Lines) -> None:
+    """It refuses to serve, and the log says what to do."""
+    streams = ResumableStreams()
+    app = agent_server(Gate().agent()).streamable_http_app(event_store=streams)
+    async with served(app) as address, httpx2.AsyncClient(timeout=20) as client:
+        with pytest.raises(httpx2.HTTPStatusError):
+            await opened(client, f"{address}/mcp")
+    assert any("Serve streams.around(app), and not app." in line for line in logged)
+
+
+@pytest.mark.parametrize("events", [0, -1, 1.5, True, "many"])
+def test_a_number_of_events_that_is_none(events: Any) -> None:
+    """It is refused."""
+    with pytest.raises(UsageError, match="a whole number of at least 1"):
+        ResumableStreams(events)
