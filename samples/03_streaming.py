@@ -1,7 +1,7 @@
 """Streaming: the events of a call as they happen, sealed, in the order in which hooks saw them.
 
-`stream` is a Flux: iterate it, or use it with `async with`, which waits for all cleanup however the block is left. There
-is no queue behind it, so a slow reader slows the model down.
+`stream` is a Flux: iterate it, or use it with `async with`, which waits for all cleanup however the block is left. A run is
+at most eight events ahead of its reader, so a slow reader slows the model down; with `buffer=0` they take turns.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ async def watch() -> None:
 async def stop_early() -> None:
     """Leave the block, and the run ends: what was running is cancelled, and the conversation stays legal."""
     agent = make_agent()
-    async with agent.stream("Get me the map") as events:
+    async with agent.stream("Get me the map", buffer=0) as events:
         async for event in events:
             if isinstance(event, ActingChunk):
                 break

@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import dataclass
 
 from agentflow import Agent, CallEnded, ModelRequest, PostCall
+from agentflow.errors import ModelError
 from agentflow.orchestration import StepError, ask, gather, workflow
 from agentflow.plugins import UsageLimits
 from agentflow.testing import ScriptedModel
@@ -18,7 +19,7 @@ class Plan:
 
 def look_up(request: ModelRequest) -> str | Exception:
     task = request.messages[-1].text
-    return TimeoutError("the library is closed") if task == "hornets" else f"{task}: striped"
+    return ModelError("the library is closed") if task == "hornets" else f"{task}: striped"
 
 
 planner = Agent("planner", ScriptedModel(['{"tasks": ["bees", "wasps", "hornets"]}']), output=Plan)

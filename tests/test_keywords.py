@@ -18,6 +18,8 @@ OPEN = {
     "ground/facade.py objects_of.behind.new": "the arguments of any class",
     "ground/frozen.py FrozenDict._refuse": "takes anything, and refuses it",
     "ground/frozen.py FrozenList._refuse": "takes anything, and refuses it",
+    "loop/abandoning.py _DeadEvents._gone": "it stands for several methods, and only raises",
+    "loop/abandoning.py _DeadJournal._gone": "it stands for several methods, and only raises",
     "messages.py with_metadata": "the names of notes are free",
     "models/litellm_library.py LiteLLM.acompletion": "LiteLLM's own signature",
     "models/litellm_library.py LiteLLM.cost_per_token": "LiteLLM's own signature",
