@@ -280,10 +280,9 @@ class RunScope:
             loop.call_soon_threadsafe(self._deliver)
 
     def _here(self) -> bool:
-        """Whether this is the thread of its event loop, so that its tasks stand still."""
-        return (
-            self.task is None or asyncio._get_running_loop() is self.task.get_loop()
-        )  # public in practice, raises nothing
+        """Whether this is the thread of its event loop."""
+        task = self.task
+        return task is None or asyncio._get_running_loop() is task.get_loop()
 
     @property
     def inner(self) -> tuple[RunScope, ...]:
@@ -312,7 +311,6 @@ class RunScope:
         """Take the time limit off the run, or put it back, from now on: a replay ends it at the recorded place."""
         if self._timer is not None and not self._tries:
             self._timer.cancel()
-            self._timer = None
         if limited and self.timeout and self.task and not self._tries:
             self._timer = self.task.get_loop().call_later(self.timeout, self._expire)
 
