@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from typing import Any, Final, Literal, TypeAlias, cast
 
 from agentflow.ground.values import NamedTuple
-from agentflow.loop.suspended import position
+from agentflow.loop.suspended import positions
 from agentflow.reactive.tasks import reader_of
 
 __all__ = ["CLEANUP_TIMEOUT", "Cause", "CauseKind", "RunScope", "forget_cancellations"]
@@ -70,8 +70,7 @@ class RunScope:
         stopped: Whether its work must not continue: it was cancelled, or one of several parallel tool calls has failed.
         cleaning: The tasks in which library code cleans up: hooks run there although the run is stopped.
         halting: Whether it was asked to stop at its next safe point.
-        at: Where the run was suspended when something outside it cancelled it; see `positions`.
-        listener: Called at the moment of the cancellation, once the cause is set.
+        at: The `positions` at which something outside cancelled it; `listener` is called then, once the cause is set.
     """
 
     __slots__ = (
@@ -281,22 +280,20 @@ class RunScope:
             loop.call_soon_threadsafe(self._deliver)
 
     def _here(self) -> bool:
-        """Whether this is the thread of its event loop, so that its tasks stand still."""
+        """Whether this is the thread of its event loop."""
         task = self.task
-        if task is None:
-            return True
-        try:
-            return asyncio.get_running_loop() is task.get_loop()
-        except RuntimeError:
-            return False
+        return task is None or asyncio._get_running_loop() is task.get_loop()
+
+    @property
+    def inner(self) -> tuple[RunScope, ...]:
+        """The scopes of the runs that belong to this one."""
+        return tuple(self._inner or ())
 
     def positions(self) -> tuple[str, ...]:
         """Where it is suspended: its driver, then its parallel tool calls and the runs that belong to it, in order of text."""
         if self.task is None or self.state == "new":
             return ("new",)
-        beside = [position(task) for tasks in self.tasks for task in tasks if not task.done()]
-        beside += [f"{n}> {place}" for inner in self._inner or () for n, place in enumerate(inner.positions())]
-        return (position(self.task), *sorted(beside))
+        return positions(self.task, self.tasks, [inner.positions() for inner in self.inner])
 
     def _deliver(self) -> None:
         """Cancel the task once, unless a checkpoint has raised in it, and limit what its cleanup may take."""
@@ -314,8 +311,7 @@ class RunScope:
         """Take the time limit off the run, or put it back, from now on: a replay ends it at the recorded place."""
         if self._timer is not None and not self._tries:
             self._timer.cancel()
-            self._timer = None
-        if limited and self.timeout is not None and self.task is not None and not self._tries:
+        if limited and self.timeout and self.task and not self._tries:
             self._timer = self.task.get_loop().call_later(self.timeout, self._expire)
 
     def _expire(self) -> None:
@@ -328,7 +324,7 @@ class RunScope:
         if task is None:
             return
         loop = task.get_loop()
-        inner = [one for one in self._inner or () if not one.lost]
+        inner = [one for one in self.inner if not one.lost]
         if inner:  # once cancelled, a run inside this one always ends: it has a limit of its own
             self._tries = 2
             for one in inner:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import AsyncGeneratorType, CoroutineType, FrameType, GeneratorType
 from typing import Any, cast
@@ -11,7 +11,7 @@ from typing import Any, cast
 from agentflow.hooks import chain
 from agentflow.loop.tool_call.limit import drive
 
-__all__ = ["frames_of", "innermost", "position"]
+__all__ = ["frames_of", "innermost", "position", "positions"]
 
 _PACKAGE = str(Path(chain.__file__).parent.parent)
 _CHAIN = chain.__file__
@@ -64,6 +64,27 @@ def position(task: asyncio.Task[Any]) -> str:
             parts.append(f"{name}+{frame.f_lineno - code.co_firstlineno}")
             inside = ""
     return " > ".join([*parts, inside] if inside else parts)
+
+
+def positions(
+    driver: asyncio.Task[Any], beside: Iterable[Iterable[asyncio.Task[Any]]], inside: Iterable[Iterable[str]]
+) -> tuple[str, ...]:
+    """Where a run is suspended.
+
+    Args:
+        driver: The task of its driver; its position comes first.
+        beside: The tasks of its parallel tool calls, by group.
+        inside: The positions of the runs that belong to it.
+
+    Returns:
+        Nothing if it cannot be found out: a cancellation must not fail because of it.
+    """
+    try:
+        others = [position(task) for tasks in beside for task in tasks if not task.done()]
+        others += [f"{n}> {place}" for places in inside for n, place in enumerate(places)]
+        return (position(driver), *sorted(others))
+    except Exception:  # a hook's `name` may raise
+        return ()
 
 
 def _hook(frame: FrameType) -> tuple[Any, str] | None:

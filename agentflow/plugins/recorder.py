@@ -354,9 +354,9 @@ class Recorder(ChangeListener, SideWrapper):
         now = run.config.clock.now()
         by = (cause.inside, cause.by_caller, run.scope.at, None if buffer is None else buffer.asked)
         match cause.kind:
-            case "timeout":
-                self._put(Interrupted(place, now, "timeout", cause.reason, *by))
-            case "interrupted" | "shutdown":
+            case "timeout" | "shutdown":
+                self._put(Interrupted(place, now, cause.kind, cause.reason, *by))
+            case "interrupted":
                 work = _work_running_here() if cause.inside else None
                 self._put(Interrupted(place, now, "interrupt", cause.reason, *by, work))
             case "cancelled" | "closed":
@@ -473,7 +473,7 @@ def _work_running_here() -> int | None:
     """The number of the tool's work whose code is running; None: it is a hook's code."""
     frame = sys._getframe()  # pyright: ignore[reportPrivateUsage] - documented, for those who look at callers
     while frame is not None:
-        if frame.f_code is Recorder._work.__code__:
+        if frame.f_code is Recorder._work.__code__:  # pyright: ignore[reportPrivateUsage] - this module's own
             return frame.f_locals["n"]
         if frame.f_code.co_filename == chain.__file__:
             return None

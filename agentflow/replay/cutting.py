@@ -13,8 +13,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from agentflow.loop.run import RunBase
-from agentflow.loop.scope import CauseKind
+from agentflow.loop.scope import CauseKind, RunScope
 from agentflow.runlog.entries import InterruptEntry
 
 __all__ = ["Cutting"]
@@ -22,6 +21,9 @@ __all__ = ["Cutting"]
 _TURNS: Final = 30
 """Turns of the event loop without a change after which only time can bring one."""
 _LOOKS: Final = 40
+"""How often it is looked while the recorded time passes."""
+_PATIENCE: Final = 1.0
+"""Seconds for which a run is waited for that does not begin."""
 
 
 class Cutting:
@@ -30,16 +32,16 @@ class Cutting:
     Args:
         entry: What the recording says of it.
         wait: Seconds since what happened before it.
-        run: The run, as soon as it is there.
+        scope: Gives the scope of the run, as soon as there is one.
         over: Called when it was done, or is not to be done any more.
     """
 
     def __init__(
-        self, entry: InterruptEntry, wait: float, run: Callable[[], RunBase | None], over: Callable[[], None]
+        self, entry: InterruptEntry, wait: float, scope: Callable[[], RunScope | None], over: Callable[[], None]
     ) -> None:
         self._entry = entry
         self._wait = wait
-        self._run = run
+        self._scope = scope
         self._over = over
         self._seen: tuple[str, ...] | None = None
         self._unchanged = 0
@@ -51,23 +53,23 @@ class Cutting:
         """How the run is cancelled."""
         if self._entry.how == "left":
             return "closed" if self._entry.reason else "cancelled"
-        return "timeout" if self._entry.how == "timeout" else "interrupted"
+        return "interrupted" if self._entry.how == "interrupt" else self._entry.how
 
     def look(self) -> None:
         """Cancel the run if it is at the place; else look again soon."""
         if self._done:
             return
-        run = self._run()
-        if run is None:
-            self._later(())
+        scope = self._scope()
+        if scope is None:
+            if self._later(()):
+                self._end()
             return
-        scope = run.scope
         if scope.cause is not None or scope.state in ("ending", "done"):
             self._end()
             return
         here = scope.positions()
         if here == self._entry.at or self._later(here):
-            self._cancel(run)
+            self._cancel(scope)
 
     def _later(self, here: tuple[str, ...]) -> bool:
         """Look again soon; whether it is of no use."""
@@ -78,16 +80,16 @@ class Cutting:
         if self._unchanged < _TURNS:
             loop.call_soon(self.look)
             return False
-        if self._waited >= self._wait or here[:1] == self._entry.at[:1] != ():
-            return bool(here)
+        if self._waited >= self._wait + (0 if here else _PATIENCE) or here[:1] == self._entry.at[:1] != ():
+            return True
         step = max(self._wait / _LOOKS, 1e-3)
         self._waited += step
         self._unchanged = _TURNS // 2
         loop.call_later(step, self.look)
         return False
 
-    def _cancel(self, run: RunBase) -> None:
-        scope, kind = run.scope, self.kind
+    def _cancel(self, scope: RunScope) -> None:
+        kind = self.kind
         if kind == "timeout" and scope.timeout is None:
             kind = "interrupted"
         scope.cancel(kind, self._entry.reason or "its caller was cancelled")

@@ -22,7 +22,8 @@ from agentflow.events import Event, Frame, HookEvent, PreActing, PreReasoning
 from agentflow.ground.validation import adapter_of
 from agentflow.hooks.wrapping import ModelSource, ToolCall, ToolSource
 from agentflow.loop.run import RunBase
-from agentflow.loop.session import FullSession
+from agentflow.loop.scope import RunScope
+from agentflow.loop.session import FullSession, Session
 from agentflow.messages import ToolResultBlock, ToolUseBlock
 from agentflow.plugins.recorder import Recorder, run_of
 from agentflow.plugins.recorder_making import Making
@@ -295,9 +296,9 @@ class Player(Recorder):
 
     # ---- what ends it from outside
 
-    def begin(self, root: CallEntry, session: FullSession) -> None:
+    def begin(self, root: CallEntry, session: Session) -> None:
         """A call of the run begins."""
-        self._calling = root.call, session
+        self._calling = root.call, cast("FullSession", session)
         self._turns.begin()
 
     def _reached(self, key: Key) -> None:
@@ -307,7 +308,7 @@ class Player(Recorder):
         if cut is None or self.departure is not None:  # a tool does it
             return
         cutting = Cutting(
-            cut, self.script.order.wait_before(key), partial(self._run_now, call), partial(self._is_cut, key)
+            cut, self.script.order.wait_before(key), partial(self._scope_of, call), partial(self._is_cut, key)
         )
         if cutting.kind == "closed":
             self.closed.add(call)
@@ -320,12 +321,18 @@ class Player(Recorder):
         """Wait until a call of the recording is cancelled here too."""
         await self._turns.wait_for(("cut", call, 0))
 
-    def _run_now(self, call: str) -> RunBase | None:
-        """The run of a call of the recording, even before its first event."""
+    def _scope_of(self, call: str) -> RunScope | None:
+        """The scope of a call of the recording, even before its first event."""
         found = self._runs.get(self._new.get(call, ""))
-        if found is None and self._calling is not None and call == self._calling[0]:
-            return cast("RunBase | None", self._calling[1].run)
-        return found
+        if found is not None:
+            return found.scope
+        if self._calling is not None and call == self._calling[0]:
+            begun = cast("RunBase | None", self._calling[1].run)
+            return None if begun is None else begun.scope
+        parent = self.script.log.calls[call].parent
+        above = None if parent is None else self._scope_of(parent.call)
+        known = [run.scope for run in self._runs.values()]
+        return None if above is None else next((inner for inner in above.inner if inner not in known), None)
 
     async def _hang(self, call: str, work: Reply | None = None) -> None:
         """Wait to be ended, as in the recording; where that does not say by what, the replay departs."""

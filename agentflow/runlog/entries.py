@@ -394,7 +394,8 @@ class InterruptEntry:
     """Somebody has ended the call.
 
     Attributes:
-        how: By an interrupt, because its time was over, or by leaving it (a cancelled task, a closed stream).
+        how: By an interrupt, because its time was over, by leaving it (a cancelled task, a closed stream), or by a shutdown of
+            the process.
         reason: What was said to an interrupt; of one that was left, whether it was its reader who has gone.
         by_itself: Whether hooks or tools of the call have interrupted it.
         by_caller: Whether those of a call that it belongs to have, such as a race of steps that another one has won.
@@ -409,7 +410,7 @@ class InterruptEntry:
     call: CallRef
     number: Count = 0
     time: Time = 0.0
-    how: Literal["interrupt", "timeout", "left"] = "interrupt"
+    how: Literal["interrupt", "timeout", "left", "shutdown"] = "interrupt"
     reason: str = ""
     by_itself: bool = False
     by_caller: bool = False

@@ -44,7 +44,7 @@ def main(count: int, first: int, cut: bool) -> int:
         if departs is not None:
             found[departs.partition("\n")[0]] += 1
             print(f"{what!r}\n  {departs}", flush=True)
-        if done % 1000 == 0:
+        if done % 200 == 0:
             print(f"{done} programs, {found.total()} depart, {time.monotonic() - began:.0f} s", flush=True)
 
     with TemporaryDirectory() as folder:
