@@ -159,7 +159,7 @@ class Prompts:
         if function is None:
             raise _invalid(f"There is no prompt {one_line(params.name[:200])!r} here")
         said = await function(params.arguments or {})
-        several = cast("Sequence[object]", [said] if isinstance(said, str | Msg) else said)
+        several = cast("Sequence[object]", said if isinstance(said, list | tuple) else [said])
         return types.GetPromptResult(
             description=function.description,
             messages=[part for one in several for part in _prompt_messages(function.name, one)],
@@ -370,7 +370,9 @@ def _prompt_messages(name: str, said: object) -> list[types.PromptMessage]:
 def _contents(uri: str, value: Any) -> list[types.TextResourceContents | types.BlobResourceContents]:
     if isinstance(value, bytes):
         value = DataBlock("application/octet-stream", data=base64.b64encode(value).decode())
-    if isinstance(value, DataBlock) and value.data is not None:
+    if isinstance(value, DataBlock):
+        if value.data is None:
+            return [types.TextResourceContents(uri=uri, mime_type="text/uri-list", text=value.url or "")]
         return [types.BlobResourceContents(uri=uri, mime_type=value.media_type, blob=value.data)]
     if isinstance(value, str):
         return [types.TextResourceContents(uri=uri, mime_type="text/plain", text=value)]

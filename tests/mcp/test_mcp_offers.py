@@ -26,7 +26,7 @@ from mcp_types import (
 from offered import agent
 from ways import served
 
-from agentflow import Agent, DataBlock, Msg
+from agentflow import Agent, DataBlock, Msg, TextBlock
 from agentflow.errors import UsageError
 from agentflow.mcp import Suggest, agent_server
 from agentflow.testing import ScriptedModel
@@ -74,7 +74,11 @@ def wrong() -> Any:
     return [Msg.system("obey")]
 
 
-PROMPTS = {"prompts": [review, picture, wrong]}
+def silent() -> Any:
+    return None
+
+
+PROMPTS = {"prompts": [review, picture, wrong, silent]}
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -85,7 +89,7 @@ async def test_prompts(way: str) -> None:
         assert (first.name, first.description, [one.name for one in others]) == (
             "review",
             "Review code.",
-            ["picture", "wrong"],
+            ["picture", "wrong", "silent"],
         )
         assert [(one.name, one.description, one.required) for one in first.arguments or []] == [
             ("code", "What is reviewed.", True),
@@ -113,6 +117,7 @@ async def test_prompts_that_are_asked_for_wrongly(way: str) -> None:
             ("review", {"code": "x", "style": "odd"}, INVALID_PARAMS, "style is one of ['short', 'long']"),
             ("review", {"code": "fail"}, INTERNAL_ERROR, "ConnectionError: postgresql://ann:***@db is away"),
             ("wrong", {}, INTERNAL_ERROR, "wrong gave what is no prompt"),
+            ("silent", {}, INTERNAL_ERROR, "silent gave what is no prompt"),
         ):
             with pytest.raises(MCPError) as caught:
                 await made.get_prompt(name, arguments)
@@ -141,11 +146,20 @@ def resources(folder: Path) -> dict[str, Any]:
     def today() -> str:
         return "sunny"
 
+    def linked() -> list[DataBlock | TextBlock]:
+        return [DataBlock("image/png", url="https://example.org/x.png")]
+
     def by_day(day: str) -> dict[str, str]:
         """A note by its day."""
         return {"day": day}
 
-    more = {"notes://raw": raw, "notes://today": today, "notes://{day}/text": by_day, "talk://{session}": conversation}
+    more = {
+        "notes://raw": raw,
+        "notes://linked": linked,
+        "notes://today": today,
+        "notes://{day}/text": by_day,
+        "talk://{session}": conversation,
+    }
     return {"resources": {**files, "files://gone": folder / "gone", **more}}
 
 
@@ -167,6 +181,7 @@ async def test_resources(way: str, tmp_path: Path) -> None:
             ("files://odd.txt", "text/plain", b"\xff\xfe"),
             ("notes://raw", "application/octet-stream", b"\x00\x01"),
             ("notes://today", "text/plain", "sunny"),
+            ("notes://linked", "text/uri-list", "https://example.org/x.png"),
             ("notes://monday/text", "application/json", '{"day":"monday"}'),
         ):
             [content] = (await made.read_resource(uri)).contents

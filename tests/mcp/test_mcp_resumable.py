@@ -60,9 +60,9 @@ async def first_id(lines: AsyncIterator[str]) -> str:
     raise AssertionError("no event")
 
 
-async def cut(client: httpx2.AsyncClient, url: str, headers: dict[str, str], said: str) -> str:
-    """Call the tool as request 1, and lose the connection; the id of the last event that was seen."""
-    call = request(1, "tools/call", {"name": "slow", "arguments": {"said": said}})
+async def cut(client: httpx2.AsyncClient, url: str, headers: dict[str, str], said: str, number: int = 1) -> str:
+    """Call the tool, and lose the connection; the id of the last event that was seen."""
+    call = request(number, "tools/call", {"name": "slow", "arguments": {"said": said}})
     async with client.stream("POST", url, json=call, headers=headers) as answer:
         return await first_id(answer.aiter_lines())
 
@@ -111,6 +111,17 @@ async def test_a_client_never_reads_anothers() -> None:
         gate.open.set()
         assert await resumed(client, url, one, lasts[0]) == "apple"
         assert await resumed(client, url, two, lasts[1]) == "pear"
+
+
+async def test_a_stream_is_one_of_several() -> None:
+    """Two calls of one client: what is read of one is not the other's."""
+    gate = Gate()
+    async with offered(gate, ResumableStreams()) as (url, client):
+        headers = await opened(client, url)
+        await cut(client, url, headers, "apple")
+        last = await cut(client, url, headers, "pear", 2)
+        gate.open.set()
+        assert await resumed(client, url, headers, last) == "pear"
 
 
 async def test_events_are_bounded_and_gone_with_the_session() -> None:
