@@ -153,7 +153,7 @@ class Stage:
         """
         for stream in reversed(self.opened):
             if isinstance(stream, AsyncGeneratorType) and stream.ag_frame is not None and not stream.ag_running:
-                await raise_in(stream, error)
+                await raise_in(cast("AsyncIterator[Any]", stream), error)
 
     def chunks_of(self, stream: AsyncIterator[T]) -> ChunkSource[T]:
         """The chunks of a streaming tool as a source of this stage."""

@@ -17,7 +17,7 @@ from agentflow.ground.virtual_time import VirtualClockLoop
 from agentflow.hooks import HookSource
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.named import hooks_of
-from agentflow.loop.session import Session
+from agentflow.loop.session import Session, full_session
 from agentflow.loop.stream import BUFFER
 from agentflow.messages import Msg, Reply
 from agentflow.output.output import OutputLike
@@ -190,7 +190,7 @@ class Replay:
         reply: Reply[Any] | None = None
         error: BaseException | None = None
         for call in script.roots:
-            begun = partial(player.begin, call, session)
+            begun = partial(player.begin, call, full_session(session))
             reply, error = await _one(_making(variant, script, call, session, player, deps, output, reply), begun)
             if player.departure is not None or (reply is None and error is None):
                 break
