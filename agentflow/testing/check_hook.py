@@ -34,7 +34,15 @@ from agentflow.testing.hook_checks.isolation import Ran, run_watched
 from agentflow.testing.hook_checks.judging import comes_of_cancellation, event_of, hook_of, kind_of, shown
 from agentflow.testing.hook_checks.neighbours import neighbours
 from agentflow.testing.hook_checks.playing import PATHS, Path, Played, play
-from agentflow.testing.hook_checks.probes import After, Before, Canceller, Offered, Saves, Witness
+from agentflow.testing.hook_checks.probes import (
+    After,
+    Before,
+    Canceller,
+    Offered,
+    Saves,
+    Witness,
+    watch_cancellations,
+)
 from agentflow.testing.hook_checks.report import FindingKind, HookReport
 from agentflow.testing.hook_checks.scenes import SCENES, Planted, Scene, Stage
 from agentflow.testing.hook_checks.watchdog import Watchdog
@@ -339,6 +347,8 @@ class _Check:
         moment = self.random.randint(0, 40) / 1000
         cancelled = False
         doing = "the run"
+        came: list[str] = []
+        watch_cancellations(hook, came.append)
 
         async def cut() -> asyncio.Task[Played]:
             nonlocal doing
@@ -369,10 +379,12 @@ class _Check:
             return
         if cancelled and not task.cancelled():
             error = task.exception()
-            if error is not None and not comes_of_cancellation(error):
-                return  # it failed by itself just then
-            came = f"it raised {shown(error)}" if error is not None else "it went on to its end"
-            self.findings.add("cancellation", "swallows the cancellation of its run", evidence=f"{came} (in {where!r})")
+            if error is None or comes_of_cancellation(error):
+                came.append(f"it raised {shown(error)}" if error is not None else "it went on to its end")
+        if cancelled and came:
+            self.findings.add(
+                "cancellation", "swallows the cancellation of its run", evidence=f"{came[0]} (in {where!r})"
+            )
 
     # ---- running
 

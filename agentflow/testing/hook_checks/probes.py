@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import fields
 from typing import Any
 
 from agentflow.events import EVENT_TYPES, CallEnded, Event, PostReasoning, PreCall, PreReasoning, TurnEvent, TurnView
 from agentflow.ground.validation import adapter_of
+from agentflow.hooks.answers import is_later, settle
 from agentflow.hooks.chain import NoRun, run_chain
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.hook_set import FullHookSet
+from agentflow.hooks.options import handler_of
 from agentflow.messages import Msg, ToolUseBlock
+from agentflow.testing.hook_checks.judging import shown
 from agentflow.typed_state import state_name
 
-__all__ = ["After", "Before", "Canceller", "Offered", "Saves", "Witness", "illegal"]
+__all__ = ["After", "Before", "Canceller", "Offered", "Saves", "Witness", "illegal", "watch_cancellations"]
 
 _FIRST = float("-inf")
 _LAST = float("inf")
@@ -69,6 +73,38 @@ class Before(Hook):
                     await waits
             except Exception as error:
                 self.failed(error, kind.__name__)
+
+
+def watch_cancellations(hook: Hook, swallowed: Callable[[str], None]) -> None:
+    """Report each cancellation that reaches a hook in `on_event` and does not come out of it again.
+
+    Args:
+        hook: The hook under check; its `on_event` is replaced on the object.
+        swallowed: Gets what the hook did instead.
+    """
+    if type(hook).on_event is Hook.on_event:
+        return
+    handler: Callable[[Any], Any] = handler_of(hook)
+
+    async def waited(answer: Any) -> Any:
+        task = asyncio.current_task()
+        before = 0 if task is None else task.cancelling()
+        try:
+            value = await settle(answer)
+        except Exception as error:
+            if task is not None and task.cancelling() > before:
+                swallowed(f"it raised {shown(error)}")
+            raise
+        if task is not None and task.cancelling() > before:
+            swallowed("it went on to its end")
+        return value
+
+    def watched(event: Any) -> Any:
+        answer = handler(event)
+        return waited(answer) if is_later(answer) else answer
+
+    with suppress(AttributeError):  # a hook with slots is checked without
+        object.__setattr__(hook, "on_event", watched)
 
 
 class _Faults(NoRun):
