@@ -352,7 +352,9 @@ class Recorder(ChangeListener, SideWrapper):
         place.interrupted = True
         buffer = run.events.buffer
         now = run.config.clock.now()
-        by = (cause.inside, cause.by_caller, run.scope.at, None if buffer is None else buffer.asked)
+        at = run.scope.at
+        waiting = sum(where.endswith("reader") for where in at)
+        by = (cause.inside, cause.by_caller, at, None if buffer is None else buffer.read_for(waiting))
         match cause.kind:
             case "timeout" | "shutdown":
                 self._put(Interrupted(place, now, cause.kind, cause.reason, *by))

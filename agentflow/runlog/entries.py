@@ -403,7 +403,7 @@ class InterruptEntry:
             calls and sub-agents.
         given: The numbers of replies whose last piece the hooks had not passed on yet.
         work: The number of the tool's work that has interrupted it, if a tool has.
-        read: Of a stream: how many events its reader had asked for, and how many the run may be ahead of that.
+        read: Of a stream: how many events its reader had asked for (as far as the run knew), and how many the run may be ahead.
     """
 
     kind: Literal["interrupt"] = "interrupt"
