@@ -269,6 +269,8 @@ class Recorder(ChangeListener, SideWrapper):
     def on_begin(self, hook: Hook, event: Event) -> Awaitable[None] | None:
         """Remember where a hook begins, in case something else happens before its event is over."""
         frame = event._frame  # pyright: ignore[reportPrivateUsage] - an event built by hand has none
+        if hook.observer and hook.priority >= self.priority:  # it follows the recorder: the event is written already
+            return None
         place = None if frame is None else self._places.get(frame.call_id)
         if place is not None and frame is not None:
             place.begun.append(Mark(place, frame.context.clock.now(), "began", None, event.seq, hook.name))

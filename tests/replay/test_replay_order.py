@@ -102,6 +102,24 @@ def test_hooks_of_parallel_tools_begin_in_the_same_order(ticks: int) -> None:
     assert "began" in marks(recorder)
 
 
+def test_an_observer_after_the_recorder_has_no_place_in_the_order() -> None:
+    """The recorder has written its event already; in a replay it runs before the event is compared, and must not wait."""
+
+    class Last(Hook):
+        observer = True
+        priority = 2000
+
+        async def on_event(self, event: HookEvent) -> None:
+            await asyncio.sleep(0.1)
+
+    def make(*hooks: Hook) -> Agent:
+        return Agent("a", ScriptedModel(["Done."]), hooks=[*hooks, Last()], clock=LoopClock())
+
+    recorder, done = recorded_and_replayed(make)
+    assert done.departure is None, str(done)
+    assert marks(recorder) == []
+
+
 def test_a_race_is_decided_in_its_turn() -> None:
     """What happens to a loser between the winner's answer and the end of the race happens in the replay, too."""
 
