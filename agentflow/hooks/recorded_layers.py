@@ -9,14 +9,13 @@ from typing import Any, TypeAlias, cast
 from agentflow.chunks import ModelChunk, fold
 from agentflow.events import Event, PreReasoning
 from agentflow.hooks.hook import Hook
+from agentflow.hooks.injections import Injections, injecting
 from agentflow.hooks.recording import (
     HookCall,
-    Injections,
     LayerRun,
     Listeners,
     all_quiet,
     clock_of,
-    injecting,
     tell_all,
 )
 from agentflow.hooks.wrapping import Around, standing_for

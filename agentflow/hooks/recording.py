@@ -13,19 +13,20 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextvars import ContextVar
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from operator import is_
 from time import perf_counter
 from typing import Any, ClassVar, Literal, TypeAlias
 
 from agentflow.chunks import ModelChunk
-from agentflow.context import RunContext, port_of
+from agentflow.context import RunContext
 from agentflow.events import Event
 from agentflow.ground.logs import log_failure
 from agentflow.ground.values import frozen
 from agentflow.hooks.answers import comes_to, is_later, settle
 from agentflow.hooks.hook import Hook
+from agentflow.hooks.injections import Injections, injecting
 from agentflow.hooks.options import Call, getter
 from agentflow.hooks.wrapping import ModelSource
 from agentflow.messages import Msg
@@ -36,42 +37,16 @@ __all__ = [
     "ChangeListener",
     "FieldChange",
     "HookCall",
-    "Injections",
     "LayerRun",
     "Listeners",
     "SideWrapper",
     "VerdictListener",
     "all_quiet",
     "clock_of",
-    "injecting",
     "noted",
     "recorded",
     "tell_all",
 ]
-
-
-class Injections:
-    """What some code has injected into its run: the messages of each call of `context.inject`, and its `keep`.
-
-    Args:
-        run: The run; what the code injects into another one is noted there.
-    """
-
-    __slots__ = ("added", "run")
-
-    def __init__(self, run: object) -> None:
-        self.run = run
-        self.added: list[tuple[tuple[Msg, ...], bool]] = []
-
-    @classmethod
-    def of(cls, event: Event) -> Injections:
-        """What a hook of an event injects into the event's run."""
-        frame = event._frame  # pyright: ignore[reportPrivateUsage] - an event built by hand has none
-        return cls(None if frame is None else port_of(frame.context))
-
-
-injecting: ContextVar[Injections | None] = ContextVar("agentflow_injecting", default=None)
-"""Where injections of the code that is running are noted: that of the innermost hook or tool that somebody listens to."""
 
 
 @frozen
@@ -145,6 +120,13 @@ class ChangeListener(Hook):
     changes_only: bool = False
     """Told only of calls and layers that changed, decided, injected or failed; what comes to nothing then costs a look."""
 
+    def on_begin(self, hook: Hook, event: Event) -> Awaitable[None] | None:
+        """A hook is about to be called with an event; what this returns is awaited first."""
+        return None
+
+    def on_injection(self, hook: Hook, event: Event) -> None:
+        """A hook that handles an event injects something now."""
+
     def on_call(self, call: HookCall) -> None:
         """An editing hook or a guard has answered an event; or any hook has injected something."""
 
@@ -217,12 +199,13 @@ def recorded(call: Call, hook: Hook, kind: type[Event], listeners: Listeners) ->
     names = tuple(kind.writable)
     values_of = getter(names)
     quiet = not hook.shadow and all(listener.changes_only for listener in listeners)
+    marking = _Marking(hook, listeners)
 
     def watching(event: Any) -> Any:
         before = values_of(event)
         began = clock_of(event)()
         shadows = len(event.context.shadows) if hook.shadow else 0
-        injections = Injections.of(event)
+        injections = marking.injections(event)
 
         def tell(result: Any, error: BaseException | None) -> None:
             watch = _Watch(hook, kind, event, dict(zip(names, before, strict=True)), listeners, injections)
@@ -263,7 +246,7 @@ def recorded(call: Call, hook: Hook, kind: type[Event], listeners: Listeners) ->
         tell(result, None)
         return result
 
-    return watching
+    return marking.around(watching)
 
 
 def noted(call: Call, hook: Hook, listeners: Listeners) -> Call:
@@ -275,8 +258,10 @@ def noted(call: Call, hook: Hook, listeners: Listeners) -> Call:
         listeners: Who is told.
     """
 
+    marking = _Marking(hook, listeners)
+
     def watching(event: Any) -> Any:
-        injections = Injections.of(event)
+        injections = marking.injections(event)
 
         def tell() -> None:
             if injections.added:
@@ -306,7 +291,47 @@ def noted(call: Call, hook: Hook, listeners: Listeners) -> Call:
         tell()
         return result
 
-    return watching
+    return marking.around(watching)
+
+
+class _Marking:
+    """Marks where a hook begins and injects, for listeners that want to know.
+
+    Args:
+        hook: The hook.
+        listeners: Who is told.
+    """
+
+    def __init__(self, hook: Hook, listeners: Listeners) -> None:
+        self._hook = hook
+        self._begins = tuple([one for one in listeners if type(one).on_begin is not ChangeListener.on_begin])
+        self._injects = tuple([one for one in listeners if type(one).on_injection is not ChangeListener.on_injection])
+
+    def injections(self, event: Event) -> Injections:
+        """Where injections of a call of the hook are noted."""
+        return Injections.of(event, partial(self._injected, event) if self._injects else None)
+
+    def _injected(self, event: Event, _what: str) -> None:
+        tell_all(self._injects, lambda listener: listener.on_injection(self._hook, event))
+
+    def around(self, call: Call) -> Call:
+        """The hook's call, with its beginning told."""
+        if not self._begins:
+            return call
+
+        async def later(waits: Awaitable[None], event: Event) -> Any:
+            await waits
+            result = call(event)
+            return await settle(result) if result is not None and is_later(result) else result
+
+        def begun(event: Event) -> Any:
+            for listener in self._begins:
+                waits = listener.on_begin(self._hook, event)
+                if waits is not None:
+                    return later(waits, event)
+            return call(event)
+
+        return begun
 
 
 class _Watch:

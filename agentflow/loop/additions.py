@@ -7,7 +7,7 @@ from typing import Final
 
 from agentflow.context import Compaction
 from agentflow.errors import UsageError
-from agentflow.hooks.recording import injecting
+from agentflow.hooks.injections import injecting
 from agentflow.loop.machine import Machine
 from agentflow.loop.window import estimated
 from agentflow.messages import Msg, with_metadata
@@ -48,7 +48,7 @@ def note_injection(run: object, messages: tuple[Msg, ...], keep: bool) -> None:
     """Note for whoever listens what the code that is running has injected into a run."""
     noting = injecting.get()
     if noting is not None and noting.run is run:
-        noting.added.append((messages, keep))
+        noting.note(messages, keep)
 
 
 def compacted(machine: Machine, iteration: int, until: int, messages: Sequence[Msg]) -> Compaction:

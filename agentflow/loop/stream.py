@@ -89,10 +89,13 @@ class EventBuffer:
         self._getter = getter = asyncio.get_running_loop().create_future()
         return getter
 
-    @property
-    def asked(self) -> tuple[int, int]:
-        """How many events the reader has asked for, and how many the run may be ahead of that."""
-        return self._asked, self._capacity
+    def read_for(self, waiting: int) -> tuple[int, int]:
+        """How many events a reader has to ask for so that so many events wait for it; and how many may be ahead of it.
+
+        It may have asked for more since, in which case those who waited do not know it yet.
+        """
+        asked = self._asked
+        return (min(asked, self._put - self._capacity - waiting + 1) if waiting else asked), self._capacity
 
     def wake(self) -> None:
         """Let the reader look again: there is an event, or the run is finished."""

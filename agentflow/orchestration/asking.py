@@ -11,6 +11,7 @@ from agentflow.agent.arguments import put_behind
 from agentflow.agent.as_tool import full_agent
 from agentflow.context import RunContext
 from agentflow.errors import ToolError
+from agentflow.hooks.injections import before_deciding
 from agentflow.loop.run import RunBase, current_turn
 from agentflow.loop.session import Session
 from agentflow.loop.turns.code_names import found_by_name
@@ -141,6 +142,7 @@ async def _raced(
     race.refuse()
     try:
         answer = await asked()
+        await before_deciding()
     except Exception:
         race.refuse()
         raise

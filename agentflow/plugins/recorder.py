@@ -18,12 +18,12 @@ import atexit
 import sys
 import weakref
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import timedelta
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Any, Protocol, assert_never, cast, runtime_checkable
+from typing import Any, Literal, Protocol, assert_never, cast, runtime_checkable
 
 from agentflow.chunks import ModelChunk
 from agentflow.context import RunContext, port_of
@@ -42,14 +42,14 @@ from agentflow.events import (
 )
 from agentflow.ground.shown import without_password
 from agentflow.hooks import chain
+from agentflow.hooks.hook import Hook
+from agentflow.hooks.injections import Injections, injecting
 from agentflow.hooks.recording import (
     ChangeListener,
     FieldChange,
     HookCall,
-    Injections,
     LayerRun,
     SideWrapper,
-    injecting,
 )
 from agentflow.hooks.wrapping import ModelSource, ToolSource
 from agentflow.loop.run import RunBase, current_turn
@@ -66,6 +66,7 @@ from agentflow.plugins.recorder_seen import (
     Finished,
     Happened,
     Interrupted,
+    Mark,
     Piece,
     Place,
     RawChunk,
@@ -241,6 +242,8 @@ class Recorder(ChangeListener, SideWrapper):
         if frame is None:
             return None
         place = self._places.get(frame.call_id) or self._begin(event, frame)
+        if place.begun:
+            self._overtaken(place, event.seq)
         if isinstance(event, ReasoningChunk):
             seen = (place, event.seq, event.iteration, event.time)
             failure = None if event.decision is None else self._failed(place, frame, event.decision)
@@ -262,6 +265,43 @@ class Recorder(ChangeListener, SideWrapper):
             if self.where is not None and place.parent is None and current_turn.get() is None:
                 return asyncio.to_thread(self._writer.flush)
         return None
+
+    def on_begin(self, hook: Hook, event: Event) -> Awaitable[None] | None:
+        """Remember where a hook begins, in case something else happens before its event is over."""
+        frame = event._frame  # pyright: ignore[reportPrivateUsage] - an event built by hand has none
+        if hook.observer and hook.priority >= self.priority:  # it follows the recorder: the event is written already
+            return None
+        place = None if frame is None else self._places.get(frame.call_id)
+        if place is not None and frame is not None:
+            place.begun.append(Mark(place, frame.context.clock.now(), "began", None, event.seq, hook.name))
+        return None
+
+    def on_injection(self, hook: Hook, event: Event) -> None:
+        """Keep where a hook injects something."""
+        frame = event._frame  # pyright: ignore[reportPrivateUsage] - an event built by hand has none
+        place = None if frame is None else self._places.get(frame.call_id)
+        if place is not None and frame is not None:
+            self._in_order(Mark(place, frame.context.clock.now(), "injected", None, event.seq, hook.name))
+
+    def _mark(
+        self, place: Place, context: RunContext, n: int, use: ToolUseBlock, what: Literal["injected", "decided"]
+    ) -> Awaitable[None] | None:
+        """Keep where a tool injects something, or decides over what runs beside it."""
+        self._in_order(Mark(place, context.clock.now(), what, n))
+        return None
+
+    def _in_order(self, one: Mark | Asked | Answered | Started | Finished | Interrupted) -> None:
+        """Keep what happened, after the beginnings of hooks that it has overtaken."""
+        if one.place.begun:
+            self._overtaken(one.place)
+        self._put(one)
+
+    def _overtaken(self, place: Place, seq: int = 0) -> None:
+        """Something happens while hooks have events: keep where they began, except of the event that is over now."""
+        for mark in place.begun:
+            if mark.place is not place or mark.seq != seq:
+                self._put(mark)
+        place.begun.clear()
 
     def on_call(self, call: HookCall) -> None:
         """Keep what an editing hook or a guard did."""
@@ -318,6 +358,7 @@ class Recorder(ChangeListener, SideWrapper):
             above = self._places.get(turn.run.call_id)
             place.parent = (turn.run.call_id, turn.use.id)
             place.root = turn.run.run_id if above is None else above.root
+            place.begun = place.begun if above is None else above.begun
         listener = run.scope.listener  # another recorder's
         run.scope.listener = lambda: (listener is not None and listener(), self._look_for_end(place, run))
         self._places[frame.call_id] = place
@@ -352,16 +393,18 @@ class Recorder(ChangeListener, SideWrapper):
         place.interrupted = True
         buffer = run.events.buffer
         now = run.config.clock.now()
-        by = (cause.inside, cause.by_caller, run.scope.at, None if buffer is None else buffer.asked)
+        at = run.scope.at
+        waiting = sum(where.endswith("reader") for where in at)
+        by = (cause.inside, cause.by_caller, at, None if buffer is None else buffer.read_for(waiting))
         match cause.kind:
             case "timeout" | "shutdown":
-                self._put(Interrupted(place, now, cause.kind, cause.reason, *by))
+                self._in_order(Interrupted(place, now, cause.kind, cause.reason, *by))
             case "interrupted":
                 work = _work_running_here() if cause.inside else None
-                self._put(Interrupted(place, now, "interrupt", cause.reason, *by, work))
+                self._in_order(Interrupted(place, now, "interrupt", cause.reason, *by, work))
             case "cancelled" | "closed":
                 gone = "the reader has gone" if cause.kind == "closed" else ""
-                self._put(Interrupted(place, now, "left", gone, *by))
+                self._in_order(Interrupted(place, now, "left", gone, *by))
             case _:
                 assert_never(cause.kind)
 
@@ -405,7 +448,7 @@ class Recorder(ChangeListener, SideWrapper):
         n, put, now = self._number(), self._put, context.clock.now
         run = run_of(context)
         asked = (request.model, request.messages, request.tools, request.options)
-        put(Asked(place, n, iteration, now(), side, *asked))
+        self._in_order(Asked(place, n, iteration, now(), side, *asked))
         end: End = "done"
         words: Line | None = None
         waited = True
@@ -423,7 +466,7 @@ class Recorder(ChangeListener, SideWrapper):
             raise
         finally:
             await close(stream)
-            put(Answered(place, n, now(), end, words, waited))
+            self._in_order(Answered(place, n, now(), end, words, waited))
 
     def around_tool(self, event: PreActing, source: ToolSource) -> Mono[ToolResultBlock]:
         """Keep what the tool gives, behind all other hooks."""
@@ -433,9 +476,9 @@ class Recorder(ChangeListener, SideWrapper):
         frame = event.frame
         place = self._places.get(frame.call_id) or self._begin(event, frame)
         context = frame.context
-        n, put, now = self._number(), self._put, context.clock.now
+        n, put, now = self._number(), self._in_order, context.clock.now
         run = run_of(context)
-        injections = Injections(run)
+        injections = Injections(run, partial(self._mark, place, context, n, event.tool_use))
         outer = injecting.get()
         injecting.set(injections)
         put(Started(place, n, event.iteration, now(), event.tool_use))

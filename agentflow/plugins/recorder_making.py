@@ -20,6 +20,7 @@ from agentflow.plugins.recorder_seen import (
     Finished,
     Happened,
     Interrupted,
+    Mark,
     Piece,
     Place,
     RawChunk,
@@ -129,6 +130,9 @@ class Making:
                 by: Line = {"by_itself": one.by_itself or None, "by_caller": one.by_caller or None, "work": one.work}
                 by["read"] = None if one.read is None else [*one.read]
                 self._add(line, **by, at=[*one.at] or None, given=[*self._raw] or None)
+            case Mark():
+                line = {"kind": "mark", "call": one.place.call, "time": one.time, "what": one.what}
+                self._add(line, n=one.n, seq=one.seq or None, hook=one.hook or None)
             case Facts():
                 for fact in one.facts:
                     self._close()

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from operator import attrgetter
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
 from agentflow.chunks import ModelChunk
 from agentflow.events import EVENT_TYPES, CallEnded, Error, Event, PostTurn, TurnEvent
@@ -32,6 +32,7 @@ __all__ = [
     "Finished",
     "Happened",
     "Interrupted",
+    "Mark",
     "Piece",
     "Place",
     "RawChunk",
@@ -49,10 +50,12 @@ class Place:
         root: The run at the top, to whose log it belongs.
         over: Whether its last event was seen.
         streamed: Whether its events have a reader.
+        begun: Of all calls of its run: hooks that have begun, and nothing has happened since.
     """
 
     __slots__ = (
         "agent",
+        "begun",
         "call",
         "description",
         "facts",
@@ -88,6 +91,7 @@ class Place:
         self.over = False
         self.streamed = True
         self.facts = 0
+        self.begun: list[Mark] = []
 
 
 class Happened(NamedTuple):
@@ -208,6 +212,17 @@ class Interrupted(NamedTuple):
     work: int | None = None
 
 
+class Mark(NamedTuple):
+    """A hook begins, a hook or a tool injects something, or decides over work beside it."""
+
+    place: Place
+    time: float
+    what: Literal["began", "injected", "decided"]
+    n: int | None = None
+    seq: int = 0
+    hook: str = ""
+
+
 class Deed(NamedTuple):
     """What a hook did."""
 
@@ -228,7 +243,7 @@ class Deed(NamedTuple):
 
 
 Seen: TypeAlias = (
-    Happened | Chunk | Piece | Asked | RawChunk | Answered | Started | Finished | Facts | Interrupted | Deed
+    Happened | Chunk | Piece | Asked | RawChunk | Answered | Started | Finished | Facts | Interrupted | Deed | Mark
 )
 
 _COMMON = {"iteration", "seq", "time", "decision"}

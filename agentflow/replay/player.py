@@ -17,9 +17,9 @@ from typing import Any, Literal, TypeAlias, cast
 from agentflow.agent.arguments import agent_behind
 from agentflow.chunks import ModelChunk
 from agentflow.context import RunContext
-from agentflow.errors import ToolError
 from agentflow.events import Event, Frame, HookEvent, PreActing, PreReasoning
 from agentflow.ground.validation import adapter_of
+from agentflow.hooks.hook import Hook
 from agentflow.hooks.wrapping import ModelSource, ToolCall, ToolSource
 from agentflow.loop.run import RunBase
 from agentflow.loop.scope import RunScope
@@ -35,6 +35,7 @@ from agentflow.replay.clock import ReplayClock
 from agentflow.replay.comparing import Departure, Facing, Step, first_difference
 from agentflow.replay.cutting import Cutting
 from agentflow.replay.errors_again import again
+from agentflow.replay.instead import RecordedModel, refused
 from agentflow.replay.order import Key, Order, Turns
 from agentflow.replay.script import Due, Reply, Script
 from agentflow.runlog.encoding import Line, header_line
@@ -44,6 +45,7 @@ from agentflow.runlog.entries import (
     End,
     EventEntry,
     HookEntry,
+    Injection,
     PiecesEntry,
     RequestEntry,
     WrittenEntry,
@@ -55,6 +57,7 @@ __all__ = ["Goes", "Player"]
 Goes: TypeAlias = Literal["stop", "on", "live"]
 """What becomes of a run that has departed: it stops, goes on with what is left of the recording, or with a live model."""
 
+_UNKNOWN: Key = ("", "", 0)
 _PATIENCE = 1.0
 """Seconds for which something waits for the events that stand before it."""
 
@@ -117,6 +120,8 @@ class Player(Recorder):
         self._strict = not script.broken_off
         self._turns = Turns(script.order if self._strict else Order(), clock, lambda: self.departure is not None)
         self._turns.reached = self._reached
+        self._expected: dict[tuple[str, int], Key | None] = {}
+        self._played: dict[tuple[str, str], Reply] = {}
 
     # ---- what the run does
 
@@ -137,6 +142,9 @@ class Player(Recorder):
             super().on_event(event)  # which finds the call that it is
         mine = self._pairs.get(frame.call_id)
         key = None if mine is None else self._key_of(mine, event, frame.call_id)
+        self._expected.pop((frame.call_id, event.seq), None)
+        if key is not None:
+            self._turns.hooks_done(key)
         if key is None or self._turns.is_next(key):
             if not begins:
                 super().on_event(event)
@@ -151,11 +159,54 @@ class Player(Recorder):
             super().on_event(event)
         self._turns.happened(key)
 
-    def _key_of(self, mine: str, event: HookEvent, call: str) -> Key | None:
+    def _key_of(self, mine: str, event: Event, call: str) -> Key | None:
         """Which event of the recording one is, by its class and its tool call; None: there is none left."""
+        known = self._expected.get((call, event.seq), _UNKNOWN)
+        if known is not _UNKNOWN:
+            return known
         use = getattr(event, "tool_use", None)
         number = "" if use is None else self._facing.number(call, use.id)
-        return self._turns.next_of(mine, type(event).__name__, number)
+        key = self._expected[call, event.seq] = self._turns.next_of(mine, type(event).__name__, number)
+        return key
+
+    # ---- hooks, injections and races
+
+    def on_begin(self, hook: Hook, event: Event) -> Awaitable[None] | None:
+        """Let a hook begin in its turn."""
+        mine = self._pairs.get(event.call_id)
+        key = None if mine is None else self._key_of(mine, event, event.call_id)
+        mark = None if key is None else self._turns.next_mark(key, "began", hook.name)
+        if mark is None or self._turns.is_next(mark):
+            super().on_begin(hook, event)
+            if mark is not None:
+                self._turns.happened(mark)
+            return None
+        return self._begin_later(mark, hook, event)
+
+    async def _begin_later(self, mark: Key, hook: Hook, event: Event) -> None:
+        await self._undisturbed(partial(self._turns.wait, mark))
+        super().on_begin(hook, event)
+        self._turns.happened(mark)
+
+    def on_injection(self, hook: Hook, event: Event) -> None:
+        """A hook injects something: others may have waited for that."""
+        super().on_injection(hook, event)
+        key = self._expected.get((event.call_id, event.seq))
+        mark = None if key is None else self._turns.next_mark(key, "injected", hook.name)
+        if mark is not None:
+            self._turns.happened(mark)
+
+    def _mark(
+        self, place: Place, context: RunContext, n: int, use: ToolUseBlock, what: Literal["injected", "decided"]
+    ) -> Awaitable[None] | None:
+        super()._mark(place, context, n, use, what)
+        work = self._played.get((place.call, use.id))
+        key = None if work is None else self._turns.next_mark_of(work.n, len(work.marks))
+        if work is not None and key is not None and what == "decided":
+            return self._wait(key, work.end)
+        if key is not None:
+            self._turns.happened(key)
+        return None
 
     async def _wait(self, key: Key, ends: End = "done") -> None:
         """Let something happen in its turn; `ends` says how the work ended that it belongs to."""
@@ -402,7 +453,7 @@ class Player(Recorder):
         if self.goes == "live":
             inner = source if self._live is None else source.using(model=self._live)
         else:
-            model = _RecordedModel(request.model, partial(self._replies, place, iteration, ""))
+            model = RecordedModel(request.model, partial(self._replies, place, iteration, ""))
             inner = source.using(model=model)
         stream = self._taken(place, context, iteration, request, "", inner).open()
         try:
@@ -477,7 +528,7 @@ class Player(Recorder):
         mine = self._pairs.get(call)
         tool = run.config.tools.get(use.name)
         if self.goes == "live":
-            return self._work(event, source if use.name in self._tools else source.instead(partial(_refused, use)))
+            return self._work(event, source if use.name in self._tools else source.instead(partial(refused, use)))
         work = None if mine is None else self.script.work(mine, self._facing.number(call, use.id))
         if work is None and mine in self.script.broken_off:
             return self._work(event, source.instead(lambda _: self._hang(call)))
@@ -485,6 +536,7 @@ class Player(Recorder):
             now = f"{use.name} {use.raw}"
             self._depart(Departure(event="tool", iteration=event.iteration, source=place.source, now=now, lost=True))
             return self._work(event, source.instead(lambda _: self._hang(call)))
+        self._played[call, use.id] = work
         inside = tool is not None and agent_behind(tool.function) is not None
         if (inside and work.children) or (tool is None and (work.error or {}).get("type") == "ToolNotFoundError"):
             return self._inside(event, source, work)
@@ -508,12 +560,15 @@ class Player(Recorder):
 
     async def _worked(self, call: str, work: Reply, use: str, context: ToolCall) -> object:
         await self._wait(("begun", work.n, 0), work.end)
-        for n, due in enumerate(work.pieces):
-            await self._until(due, ("chunk", work.n, n), work.end)
-            await context.emitter.emit(due.piece)
-        for injected in work.injected:
-            messages = [self.script.log.message(ref) for ref in injected.messages]
-            context.run.inject(*messages, keep=injected.keep)
+        done = 0
+        for key, due in self._doings(work):
+            await self._until(due, key, work.end)
+            if key[0] == "chunk":
+                await context.emitter.emit(due.piece)
+            else:
+                self._inject(context, work.injected[done : done + 1])
+                done += 1
+        self._inject(context, work.injected[done:])
         if work.interrupts is not None:
             await self._wait(("cut", self._pairs[call], 0))
             context.run.interrupt(work.interrupts)
@@ -522,23 +577,13 @@ class Player(Recorder):
             return None
         return self.script.log.tool_result(work.result)
 
+    def _doings(self, work: Reply) -> list[tuple[Key, Due]]:
+        """The chunks and injections of a tool's work, in order."""
+        doings: list[tuple[Key, Due]] = [(("chunk", work.n, n), due) for n, due in enumerate(work.pieces)]
+        doings += [(("mark", work.n, n), due) for n, (mark, due) in enumerate(work.marks) if mark.what == "injected"]
+        return sorted(doings, key=lambda doing: self.script.order.places[doing[0]])
 
-class _RecordedModel:
-    """A model that gives what was recorded.
-
-    Args:
-        name: What it is called.
-        replies: Gives the pieces of a reply.
-    """
-
-    def __init__(self, name: str, replies: Callable[[], AsyncIterator[ModelChunk]]) -> None:
-        self.name = name
-        self._replies = replies
-
-    def stream(self, request: ModelRequest) -> AsyncIterator[ModelChunk]:
-        """Answer as recorded."""
-        return self._replies()
-
-
-async def _refused(use: ToolUseBlock, _context: ToolCall) -> object:
-    raise ToolError(f"Tool {use.name!r} is not run in this replay: it is not among the tools that may run.")
+    def _inject(self, context: ToolCall, injected: Iterable[Injection]) -> None:
+        for one in injected:
+            messages = [self.script.log.message(ref) for ref in one.messages]
+            context.run.inject(*messages, keep=one.keep)

@@ -29,6 +29,7 @@ from agentflow.runlog.entries import (
     HookEntry,
     Injection,
     InterruptEntry,
+    MarkEntry,
     PiecesEntry,
     ReplyEntry,
     RequestEntry,
@@ -71,6 +72,8 @@ class Reply:
         use: The id of the tool call.
         result: The ref of what a tool's work came to.
         children: The calls of sub-agents inside it.
+        injected: What a tool has put into the conversation.
+        marks: Where in the order it did so, or decided over other work.
         interrupts: Why it has interrupted its call; None: it has not.
     """
 
@@ -84,6 +87,7 @@ class Reply:
     use: str = ""
     result: str | None = None
     injected: tuple[Injection, ...] = ()
+    marks: list[tuple[MarkEntry, Due]] = field(default_factory=list[tuple[MarkEntry, Due]])
     children: list[str] = field(default_factory=list[str])
     interrupts: str | None = None
 
@@ -157,7 +161,7 @@ class Script:
                 place = len(self.steps[entry.call])
                 self._events(entry, entry.time)
                 use = entry.fields.get("tool_use")
-                self._event_in_order(entry.call, place, entry.type, use, entry.time)
+                self._event_in_order(entry.call, place, entry.type, use, entry.seq, entry.time)
             case ChunksEntry():
                 reply = None if entry.reply is None else self._by_number.get(entry.reply)
                 self._in_order(reply, entry)
@@ -186,6 +190,13 @@ class Script:
                 self._begin(work, entry.call)
             case AnsweredEntry() | FinishedEntry():
                 self._end(entry)
+            case MarkEntry(n=None):
+                self._owners[f"{entry.call} {entry.seq}"] = entry.call
+                self.order.add_mark(entry)
+            case MarkEntry(n=int(n)) if n in self._by_number:
+                work = self._by_number[n]
+                self.order.add(("mark", n, len(work.marks)), entry.time)
+                work.marks.append((entry, Due(entry.time, self.total, self._apart(n))))
             case InterruptEntry():
                 self._cut(entry)
             case FactEntry(fact="call_resumed"):
@@ -200,19 +211,20 @@ class Script:
         begun = 0 if given is None else len(given.pieces)
         for n, at in enumerate(entry.at):
             time = entry.time + at / 1000
+            seq = 0 if isinstance(entry, ReplyEntry) else entry.seq + n
             if given is not None and (cut := self._ahead.pop(given.n, None)) is not None:
                 self.order.put_back(given.n, begun + n, cut)
             elif given is not None:
-                self.order.add_chunk(given.n, begun + n, time)
+                self.order.add_chunk(given.n, begun + n, entry.call, seq, time)
             place = len(self.steps[entry.call]) + n
             if isinstance(entry, ChunksEntry):
-                self._event_in_order(entry.call, place, "ReasoningChunk", None, time)
+                self._event_in_order(entry.call, place, "ReasoningChunk", None, seq, time)
             elif isinstance(entry, PiecesEntry):
-                self._event_in_order(entry.call, place, "ActingChunk", entry.tool_use, time)
+                self._event_in_order(entry.call, place, "ActingChunk", entry.tool_use, seq, time)
 
-    def _event_in_order(self, call: str, place: int, kind: str, use: str | None, time: float) -> None:
+    def _event_in_order(self, call: str, place: int, kind: str, use: str | None, seq: int, time: float) -> None:
         number = "" if use is None else self.facing.number(call, str(self.log.use_data(use)["id"]))
-        self.order.add_event(call, place, kind, number, time)
+        self.order.add_event(call, place, kind, number, seq, time)
 
     def _events(self, entry: EventEntry | ChunksEntry | PiecesEntry, time: float) -> None:
         made = self.facing.steps(entry)
@@ -300,7 +312,7 @@ class Script:
         return [
             key
             for key in self.order
-            if (self._owners[key[1]] if key[0] in ("begun", "chunk", "over") else key[1]) in wanted
+            if (self._owners[key[1]] if key[0] in ("begun", "chunk", "over", "mark") else key[1]) in wanted
         ]
 
     def child(self, call: str, number: str) -> str | None:

@@ -60,6 +60,7 @@ __all__ = [
     "Injection",
     "InterruptEntry",
     "LogEntry",
+    "MarkEntry",
     "MessageEntry",
     "ParentCall",
     "PiecesEntry",
@@ -390,6 +391,28 @@ class FinishedEntry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MarkEntry:
+    """The place in the order of something that is no event: work that runs beside other work may depend on it.
+
+    Attributes:
+        what: `"began"`: a hook was called, and something else happened before it returned; `"injected"`: a hook or a tool
+            called `context.inject`; `"decided"`: an agent in a race has answered.
+        n: The number of the tool's work that did it; None: a hook did.
+        seq: Of a hook, the number of its event in the call.
+        hook: Its name.
+    """
+
+    kind: Literal["mark"] = "mark"
+    call: CallRef
+    number: Count = 0
+    time: Time = 0.0
+    what: Literal["began", "injected", "decided"]
+    n: Count | None = None
+    seq: Count = 0
+    hook: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class InterruptEntry:
     """Somebody has ended the call.
 
@@ -403,7 +426,7 @@ class InterruptEntry:
             calls and sub-agents.
         given: The numbers of replies whose last piece the hooks had not passed on yet.
         work: The number of the tool's work that has interrupted it, if a tool has.
-        read: Of a stream: how many events its reader had asked for, and how many the run may be ahead of that.
+        read: Of a stream: how many events its reader had asked for (as far as the run knew), and how many the run may be ahead.
     """
 
     kind: Literal["interrupt"] = "interrupt"
@@ -453,6 +476,7 @@ Entry: TypeAlias = (
     | AnsweredEntry
     | StartedEntry
     | FinishedEntry
+    | MarkEntry
     | InterruptEntry
     | FactEntry
 )
@@ -483,6 +507,7 @@ WrittenEntry = Annotated[
             "answered": AnsweredEntry,
             "started": StartedEntry,
             "finished": FinishedEntry,
+            "mark": MarkEntry,
             "interrupt": InterruptEntry,
             "fact": FactEntry,
         },

@@ -19,6 +19,7 @@ from agentflow.ground.ids import new_id
 from agentflow.plugins.recorder import Recorder
 from agentflow.replay import Replay, Replayed
 from agentflow.runlog import RunLog, load
+from agentflow.runlog.entries import EventEntry
 from agentflow.runlog.keeping import load_from
 from agentflow.stores import SqlStore
 
@@ -66,6 +67,10 @@ async def _recorded(kept: str, folder: FilePath, live: Callable[[Recorder], Coro
     return log
 
 
+def _ended(log: RunLog) -> int:
+    return sum(isinstance(entry, EventEntry) and entry.type == "CallEnded" for entry in log.entries)
+
+
 def program_departs(program: Program, kept: str, folder: FilePath) -> str | None:
     """Where the replay of a program departs; None: nowhere."""
     worlds: list[ProgramTeam] = []
@@ -95,6 +100,8 @@ def team_departs(number: int, kept: str, folder: FilePath) -> str | None:
             done = await Replay(log).arun(team.agent, output=team.output)
         if done.departure is None and team.ran:
             return f"{team.ran} have run in the replay"
+        if done.departure is None and _ended(done.log) != _ended(log):
+            return "a call has not ended in the replay, and no departure is found"
         return None if done.departure is None else str(done)
 
     log = run(lambda: _recorded(kept, folder, lambda recorder: called(Team(number), recorder)))

@@ -71,14 +71,12 @@ class Team:
 
     Args:
         number: The number.
-        races: Whether workflows let agents race: the losers are cut wherever they are.
 
     Attributes:
         ran: The tools that really ran.
     """
 
-    def __init__(self, number: int, races: bool = False) -> None:
-        self.races = races
+    def __init__(self, number: int) -> None:
         self._random = Random(number)
         self.ran: list[str] = []
         self._names = 0
@@ -188,7 +186,7 @@ class Team:
         random = self._random
         agents = [self._plain([], 0) for _ in range(2)]
         look, read, *_ = self._tools()
-        steps = ["ask", "use", "gather", "several", *(["race"] if self.races else [])]
+        steps = ["ask", "use", "gather", "several", "race"]
         plan = [random.choice(steps) for _ in range(random.randrange(1, 4))]
 
         @workflow(*agents, look, read, name=self._name("flow"), hooks=hooks, clock=LoopClock())

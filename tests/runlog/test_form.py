@@ -108,7 +108,7 @@ async def test_what_is_written_fits_the_schema(tmp_path: Path) -> None:
             kinds.add(json.loads(line)["kind"])
     assert kinds == {
         *("log", "call", "message", "tool_use", "tool_result", "tool", "event", "chunks", "hook", "request"),
-        *("reply", "answered", "started", "finished", "fact"),
+        *("reply", "answered", "started", "finished", "mark", "fact"),
     }
     with pytest.raises(jsonschema.ValidationError):
         validator.validate({"kind": "event", "type": "PreCall"})
