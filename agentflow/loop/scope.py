@@ -234,8 +234,7 @@ class RunScope:
                 cut = error
                 self.cancel(kind, reason)
             except GeneratorExit:  # the event loop was closed under both
-                if self.task is not None and self.lost:
-                    cast("Coroutine[Any, Any, Any]", self.task.get_coro()).close()
+                self.drop_lost()
                 raise
         error = self._result[1]
         signal = error if isinstance(error, KeyboardInterrupt | SystemExit) else None
@@ -254,6 +253,11 @@ class RunScope:
         """Whether its event loop was closed under it: nothing of it runs any more."""
         task = self.task
         return task is not None and task.get_loop().is_closed()
+
+    def drop_lost(self) -> None:
+        """Close a driver whose event loop was closed under it: its `finally` blocks run, and await nothing."""
+        if self.task is not None and self.lost:
+            cast("Coroutine[Any, Any, Any]", self.task.get_coro()).close()
 
     # ---- cancelling
 

@@ -272,3 +272,4 @@ class EventStream(StreamIterator[HookEvent], Generic[T_co]):
             self._buffer.close()
             run.abandoned_by_reader()
             run.scope.cancel("closed", "its stream was dropped")
+            run.scope.drop_lost()

@@ -159,9 +159,10 @@ class StoreSink:
 
 
 def is_folder(path: str | Path) -> bool:
-    """Whether a path names a folder: it is one, ends in a slash, or has no suffix."""
+    """Whether a path names a folder: it is one, ends in a slash, or has no suffix and is nothing else yet (`/dev/null` is)."""
     said = str(path)
-    return said.endswith(("/", os.sep)) or Path(said).is_dir() or not Path(said).suffix
+    path = Path(said)
+    return said.endswith(("/", os.sep)) or path.is_dir() or not (path.suffix or path.exists())
 
 
 def file_of(folder: Path, run_id: str) -> Path:

@@ -63,7 +63,7 @@ def read_json(text: str | bytes, what: str) -> Any:
     try:
         return from_json(text)
     except ValueError as error:
-        raise StoreError(f"This is no saved {what}: the text is no JSON ({error}).") from error
+        raise StoreError(f"This is no saved {what}: it is not JSON ({error}).") from error
 
 
 def text_of(value: object) -> str:

@@ -38,24 +38,30 @@ class Counts:
             self.closed += 1
 
 
+@pytest.mark.parametrize("buffer", [0, 1, 8])
 @pytest.mark.parametrize("observed", [False, True], ids=["alone", "observed"])
-async def test_the_model_is_at_most_one_chunk_ahead(observed: bool) -> None:
-    """While the reader holds the nth chunk, no more than one chunk behind it was pulled from the model."""
+async def test_the_model_is_at_most_a_buffer_ahead(observed: bool, buffer: int) -> None:
+    """While the reader holds the nth chunk, no more than the buffer and one chunk after it were pulled from the model."""
     model = Counts(500)
     agent = Agent("a", model, hooks=[Recorder()] if observed else [])
     held = 0
-    async with agent.stream("go") as events:
+    async with agent.stream("go", buffer=buffer) as events:
         async for event in events:
             if isinstance(event, ReasoningChunk):
                 held += 1
-                assert held <= model.pulled <= held + 1
+                assert held <= model.pulled <= held + buffer + 1
     assert (held, model.closed) == (500, 1)
 
 
 async def test_piped_through_operators_it_still_waits() -> None:
     """The stream's own operators do not read ahead either."""
     model = Counts(100)
-    words = Agent("a", model).stream("go").filter(lambda event: isinstance(event, ReasoningChunk)).map(lambda event: 1)
+    words = (
+        Agent("a", model)
+        .stream("go", buffer=0)
+        .filter(lambda event: isinstance(event, ReasoningChunk))
+        .map(lambda event: 1)
+    )
     held = 0
     async with words as ones:
         async for one in ones:

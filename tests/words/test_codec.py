@@ -318,7 +318,7 @@ def test_what_is_no_session(data: Any, says: str) -> None:
 @pytest.mark.parametrize("opening", ["[", '{"a":', '{"format": "agentflow.session", "inner": {"x": '])
 def test_json_that_is_nested_without_end(opening: str) -> None:
     """A hundred thousand levels are no session: a StoreError, and no recursion."""
-    with pytest.raises(StoreError, match=r"This is no saved session: the text is no JSON \(recursion limit exceeded"):
+    with pytest.raises(StoreError, match=r"This is no saved session: it is not JSON \(recursion limit exceeded"):
         Session.from_json(opening * 100_000)
 
 

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import fields
+from inspect import iscoroutinefunction
 from typing import Any
 
 from agentflow.events import EVENT_TYPES, CallEnded, Event, PostReasoning, PreCall, PreReasoning, TurnEvent, TurnView
@@ -99,12 +100,15 @@ def watch_cancellations(hook: Hook, swallowed: Callable[[str], None]) -> None:
             swallowed("it went on to its end")
         return value
 
-    def watched(event: Any) -> Any:
+    async def watched(event: Any) -> Any:
+        return await waited(handler(event))
+
+    def watched_if_awaited(event: Any) -> Any:
         answer = handler(event)
         return waited(answer) if is_later(answer) else answer
 
     with suppress(AttributeError):  # a hook with slots is checked without
-        object.__setattr__(hook, "on_event", watched)
+        object.__setattr__(hook, "on_event", watched if iscoroutinefunction(handler) else watched_if_awaited)
 
 
 class _Faults(NoRun):
