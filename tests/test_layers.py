@@ -241,12 +241,12 @@ def test_every_module_has_a_layer() -> None:
 
 
 def test_a_reader_holds_each_module_in_the_head() -> None:
-    """At most 450 lines in the loop, the agent and the hooks, 600 anywhere else."""
+    """At most 500 lines in the loop, the agent and the hooks, 600 anywhere else."""
     long = {
         str(path.relative_to(PACKAGE)): lines
         for path in PACKAGE.rglob("*.py")
         if (lines := len(path.read_text().splitlines()))
-        > (450 if path.relative_to(PACKAGE).parts[0] in ("loop", "agent", "hooks") else 600)
+        > (500 if path.relative_to(PACKAGE).parts[0] in ("loop", "agent", "hooks") else 600)
     }
     assert long == {}
 

@@ -114,7 +114,9 @@ async def _call(
     screen.say(f"user    {PROMPT}", "bold")
     async with made as agent:
         interrupt = partial(agent.interrupt, None, "Ctrl-C")
-        await follow(agent.stream(PROMPT, deps=folder, hooks=hooks, children=True), screen, interrupt=interrupt)
+        await follow(
+            agent.stream(PROMPT, deps=folder, hooks=hooks, children=True, buffer=0), screen, interrupt=interrupt
+        )
         return agent
 
 

@@ -91,7 +91,13 @@ def run(
         screen.tally.count(event)
         click.echo(event_line(event))
 
-    stream = loaded.stream(given, session=place, timeout=timeout, children=children or not as_json)
+    stream = loaded.stream(
+        given,
+        session=place,
+        timeout=timeout,
+        children=children or not as_json,
+        buffer=0,  # a question of a hook comes after all that was shown before it
+    )
     interrupt = partial(loaded.interrupt, place, "Ctrl-C")
     try:
         with call_loop() as runner:

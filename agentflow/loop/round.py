@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import nullcontext
 from copy import copy
 from functools import partial
 from typing import Any, assert_never, cast
@@ -115,7 +116,9 @@ class _Round:
                     deferred.append(batch[0])
             else:
                 works = [self._work(call, waits, deferred) for call in batch]
-                await in_tasks(run.scope, works, schedule.max_concurrency)
+                buffer = run.events.buffer
+                with nullcontext() if buffer is None else buffer.of_several_tasks():
+                    await in_tasks(run.scope, works, schedule.max_concurrency)
             if run.scope.halts() and len(self.results) < len(run.machine.transcript.open_round):
                 self.halted = True
         for call in deferred:  # its PreActing has been shown, and its turn does not come any more

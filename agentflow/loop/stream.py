@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator
+from contextlib import contextmanager
 from typing import Any, Final, Generic, Protocol
 
 from agentflow.errors import UsageError
@@ -41,10 +42,11 @@ class EventBuffer:
         closed: Whether the reader has closed the stream, or the run is finished: events are dropped.
     """
 
-    __slots__ = ("_asked", "_capacity", "_events", "_getter", "_put", "_putters", "closed")
+    __slots__ = ("_asked", "_capacity", "_events", "_getter", "_limit", "_put", "_putters", "_rounds", "closed")
 
     def __init__(self, capacity: int) -> None:
-        self._capacity = capacity
+        self._capacity = self._limit = capacity
+        self._rounds = 0  # parallel rounds that are running, those of sub-agents included
         self._events: deque[Event] = deque()
         self._put = 0  # how many events were put, and how many the reader has asked for
         self._asked = 0
@@ -60,17 +62,32 @@ class EventBuffer:
         self._put = number = self._put + 1
         if self._getter is not None:
             self.wake()
-        if number - self._asked < self._capacity:
+        if number - self._asked < self._limit:
             return None
         putter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._putters.append((number, putter))
         return putter
 
+    @contextmanager
+    def of_several_tasks(self) -> Generator[None]:
+        """While several tasks put events, they may be `BUFFER` events ahead at least.
+
+        So a reader that takes turns with the run does not change the order in which tools that never wait come and go.
+        """
+        self._rounds += 1
+        self._limit = max(self._capacity, BUFFER)
+        try:
+            yield
+        finally:
+            self._rounds -= 1
+            if not self._rounds:
+                self._limit = self._capacity
+
     def ask(self) -> Event | None:
         """Ask for the next event; None if it has to be waited for, with `changed`."""
         self._asked = asked = self._asked + 1
         putters = self._putters
-        while putters and putters[0][0] - asked < self._capacity:
+        while putters and putters[0][0] - asked < self._limit:
             _, putter = putters.popleft()
             if not putter.done():
                 putter.set_result(None)

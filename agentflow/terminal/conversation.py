@@ -101,10 +101,14 @@ class _Chat:
             pass
 
     def _stream(self, line: str) -> AgentFlux:
-        return self._agent.stream(line, session=self._session, deps=self._deps, hooks=self._hooks, children=True)
+        return self._agent.stream(
+            line, session=self._session, deps=self._deps, hooks=self._hooks, children=True, buffer=0
+        )
 
     def _resumed(self, decisions: Mapping[str, Resolution]) -> AgentFlux:
-        return self._agent.resume_stream(self._session, decisions, deps=self._deps, hooks=self._hooks, children=True)
+        return self._agent.resume_stream(
+            self._session, decisions, deps=self._deps, hooks=self._hooks, children=True, buffer=0
+        )
 
     async def _call(self, events: AgentFlux) -> None:
         self._screen.next_call()

@@ -38,7 +38,7 @@ async def test_a_model_writes_one(wired: Wired, number: str) -> None:
         assert (await agent.call("Look.")).text == "Two."
         assert (await agent.call("Go on.")).text == "Again."
     results = [result for msg in agent.session().messages for result in msg.tool_results]
-    assert [(result.state, result.text[:76].partition(" at line ")[0]) for result in results] == [
+    assert [(result.state, result.text[:90].partition(" at line ")[0]) for result in results] == [
         ("error", f"Tool 'look' was not run: its arguments are not valid JSON ({number}"),
         ("success", '{"q":2.0,"error":"Infinity"}'),
     ]

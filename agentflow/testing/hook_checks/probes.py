@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import fields
+from functools import wraps
 from inspect import iscoroutinefunction
 from typing import Any
 
@@ -103,6 +104,7 @@ def watch_cancellations(hook: Hook, swallowed: Callable[[str], None]) -> None:
     async def watched(event: Any) -> Any:
         return await waited(handler(event))
 
+    @wraps(handler)
     def watched_if_awaited(event: Any) -> Any:
         answer = handler(event)
         return waited(answer) if is_later(answer) else answer
