@@ -10,6 +10,7 @@ Rules:
 from __future__ import annotations
 
 import asyncio
+import math
 import selectors
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 __all__ = ["VirtualClockLoop", "WrappedSelector", "run_virtual"]
 
 T = TypeVar("T")
+
+# Seconds (46 days) up to which a float tells a nanosecond.
+_FINE = 4e6
 
 
 class WrappedSelector(selectors.BaseSelector):
@@ -60,6 +64,9 @@ class _JumpingSelector(WrappedSelector):
         ready = super().select(timeout if self.threads else 0)
         if not ready and timeout > 0:
             self.saved += timeout
+            if self.saved > _FINE:
+                # The loop runs a timer that is due before now plus a nanosecond, which is now itself in floats so large.
+                self.saved = math.nextafter(self.saved, math.inf)
         return ready
 
 

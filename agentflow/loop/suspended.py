@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from types import AsyncGeneratorType, CoroutineType, FrameType, GeneratorType
 from typing import Any, cast
 
@@ -13,7 +13,7 @@ from agentflow.loop.tool_call.limit import drive
 
 __all__ = ["frames_of", "innermost", "position", "positions"]
 
-_PACKAGE = str(Path(chain.__file__).parent.parent)
+_PACKAGE = os.path.dirname(os.path.dirname(str(chain.__file__)))
 _CHAIN = chain.__file__
 _CURRENT = chain._current  # pyright: ignore[reportPrivateUsage] - which hook a chain is waiting for
 _RECORDED = {"Recorder._take": "model", "Recorder._work": "tool"}

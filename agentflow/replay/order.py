@@ -27,6 +27,8 @@ Key: TypeAlias = tuple[str, str | int, int]
 `("mark", n, place)`; of an event's hooks `("mark", "call seq", place)`; of a cancellation from outside `("cut", call, 0)`."""
 
 _PATIENCE = 1.0
+# Seconds: three years. What a log places later than that after anything else is a damaged time.
+_LONGEST = 1e8
 """Seconds without anything happening, after the recording's time, for which something waits for its turn."""
 
 
@@ -203,10 +205,14 @@ class Turns:
             await self._until(self._order.places.get(key, 0), lambda: self.is_next(key))
 
     async def _until(self, place: int, reached: Callable[[], bool]) -> None:
+        patience = _PATIENCE
         while not reached():
             if self._moved is None:
                 self._moved = asyncio.get_running_loop().create_future()
             before = self._next
-            await asyncio.wait([self._moved], timeout=_PATIENCE)
-            if self._next == before and self._clock.now() > self._order.time_at(place) + _PATIENCE:
+            await asyncio.wait([self._moved], timeout=patience)
+            # Longer each time that nothing moves: a damaged log may say that something comes in a thousand years.
+            patience = _PATIENCE if self._next != before else 2 * patience
+            late = self._clock.now() > self._order.time_at(place) + _PATIENCE
+            if self._next == before and (late or patience > _LONGEST):
                 return

@@ -67,3 +67,15 @@ def test_virtual_time_jumps() -> None:
     assert run_virtual(main()) == pytest.approx(3600)
     with asyncio.Runner(loop_factory=VirtualClockLoop) as runner:
         assert runner.run(Mono.just("late").delay(86_400 * 30)) == "late"
+
+
+@pytest.mark.parametrize("seconds", [33_554_431, 86_400 * 365 * 10, 17_895_066_514.8])
+def test_virtual_time_reaches_any_date(seconds: float) -> None:
+    """Also where floats no longer tell a nanosecond, in which the loop compares a timer with now."""
+
+    async def main() -> float:
+        await asyncio.sleep(seconds)
+        await asyncio.sleep(1)
+        return asyncio.get_running_loop().time()
+
+    assert run_virtual(main()) == pytest.approx(seconds + 1)
