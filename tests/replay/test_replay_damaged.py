@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -76,3 +77,15 @@ def test_what_a_recorder_had_no_room_for_is_said() -> None:
     lines.insert(5, {**lines[0], "lost": 3})
     with pytest.raises(StoreError, match="3 entries are missing, since the recorder could not write as fast"):
         replayed("a hand-off", lines)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("later", [4e7, 1.6e10])
+def test_a_line_of_another_century_holds_nothing_up(name: str, later: float) -> None:
+    """A time that was damaged is waited for in virtual time, and not for ever; the replay ends, whatever it finds."""
+    lines = lines_of(name)
+    timed = [n for n, line in enumerate(lines) if "time" in line][::5]
+    assert timed
+    for n in timed:
+        with suppress(AgentFlowError):
+            replayed(name, [*lines[:n], {**lines[n], "time": lines[n]["time"] + later}, *lines[n + 1 :]])
