@@ -27,9 +27,9 @@ Key: TypeAlias = tuple[str, str | int, int]
 `("mark", n, place)`; of an event's hooks `("mark", "call seq", place)`; of a cancellation from outside `("cut", call, 0)`."""
 
 _PATIENCE = 1.0
-# Seconds: three years. What a log places later than that after anything else is a damaged time.
-_LONGEST = 1e8
 """Seconds without anything happening, after the recording's time, for which something waits for its turn."""
+_LONGEST = 1e8
+"""Seconds (three years): a log that places something later than that after anything else has a damaged time."""
 
 
 class Order:
