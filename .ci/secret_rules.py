@@ -1,4 +1,4 @@
-"""Makes `agentflow/plugins/secret_rules.toml` of gitleaks' list: `python .ci/secret_rules.py gitleaks.toml VERSION`.
+"""Makes `agentflow/plugins/redaction/secret_rules.toml` of gitleaks' list: `python .ci/secret_rules.py gitleaks.toml VERSION`.
 
 Taken over are the rules for tokens that can be told by their own form: most begin with letters of their service, such as
 `ghp_`. What gitleaks tells by the name that it is assigned to is found by `Redaction`'s own rule for assignments.
@@ -132,7 +132,7 @@ def main(file: str, version: str) -> None:
         lines.append(
             f"[[rules]]\nid = \"{rule['id']}\"\npattern = '''{pattern}'''\nneedles = {json.dumps(needles)}\nstarts = {starts}\n"
         )
-    Path("agentflow/plugins/secret_rules.toml").write_text("\n".join(lines))
+    Path("agentflow/plugins/redaction/secret_rules.toml").write_text("\n".join(lines))
 
 
 if __name__ == "__main__":

@@ -55,8 +55,7 @@ from agentflow.inspector.logs import Logs
 from agentflow.loop.session import Session
 from agentflow.mcp.config import read_config
 from agentflow.messages import Pending
-from agentflow.plugins.recorder import Recorder
-from agentflow.plugins.recorder_export import export_log
+from agentflow.plugins.recorder import Recorder, export_log
 from agentflow.runlog import read_lines
 from agentflow.saving.codec import fact_from_json, fact_to_json, msg_from_dict, verdict_from_dict
 from agentflow.testing import ScriptedModel

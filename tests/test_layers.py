@@ -74,9 +74,9 @@ ADAPTERS = {part for part, layer in LAYERS.items() if layer == 5}
 
 SUPPORT = {
     "state.explain": "what databases say when they cannot: one text for stores and for durable runs",
-    "plugins.recorder": "a replay records itself, to be compared with what was recorded",
-    "plugins.recorder_making": "the same",
-    "plugins.recorder_seen": "the same",
+    "plugins.recorder.hook": "a replay records itself, to be compared with what was recorded",
+    "plugins.recorder.entry_builder": "the same",
+    "plugins.recorder.observations": "the same",
     "replay.replay": "a test of a recorded run replays it",
     "replay.comparing": "the same",
     "replay.player": "the same",

@@ -11,7 +11,7 @@ import click
 from agentflow.cli.failures import CommandError
 from agentflow.cli.say import say
 from agentflow.errors import AgentFlowError, UsageError
-from agentflow.plugins.recorder_export import export_log
+from agentflow.plugins.recorder.export import export_log
 from agentflow.stored_runs import open_named
 
 __all__ = ["export"]

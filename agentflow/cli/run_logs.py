@@ -18,7 +18,7 @@ from agentflow.cli.say import say
 from agentflow.errors import AgentFlowError
 from agentflow.event_json import json_line
 from agentflow.ground.shown import one_line
-from agentflow.plugins.recorder_records import Explanation, Recording, records_of
+from agentflow.plugins.recorder.records import Explanation, Recording, records_of
 from agentflow.replay import Departure, Replay, ReplayOptions
 from agentflow.replay.player import Goes
 from agentflow.runlog import RunLog

@@ -25,9 +25,9 @@ from agentflow.loop.run import RunBase
 from agentflow.loop.scope import RunScope
 from agentflow.loop.session import FullSession, Session
 from agentflow.messages import ToolResultBlock, ToolUseBlock
-from agentflow.plugins.recorder import Recorder, run_of
-from agentflow.plugins.recorder_making import Making
-from agentflow.plugins.recorder_seen import Place, Seen
+from agentflow.plugins.recorder.entry_builder import Making
+from agentflow.plugins.recorder.hook import Recorder, run_of
+from agentflow.plugins.recorder.observations import Place, Seen
 from agentflow.ports.model import Model, ModelRequest
 from agentflow.reactive import Empty, Flux, Mono
 from agentflow.reactive.iterators import close

@@ -21,7 +21,7 @@ from agentflow.loop.session import Session, full_session
 from agentflow.loop.stream import BUFFER
 from agentflow.messages import Msg, Reply
 from agentflow.output.output import OutputLike
-from agentflow.plugins.recorder import Recorder
+from agentflow.plugins.recorder.hook import Recorder
 from agentflow.ports.model import Model
 from agentflow.reactive import Mono
 from agentflow.replay.clock import ReplayClock

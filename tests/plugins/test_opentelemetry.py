@@ -56,8 +56,8 @@ from agentflow.durable.agent import DurableAgent
 from agentflow.errors import ModelError, UsageError
 from agentflow.orchestration import ask, handoffs, workflow
 from agentflow.plugins import ModelFallback, ModelRetry, OpenTelemetry, Redaction, SummaryCompaction, ToolRetry
-from agentflow.plugins import opentelemetry_words as words
-from agentflow.plugins.opentelemetry_words import model_and_provider
+from agentflow.plugins.opentelemetry import attributes as words
+from agentflow.plugins.opentelemetry.attributes import model_and_provider
 from agentflow.ports.answer_origin import AnswerOrigin, answer_origin, noting_origin
 from agentflow.ports.store import MemoryStore
 from agentflow.state.sql import SqlStore

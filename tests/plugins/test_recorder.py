@@ -48,7 +48,7 @@ from agentflow.events import EVENT_TYPES, ActingChunk, CallEnded, Error, Event
 from agentflow.hooks import HookSet
 from agentflow.loop.session import Session
 from agentflow.plugins.recorder import Recorder
-from agentflow.plugins.recorder_records import Edit, HookRecord, InjectedRecord, MessageRecord, show
+from agentflow.plugins.recorder.records import Edit, HookRecord, InjectedRecord, MessageRecord, show
 from agentflow.replay import Replay
 from agentflow.runlog import RunLogError, read_lines
 from agentflow.runlog.entries import LogEntry
@@ -618,7 +618,7 @@ class Stuck:
 
 async def test_a_store_that_hangs_delays_nothing_before_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """The queue is bounded, and what finds no room is dropped: said once, and in the log, which is not replayed then."""
-    monkeypatch.setattr("agentflow.plugins.recorder_writer._ROOM_BESIDE_A_THREAD", 50)
+    monkeypatch.setattr("agentflow.plugins.recorder.writer._ROOM_BESIDE_A_THREAD", 50)
     store = Stuck()
     recorder = Recorder(store, max_records=10, interval=0.001)
 

@@ -24,8 +24,8 @@ from agentflow.plugins.cache import ModelCache
 from agentflow.plugins.guardrails import InputGuardrail
 from agentflow.plugins.recorder import Recorder
 from agentflow.plugins.redaction import Redaction
-from agentflow.plugins.redaction_detectors import DETECTORS, Detector
-from agentflow.plugins.redaction_text import Scanner, Streaming, Vault, scan
+from agentflow.plugins.redaction.detectors import DETECTORS, Detector
+from agentflow.plugins.redaction.text import Scanner, Streaming, Vault, scan
 from agentflow.ports.store import MemoryStore
 from agentflow.runlog.entries import RequestEntry
 from agentflow.specs import ModelOptions

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import regex
 
-from agentflow.plugins.redaction_detectors import DETECTORS, RULES_SOURCE, SECRET_RULES, Detector, SecretRule
-from agentflow.plugins.redaction_text import Scanner, Streaming, Vault, scan
-from agentflow.plugins.redaction_values import Cleaning
+from agentflow.plugins.redaction.detectors import DETECTORS, RULES_SOURCE, SECRET_RULES, Detector, SecretRule
+from agentflow.plugins.redaction.text import Scanner, Streaming, Vault, scan
+from agentflow.plugins.redaction.values import Cleaning
 
 PAGE = Path(__file__).parents[2] / "docs/plugins/redaction.md"
 SCANNER = Scanner(DETECTORS)

@@ -33,9 +33,9 @@ from agentflow.facts import (
 from agentflow.messages import TextBlock, ThinkingBlock, ToolUseBlock
 from agentflow.plugins.approval import Approval
 from agentflow.plugins.redaction import Redaction
-from agentflow.plugins.redaction_detectors import DETECTORS
-from agentflow.plugins.redaction_seal import KEYS_VARIABLE, Seal
-from agentflow.plugins.redaction_text import Scanner, Vault
+from agentflow.plugins.redaction.detectors import DETECTORS
+from agentflow.plugins.redaction.seal import KEYS_VARIABLE, Seal
+from agentflow.plugins.redaction.text import Scanner, Vault
 from agentflow.ports.store import MemoryStore, Store
 from agentflow.stores import SqlStore
 from agentflow.testing import ScriptedModel

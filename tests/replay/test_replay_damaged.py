@@ -15,7 +15,7 @@ from recorded_programs import PROGRAMS
 
 from agentflow.errors import AgentFlowError, StoreError
 from agentflow.plugins.recorder import Recorder
-from agentflow.plugins.recorder_writer import as_text
+from agentflow.plugins.recorder.writer import as_text
 from agentflow.replay import Replay
 from agentflow.runlog import read_lines
 from agentflow.testing import run_virtual

@@ -14,7 +14,7 @@ from agentflow.cli.main import cli
 from agentflow.durable.agent import DurableAgent
 from agentflow.errors import ModelError, StoreError, UsageError
 from agentflow.plugins.recorder import Recorder
-from agentflow.plugins.recorder_export import export_log, lines_of_facts
+from agentflow.plugins.recorder.export import export_log, lines_of_facts
 from agentflow.plugins.redaction import Redaction
 from agentflow.replay import Replay
 from agentflow.runlog import RunLog, read_lines

@@ -26,9 +26,8 @@ from agentflow.errors import StoreError, UsageError
 from agentflow.inspector import export
 from agentflow.inspector.logs import Logs
 from agentflow.loop.session import Session
-from agentflow.plugins import recorder_files
-from agentflow.plugins.recorder import Recorder
-from agentflow.plugins.recorder_records import records_of
+from agentflow.plugins.recorder import Recorder, files
+from agentflow.plugins.recorder.records import records_of
 from agentflow.replay import Replay
 from agentflow.runlog import RunLog, RunLogError
 from agentflow.runlog.diffing import diff_runs
@@ -349,7 +348,7 @@ def warned() -> Iterator[list[str]]:
 
 async def test_a_store_that_comes_back_gets_what_it_missed(warned: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs go on while it is away; their lines wait, in order, and nothing is lost; it is said once."""
-    monkeypatch.setattr(recorder_files, "_PAUSE", 1e-9)  # until the next attempt
+    monkeypatch.setattr(files, "_PAUSE", 1e-9)  # until the next attempt
     store = Comes()
     agent = agent_with(Recorder(store), script=lambda request: "Done.")
     store.away = StoreError("it cannot be reached", retryable=True)

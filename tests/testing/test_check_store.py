@@ -11,7 +11,7 @@ from planted_stores import DEFECTS, Lines, Newest
 
 from agentflow.errors import UsageError
 from agentflow.facts import Fact, ToolDecided
-from agentflow.plugins.redaction_store import redacted_store
+from agentflow.plugins.redaction.store import redacted_store
 from agentflow.ports.store import MemoryStore, Store
 from agentflow.ports.store_wrapper import StoreWrapper
 from agentflow.state.sql import SqlStore

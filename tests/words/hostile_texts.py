@@ -12,8 +12,8 @@ from agentflow.ground.shown import described, one_line, without_password, withou
 from agentflow.models.provider_errors import model_error
 from agentflow.models.waits import requested_wait
 from agentflow.plugins import ShellApproval
-from agentflow.plugins.redaction_detectors import DETECTORS
-from agentflow.plugins.redaction_text import Scanner
+from agentflow.plugins.redaction.detectors import DETECTORS
+from agentflow.plugins.redaction.text import Scanner
 
 LENGTH = 300_000
 SHORTER = {"redaction": 10_000, "shell": 7_990}

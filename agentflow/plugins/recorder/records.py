@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from agentflow.messages import Msg
-from agentflow.plugins.recorder_shown import Shown, joined, message_digest, show
+from agentflow.plugins.recorder.rendering import Shown, joined, message_digest, show
 from agentflow.runlog.entries import (
     EventEntry,
     FinishedEntry,

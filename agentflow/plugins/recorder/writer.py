@@ -9,7 +9,7 @@ Rules:
 4. The queue is bounded, and a full one never makes the run wait. With a thread, which is woken long before, what comes then
    is dropped, and the log says how much (`LogEntry.lost`); without one, the oldest goes, as memory forgets the oldest too.
 5. A log that cannot be written is reported once, by a warning and in the library's log, and left alone from then on; memory
-   goes on. (A store that may come back is another matter, see `recorder_files`.)
+   goes on. (A store that may come back is another matter, see `files`.)
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from collections.abc import Callable, Sequence
 
 from agentflow.errors import AgentFlowError
 from agentflow.ground.logs import logger
-from agentflow.plugins.recorder_files import Sink
-from agentflow.plugins.recorder_making import FindsOfRun, Making
-from agentflow.plugins.recorder_seen import Happened, Seen
+from agentflow.plugins.recorder.entry_builder import FindsOfRun, Making
+from agentflow.plugins.recorder.files import Sink
+from agentflow.plugins.recorder.observations import Happened, Seen
 from agentflow.runlog.encoding import Clean, Line, header_line
 from agentflow.runlog.log import RunLog
 from agentflow.runlog.reading import read_lines

@@ -27,7 +27,7 @@ from agentflow.messages import (
     ToolResultBlock,
     ToolUseBlock,
 )
-from agentflow.plugins.redaction_text import Found, Scanner, Vault, scan
+from agentflow.plugins.redaction.text import Found, Scanner, Vault, scan
 from agentflow.transcript import MessageView
 
 __all__ = ["Cleaning", "named_anew"]

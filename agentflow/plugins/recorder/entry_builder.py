@@ -10,7 +10,7 @@ from typing import assert_never, cast
 
 from agentflow.events import PreReasoning
 from agentflow.messages import Msg
-from agentflow.plugins.recorder_seen import (
+from agentflow.plugins.recorder.observations import (
     NAMES,
     Answered,
     Asked,

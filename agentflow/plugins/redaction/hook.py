@@ -42,7 +42,7 @@ from agentflow.hooks.recording import SideWrapper
 from agentflow.hooks.wrapping import ModelSource
 from agentflow.messages import Msg
 from agentflow.plugins._matching import names
-from agentflow.plugins.redaction_at_rest import (
+from agentflow.plugins.redaction.at_rest import (
     Numberless,
     Restoring,
     at_rest,
@@ -50,13 +50,13 @@ from agentflow.plugins.redaction_at_rest import (
     message_at_rest,
     vault_of,
 )
-from agentflow.plugins.redaction_detectors import DETECTORS, Detector
-from agentflow.plugins.redaction_model import RedactedModel
-from agentflow.plugins.redaction_reply import RedactedFlux, redacted_pieces
-from agentflow.plugins.redaction_seal import KEYS_VARIABLE, KeySource, seal_from
-from agentflow.plugins.redaction_store import redacted_store
-from agentflow.plugins.redaction_text import Scanner, Vault, scan
-from agentflow.plugins.redaction_values import Cleaning
+from agentflow.plugins.redaction.detectors import DETECTORS, Detector
+from agentflow.plugins.redaction.model import RedactedModel
+from agentflow.plugins.redaction.reply import RedactedFlux, redacted_pieces
+from agentflow.plugins.redaction.seal import KEYS_VARIABLE, KeySource, seal_from
+from agentflow.plugins.redaction.store import redacted_store
+from agentflow.plugins.redaction.text import Scanner, Vault, scan
+from agentflow.plugins.redaction.values import Cleaning
 from agentflow.ports.model import Model, ModelRequest
 from agentflow.ports.store import Store
 from agentflow.reactive import Flux

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from agentflow.plugins import opentelemetry_words as words
+from agentflow.plugins.opentelemetry import attributes as words
 from agentflow.specs import Usage
 
 try:

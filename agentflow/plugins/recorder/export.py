@@ -33,10 +33,10 @@ from agentflow.facts import (
 )
 from agentflow.loop.machine import Machine
 from agentflow.messages import Outcome, Pending, ToolResultBlock, ToolUseBlock
-from agentflow.plugins.recorder import Redacts
-from agentflow.plugins.recorder_making import Making
-from agentflow.plugins.recorder_seen import NAMES, Facts, Happened, Place, Seen
-from agentflow.plugins.recorder_writer import as_text
+from agentflow.plugins.recorder.entry_builder import Making
+from agentflow.plugins.recorder.hook import Redacts
+from agentflow.plugins.recorder.observations import NAMES, Facts, Happened, Place, Seen
+from agentflow.plugins.recorder.writer import as_text
 from agentflow.ports.store import Store, no_session
 from agentflow.runlog.encoding import header_line
 from agentflow.specs import ModelOptions, Usage

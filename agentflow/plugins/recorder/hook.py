@@ -54,9 +54,8 @@ from agentflow.hooks.recording import (
 from agentflow.hooks.wrapping import ModelSource, ToolSource
 from agentflow.loop.run import RunBase, current_turn
 from agentflow.messages import Msg, ToolResultBlock, ToolUseBlock
-from agentflow.plugins.recorder_files import FileSink, Sink, StoreTarget, file_of, is_folder, prune_folder, prune_store
-from agentflow.plugins.recorder_records import Explanation, Record, Recording, records_of
-from agentflow.plugins.recorder_seen import (
+from agentflow.plugins.recorder.files import FileSink, Sink, StoreTarget, file_of, is_folder, prune_folder, prune_store
+from agentflow.plugins.recorder.observations import (
     FIELDS_OF,
     Answered,
     Asked,
@@ -73,7 +72,8 @@ from agentflow.plugins.recorder_seen import (
     Started,
     piece_of,
 )
-from agentflow.plugins.recorder_writer import Writer, log_of
+from agentflow.plugins.recorder.records import Explanation, Record, Recording, records_of
+from agentflow.plugins.recorder.writer import Writer, log_of
 from agentflow.ports.model import ModelRequest
 from agentflow.reactive import Empty, Flux, Mono
 from agentflow.reactive.iterators import close

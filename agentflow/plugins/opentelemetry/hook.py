@@ -46,9 +46,9 @@ from agentflow.hooks.wrapping import ModelSource, ToolSource
 from agentflow.loop.escalation import Halted, ToolSuspended
 from agentflow.loop.tool_call.limit import drive
 from agentflow.messages import Msg, ToolResultBlock, ToolUseBlock
-from agentflow.plugins import opentelemetry_words as words
-from agentflow.plugins.opentelemetry_metrics import TokenMetrics
-from agentflow.plugins.opentelemetry_spans import (
+from agentflow.plugins.opentelemetry import attributes as words
+from agentflow.plugins.opentelemetry.metrics import TokenMetrics
+from agentflow.plugins.opentelemetry.spans import (
     CallTrace,
     OpenSpan,
     TracedRun,
@@ -59,7 +59,7 @@ from agentflow.plugins.opentelemetry_spans import (
     started,
     traceparent,
 )
-from agentflow.plugins.redaction import Redaction
+from agentflow.plugins.redaction.hook import Redaction
 from agentflow.ports.answer_origin import AnswerOrigin, answer_origin
 from agentflow.reactive import Flux, Mono
 from agentflow.reactive.iterators import close

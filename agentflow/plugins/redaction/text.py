@@ -23,8 +23,8 @@ from pydantic_core import CoreSchema, core_schema
 
 from agentflow.ground.validation import adapter_of
 from agentflow.messages import Msg
-from agentflow.plugins.redaction_detectors import Detector, Match, Pattern, compiled
-from agentflow.plugins.redaction_seal import Seal
+from agentflow.plugins.redaction.detectors import Detector, Match, Pattern, compiled
+from agentflow.plugins.redaction.seal import Seal
 
 __all__ = ["Found", "Scanner", "Streaming", "Vault", "scan"]
 
@@ -103,7 +103,7 @@ class Scanner:
         values: Texts to be found wherever they occur.
 
     Example:
-        >>> from agentflow.plugins.redaction_detectors import EMAIL
+        >>> from agentflow.plugins.redaction.detectors import EMAIL
         >>> Scanner((EMAIL,)).replace("write to ada@example.com", lambda kind, text: f"<{kind}>")
         'write to <email>'
     """
@@ -282,7 +282,7 @@ class Streaming:
         found: Says what stands for a thing.
 
     Example:
-        >>> from agentflow.plugins.redaction_detectors import EMAIL
+        >>> from agentflow.plugins.redaction.detectors import EMAIL
         >>> stream = Streaming(lambda: Scanner((EMAIL,)), lambda kind, text: f"<{kind}>")
         >>> [stream.feed("write to ada"), stream.feed("@example.c"), stream.feed("om, soon"), stream.end()]
         ['write to ', '', '<email>, ', 'soon']

@@ -15,8 +15,8 @@ from typing import Any
 from agentflow.chunks import ModelChunk, ToolUseDelta
 from agentflow.hooks.wrapping import ModelSource, PrivateFlux
 from agentflow.messages import ThinkingBlock
-from agentflow.plugins.redaction_text import Streaming
-from agentflow.plugins.redaction_values import Cleaning
+from agentflow.plugins.redaction.text import Streaming
+from agentflow.plugins.redaction.values import Cleaning
 from agentflow.reactive import Flux
 from agentflow.reactive.iterators import close
 from agentflow.specs import ToolSpec

@@ -32,8 +32,8 @@ from agentflow.messages import (
     ToolResultBlock,
     ToolUseBlock,
 )
-from agentflow.plugins.redaction_text import Found, Scanner, Vault
-from agentflow.plugins.redaction_values import Cleaning, named_anew
+from agentflow.plugins.redaction.text import Found, Scanner, Vault
+from agentflow.plugins.redaction.values import Cleaning, named_anew
 from agentflow.typed_state import state_name
 from agentflow.verdicts import AnyVerdict, carried
 
