@@ -1,0 +1,174 @@
+"""Docstrings and comments use the words that well-known Python libraries use, about as often as they do.
+
+Rates are per 10,000 words. The limits are twice the range found in trio, httpx, structlog and anyio. Print the table
+with `python -m tests.test_plain_words`, or `pytest -s tests/test_plain_words.py`.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parent.parent / "agentflow"
+
+AT_MOST = {
+    "what": 18,
+    "where": 24,
+    "somebody|nobody|anybody": 2,
+    "behind": 2,
+    "told|tells|telling": 2,
+    "stands|stand": 2,
+    "pieces?": 2,
+    "whoever": 1,
+    "anew": 1,
+    "any more": 2,
+    "as far as": 1,
+    "is over|are over": 1,
+    "comes to|came to": 1,
+    "in (?:the )?place of": 1,
+    "gone on with|goes on|go on": 1,
+    "gives|gave": 4,
+    "whose": 4,
+    "cut": 2,
+    "words": 6,
+    "lets? go": 1,
+    "must not|may not|shall": 7,
+    "cannot": 13,
+}
+AT_LEAST = {"if": 32, "should": 4.5}
+
+COLUMNS = [*AT_MOST, *AT_LEAST]
+
+# Folders that have not been rewritten yet, each with a ceiling for every word of AT_MOST, in that order. Delete a
+# folder's row when it meets the limits, and rename it with its folder. "top" is the modules directly in agentflow/.
+PENDING = """
+top            225  70  30  30  20  25  15  10   5   5   5   5   0   5  10  20  15   5  40   0   5  15
+agent          190  70  55  20  15  10  10  20   5  10   5  10   5  10  30  20  15  10  10  10   0  20
+cli            195  30  35  35   0   5  10  20   0   5   0   0   0   0  25   5  15   5   0   0   0  40
+content        220  75   0   0  50   0  25   0   0   0   0   0   0   0  25   0   0   0   0   0  75   0
+debugger       235  30 115  10  20  20  20  10  10   0   0  45   0   0  70   0   0   0  10   0   0  30
+durable        175  70  20   0  25  10   5  20   0  20   5   5   5   5  40  10  15  10   0   0  10  25
+events         185  60  15   0  10  10  40   0   0  15   0  15   0   0  10  15  15   0   0   0   0  25
+ground         195  60  45  20  15  45   5  25   5   5   0   0   0   5   0   5  20   5  10  15  10  15
+hooks          235  60  20  30  35  20  20   5   5   0   5   5  10   5  25  15  15  10  10   0  10  25
+inspector      230  90  10  15  35  15  10  10   0   0  10  15  10   0  10  10  10   0  10   0   0  70
+loop           230  55  35  25  20  15  15  15   5  15   5  10   5   5  15  10  25  10  10   5  10  10
+mcp            225  75  40  15  20  10  10  15   5  25  10   0   0   0  15  15  10  10  10   0   5  60
+models         185  70  10  35  20  40  20   5   0   0   5   0   0   5   5   5  25   5  40   0  10  25
+orchestration  250  45  30  15  20  25   0   0  15   5   0   5  10  20  15  35   5   0  20   0   0  10
+output         235  65  15  10  30  10  40   5   0   0  15   0   0   0   5  10  15   0  50   0   0  15
+plugins        220  75  25  20  25  30  15  10   5   5   5   5   5   5  10  20  10  15  25   5  10  15
+ports          105  65  40  15  25  15  30  10   0   0   5   0   0   0  20  15  15  10   5  10   0  20
+reactive       110  25  10  15  10  15  10  15  15   5   0  15   0   0  15  40  10   0   5   0  10  10
+replay         260  70  10  10  50  40  30   5   0  15   0  10   5   5  30  50  20  20   5   0  10  10
+runlog         295 105  15  25  15  45  60  10   0   0   5  15  10   0  10   0  10  15   5   0   0  25
+saving         415  25   0   0  15  35   0  15   0   0   0   0   0   0   0  15   0   0  15   0  15  15
+state          165  95 120   0  25  10  15  10  10   0  10   0   0   0  10  10  15  10   0   0   0  20
+terminal       285  85  15  10  10  10  15  10   5  15   0   5   0   0  20  25  15  10  80   0  30  10
+testing        205  50  15  25  25  20  20   5   0   5   0   0   5  10  10  20  20  10  25   0   5  15
+tools          240  65  20  10  25  20  20  10   0   5   5   0   0   0   0  20  15   5  15   5  10  35
+"""
+
+
+def prose(source: str) -> str:
+    """Return the docstrings and comments of a module, in lower case."""
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    found = [ast.get_docstring(node) or "" for node in ast.walk(ast.parse(source)) if isinstance(node, documented)]
+    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+    found += [token.string for token in tokens if token.type == tokenize.COMMENT]
+    return "\n".join(found).lower()
+
+
+def prose_by_folder() -> dict[str, str]:
+    """Return the prose of each folder of the package, and of the whole package as "all"."""
+    folders: defaultdict[str, list[str]] = defaultdict(list)
+    for path in sorted(PACKAGE.rglob("*.py")):
+        folder, *rest = path.relative_to(PACKAGE).parts
+        text = prose(path.read_text("utf-8"))
+        folders[folder if rest else "top"].append(text)
+        folders["all"].append(text)
+    return {folder: "\n".join(texts) for folder, texts in folders.items()}
+
+
+def size(text: str) -> int:
+    return len(re.findall(r"[a-z']+", text))
+
+
+def count(word: str, text: str) -> int:
+    return len(re.findall(rf"\b(?:{word})\b", text))
+
+
+def rate(word: str, text: str) -> float:
+    return 10_000 * count(word, text) / max(size(text), 1)
+
+
+def pending() -> dict[str, dict[str, int]]:
+    rows = [line.split() for line in PENDING.splitlines() if line]
+    return {folder: dict(zip(AT_MOST, map(int, ceilings), strict=True)) for folder, *ceilings in rows}
+
+
+def exceeded(text: str) -> list[str]:
+    """List the words that a text uses too often, or not often enough. A short text is not judged by one word."""
+    words = size(text) / 10_000
+    return [
+        *(
+            f"{word!r} {count(word, text)}x, at most {round(n * words)}"
+            for word, n in AT_MOST.items()
+            if count(word, text) > round(n * words)
+        ),
+        *(
+            f"{word!r} {count(word, text)}x, at least {int(n * words)}"
+            for word, n in AT_LEAST.items()
+            if count(word, text) < int(n * words)
+        ),
+    ]
+
+
+def table() -> str:
+    """Return the rates of all folders as a table; each folder that exceeds a limit is marked."""
+    texts = prose_by_folder()
+    lines = [f"{'words per 10,000':26}{'limit':>7}" + "".join(f"{name[:6]:>7}" for name in texts)]
+    for word in COLUMNS:
+        limit = f"<={AT_MOST[word]}" if word in AT_MOST else f">={AT_LEAST[word]}"
+        lines.append(f"{word:26}{limit:>7}" + "".join(f"{rate(word, text):7.1f}" for text in texts.values()))
+    lines.append(f"{'words':33}" + "".join(f"{size(text):7}" for text in texts.values()))
+    lines.append(f"{'limits exceeded':33}" + "".join(f"{len(exceeded(text)):7}" for text in texts.values()))
+    return "\n".join(lines)
+
+
+def test_rates_of_the_folders() -> None:
+    """Each folder meets the limits, unless it is pending: then no word gets more frequent."""
+    print("\n" + table())
+    rows = pending()
+    problems: dict[str, list[str]] = {}
+    for folder, text in prose_by_folder().items():
+        if folder in rows:
+            problems[folder] = [
+                f"{word!r} {rate(word, text):.1f} per 10,000 words, at most {ceiling} while pending"
+                for word, ceiling in rows[folder].items()
+                if rate(word, text) > ceiling
+            ]
+        elif folder != "all" or not rows:
+            problems[folder] = exceeded(text)
+    assert {folder: words for folder, words in problems.items() if words} == {}
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ('"""Module."""\nx = 1  # Why\n', "module.\n# why"),
+        ('def f():\n    """Doc."""\n    return "not prose"\n', "doc."),
+    ],
+)
+def test_prose_is_docstrings_and_comments(source: str, expected: str) -> None:
+    assert "\n".join(line for line in prose(source).splitlines() if line) == expected
+
+
+if __name__ == "__main__":
+    print(table())
