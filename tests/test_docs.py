@@ -79,8 +79,11 @@ def run(code: CodeType, names: dict[str, Any], runner: asyncio.Runner) -> None:
 
 
 @pytest.mark.parametrize(("page", "line", "source"), list(blocks()))
-def test_a_block_of_the_docs_runs(page: Path, line: int, source: str) -> None:
-    """What a page shows can be copied into a file and works, offline and without a warning."""
+def test_a_block_of_the_docs_runs(
+    page: Path, line: int, source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a page shows can be copied into a file in an empty folder and works, offline and without a warning."""
+    monkeypatch.chdir(tmp_path)
     name = f"<{page.name}:{line}>"
     module = ModuleType(f"docs_{page.stem.replace('-', '_')}_{line}")
     linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
