@@ -11,7 +11,7 @@ from typing import Any
 from benchmarks.peers.environments import default_place
 from benchmarks.peers.pinned import SIDES, named
 from benchmarks.peers.race import race
-from benchmarks.peers.table import RESULTS, behind, markdown, read
+from benchmarks.peers.table import RESULTS, behind, markdown, read, setup
 
 
 def main() -> None:
@@ -40,7 +40,7 @@ def main() -> None:
         entries = [named(name) for name in options.only] if options.only else SIDES
         rounds = 1 if options.quick else options.rounds
         report = race(entries, options.environments, rounds, quick=options.quick, say=_say, keep=keep)
-    print(markdown(report))
+    print(markdown(report), setup(report), sep="\n\n")
     for row, first in behind(report):
         _say(f"not first: {row.title}: {report['sides'][first]['label']}")
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-__all__ = ["BARE", "GROUPS", "OURS", "RESULTS", "Row", "behind", "markdown", "median", "number", "read"]
+__all__ = ["BARE", "GROUPS", "OURS", "RESULTS", "Row", "behind", "markdown", "median", "number", "read", "setup"]
 
 RESULTS = Path(__file__).with_name("results.json")
 OURS = "agentflow"
@@ -142,13 +142,16 @@ def _work(report: Mapping[str, Any]) -> Iterator[str]:
 
 
 def markdown(report: Mapping[str, Any]) -> str:
-    """All of it."""
+    """Return the figures as tables, and what is missing."""
     ran = f"{report['date']}, {report['python']}, {report['machine']}. Medians of {report['rounds']} processes of each side"
-    lines = [f"{ran}; the least and the most in brackets, the first framework in bold.", ""]
+    lines = [f"{ran}; least and most in brackets, the first framework in bold.", ""]
     for title, rows in GROUPS.items():
         lines += [f"### {title}", "", *_table(report, rows), ""]
-    lines += ["### Who took part", "", *_sides(report), ""]
     if left_out := list(_left_out(report)):
         lines += ["What is missing, and why:", "", *left_out, ""]
-    lines += ["### The work of one repetition", "", *_work(report)]
-    return "\n".join(lines)
+    return "\n".join(lines).rstrip()
+
+
+def setup(report: Mapping[str, Any]) -> str:
+    """Return the versions and settings of each side, and the work of one repetition."""
+    return "\n".join(["### Who took part", "", *_sides(report), "", "### The work of one repetition", "", *_work(report)])

@@ -18,8 +18,6 @@ PICTURES: Final[dict[str, Callable[[], Picture]]] = {
     "path": path.draw,
     "together": together.draw,
     "race_round": race.round_,
-    "race_chunk": race.chunk,
     "race_http": race.http,
-    "race_crowd": race.crowd,
 }
 """Each picture by the name of its file."""

@@ -8,7 +8,7 @@ from typing import Final
 from benchmarks.peers.table import BARE, GROUPS, OURS, Row, median, number, read
 from website.pictures.svg import Colour, Picture
 
-__all__ = ["chunk", "crowd", "http", "round_"]
+__all__ = ["http", "round_"]
 
 _LEFT: Final = 150
 _LONGEST: Final = 470
@@ -39,16 +39,6 @@ def round_() -> Picture:
     return _bars("round", "A round: a reply that asks for a tool, and the tool (µs, logarithmic)")
 
 
-def chunk() -> Picture:
-    """A streamed chunk."""
-    return _bars("chunk of 2000", "A streamed chunk, of 2,000 (µs, logarithmic)")
-
-
 def http() -> Picture:
     """A streamed chunk over HTTP."""
     return _bars("wire chunk", "A streamed chunk over HTTP, the client's side (µs, logarithmic)")
-
-
-def crowd() -> Picture:
-    """Many calls at once."""
-    return _bars("crowd", "One of 1,000 calls at once, with a round (µs, logarithmic)")
