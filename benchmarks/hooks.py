@@ -68,7 +68,7 @@ def fired(kind: type[Hook], count: int) -> Body:
             found.append(_run_with([kind() for _ in range(count)]))
         run = found[0]
         for _ in range(times):
-            await run.events.emit(PreActing, None, (use, None))
+            await run.events.emit(PreActing, (use, None))
 
     return body
 
@@ -136,10 +136,11 @@ async def hooks(effort: Effort) -> list[Figure]:
 async def unheard(effort: Effort) -> list[Figure]:
     """An event nobody listens to: `events.fire`, which looks and counts."""
     run = _run_with([])
+    use = ToolUseBlock("t1", "add", {"a": 1, "b": 2})
 
     async def skipped(times: int) -> None:
         for _ in range(times):
-            run.events.fire(PreActing, None, None, None)
+            run.events.fire(PreActing, (use, None))
 
     async def nothing(times: int) -> None:
         for _ in range(times):
