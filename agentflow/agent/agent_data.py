@@ -11,7 +11,7 @@ from typing_extensions import TypedDict
 from agentflow.agent.as_tool import full_agent
 from agentflow.agent.peers import AgentRegistry, PeerAgent
 from agentflow.errors import UsageError
-from agentflow.ground.validation import Above, closed
+from agentflow.ground.validation import Above, closed, fits
 from agentflow.hooks.defaults import default_hooks
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.hook_set import full_hooks
@@ -77,7 +77,7 @@ class _AgentData(TypedDict):
     description: str
     tools: list[str]
     hooks: list[str]
-    options: dict[str, Any]
+    options: Annotated[dict[str, Any], fits(ModelOptions)]
     max_iterations: int
     schedule: _ScheduleData
     on_unknown_outcome: NotRequired[OnUnknownOutcome]

@@ -14,8 +14,9 @@ from agentflow.agent.agent import Agent
 from agentflow.cli.failures import CommandError, place_of
 from agentflow.ground.shown import one_line
 from agentflow.hooks import Hook, HookSource
+from agentflow.output.output import OutputLike
 
-__all__ = ["load_agent", "load_hook"]
+__all__ = ["load_agent", "load_hook", "load_output"]
 
 
 def load_agent(target: str) -> Agent:
@@ -56,22 +57,35 @@ def load_hook(target: str) -> HookSource:
     Raises:
         CommandError: The text has another form, the module cannot be imported, or the name is missing.
     """
-    module_name, colon, name = target.partition(":")
-    if not colon or not module_name or not name:
-        raise CommandError(f"{target!r} does not name a hook. Write module:name, such as shop.guards:NewGuard.")
-    if "" not in sys.path:
-        sys.path.insert(0, "")
-    module = _module(module_name, target)
-    try:
-        found: Any = attrgetter(name)(module)
-    except AttributeError:
-        raise CommandError(f"The module {module_name!r} has no {name!r}.") from None
+    found = _variable(target, "a hook", "shop.guards:NewGuard")
     try:
         return found() if isinstance(found, type) and issubclass(found, Hook) else cast("Hook", found)
     except TypeError as error:
         raise CommandError(
             f"{target} cannot be made without arguments ({error}): name a hook, not its class."
         ) from error
+
+
+def load_output(target: str) -> OutputLike[Any]:
+    """Import what `agent.call(..., output=...)` was given: a type, a function or an `Output` that a `module:name` names.
+
+    Raises:
+        CommandError: The text has another form, the module cannot be imported, or the name is missing.
+    """
+    return _variable(target, "a type of answers", "shop.orders:Order")
+
+
+def _variable(target: str, what: str, such_as: str) -> Any:
+    module_name, colon, name = target.partition(":")
+    if not colon or not module_name or not name:
+        raise CommandError(f"{target!r} does not name {what}. Write module:name, such as {such_as}.")
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+    module = _module(module_name, target)
+    try:
+        return attrgetter(name)(module)
+    except AttributeError:
+        raise CommandError(f"The module {module_name!r} has no {name!r}.") from None
 
 
 def _module(name: str, target: str) -> object:

@@ -13,7 +13,7 @@ import click
 
 from agentflow.cli.completion import agents_like
 from agentflow.cli.failures import CommandError
-from agentflow.cli.loading import load_agent, load_hook
+from agentflow.cli.loading import load_agent, load_hook, load_output
 from agentflow.cli.say import say
 from agentflow.errors import AgentFlowError
 from agentflow.event_json import json_line
@@ -44,6 +44,7 @@ _SHOWN = 200
 @click.option("--hook", "hooks", multiple=True, metavar="MODULE:HOOK", help="A hook to add; may be repeated.")
 @click.option("--without", multiple=True, metavar="NAME", help="A hook of the agent to leave out; may be repeated.")
 @click.option("--system", metavar="TEXT", help="Another system prompt.")
+@click.option("--output", metavar="MODULE:TYPE", help="The type given to the recorded call as output=.")
 @click.option(
     "--from", "since", type=click.IntRange(min=0), default=0, metavar="SEQ", help="Departures before it pass."
 )
@@ -59,6 +60,7 @@ def replay(
     hooks: Sequence[str],
     without: Sequence[str],
     system: str | None,
+    output: str | None,
     since: int,
     pace: float | None,
     model: str | None,
@@ -84,6 +86,8 @@ def replay(
     options["tools"] = tools
     if system is not None:
         options["system"] = system
+    if output is not None:
+        options["output"] = load_output(output)
     if ask:
         options["departed"] = departed
     try:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
+from dataclasses import fields
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic_core import ValidationError, core_schema
 
+from agentflow.errors import AgentFlowError
+
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
-__all__ = ["Above", "Checked", "Refers", "TaggedBy", "Within", "adapter_of", "closed", "first_problem"]
+__all__ = ["Above", "Checked", "Refers", "TaggedBy", "Within", "adapter_of", "closed", "first_problem", "fits"]
 
 T = TypeVar("T")
 
@@ -86,6 +89,22 @@ class Checked:
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Callable[[Any], Any]) -> Any:
         return core_schema.no_info_after_validator_function(self._check, handler(source))
+
+
+def fits(kind: Any) -> Checked:
+    """Return a check for data that stays data: a value of this dataclass can be made of it, by its keys."""
+
+    def check(data: dict[str, Any]) -> dict[str, Any]:
+        unknown = sorted(data.keys() - {one.name for one in fields(kind)})
+        if unknown:
+            raise ValueError(f"there is no {unknown[0]!r:.80}")
+        try:
+            adapter_of(kind).validate_python(data)
+        except (ValueError, TypeError, AgentFlowError) as error:
+            raise ValueError(first_problem(error)) from None
+        return data
+
+    return Checked(check)
 
 
 class TaggedBy:

@@ -352,6 +352,10 @@ class Player(Recorder):
         self._calling = root.call, cast("FullSession", session)
         self._turns.begin()
 
+    def has_begun(self, root: CallEntry) -> bool:
+        """Whether a call of the run has fired an event here."""
+        return root.call in self._new
+
     def _reached(self, key: Key) -> None:
         """A cancellation comes next."""
         call = str(key[1])

@@ -162,7 +162,7 @@ class Replay:
 
         Raises:
             UsageError: A hook that is to be left out is not there, or a tool that may run; tools may run, and nobody says
-                that it goes on with a live model; `pace` is no such number.
+                that it goes on with a live model; `pace` is no such number; the call is refused, as with a wrong `output`.
         """
         if pace is not None and not pace > 0:
             raise UsageError(f"Replay: pace={pace}; it is a number above 0, or None.")
@@ -192,6 +192,8 @@ class Replay:
         for call in script.roots:
             begun = partial(player.begin, call, full_session(session))
             reply, error = await _one(_making(variant, script, call, session, player, deps, output, reply), begun)
+            if isinstance(error, Exception) and not player.has_begun(call):
+                raise error  # what is refused before its first event, as a wrong `output` is, is in no recording
             if player.departure is not None or (reply is None and error is None):
                 break
         if player.raised is not None:

@@ -16,7 +16,7 @@ from typing_extensions import TypedDict
 
 from agentflow.chunks import ModelChunk
 from agentflow.events import Origin, Purpose
-from agentflow.ground.validation import Checked, Refers, Within, adapter_of, first_problem
+from agentflow.ground.validation import Refers, Within, fits
 from agentflow.messages import Outcome, ToolState
 from agentflow.specs import ModelOptions
 
@@ -64,22 +64,8 @@ ToolResultRef: TypeAlias = Annotated[str, Refers("tool result")]
 ToolRef: TypeAlias = Annotated[str, Refers("tool")]
 CallRef: TypeAlias = Annotated[str, Refers("call")]
 
-
-def _fits(kind: Any) -> Checked:
-    """Data that stays data, and of which a value of this type can be made."""
-
-    def check(data: dict[str, Json]) -> dict[str, Json]:
-        try:
-            adapter_of(kind).validate_python(data)
-        except (ValueError, TypeError) as error:
-            raise ValueError(first_problem(error)) from None
-        return data
-
-    return Checked(check)
-
-
-ChunkData: TypeAlias = Annotated[dict[str, Json], _fits(ModelChunk)]
-OptionsData: TypeAlias = Annotated[dict[str, Json], _fits(ModelOptions)]
+ChunkData: TypeAlias = Annotated[dict[str, Json], fits(ModelChunk)]
+OptionsData: TypeAlias = Annotated[dict[str, Json], fits(ModelOptions)]
 
 EventType: TypeAlias = Literal[
     "PreCall",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -14,6 +15,8 @@ from agentflow.testing import ScriptedModel
 EVIL = "<script>alert(1)</script>\x1b[2J"
 
 LOGS = '''
+from dataclasses import dataclass
+
 from agentflow import Agent, Deny, Hook, PreActing, tool
 
 
@@ -37,7 +40,13 @@ class Guard(Hook):
         return Deny("never") if isinstance(event, PreActing) else event
 
 
+@dataclass
+class Order:
+    item: str
+
+
 free = Agent("shop", Offline(), tools=[delete])
+clerk = Agent("clerk", Offline())
 '''
 
 
@@ -46,6 +55,11 @@ class Guard(Hook):
 
     def on_event(self, event: Any) -> Any:
         return Deny("never") if isinstance(event, PreActing) else event
+
+
+@dataclass
+class Order:
+    item: str
 
 
 @pytest.fixture
@@ -86,6 +100,17 @@ def test_replay_says_whether_anything_has_changed(logs: Any) -> None:
     )
     later = logs("replay", "free.jsonl", "logs:free", "--hook", "logs:Guard", "--from", "7")
     assert "departs at PostActing" in later.stdout
+
+
+async def test_a_typed_answer_is_replayed_with_its_type(logs: Any) -> None:
+    """A log holds no Python type, so it is named; without it the call is another one, and departs."""
+    recorder = Recorder(logs.folder / "order.jsonl")
+    script = ['{"item": "tea"}']
+    await Agent("clerk", ScriptedModel(script), hooks=[recorder]).call("Order tea", output=Order)
+    recorder.close()
+    same = logs("replay", "order.jsonl", "logs:clerk", "--output", "logs:Order")
+    assert (same.returncode, same.stdout, same.stderr) == (0, "the same as recorded\n", "")
+    assert logs("replay", "order.jsonl", "logs:clerk").returncode == 1
 
 
 def test_nobody_is_there_to_be_asked(logs: Any) -> None:
@@ -140,6 +165,9 @@ def test_mistakes_are_one_line(logs: Any) -> None:
         (("replay", "none.jsonl", "logs:free"), "No such file"),
         (("replay", "free.jsonl", "logs:free", "--run", "r"), "does not tell of a run 'r'"),
         (("replay", "free.jsonl", "logs:free", "--hook", "logs:Nope"), "has no 'Nope'"),
+        (("replay", "free.jsonl", "logs:free", "--output", "logs:Nope"), "has no 'Nope'"),
+        (("replay", "free.jsonl", "logs:free", "--output", "Order"), "Write module:name, such as shop.orders:Order."),
+        (("replay", "free.jsonl", "logs:free", "--output", "logs:free"), "makes no JSON schema of it"),
         (("replay", "free.jsonl", "logs:free", "--without", "Nope"), "has no hook 'Nope'"),
         (("diff", "logs.py", "free.jsonl"), "holds no run log"),
     ):

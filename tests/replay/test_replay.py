@@ -358,3 +358,11 @@ def test_a_failure_is_raised_again_as_it_was(error: Exception) -> None:
     made = again({"type": type(error).__name__, "module": type(error).__module__, "message": str(error)})
     assert isinstance(made, type(error))
     assert (str(made), made.args) == (str(error), (str(error),))
+
+
+async def test_a_call_that_is_refused_is_no_replay() -> None:
+    """It has fired no event, as no recorded call: the refusal is raised instead of a result."""
+    recorder = Recorder()
+    await Agent("a", ScriptedModel(["Hello."]), hooks=[recorder]).call("Hi")
+    with pytest.raises(UsageError, match="output=3: pydantic makes no JSON schema of it"):
+        await Replay(recorder.log).arun(Agent("a", Unreachable()), output=3)  # pyright: ignore[reportArgumentType]

@@ -446,6 +446,14 @@ def test_damaged_data(what: str, damage: Any) -> None:
         read[what]({**saved, **damage} if isinstance(damage, dict) else damage)
 
 
+@pytest.mark.parametrize("options", [{"format": 1}, {"temperature": "warm"}, {"thinking": 0}, {"stop": 3}])
+def test_damaged_options(options: Any) -> None:
+    """Those of a saved agent are checked where it is loaded, by their names and their values."""
+    saved = worker(say).to_dict()
+    with pytest.raises(StoreError, match="no saved agent: options: "):
+        Agent.from_dict({**saved, "options": options}, tools=TOOLS, model=ScriptedModel([]))
+
+
 @pytest.mark.parametrize("what", ["turn", "queue", "agent"])
 def test_newer_data(what: str) -> None:
     """It is refused untouched, and the error says what to do."""
