@@ -10,18 +10,15 @@ import argparse
 import asyncio
 import inspect
 import sys
-from collections.abc import Awaitable, Callable, Sequence
-from pathlib import Path
-from types import FrameType
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
-import agentflow
 from agentflow import Hook
+from benchmarks.counting import instructions_of_ours
 from benchmarks.plugins import PLUGINS, with_hooks
 
 __all__ = ["ALLOWED", "Growth", "growth"]
 
-_PACKAGE = str(Path(agentflow.__file__).parent)
 _EARLY, _LATE, _ROUNDS = 20, 100, 5
 ALLOWED = 1.1
 """A late round may cost so many times what an early one does: lists that grow by doubling, a step every few rounds."""
@@ -44,36 +41,13 @@ class Growth(NamedTuple):
         return self.late / self.early
 
 
-async def _instructions(work: Callable[[], Awaitable[None]]) -> int:
-    count = 0
-
-    def within(frame: FrameType, event: str, _: object) -> Any:
-        nonlocal count
-        if event == "opcode":
-            count += 1
-        return within
-
-    def look(frame: FrameType, event: str, _: object) -> Any:
-        if not frame.f_code.co_filename.startswith(_PACKAGE):
-            return None
-        frame.f_trace_opcodes, frame.f_trace_lines = True, False
-        return within
-
-    sys.settrace(look)
-    try:
-        await work()
-    finally:
-        sys.settrace(None)
-    return count
-
-
 async def growth(make: Callable[[], Sequence[Hook]]) -> Growth:
     """Measure a round early and late in a call, with these hooks."""
 
     async def of(rounds: int) -> int:
         body = with_hooks(make, rounds)
         await body(1)
-        return await _instructions(lambda: body(1))
+        return await instructions_of_ours(lambda: body(1))
 
     early = (await of(_EARLY + _ROUNDS) - await of(_EARLY)) / _ROUNDS
     late = (await of(_LATE + _ROUNDS) - await of(_LATE)) / _ROUNDS

@@ -134,7 +134,7 @@ async def hooks(effort: Effort) -> list[Figure]:
 
 
 async def unheard(effort: Effort) -> list[Figure]:
-    """An event nobody listens to: `events.fire`, which looks and counts."""
+    """An event that no hook handles: `events.fire`, which looks and counts."""
     run = _run_with([])
     use = ToolUseBlock("t1", "add", {"a": 1, "b": 2})
 

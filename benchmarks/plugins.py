@@ -99,7 +99,7 @@ def _discard(message: object) -> None:
     """Keep nothing."""
 
 
-def _traced(sampler: Sampler) -> OpenTelemetry:
+def sampling(sampler: Sampler) -> OpenTelemetry:
     """Traces that go to nobody: an exporter's speed is not ours."""
     provider = TracerProvider(sampler=sampler, shutdown_on_exit=False)
     provider.add_span_processor(SpanProcessor())
@@ -161,8 +161,8 @@ PLUGINS: tuple[Case, ...] = (
     Case("SystemReminder, each round", lambda: [SystemReminder("Never touch the production database.")]),
     Case("DynamicContext, the time", lambda: [DynamicContext(current_time())]),
     Case("Recorder, to memory", lambda: [Recorder()]),
-    Case("OpenTelemetry, sampled out: 2 spans", lambda: [_traced(ALWAYS_OFF)]),
-    Case("OpenTelemetry, recorded: 2 spans", lambda: [_traced(ALWAYS_ON)]),
+    Case("OpenTelemetry, sampled out: 2 spans", lambda: [sampling(ALWAYS_OFF)]),
+    Case("OpenTelemetry, recorded: 2 spans", lambda: [sampling(ALWAYS_ON)]),
 )
 """Every plugin alone, in the order of the documentation."""
 
@@ -300,7 +300,7 @@ class _Layer(Hook):
 async def spans(effort: Effort) -> list[Figure]:
     """What a span costs that is sampled out: the loop's own part of a layer, and the plugin's, of two spans a round."""
     n = 2 if effort.quick else _ROUNDS
-    cases = _nothing, lambda: [_Layer()], lambda: [_traced(ALWAYS_OFF)]
+    cases = _nothing, lambda: [_Layer()], lambda: [sampling(ALWAYS_OFF)]
     sides: list[Body] = [_bare(0), _bare(n)]
     for make in cases:
         sides += [with_hooks(make, 0), with_hooks(make, n)]

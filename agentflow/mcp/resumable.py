@@ -5,8 +5,8 @@ Rules:
 1. The SDK has one store for all sessions, names a stream by the request that it answers (each client counts from 1), and does
    not say which session it belongs to. So each session has events of its own, found by the HTTP request that is being served: a
    client never reads another's, whatever event it says that it has seen last.
-2. A session keeps its newest events only. They are held by the context of the session's tasks, and released with these. (The
-   first session's may stay until the server ends: a watcher of `sse_starlette` is started in its context.)
+2. A session keeps its newest events only. They are released when the client ends the session, or else with the context of the
+   session's tasks. (The first session's may then stay until the server ends: `sse_starlette` starts a watcher in its context.)
 """
 
 from __future__ import annotations
@@ -85,10 +85,13 @@ class ResumableStreams(EventStore):
             events = (None if named is None else self._sessions.get(named)) or _Events(self._most)
 
             async def sending(message: Message) -> None:
-                if named is None and message["type"] == "http.response.start":
-                    opened = dict(message.get("headers", ())).get(_SESSION)
-                    if opened is not None:
-                        self._sessions[opened] = events
+                if message["type"] == "http.response.start":
+                    if named is None:
+                        opened = dict(message.get("headers", ())).get(_SESSION)
+                        if opened is not None:
+                            self._sessions[opened] = events
+                    elif scope["method"] == "DELETE" and 200 <= message["status"] < 300:
+                        self._sessions.pop(named, None)
                 await send(message)
 
             token = _served.set(events)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -139,10 +138,9 @@ async def test_events_are_bounded_and_gone_with_the_session() -> None:
         async with client.stream("GET", url, headers={**headers, "last-event-id": last}) as answer:
             assert [line async for line in answer.aiter_lines() if line.startswith("data: {")] == []
         assert len(streams._sessions) == 2
-        await client.delete(url, headers=headers)
-    while headers["mcp-session-id"].encode() in streams._sessions:  # uvicorn and sse_starlette end their timers
-        await asyncio.sleep(0.05)
-        gc.collect()
+        answer = await client.delete(url, headers=headers)
+        assert answer.is_success
+        assert headers["mcp-session-id"].encode() not in streams._sessions
 
 
 async def test_an_application_that_is_not_wrapped(logged: Lines) -> None:
