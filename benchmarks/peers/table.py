@@ -154,4 +154,6 @@ def markdown(report: Mapping[str, Any]) -> str:
 
 def setup(report: Mapping[str, Any]) -> str:
     """Return the versions and settings of each side, and the work of one repetition."""
-    return "\n".join(["### Who took part", "", *_sides(report), "", "### The work of one repetition", "", *_work(report)])
+    return "\n".join(
+        ["### Who took part", "", *_sides(report), "", "### The work of one repetition", "", *_work(report)]
+    )
