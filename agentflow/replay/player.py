@@ -367,7 +367,7 @@ class Player(Recorder):
         )
         if cutting.kind == "closed":
             self.closed.add(call)
-        asyncio.get_running_loop().call_soon(cutting.look)
+        cutting.begin()
 
     def _is_cut(self, key: Key) -> None:
         self._turns.happened(key)

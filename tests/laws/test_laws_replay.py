@@ -227,6 +227,22 @@ CUT = {
         path=Path("close", 7),
         schedule="PARALLEL",
     ),
+    "left-between-two-steps-of-tools-beside-each-other": Program(
+        (
+            (
+                Piece("call", name="injects", args='{"x": "no"}'),
+                Piece("call", id="t4", name="slow_read", args='{"y": 1}'),
+                Piece("call", id="t2", name="cleans", args="null"),
+            ),
+        ),
+        (
+            HookPlan("PostActing", "AnswerCalls", role="observer", style="async", priority=10, nth=1),
+            HookPlan("PostActing", "result:empty", role="observer", style="async", nth=2),
+            HookPlan("PostActing", "result:empty", role="observer", style="async", nth=2),
+        ),
+        path=Path("throw", 10, 0.5),
+        max_iterations=1,
+    ),
     "the-reader-throws-at-the-error-of-a-chunk's-hook": Program(
         (), (_chunk_fails("Answer", on_failure="abort"),), path=Path("throw", 2, slow_reader=True)
     ),
