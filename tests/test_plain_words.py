@@ -1,7 +1,7 @@
 """Docstrings and comments use the words that well-known Python libraries use, about as often as they do.
 
 Rates are per 10,000 words. The limits are twice the range found in trio, httpx, structlog and anyio. Print the table
-with `python -m tests.test_plain_words`, or `pytest -s tests/test_plain_words.py`.
+with `python -m tests.test_plain_words [FOLDER ...]`, or `pytest -s tests/test_plain_words.py`.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import io
 import re
+import sys
 import tokenize
 from collections import defaultdict
 from pathlib import Path
@@ -56,7 +57,6 @@ debugger       235  30 115  10  20  20  20  10  10   0   0  45   0   0  70   0  
 durable        175  70  20   0  25  10   5  20   0  20   5   5   5   5  40  10  15  10   0   0  10  25
 events         185  60  15   0  10  10  40   0   0  15   0  15   0   0  10  15  15   0   0   0   0  25
 ground         195  60  45  20  15  45   5  25   5   5   0   0   0   5   0   5  20   5  10  15  10  15
-hooks          235  60  20  30  35  20  20   5   5   0   5   5  10   5  25  15  15  10  10   0  10  25
 inspector      230  90  10  15  35  15  10  10   0   0  10  15  10   0  10  10  10   0  10   0   0  70
 loop           230  55  35  25  20  15  15  15   5  15   5  10   5   5  15  10  25  10  10   5  10  10
 mcp            225  75  40  15  20  10  10  15   5  25  10   0   0   0  15  15  10  10  10   0   5  60
@@ -130,9 +130,9 @@ def exceeded(text: str) -> list[str]:
     ]
 
 
-def table() -> str:
-    """Return the rates of all folders as a table; each folder that exceeds a limit is marked."""
-    texts = prose_by_folder()
+def table(*folders: str) -> str:
+    """Return the rates of these folders, or of all, as a table."""
+    texts = {name: text for name, text in prose_by_folder().items() if name in folders or not folders}
     lines = [f"{'words per 10,000':26}{'limit':>7}" + "".join(f"{name[:6]:>7}" for name in texts)]
     for word in COLUMNS:
         limit = f"<={AT_MOST[word]}" if word in AT_MOST else f">={AT_LEAST[word]}"
@@ -171,4 +171,4 @@ def test_prose_is_docstrings_and_comments(source: str, expected: str) -> None:
 
 
 if __name__ == "__main__":
-    print(table())
+    print(table(*sys.argv[1:]))

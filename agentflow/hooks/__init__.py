@@ -1,4 +1,4 @@
-"""Hooks: the class, functions as hooks, where they are registered (`docs/hooks.md`)."""
+"""The `Hook` class, functions as hooks, and the registration of both (`docs/hooks.md`)."""
 
 from agentflow.hooks.defaults import RetryEmptyAnswers, RetryTruncatedAnswers, default_hooks
 from agentflow.hooks.discovery import installed_hook_names, installed_hooks

@@ -1,15 +1,17 @@
-"""What a hook has answered: waited for, judged, and, where it failed, turned into what its policy says.
+"""Evaluate a hook's answer: await it, validate it, and apply the hook's failure policy if it failed.
 
-The chain, the options around a hook's call and the recording all go through here, so an answer means the same to each.
+The chain, the wrappers for a hook's options and the recording all use these functions, so an answer means the same
+everywhere.
 
 Rules:
 
-1. An answer is the event, a changed one, None, a verdict, or any of these later, in as many steps as it takes. An
-   awaitable or observable that gives nothing stands for None.
+1. An answer is the event, a changed event, None, a verdict, or an awaitable or observable of any of these, nested to
+   any depth. An awaitable or observable without a value counts as None.
 2. `Veto`, raised or signalled, is `Deny`.
-3. What is legal depends on the event and on the hook's role: guards deny, stop, suspend and ask again, observers decide
-   nothing, and neither edits.
-4. With `on_failure="deny"` a failure is `Deny` wherever the hook may deny; an illegal answer is a failure.
+3. The event and the hook's role decide which answers are legal: guards may deny, stop, suspend and ask again; observers
+   may not decide; neither may edit.
+4. With `on_failure="deny"` a failure becomes `Deny` if the hook may deny on that event. An illegal answer counts as a
+   failure.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ __all__ = [
 
 
 def is_later(answer: object) -> bool:
-    """Whether an answer has to be waited for; what a synchronous hook gives at once costs no coroutine."""
+    """Whether an answer has to be awaited. The immediate answer of a synchronous hook costs no coroutine."""
     if answer is None or isinstance(answer, Event):
         return False
     return type(answer) is CoroutineType or isinstance(answer, Awaitable | Observable)
@@ -50,9 +52,7 @@ def is_later(answer: object) -> bool:
 async def settle(answer: Any) -> Any:
     """Wait until an answer is a value: the event, None, a verdict, or something illegal."""
     while True:
-        if (
-            type(answer) is CoroutineType
-        ):  # nearly all that has to be waited for, told without the checks of abstract classes
+        if type(answer) is CoroutineType:  # the common case; the isinstance checks of abstract classes are slow
             answer = await cast("Awaitable[Any]", answer)
         elif isinstance(answer, Mono):
             answer = await cast("Mono[Any]", answer).resolve()
@@ -67,7 +67,7 @@ async def settle(answer: Any) -> Any:
 
 
 def verdicts_of(hook: Hook, kind: type[Event]) -> tuple[type[Verdict], ...]:
-    """The verdicts that a hook may give on an event class."""
+    """Return the verdicts that a hook may give on an event class."""
     if hook.observer:
         return ()
     if hook.guard:
@@ -76,13 +76,13 @@ def verdicts_of(hook: Hook, kind: type[Event]) -> tuple[type[Verdict], ...]:
 
 
 def judge(hook: Hook, kind: type[Event], event: Event, answer: object) -> Verdict | Event | None:
-    """What a settled answer means.
+    """Interpret a settled answer.
 
     Returns:
-        None: the event goes on as it is; an event: it goes on with that one's values; or the verdict.
+        None if the event continues unchanged, an event if its values should be taken over, or the verdict.
 
     Raises:
-        HookContractError: The answer is not legal there.
+        HookContractError: The answer is not legal for this hook and event.
     """
     if answer is event or answer is None:
         return None
@@ -99,14 +99,14 @@ def judge(hook: Hook, kind: type[Event], event: Event, answer: object) -> Verdic
             return answer
     if isinstance(answer, type) and answer in kind.verdicts:
         raise _contract(
-            hook, kind, event, f"the class {answer.__name__}, where a verdict is an object: {answer.__name__}(...)"
+            hook, kind, event, f"the class {answer.__name__} instead of a verdict object: {answer.__name__}(...)"
         )
     raise _contract(hook, kind, event, f"{type(answer).__name__} ({answer!r:.60})")
 
 
 def failure_of(hook: Hook, kind: type[Event], event: Event, error: Exception) -> Verdict | Exception:
-    """What it means that a hook has raised: a verdict, or a failure (the exception; a `Veto` that is illegal becomes a
-    contract error)."""
+    """Interpret an exception of a hook: return a verdict, or the exception if it is a failure. An illegal `Veto`
+    becomes a `HookContractError`."""
     denies = Deny in verdicts_of(hook, kind)
     if isinstance(error, Veto):
         if denies:
@@ -121,7 +121,7 @@ def failure_of(hook: Hook, kind: type[Event], event: Event, error: Exception) ->
 
 
 def withheld(hook: Hook, event: PostActing, error: Exception) -> ToolResultBlock:
-    """What stands for a tool's result where a hook with `on_failure="deny"` could not judge it."""
+    """Return the result that replaces a tool's result if a hook with `on_failure="deny"` failed to check it."""
     result = event.tool_result
     text = f"(withheld: {hook.name} failed with {type(error).__name__})"
     return ToolResultBlock(result.tool_use_id, result.name, text, "denied")
@@ -130,7 +130,7 @@ def withheld(hook: Hook, event: PostActing, error: Exception) -> ToolResultBlock
 def comes_to(
     hook: Hook, kind: type[Event], event: Event, answer: object, error: BaseException | None
 ) -> tuple[Event, Verdict | None, BaseException | None]:
-    """What a call of a hook amounts to, for those who write it down: the event that goes on, the verdict, the failure."""
+    """Normalise the outcome of a hook's call for recording: the event, the verdict, the error."""
     if error is None:
         try:
             judged = judge(hook, kind, event, answer)
@@ -149,15 +149,15 @@ def comes_to(
 
 
 def label_of(hook: Hook) -> str:
-    """How errors name a hook."""
+    """Return the name of a hook for error messages."""
     return f"{hook.name} (priority {hook.priority})"
 
 
 def check_final(msg: Msg, hook: str, event: str) -> None:
-    """Refuse what a hook gives as the last message of a call, if it asks for tools or answers them: nobody would run them.
+    """Refuse a hook's message as the last one of a call if it contains tool calls or results, which would never run.
 
     Raises:
-        HookContractError: It does.
+        HookContractError: The message contains tool calls or results.
     """
     if msg.tool_uses or msg.tool_results:
         raise HookContractError(
@@ -169,7 +169,7 @@ def check_final(msg: Msg, hook: str, event: str) -> None:
 
 
 def _check_reply(hook: Hook, event: Event, value: object) -> None:
-    """Refuse a verdict whose value takes the place of a reply, and cannot be one."""
+    """Refuse a verdict that replaces a reply if its value is not a valid reply."""
     phase = event.phase if isinstance(event, Error) else None
     ends = isinstance(event, PreCall) or phase is ErrorPhase.CALL
     if not ends and not isinstance(event, PreReasoning) and phase is not ErrorPhase.REASONING:
@@ -184,7 +184,7 @@ def _check_reply(hook: Hook, event: Event, value: object) -> None:
 
 
 def _fits(verdict: Verdict, event: Event) -> bool:
-    """Whether a verdict that is legal for the event's class is legal for this one."""
+    """Whether a verdict that is legal for the event's class is legal for this event."""
     if isinstance(event, Error):
         return event.fatal
     return not (isinstance(verdict, Again) and _is_summary(event))

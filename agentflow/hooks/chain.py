@@ -2,15 +2,17 @@
 
 Rules:
 
-1. Order: editing hooks, then guards, then observers; in each by ascending priority; ties by scope, then registration.
-2. A hook's answer is the event, None (the same event, assignments included), a verdict, or any of these as an awaitable or
-   observable (an empty one is None); anything else is a `HookContractError`.
-3. On a Pre event the first verdict decides and the rest is skipped; on a Post event all run, the strongest counts
-   (Suspend, then Stop, then Again).
-4. When the editing hooks are done the event is sealed; guards and observers cannot write.
-5. An exception keeps its type and gets a note that names hook, priority and event. Cancellation is never a failure; one
-   that a hook swallows is raised behind it.
-6. The order is settled when a chain is made, options of a hook become wrappers around its call then; running is one loop.
+1. Order: editing hooks, then guards, then observers; within each by ascending priority; ties by scope, then
+   registration.
+2. A hook answers with the event, None (the same event, assignments included), a verdict, or an awaitable or observable
+   of one of these (an empty one counts as None). Anything else is a `HookContractError`.
+3. On a Pre event the first verdict decides and the remaining hooks are skipped. On a Post event all hooks run and the
+   strongest verdict counts (Suspend, then Stop, then Again).
+4. The event is sealed after the editing hooks: guards and observers cannot write.
+5. An exception keeps its type and gets a note that names hook, priority and event. Cancellation is never a failure; if
+   a hook swallows it, it is raised again after the hook.
+6. The order is settled when the chain is built, and a hook's options become wrappers around its call then. Running a
+   chain is one loop.
 """
 
 from __future__ import annotations
@@ -44,51 +46,53 @@ class Entry(NamedTuple):
 
 
 class Stoppable(Protocol):
-    """A run's scope, as its chains know it."""
+    """The part of a run's scope that a chain reads."""
 
     stopped: bool
-    """Whether the run's work must not continue."""
+    """Whether the run should stop."""
 
 
 class Faults(Protocol):
-    """Where a chain reports hooks that fail: the run."""
+    """The run, as a chain reports failing hooks to it."""
 
     abandoned: ClassVar[bool]
-    """Whether the run was finished without the task that runs this chain: no further hook sees the event."""
+    """Whether the run was finished by another task than the one that runs this chain. If so, no further hook sees the
+    event."""
 
     @property
     def scope(self) -> Stoppable:
-        """Whether the run was cancelled."""
+        """The run's scope, which knows if the run was cancelled."""
         ...
 
     async def hook_failed(self, kind: type[Event], hook: Hook, error: Exception, fatal: bool) -> bool:
-        """A hook has failed.
+        """Report a failed hook.
 
         Args:
-            kind: The event class it failed on.
+            kind: The class of the event on which it failed.
             hook: The hook.
-            error: What it raised.
+            error: The exception that it raised.
             fatal: Whether its policy ends the call.
 
         Returns:
-            Whether the chain goes on without the hook.
+            True if the chain should continue without the hook.
         """
         ...
 
     def passes_suspend(self, event: Event) -> bool:
-        """Whether a `Suspend` on this event has been answered by resuming, so that it counts as pass."""
+        """Whether a `Suspend` on this event was resolved by resuming, so that it should pass."""
         ...
 
     def check(self) -> None:
-        """Raise `CancelledError` if the run was cancelled, also if a hook has swallowed that: no further hook is called."""
+        """Raise `CancelledError` if the run was cancelled, even if a hook swallowed the cancellation, so that no
+        further hook is called."""
         ...
 
     def cut_off(self) -> str:
-        """Why the wait for a hook was cancelled although the run continues: its cleanup is late. Empty: it was not."""
+        """Return why a hook was cancelled although the run continues (its cleanup took too long), or "" if it was not."""
         ...
 
     def is_cancelled(self) -> bool:
-        """Whether a `CancelledError` is a cancellation of the run; else the hook has raised it itself."""
+        """Whether a `CancelledError` comes from a cancellation of the run. If not, the hook raised it."""
         ...
 
 
@@ -97,13 +101,13 @@ class _NeverStopped:
 
 
 class NoRun:
-    """What a chain asks where no run drives it; a subclass says what becomes of failures."""
+    """`Faults` for a chain outside a run. Subclasses decide how to handle failures."""
 
     scope: Stoppable = _NeverStopped()
     abandoned: ClassVar[bool] = False
 
     async def hook_failed(self, kind: type[Event], hook: Hook, error: Exception, fatal: bool) -> bool:
-        """See `Faults.hook_failed`: each failure is raised."""
+        """Return False, so that each failure is raised; see `Faults.hook_failed`."""
         return False
 
     def passes_suspend(self, event: Event) -> bool:
@@ -128,9 +132,9 @@ class Chain:
 
     Attributes:
         kind: The event class.
-        editors: Those that may write.
-        guards: Those that judge what the editors made of it.
-        observers: Those that see the sealed result.
+        editors: Hooks that may write.
+        guards: Hooks that check the edited event.
+        observers: Hooks that see the sealed event.
     """
 
     __slots__ = ("calls", "choosy", "editors", "guards", "kind", "observers", "pre")
@@ -142,7 +146,7 @@ class Chain:
         self.editors = editors
         self.guards = guards
         self.observers = observers
-        # What the hot loop walks; the entry behind a call is looked up only when it is needed.
+        # The hot loop needs only the calls; `_current` looks up the entry if something happens.
         self.calls = tuple(entry.call for entry in editors)
         self.pre = kind.__name__.startswith("Pre")
         hooks = [entry.hook for entry in (*editors, *guards, *observers)]
@@ -151,14 +155,14 @@ class Chain:
             self.choosy = tuple(hook.concerns for hook in hooks)
 
     def passes(self, reply: Msg) -> bool:
-        """Whether a reply concerns none of the hooks."""
+        """Whether a reply concerns none of the hooks, so that the event need not be built."""
         for concerns in self.choosy:
             if concerns(reply):
                 return False
         return bool(self.choosy)
 
     def without(self, hook: Hook) -> Chain | None:
-        """The chain without one hook; None if nobody is left."""
+        """Return the chain without one hook, or None if no hook remains."""
         parts = [tuple(e for e in part if e.hook is not hook) for part in (self.editors, self.guards, self.observers)]
         return Chain(self.kind, *parts) if any(parts) else None
 
@@ -169,16 +173,17 @@ class Chain:
 
 
 def run_chain(chain: Chain, event: Event, faults: Faults) -> Coroutine[Any, Any, None] | None:
-    """Pass an open event through its chain and seal it; what needs no waiting is done at once.
+    """Pass an open event through its chain and seal it. Return None if nothing has to be awaited.
 
     Args:
         chain: The hooks.
-        event: The event, in its open form; `event.decision` holds the verdict in the end, if there was one.
-        faults: Told of hooks that fail.
+        event: The event, in its open form. `event.decision` is set to the verdict if there is one.
+        faults: Receives reports of failing hooks.
 
     Returns:
-        None: the event is through. Else the rest, to be awaited; it raises what a hook has raised, where its policy is to
-        abort: the event is sealed then too, `event.decision.error` is the exception, and observers have seen it.
+        None if the event has passed; otherwise a coroutine for the rest of the chain. The coroutine raises a hook's
+        exception if the hook's policy is to abort. The event is sealed in this case too, `event.decision.error` is the
+        exception, and the observers have seen the event.
     """
     editing = iter(chain.calls)
     for call in editing:
@@ -203,7 +208,8 @@ def run_chain(chain: Chain, event: Event, faults: Faults) -> Coroutine[Any, Any,
 async def _rest(
     chain: Chain, event: Event, faults: Faults, editing: Iterator[Call], answer: Any, failure: BaseException | None
 ) -> None:
-    """Go on where an editing hook has answered more than "go on", or failed; and with guards and observers."""
+    """Continue after an editing hook that failed or answered with anything but the event, then run the guards and
+    observers."""
     decided: Decided | None = None
     try:
         while True:
@@ -272,13 +278,14 @@ async def _rest(
 
 
 def _current(chain: Chain, editing: Iterator[Call]) -> Entry:
-    """The entry whose call the iterator gave last."""
+    """Return the entry of the call that the iterator yielded last."""
     left = operator.length_hint(editing)
     return chain.editors[len(chain.editors) - left - 1]
 
 
 def _ask(entries: tuple[Entry, ...], event: Event) -> tuple[tuple[Entry, ...], Any, BaseException | None] | None:
-    """Call guards or observers up to the first that answers more than "go on", or fails: the rest, its answer, its failure."""
+    """Call guards or observers until one fails or answers with anything but the event. Return the remaining entries
+    beginning with that one, its answer and its exception."""
     for place, entry in enumerate(entries):
         try:
             result = entry.call(event)
@@ -292,7 +299,7 @@ def _ask(entries: tuple[Entry, ...], event: Event) -> tuple[tuple[Entry, ...], A
 async def _guarded(
     chain: Chain, event: Event, faults: Faults, left: tuple[Entry, ...], answer: Any, failure: BaseException | None
 ) -> None:
-    """Go on where a guard has answered, or failed; `left` begins with it."""
+    """Continue after a guard that answered or failed, which is the first of `left`."""
     decided: Decided | None = None
     try:
         decided = await _judge(chain, event, faults, None, left, answer, failure)
@@ -313,7 +320,7 @@ async def _judge(
     answer: Any,
     failure: BaseException | None,
 ) -> Decided | None:
-    """Ask the guards that are left; the first of them may have given an answer, or failed, already."""
+    """Call the guards that are left. The first one may have answered or failed already."""
     for entry in left:
         try:
             verdict = await _answer(chain, entry, event, faults, answer, failure)
@@ -332,7 +339,8 @@ async def _judge(
 async def _observe(
     chain: Chain, event: Event, faults: Faults, left: tuple[Entry, ...], answer: Any, failure: BaseException | None
 ) -> None:
-    """Go on where an observer has answered, or failed; the first failure that counts is raised when all have seen the event."""
+    """Continue after an observer that answered or failed. All observers see the event; then the first relevant failure
+    is raised."""
     first: BaseException | None = None
     by = ""
     try:
@@ -358,7 +366,8 @@ async def _observe(
 async def _answer(
     chain: Chain, entry: Entry, event: Event, faults: Faults, answer: Any = None, failure: BaseException | None = None
 ) -> Verdict | None:
-    """What a guard or an observer says to the sealed event; it is asked, where it has not answered or failed yet."""
+    """Return the verdict of a guard or an observer on the sealed event. Call it unless it has answered or failed
+    already."""
     try:
         if failure is not None:
             raise failure
@@ -378,7 +387,7 @@ async def _answer(
 
 
 async def _verdict(chain: Chain, entry: Entry, event: Event, result: Any, faults: Faults) -> Verdict | None:
-    """The verdict that a hook returned; None: the event goes on, changed in place if need be."""
+    """Return the verdict of an answer, or None if the event continues. A changed event is copied into this one."""
     answer = await settle(result) if is_later(result) else result
     judged = judge(entry.hook, chain.kind, event, answer)
     if isinstance(judged, Event):
@@ -399,7 +408,7 @@ def _stronger(before: Decided | None, verdict: Verdict, entry: Entry) -> Decided
 
 
 async def _failed(chain: Chain, entry: Entry, event: Event, error: Exception, faults: Faults) -> Verdict | None:
-    """What a hook's failure comes to by its policy: a verdict; None, the chain goes on without the hook; or it is raised."""
+    """Apply a hook's failure policy: return a verdict, return None to continue without the hook, or raise."""
     hook, kind = entry.hook, chain.kind
     policy = "skip" if hook.shadow else hook.on_failure
     found = failure_of(hook, kind, event, error) if not hook.shadow else error
@@ -420,15 +429,16 @@ async def _failed(chain: Chain, entry: Entry, event: Event, error: Exception, fa
 async def _stray(
     chain: Chain, entry: Entry, event: Event, error: asyncio.CancelledError, faults: Faults
 ) -> Verdict | None:
-    """Tell a cancellation of the run from a hook that was cut off, or raises `CancelledError` itself: a failing hook."""
+    """Handle a `CancelledError` in a hook: re-raise a cancellation of the run, and report any other as a failure of the
+    hook."""
     kind = chain.kind.__name__
     if why := faults.cut_off():
-        failure = HookError(f"Hook {label_of(entry.hook)!r} was cut off while it handled {kind}: {why}.")
+        failure = HookError(f"Hook {label_of(entry.hook)!r} was cancelled while handling {kind}: {why}.")
     elif faults.is_cancelled():
         raise error
     else:
         failure = HookError(
-            f"Hook {label_of(entry.hook)!r} raised CancelledError on {kind}, although nobody cancelled the run."
+            f"Hook {label_of(entry.hook)!r} raised CancelledError on {kind}, but the run was not cancelled."
         )
     failure.__cause__ = error
     return await _failed(chain, entry, event, failure, faults)

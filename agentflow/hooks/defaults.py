@@ -1,6 +1,6 @@
-"""The hooks that an agent has unless told otherwise: an answer that is empty or cut off is asked for again.
+"""The default hooks of an agent: they repeat a model call if the answer is empty or truncated.
 
-They can be left out: `Agent(..., default_hooks=())` or `.default_hooks()` on the builder.
+They can be left out with `Agent(..., default_hooks=())` or `.default_hooks()` on the builder.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ __all__ = ["RetryEmptyAnswers", "RetryTruncatedAnswers", "default_hooks"]
 
 @dataclass(slots=True, repr=False, eq=False)
 class _Retries:
-    """How often a run's model was asked again; saved with a run that waits."""
+    """The number of repeated model calls of a run; saved if the run is suspended."""
 
     empty: int = 0
     truncated: int = 0
 
 
 class RetryEmptyAnswers(Hook):
-    """An answer without words and without tool calls is asked for once more, with a reminder; then it is an error.
+    """Repeat a model call once, with a reminder, if its answer has neither text nor tool calls; then fail.
 
-    Priority 20: before hooks that read the answer.
+    Priority 20: runs before hooks that read the answer.
 
     Args:
-        times: How often to ask again.
+        times: How many times to repeat the call.
     """
 
     priority = 20
@@ -40,34 +40,35 @@ class RetryEmptyAnswers(Hook):
         self.times = times
 
     def concerns(self, reply: Msg) -> bool:
-        """Replies without words and calls; a reply that was cut off before its first word is the other hook's."""
+        """Whether a reply has neither text nor tool calls. If it was truncated before its first word,
+        `RetryTruncatedAnswers` handles it."""
         for block in reply.content:
             if block.type != "thinking" and (type(block) is not TextBlock or block.text.strip()):
                 return False
         return reply.finish_reason != "length"
 
-    def on_event(self, event: PostReasoning) -> PostReasoning | Again:  # pyright: ignore[reportIncompatibleMethodOverride] - it listens to one event
+    def on_event(self, event: PostReasoning) -> PostReasoning | Again:  # pyright: ignore[reportIncompatibleMethodOverride] - `events` narrows the type
         if event.purpose == "summary" or not self.concerns(event.reasoning_result):
             return event
         state = event.context.state[_Retries]
         if state.empty >= self.times:
             raise ModelError(
-                f"The model answered nothing, {state.empty + 1} times: no words and no tool call "
+                f"The model's answer was empty {state.empty + 1} times: no text and no tool call "
                 f"(finish_reason {event.reasoning_result.finish_reason!r}).",
                 retryable=True,
                 model=event.agent.model_name,
             )
         state.empty += 1
-        return Again("Your answer was empty. Answer with words, or call a tool.")
+        return Again("Your answer was empty. Answer with text, or call a tool.")
 
 
 class RetryTruncatedAnswers(Hook):
-    """An answer that was cut off by the token limit is asked for again, twice; then it is an error.
+    """Repeat a model call, at most twice, if its answer was truncated by the token limit; then fail.
 
     Priority 21.
 
     Args:
-        times: How often to ask again.
+        times: How many times to repeat the call.
     """
 
     priority = 21
@@ -77,26 +78,27 @@ class RetryTruncatedAnswers(Hook):
         self.times = times
 
     def concerns(self, reply: Msg) -> bool:
-        """Replies that were cut off."""
+        """Whether a reply was truncated."""
         return reply.finish_reason == "length"
 
-    def on_event(self, event: PostReasoning) -> PostReasoning | Again:  # pyright: ignore[reportIncompatibleMethodOverride] - it listens to one event
+    def on_event(self, event: PostReasoning) -> PostReasoning | Again:  # pyright: ignore[reportIncompatibleMethodOverride] - `events` narrows the type
         if event.purpose == "summary" or not self.concerns(event.reasoning_result):
             return event
         state = event.context.state[_Retries]
         if state.truncated >= self.times:
             raise ModelError(
-                f"The model's answer was cut off by its token limit {state.truncated + 1} times (finish_reason 'length'). "
-                "Raise ModelOptions(max_tokens=...), or ask for less at once.",
+                f"The model's answer was truncated by the token limit {state.truncated + 1} times (finish_reason 'length'). "
+                "Raise ModelOptions(max_tokens=...), or request a shorter answer.",
                 retryable=False,
                 model=event.agent.model_name,
             )
         state.truncated += 1
-        return Again("Your answer was cut off by the length limit. Answer again, shorter.")
+        return Again("Your answer was truncated by the length limit. Give a shorter answer.")
 
 
 def default_hooks() -> tuple[Hook, ...]:
-    """The hooks of an agent that names none; they hold no state, so agents may share them."""
+    """Return the hooks of an agent that is built without `default_hooks=`. They are stateless, so agents may share
+    them."""
     return _DEFAULTS
 
 

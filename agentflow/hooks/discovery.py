@@ -1,12 +1,12 @@
-"""Hooks that installed packages offer, loaded by name.
+"""Load hooks of installed packages by name.
 
 A package offers a hook with an entry point in the group `agentflow.hooks`:
 
     [project.entry-points."agentflow.hooks"]
     redact = "acme_hooks:Redact"
 
-What it points at is a hook, a list of hooks, a hook's class, or a function without arguments that returns one of these.
-Nothing is loaded by itself: only what `installed_hooks` is asked for.
+The entry point should be a hook, a list of hooks, a hook class, or a function without arguments that returns one of
+these. Nothing is loaded automatically, only the names passed to `installed_hooks`.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ if TYPE_CHECKING:
 __all__ = ["GROUP", "installed_hook_names", "installed_hooks"]
 
 GROUP = "agentflow.hooks"
-"""The group of entry points."""
+"""The entry point group."""
 
 
 def installed_hook_names() -> dict[str, str]:
-    """The names of all hooks that installed packages offer, each with its package and version; nothing is imported.
+    """Return the names of all hooks that installed packages offer, each with its package and version. Nothing is
+    imported.
 
-    A name that two packages offer stands there as `package:name` for each.
+    If two packages offer the same name, it is listed as `package:name` for each.
 
     Example:
         >>> for name, package in installed_hook_names().items():
@@ -43,17 +44,17 @@ def installed_hooks(*names: str) -> list[Hook]:
     """Load hooks that installed packages offer.
 
     Args:
-        names: The names, as the packages have chosen them. Where two packages use the same one: `"package:name"`.
+        names: The names of the entry points; `"package:name"` if two packages use the same name.
 
     Returns:
-        The hooks, in the order of the names. Classes and functions are called anew each time.
+        The hooks, in the order of the names. Classes and functions are called each time.
 
     Raises:
-        UsageError: There is no such name, or what it stands for cannot be loaded or is no hook; the text names the
+        UsageError: A name is unknown, or its entry point cannot be loaded or is not a hook; the message names the
             package.
 
     Example:
-        >>> agent = Agent("clerk", "openai/gpt-5", hooks=installed_hooks())  # none asked for, none loaded
+        >>> agent = Agent("clerk", "openai/gpt-5", hooks=installed_hooks())  # no names, so nothing is loaded
     """
     offers = _offers() if names else {}
     found: list[Hook] = []
@@ -66,12 +67,12 @@ def installed_hooks(*names: str) -> list[Hook]:
 
 
 def _offers() -> dict[str, EntryPoint]:
-    from importlib.metadata import entry_points  # 7 ms that only who asks has to pay
+    from importlib.metadata import entry_points  # takes 7 ms, so it is imported only if needed
 
     by_name: dict[str, list[EntryPoint]] = {}
     for entry in entry_points(group=GROUP):
         others = by_name.setdefault(entry.name, [])
-        if all(_distribution(entry) != _distribution(other) for other in others):  # a path listed twice offers once
+        if all(_distribution(entry) != _distribution(other) for other in others):  # a path may be listed twice
             others.append(entry)
     offers: dict[str, EntryPoint] = {}
     for name in sorted(by_name):
@@ -94,12 +95,12 @@ def _package(entry: EntryPoint) -> str:
 def _unknown(name: str, offers: dict[str, EntryPoint]) -> UsageError:
     if not offers:
         return UsageError(
-            f"No installed package offers hooks (entry points {GROUP!r}), so there is none named {name!r}."
+            f"There is no hook named {name!r}: no installed package offers hooks (entry points {GROUP!r})."
         )
     listed = ", ".join(f"{offer} ({_package(entry)})" for offer, entry in offers.items())
-    twice = [offer for offer in offers if offer.endswith(f":{name}")]
-    if twice:
-        return UsageError(f"Several packages offer a hook {name!r}; say which: {' or '.join(map(repr, twice))}.")
+    ambiguous = [offer for offer in offers if offer.endswith(f":{name}")]
+    if ambiguous:
+        return UsageError(f"Several packages offer a hook {name!r}. Use {' or '.join(map(repr, ambiguous))}.")
     close = close_to(name, offers, 1)
     did_you = f" Did you mean {close[0]!r}?" if close else ""
     return UsageError(f"No installed package offers a hook {name!r}.{did_you} Installed: {listed}.")
@@ -116,10 +117,10 @@ def _load(name: str, entry: EntryPoint) -> tuple[Hook, ...]:
             target = cast("Callable[[], Any]", target)()
         except Exception as error:
             raise UsageError(
-                f"{where} cannot be made: {type(error).__name__}: {error}. An entry point is called without arguments; "
-                "if it needs some, import it and make it yourself."
+                f"{where} cannot be created: {type(error).__name__}: {error}. An entry point is called without arguments; "
+                "if it needs some, import it and create the hook yourself."
             ) from error
     try:
         return hooks_of(target)
     except UsageError as error:
-        raise UsageError(f"{where} is no hook: {error}") from error
+        raise UsageError(f"{where} is not a hook: {error}") from error

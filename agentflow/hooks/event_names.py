@@ -1,4 +1,4 @@
-"""The names of function hooks, the events they stand for, and what somebody may have meant."""
+"""The names of function hooks and their events."""
 
 from __future__ import annotations
 
@@ -65,14 +65,14 @@ EVENT_NAMES: dict[str, type[Event]] = {
     "on_pause": Paused,
     "on_resume": Resumed,
 }
-"""The names of function hooks and the events they stand for; there are no others and no aliases."""
+"""The names of function hooks and their events. There are no others and no aliases."""
 
 
 def kinds_of(target: Any) -> tuple[type[Event], ...]:
-    """The event classes that a class, a base class or a name stands for.
+    """Return the event classes for a class, a base class or a name.
 
     Raises:
-        UsageError: It is neither.
+        UsageError: It is neither a class nor a name of events.
     """
     if isinstance(target, str):
         return (event_named(target),)
@@ -82,10 +82,10 @@ def kinds_of(target: Any) -> tuple[type[Event], ...]:
 
 
 def event_named(name: str) -> type[Event]:
-    """The event that a function hook's name stands for.
+    """Return the event class for the name of a function hook.
 
     Raises:
-        UsageError: There is no such name; the text lists those it could mean.
+        UsageError: There is no such name; the message lists similar ones.
 
     Example:
         >>> event_named("after_llm").__name__
@@ -95,12 +95,14 @@ def event_named(name: str) -> type[Event]:
     if kind is not None:
         return kind
     close = _meant(str(name))
-    could = f"it could mean {' or '.join(repr(c) for c in close)}" if close else f"names are {', '.join(EVENT_NAMES)}"
+    could = (
+        f"it could mean {' or '.join(repr(c) for c in close)}" if close else f"the names are {', '.join(EVENT_NAMES)}"
+    )
     raise UsageError(f"There is no event named {name!r}; {could}.")
 
 
 def _meant(name: str) -> list[str]:
-    """The names that somebody may have meant, the best first."""
+    """Return the known names that are similar to this one, the best match first."""
     by_class = [known for known, kind in EVENT_NAMES.items() if name.removesuffix("Event") == kind.__name__]
     if by_class:
         return by_class
@@ -117,6 +119,6 @@ def _meant(name: str) -> list[str]:
 
 
 def registered_as(kind: type[Event]) -> str:
-    """Why a function gets an event, for errors."""
+    """Return why a function receives an event, for error messages."""
     named = next((name for name, event in EVENT_NAMES.items() if event is kind), None)
-    return f"that is what {named!r} stands for" if named else "that is what it is registered for"
+    return f"the event of {named!r}" if named else "the event for which it is registered"

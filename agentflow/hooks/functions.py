@@ -2,11 +2,11 @@
 
 Rules:
 
-1. What cannot work is refused when it is registered, with the fix in the message: a function that does not take exactly
-   the event, one that would never run (a coroutine object, a generator), an argument annotated for other events, an
-   unknown name, a filter by tools where there is no tool.
-2. A function carries no marks: each decorator makes a hook of its own, so one function may be several hooks.
-3. A decorator over a hook made by another one keeps that hook: what is registered then are both (`FunctionHook.also`).
+1. A function that would not work as a hook is refused at registration, and the message says how to fix it: it does not
+   take exactly the event, it would never run (a coroutine object, a generator), its argument is annotated for other
+   events, the name is unknown, or it filters by tools on an event without one.
+2. A function carries no marks: each decorator creates its own hook, so one function may be several hooks.
+3. A decorator above another one keeps the hook below it: both are registered (`FunctionHook.also`).
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class HookOptions(_Attributes, total=False):
     """The options of a function hook: the attributes of `Hook`, and `tools`.
 
     Attributes:
-        tools: Patterns such as `"delete_*"`; events about other tools pass by. The rest is described at `Hook`.
+        tools: Patterns such as `"delete_*"`; events of other tools are skipped. See `Hook` for the other options.
     """
 
     tags: Iterable[str]
@@ -75,23 +75,23 @@ class FunctionHook(Hook, Generic[F]):
     Args:
         function: Takes one argument, the event.
         events: The classes it listens to.
-        attributes: Those of `Hook`; None: the default.
+        attributes: The attributes of `Hook`; None means the default.
 
     Attributes:
         handler: The function.
-        also: The hooks that other decorators had made of the function below this one; they are registered with it.
+        also: The hooks that decorators below this one created from the same function; they are registered together.
 
     Raises:
-        UsageError: The function or an option cannot be used; the text says why and what to write instead.
+        UsageError: The function or an option cannot be used; the message says how to fix it.
     """
 
     def __init__(self, function: F, events: tuple[type[Event], ...], **attributes: Unpack[HookAttributes]) -> None:
         check_handler(function)
         check_annotation(function, events)
         self.handler = function
-        self.__dict__["on_event"] = function  # a chain calls the function itself
+        self.__dict__["on_event"] = function  # so that a chain calls the function directly
         self.also: tuple[FunctionHook[Any], ...] = ()
-        self.events = events  # pyright: ignore[reportAttributeAccessIssue] - per function here, per class in Hook
+        self.events = events  # pyright: ignore[reportAttributeAccessIssue] - a ClassVar in Hook
         self.__doc__ = function.__doc__
         self.__wrapped__ = function
         for option, value in attributes.items():
@@ -103,15 +103,15 @@ class FunctionHook(Hook, Generic[F]):
         kinds = cast("tuple[type[Event], ...]", self.events)
         if self.only_tools and not any(about_a_tool(kind) for kind in kinds):
             raise UsageError(
-                f"Hook function {self.name!r}: tools={list(self.only_tools)} chooses among events about one tool, and "
-                f"{' and '.join(kind.__name__ for kind in kinds)} is none. Events with a tool: before_each_tool, "
-                "after_each_tool, on_error, ActingChunk, and those with a turn, such as PreTurn. On a round, look at "
-                "event.tool_uses."
+                f"Hook function {self.name!r}: tools={list(self.only_tools)} filters events of one tool, but "
+                f"{' and '.join(kind.__name__ for kind in kinds)} has no tool. Events with a tool: before_each_tool, "
+                "after_each_tool, on_error, ActingChunk, and events of turns such as PreTurn. For a round, check "
+                "event.tool_uses in the function."
             )
         if self.in_thread and inspect.iscoroutinefunction(plain(self.handler)):
             raise UsageError(
-                f"Hook function {self.name!r} is `async def` and in_thread=True: a thread runs a plain `def`. Leave out "
-                "in_thread, or `async`."
+                f"Hook function {self.name!r} is `async def` with in_thread=True, but a thread runs a plain `def`. Remove "
+                "in_thread=True or `async`."
             )
         check(self)
 
@@ -133,16 +133,16 @@ def on(target: Callable[..., Any], /) -> FunctionHook[Any]: ...
 @overload
 def on(*targets: type[Event] | EventName, **options: Unpack[HookOptions]) -> Callable[[F], FunctionHook[F]]: ...
 def on(*targets: Any, **options: Unpack[HookOptions]) -> Any:
-    """Make a hook of a function of one event.
+    """Make a hook from a function of one event.
 
     Args:
-        targets: Event classes (or base classes, such as `ActingEvent`), or names such as `"before_llm"`. None at all:
-            the annotation of the function's argument says it, unions too.
-        options: `priority`, `timeout`, `on_failure`, `guard`, `observer`, `scope`, `serial`, `shadow`, `in_thread`,
-            `tags`, as in `Hook`, and `tools`: patterns such as `"delete_*"`; events about other tools pass by.
+        targets: Event classes (or base classes such as `ActingEvent`), or names such as `"before_llm"`. If there are
+            none, the annotation of the function's argument is used; it may be a union.
+        options: `priority`, `timeout`, `on_failure`, `guard`, `observer`, `scope`, `serial`, `shadow`, `in_thread` and
+            `tags` as in `Hook`, and `tools`: patterns such as `"delete_*"`; events of other tools are skipped.
 
     Raises:
-        UsageError: An unknown name, a missing annotation, a function that does not take exactly one argument.
+        UsageError: A name is unknown, an annotation is missing, or the function does not take exactly one argument.
 
     Example:
         >>> @on(PreActing, priority=10)
@@ -171,7 +171,7 @@ def on(*targets: Any, **options: Unpack[HookOptions]) -> Any:
 def named_hook(
     event: str | type[Event], function: Callable[[Any], Any], **options: Unpack[HookOptions]
 ) -> FunctionHook[Any]:
-    """A hook of a plain function for an event, by its name or class; a function that is a hook already is refused.
+    """Make a hook from a plain function for an event class or name. A function that is a hook already is refused.
 
     Raises:
         UsageError: The name, the function or an option cannot be used.
@@ -184,7 +184,7 @@ def named_hook(
 
 
 def _attributes(options: HookOptions) -> HookAttributes:
-    """The attributes of `Hook` that options stand for."""
+    """Convert options to attributes of `Hook`."""
     known = HookOptions.__annotations__
     unknown = sorted(options.keys() - known.keys())
     if unknown:
@@ -201,14 +201,14 @@ def _attributes(options: HookOptions) -> HookAttributes:
 
 
 def _another(hook: FunctionHook[Any], events: tuple[type[Event], ...], attributes: HookAttributes) -> FunctionHook[Any]:
-    """A second hook of the function of a first one, which it brings with it."""
+    """Make a second hook from the function of an existing one; both are registered together."""
     known = (*hook.also, hook)
     twice = [kind.__name__ for kind in events for one in known if one.events is not None and kind in one.events]
     if twice or not events:
         why = f"listens to {twice[0]} already" if twice else "is a hook already"
         raise UsageError(
-            f"Hook function {hook.name!r} {why}; a decorator above another one adds other events: @before_llm above "
-            "@after_llm, or all in one, @on(PreReasoning, PostReasoning)."
+            f"Hook function {hook.name!r} {why}. A decorator above another one should add other events: @before_llm above "
+            "@after_llm. Or use one decorator: @on(PreReasoning, PostReasoning)."
         )
     made: FunctionHook[Any] = FunctionHook(hook.handler, events, **attributes)
     made.also = known

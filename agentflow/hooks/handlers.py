@@ -1,6 +1,6 @@
-"""What a function must be to handle an event, and what its annotation says.
+"""Checks of a function that should handle an event, and of its annotation.
 
-What cannot work is refused when it is registered, with the fix in the message.
+A function that would not work is refused at registration, and the message says how to fix it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["annotated", "check_annotation", "check_handler", "is_annotated", "na
 
 
 def plain(function: Any) -> Any:
-    """The function behind partials and objects with `__call__`."""
+    """Unwrap partials and objects with `__call__`."""
     while isinstance(function, functools.partial):
         function = cast("Any", function).func
     if inspect.isroutine(function) or not hasattr(function, "__call__"):  # noqa: B004 - the method itself is wanted
@@ -35,47 +35,46 @@ def plain(function: Any) -> Any:
 
 
 def name_of(function: Any) -> str:
-    """The name of a handler."""
+    """Return the name of a handler."""
     while isinstance(function, functools.partial):
         function = cast("Any", function).func
     return getattr(function, "__name__", type(function).__name__)
 
 
 def check_handler(function: object) -> None:
-    """Refuse what is no function of one event.
+    """Refuse an object that is not a function of one event.
 
     Raises:
-        UsageError: The text says what came, and what to pass instead.
+        UsageError: The message says what to pass instead.
     """
     if inspect.iscoroutine(function):
         name = function.__name__
         function.close()
         raise UsageError(
-            f"{name}(...) was called, and its coroutine object passed: it would run at most once, not at each event. Pass "
-            f"the function itself: {name}, without the parentheses."
+            f"{name}(...) is a coroutine object, which would run at most once instead of for each event. Pass "
+            f"the function itself: {name}, without parentheses."
         )
     if isinstance(function, type):
-        fix = f"an instance is registered as it is: hooks=[{function.__name__}()]"
+        fix = f"pass an instance: hooks=[{function.__name__}()]"
         fix = fix if issubclass(function, Hook) else "pass a function of one event"
         raise UsageError(f"{function.__name__} is a class, not a function; {fix}.")
     if isinstance(function, Hook):
         raise UsageError(
-            f"{function.name!r} is a hook already, and says itself which events it is for; register it as it is: "
-            "hooks=[...]."
+            f"{function.name!r} is a hook already and defines its events itself. Register it with hooks=[...]."
         )
     if isinstance(getattr(function, "spec", None), ToolSpec):
         name = getattr(function, "name", "it")
-        raise UsageError(f"{name!r} is a tool, not a function of an event; tools are passed as tools=[{name}].")
+        raise UsageError(f"{name!r} is a tool, not a function of an event. Pass it as tools=[{name}].")
     if not callable(function) or isinstance(function, Observable | Awaitable):
         raise UsageError(
-            f"{function!r:.80} is no function (it is a {type(function).__name__}); pass a function of one event. Several "  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType]
-            "are passed one by one: after_llm(f, g)."
+            f"{function!r:.80} is not a function but a {type(function).__name__}. Pass a function of one event; several "  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType]
+            "functions are separate arguments: after_llm(f, g)."
         )
     inner = plain(function)
     if inspect.isasyncgenfunction(inner) or inspect.isgeneratorfunction(inner):
         raise UsageError(
-            f"Hook function {name_of(function)} has a `yield`, so calling it would run none of it. Return the event or a "
-            "verdict; what wraps a stream is a Hook's `around`."
+            f"Hook function {name_of(function)} is a generator, so calling it would not run its body. Return the event or a "
+            "verdict; to wrap a stream, use `around` of a Hook."
         )
     _one_argument(function)
 
@@ -91,19 +90,19 @@ def _one_argument(function: Callable[..., Any]) -> None:
     ]
     name = name_of(function)
     if needed and needed[0].name == "self":
-        fix = f"it is a method: pass it bound, as instance.{name}"
+        fix = f"pass the bound method: instance.{name}"
     elif len(needed) == 2:
-        fix = f"def {name}(event). What else it may need is on the event: event.agent, event.context"
+        fix = f"def {name}(event). Read anything else from event.agent and event.context"
     else:
         fix = f"def {name}(event)"
     raise UsageError(f"Hook function {name}{signature} must take one argument, the event: {fix}.")
 
 
 def _hint(function: Callable[..., Any]) -> Any:
-    """The annotation of the first parameter, names resolved; None where there is none.
+    """Return the annotation of the first parameter with names resolved, or None if there is no annotation.
 
     Raises:
-        NameError: It names something that cannot be found.
+        NameError: A name in the annotation is undefined.
     """
     try:
         parameter = next(iter(signature_of(function).parameters.values()), None)
@@ -113,7 +112,7 @@ def _hint(function: Callable[..., Any]) -> Any:
         return None
     inner = plain(function)
     scope = getattr(getattr(inner, "__func__", inner), "__globals__", {})
-    holder = SimpleNamespace(__annotations__={"event": parameter.annotation})  # only this one: others may not resolve
+    holder = SimpleNamespace(__annotations__={"event": parameter.annotation})  # the other annotations may not resolve
     return typing.get_type_hints(holder, scope)["event"]
 
 
@@ -122,7 +121,7 @@ def _members(annotation: Any) -> tuple[Any, ...]:
 
 
 def check_annotation(function: Callable[..., Any], events: tuple[type[Event], ...]) -> None:
-    """Refuse a function whose argument is annotated for other events than it would get."""
+    """Refuse a function if its argument is annotated for other events than those it would receive."""
     try:
         members = _members(_hint(function))
     except NameError:
@@ -133,14 +132,14 @@ def check_annotation(function: Callable[..., Any], events: tuple[type[Event], ..
         if not issubclass(kind, members):
             name = name_of(function)
             raise UsageError(
-                f"Hook function {name} takes {' | '.join(member.__name__ for member in members)}, and would be given "
-                f"{kind.__name__}: {registered_as(kind)}. Register it for what it takes, or write {name}(event: "
-                f"{kind.__name__})."
+                f"Hook function {name} takes {' | '.join(member.__name__ for member in members)}, but would receive "
+                f"{kind.__name__}, {registered_as(kind)}. Register it for the annotated events, or write "
+                f"{name}(event: {kind.__name__})."
             )
 
 
 def is_annotated(function: Callable[..., Any]) -> bool:
-    """Whether a handler's argument has an annotation, whatever it says."""
+    """Whether a handler's argument has any annotation."""
     try:
         return _hint(function) is not None
     except NameError:
@@ -148,26 +147,26 @@ def is_annotated(function: Callable[..., Any]) -> bool:
 
 
 def annotated(function: Callable[..., Any]) -> tuple[type[Event], ...]:
-    """The event classes that a handler's argument is annotated with.
+    """Return the event classes in the annotation of a handler's argument.
 
     Raises:
-        UsageError: It says nothing, or something else.
+        UsageError: There is no annotation, or it contains anything but event classes.
     """
     name = name_of(function)
     try:
         annotation = _hint(function)
     except NameError as error:
         raise UsageError(
-            f"The annotation of {name}'s argument cannot be read ({error}); name the events: @on(PreActing)."
+            f"The annotation of {name}'s argument cannot be resolved ({error}). Name the events: @on(PreActing)."
         ) from error
     if annotation is None:
         raise UsageError(
-            f"@on alone reads the annotation of {name}'s argument, and there is none; write @on(PreActing), or "
+            f"@on without arguments needs an annotation of {name}'s argument. Write @on(PreActing), or "
             f"def {name}(event: PreActing)."
         )
     kinds: list[type[Event]] = []
     for member in _members(annotation):
         if not (isinstance(member, type) and issubclass(member, Event)):
-            raise UsageError(f"{name}'s argument is annotated {member!r}, which is no event class.")
+            raise UsageError(f"{name}'s argument is annotated with {member!r}, which is not an event class.")
         kinds.extend(kinds_of(cast("Any", member)))
     return tuple(dict.fromkeys(kinds))

@@ -1,4 +1,4 @@
-"""`Hook`: one method for all events, one for wrapping the work behind them."""
+"""`Hook`: one method to handle all events, and one to wrap the work that follows a Pre event."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ __all__ = ["FailurePolicy", "Hook", "HookResult", "HookValue"]
 
 HookValue: TypeAlias = HookEvent | Verdict | None
 HookResult: TypeAlias = "HookValue | Awaitable[HookResult] | Observable[Any]"
-"""What `on_event` may return: the event (the same or a changed one), a verdict, None, or any of these later."""
+"""The possible return values of `on_event`: the event (the same or a changed one), a verdict, None, or an awaitable or
+observable of one of these."""
 
 FailurePolicy: TypeAlias = Literal["abort", "skip", "deny"]
 
@@ -26,26 +27,30 @@ S = TypeVar("S", bound="Observable[Any]")
 
 
 class Hook:
-    """Subclass it, match the events you care about, return the event.
+    """The base class of hooks. Match the events you care about, and return the event.
 
     Attributes:
-        priority: Ascending order within a class of hooks; bands: 0-49 system, 50-99 checks, 100-499 behaviour, 500 and
-            up output.
-        on_failure: What an exception of this hook does: `"abort"` ends the call, `"skip"` undoes the hook's edits and
-            goes on, `"deny"` refuses the work. None: abort on a decision event, skip on a notification and for observers.
-        timeout: Seconds that one event may take; a synchronous hook needs `in_thread=True` for it.
-        guard: Runs after all editing hooks of its event, on the sealed event; may deny, stop, suspend
-            or ask again, never edit or answer.
-        observer: Runs after the chain on the sealed event, always; changes nothing, and its failure harms nothing.
-        scope: `"own"`: this agent's calls; `"tree"`: those of its sub-agents too.
-        serial: Never overlaps with itself, not even in parallel rounds or runs.
-        shadow: Runs on a copy; what it would have changed is recorded in `event.context.shadows`, and nothing applied.
-        in_thread: `on_event` is an ordinary blocking function and runs in a thread.
-        tags: Free labels, for filters.
-        only_tools: Patterns such as `"delete_*"`: events about other tools are not shown to the hook.
-        events: The event classes (or base classes) that it listens to; None: all. What nobody listens to is not built.
-        wraps: The Pre events whose work its `around` may wrap; None: all four. For the others `around` is not called.
-            (`around_model` and `around_tool` say themselves which they are for.)
+        priority: Order within editing hooks, guards or observers, ascending. Bands: 0-49 system, 50-99 checks, 100-499
+            behaviour, 500 and above output.
+        on_failure: How to handle an exception of this hook: `"abort"` ends the call, `"skip"` undoes the hook's edits
+            and continues, `"deny"` refuses the work. None: abort on a decision event; skip on a notification, and
+            always if the hook is an observer.
+        timeout: The time limit for one event, in seconds. A synchronous hook also needs `in_thread=True`.
+        guard: Runs on the sealed event, after all editing hooks. A guard may deny, stop, suspend or ask again, but
+            never edit or answer.
+        observer: Always runs on the sealed event, after the chain. An observer changes nothing, and its failure does
+            not affect the call.
+        scope: `"own"`: only calls of this agent; `"tree"`: also calls of its sub-agents.
+        serial: Never runs twice at the same time, even in parallel rounds or runs.
+        shadow: Runs on a copy. The changes that it would have made are recorded in `event.context.shadows` and not
+            applied.
+        in_thread: Runs `on_event`, a blocking function, in a thread.
+        tags: Labels for filters.
+        only_tools: Patterns such as `"delete_*"`: the hook does not see events of other tools.
+        events: The event classes (or base classes) that the hook handles; None: all. An event that no hook handles is
+            not built.
+        wraps: The Pre events for which `around` is called; None: all four. (`around_model` and `around_tool` need no
+            such entry.)
 
     Example:
         >>> class Polite(Hook):
@@ -74,37 +79,38 @@ class Hook:
 
     @property
     def name(self) -> str:
-        """What errors and `describe()` call this hook."""
+        """The name in error messages and `describe()`."""
         return type(self).__name__
 
     def on_event(self, event: HookEvent) -> HookResult:
-        """See an event; change it, answer it, veto it, or let it pass."""
+        """Handle an event: change it, answer it, veto it, or let it pass."""
         return event
 
     def around(self, event: HookEvent, source: S) -> S | Observable[Any]:
-        """Wrap the work behind a sealed Pre event; `around_model` and `around_tool` are the typed forms for one of them.
+        """Wrap the work that follows a sealed Pre event. `around_model` and `around_tool` are the typed forms for one
+        event.
 
         Args:
-            event: `PreCall`, `PreReasoning`, `PreToolRound` or `PreActing`; its chain is over.
-            source: The work, cold: a `Flux[ModelChunk]` for `PreReasoning`, a `Mono[ToolResultBlock]` for
-                `PreActing`, a `Mono[tuple[ToolResultBlock, ...]]` for `PreToolRound`, a `Mono[Msg]` for `PreCall`.
-                Subscribing again runs it again.
+            event: `PreCall`, `PreReasoning`, `PreToolRound` or `PreActing`, after its chain.
+            source: The work, cold: a `Flux[ModelChunk]` for `PreReasoning`, a `Mono[ToolResultBlock]` for `PreActing`,
+                a `Mono[tuple[ToolResultBlock, ...]]` for `PreToolRound`, a `Mono[Msg]` for `PreCall`. Subscribing again
+                runs the work again.
 
         Returns:
-            `source` itself, or what takes its place.
+            `source` itself, or an observable to use instead.
         """
         return source
 
     def around_model(self, event: PreReasoning, source: ModelSource) -> Observable[ModelChunk]:
-        """Wrap a model call; the typed form of `around` for `PreReasoning`, and called in its place.
+        """Wrap a model call: the typed form of `around` for `PreReasoning`, called instead of it.
 
         Args:
             event: The sealed event.
-            source: Each run of it is one attempt; `source.using(model=...)` is the same with another request, and
-                `source.request` what the model will be asked.
+            source: Each subscription is one attempt. `source.using(model=...)` is the same call with another request,
+                and `source.request` is the request to the model.
 
         Returns:
-            `source` itself, or what takes its place.
+            `source` itself, or an observable to use instead.
 
         Example:
             >>> class Fallback(Hook):
@@ -114,14 +120,15 @@ class Hook:
         return cast("Observable[ModelChunk]", self.around(event, source))
 
     def around_tool(self, event: PreActing, source: ToolSource) -> Observable[ToolResultBlock]:
-        """Wrap a tool call; the typed form of `around` for `PreActing`, and called in its place.
+        """Wrap a tool call: the typed form of `around` for `PreActing`, called instead of it.
 
         Args:
             event: The sealed event.
-            source: Each run of it is one attempt; `source.chunks(...)` changes the pieces on their way to `ActingChunk`.
+            source: Each subscription is one attempt. `source.chunks(...)` changes the chunks before they become
+                `ActingChunk` events.
 
         Returns:
-            `source` itself, or what takes its place.
+            `source` itself, or an observable to use instead.
 
         Example:
             >>> class Twice(Hook):
@@ -131,18 +138,18 @@ class Hook:
         return cast("Observable[ToolResultBlock]", self.around(event, source))
 
     def concerns(self, reply: Msg) -> bool:
-        """Whether a reply of the model concerns this hook.
+        """Whether this hook should see a reply of the model.
 
-        Where all hooks of `PostReasoning` say no, and nobody reads the stream, the event is not built. Where it is built,
-        every hook gets it: check again in `on_event`.
+        If all hooks of `PostReasoning` return False and the stream has no reader, the event is not built. If it is
+        built, every hook receives it, so `on_event` should check again.
         """
         return True
 
     def tools(self) -> Iterable[AnyTool]:
-        """Tools that come with the hook."""
+        """Return tools that come with the hook."""
         return ()
 
     def __repr__(self) -> str:
         if type(self.priority) in (int, float):
             return f"<{self.name} priority={self.priority}>"
-        return f"<{type(self).__name__}>"  # the text of a method, which is refused as a priority, would hold this one
+        return f"<{type(self).__name__}>"  # a method as priority (refused later) would recurse

@@ -1,12 +1,11 @@
-"""What is refused when a hook is registered: options of the wrong type, methods that could not be called, a hook that would
-never run.
+"""Checks of a hook at registration: option types, method signatures, and whether the hook would ever run.
 
 Rules:
 
-1. An option is judged by its type, never by its truth: a method or an object that happens to have an option's name would
-   disarm the hook in silence.
-2. Methods are judged once per class, by their signature.
-3. Each error says what to write instead.
+1. An option is checked by its type, not its truth: a method or an object that happens to have an option's name would
+   silently disable the hook.
+2. Methods are checked once per class, by their signature.
+3. Each error message says what to write instead.
 """
 
 from __future__ import annotations
@@ -28,12 +27,12 @@ __all__ = ["check", "takes"]
 
 
 class _Method(NamedTuple):
-    """A method that the library calls."""
+    """A method that the library calls on hooks."""
 
     base: Any
     arguments: tuple[str, ...]
     runs: bool
-    """Whether a hook that has it does something."""
+    """Whether a hook with only this method does anything."""
 
 
 _METHODS: dict[str, _Method] = {
@@ -54,18 +53,18 @@ _OURS = (Hook, ChangeListener, SideWrapper)
 _OPTIONS = tuple(Hook.__annotations__)
 
 _checked: WeakSet[type[Hook]] = WeakSet()
-"""Classes that have been found good."""
+"""Classes that passed the checks."""
 _harmless: set[str] = set()
-"""Attributes of objects that have been found to be neither an option nor a misspelt one."""
+"""Instance attributes that are neither an option nor a misspelt one."""
 
 
 def check(hook: Hook) -> None:
-    """Refuse a hook that cannot do what it was written for.
+    """Refuse a hook that would not work.
 
-    What its class says is looked at once; of an object what it has of its own.
+    Its class is checked once; the attributes of an instance are checked each time.
 
     Raises:
-        UsageError: The text names the hook, what is wrong, and what to write.
+        UsageError: The message names the hook, the problem and the fix.
     """
     kind, own = type(hook), vars(hook)
     if kind in _checked:
@@ -88,7 +87,7 @@ def check(hook: Hook) -> None:
 
 
 def takes(function: Callable[..., Any], count: int) -> bool:
-    """Whether a function can be called with so many arguments by position, and none by name; True if nobody can tell."""
+    """Whether a function can be called with this number of positional arguments only; True if the signature is unknown."""
     try:
         signature = signature_of(function)
     except (TypeError, ValueError):  # a built-in without one
@@ -114,7 +113,7 @@ def _check_methods(hook: Hook) -> None:
 
 
 def _owners(kind: type[Hook]) -> list[type]:
-    """The classes that somebody has written as a hook."""
+    """Return the user-defined hook classes among the bases."""
     return [owner for owner in kind.__mro__ if issubclass(owner, Hook) and owner not in _OURS]
 
 
@@ -126,38 +125,37 @@ def _check_method(hook: Hook, name: str, method: _Method) -> None:
     found = getattr(hook, name)
     written = f"def {name}({', '.join(('self', *method.arguments))})"
     if not callable(found):
-        raise UsageError(f"Hook {_name(hook)!r}: {name}={found!r:.60}, and must be a method: {written}.")
+        raise UsageError(f"Hook {_name(hook)!r}: {name}={found!r:.60} must be a method: {written}.")
     if not takes(found, len(method.arguments)):
         raise UsageError(
-            f"Hook {_name(hook)!r}: {name}{signature_of(found)} is called with {_words(method.arguments)}; write "
-            f"{written}."
-            + (" What else it may need is on the event: event.agent, event.context." if name == "on_event" else "")
+            f"Hook {_name(hook)!r}: {name}{signature_of(found)} is called with {_listed(method.arguments)}; write "
+            f"{written}." + (" Read anything else from event.agent and event.context." if name == "on_event" else "")
         )
     if inspect.isasyncgenfunction(found) or inspect.isgeneratorfunction(found):
         if name == "tools":
             return
         fix = {
-            "on_event": "Return the event or a verdict; what wraps a stream is `around`",
+            "on_event": "Return the event or a verdict; to wrap a stream, use `around`",
             "around": (
-                looped := "Put the loop into a method of its own, and `return Flux(lambda: self.that_method(source))`"
+                looped := "Move the loop to another method, and `return Flux(lambda: self.that_method(source))`"
             ),
             "around_model": looped,
             "around_tool": looped,
         }
         raise UsageError(
-            f"Hook {_name(hook)!r}: {name} has a `yield`, so calling it would run none of it. {fix.get(name, 'Return')}."
+            f"Hook {_name(hook)!r}: {name} is a generator, so a call would not run its body. {fix.get(name, 'Return a value')}."
         )
     if name != "on_event" and inspect.iscoroutinefunction(found):
-        fix = ": return a Mono or Flux that does what has to be awaited" if name.startswith("around") else ""
-        raise UsageError(f"Hook {_name(hook)!r}: {name} is `async def`, and is not awaited. Write {written}{fix}.")
+        fix = ", and return a Mono or Flux that does the asynchronous work" if name.startswith("around") else ""
+        raise UsageError(f"Hook {_name(hook)!r}: {name} is `async def`, but it is never awaited. Write {written}{fix}.")
 
 
-def _words(arguments: tuple[str, ...]) -> str:
+def _listed(arguments: tuple[str, ...]) -> str:
     return " and ".join(arguments) or "no arguments"
 
 
 def _named(names: Mapping[str, Any]) -> Iterable[str]:
-    """What somebody has written and meant for others: not private, no constant, no class."""
+    """Return the public attributes among these: not private, no constant, no class."""
     return [n for n, value in names.items() if n[0] != "_" and not n.isupper() and not isinstance(value, type)]
 
 
@@ -166,13 +164,13 @@ def _check_spelling(hook: Hook, names: Iterable[str]) -> None:
         meant = _KNOWN.get(name.replace("_", "").lower()) or _misspelt(hook, name) or name
         if meant != name:
             raise UsageError(
-                f"Hook {_name(hook)!r} has {name!r}, which nothing looks at: the name is {meant!r}. If it is meant for "
-                "yourself, call it something else."
+                f"Hook {_name(hook)!r} has {name!r}, which is never used. Did you mean {meant!r}? If it is your own attribute, "
+                "rename it."
             )
 
 
 def _misspelt(hook: Hook, name: str) -> str | None:
-    """The option that a name with a value of its type is close to."""
+    """Return the option that a name is similar to, if its value has the type of that option."""
     close = close_to(name, _OPTIONS, 1, 0.85) if len(name) > 5 and name not in _OPTIONS else ()
     return close[0] if close and type(getattr(hook, name, None)) is type(getattr(Hook, close[0])) else None
 
@@ -180,14 +178,14 @@ def _misspelt(hook: Hook, name: str) -> str | None:
 def _does_nothing(hook: Hook) -> UsageError:
     kind = type(hook)
     if kind in _OURS:
-        return UsageError(f"A bare {kind.__name__} does nothing: subclass it and define on_event(self, event).")
+        return UsageError(f"A plain {kind.__name__} does nothing. Subclass it and define on_event(self, event).")
     own = [n for owner in _owners(kind) for n in _named(vars(owner))]
     functions = [name for name in own if callable(getattr(kind, name, None))]
     close = [(name, *close_to(name.lower(), _OF_HOOK, 1)) for name in functions]
     meant = next((f" Did you mean {pair[1]!r} by {pair[0]!r}?" for pair in close if len(pair) > 1), "")
     return UsageError(
-        f"Hook {_name(hook)!r} defines none of on_event(self, event), around(self, event, source) and tools(self), so nothing "
-        f"would ever call it.{meant}"
+        f"Hook {_name(hook)!r} would never be called: it should define on_event(self, event), around(self, event, source) "
+        f"or tools(self).{meant}"
     )
 
 
@@ -196,8 +194,8 @@ def _check_instance(hook: Hook) -> None:
     for name, method in _methods_of(type(hook)).items():
         if name in own and getattr(type(hook), name) is method.base:
             raise UsageError(
-                f"Hook {_name(hook)!r}: {name} was assigned to the object; only what its class defines is called. Define it in "
-                "the class, or make a hook of a function with @on."
+                f"Hook {_name(hook)!r}: {name} was assigned to the instance, but only methods of the class are called. "
+                "Define it in the class, or make a hook from a function with @on."
             )
     _check_spelling(hook, _named(own))
 
@@ -206,8 +204,8 @@ def _check_instance(hook: Hook) -> None:
 
 
 def _check_name(hook: Hook, option: str) -> None:
-    if not isinstance(hook.name, str):  # pyright: ignore[reportUnnecessaryIsInstance] - a class may define what it likes
-        raise _wrong(hook, option, "a text")
+    if not isinstance(hook.name, str):  # pyright: ignore[reportUnnecessaryIsInstance] - a subclass may define anything
+        raise _wrong(hook, option, "a str")
 
 
 def _check_flag(hook: Hook, option: str) -> None:
@@ -235,7 +233,7 @@ def _check_on_failure(hook: Hook, option: str) -> None:
 def _check_tags(hook: Hook, option: str) -> None:
     tags: object = hook.tags
     if type(tags) not in (frozenset, set) or not _all(tags, str):
-        raise _wrong(hook, option, "a frozenset of texts", "tags = frozenset({'money'})")
+        raise _wrong(hook, option, "a frozenset of str", "tags = frozenset({'money'})")
 
 
 def _check_tools(hook: Hook, option: str) -> None:
@@ -251,7 +249,7 @@ def _check_events(hook: Hook, option: str) -> None:
         and all(isinstance(kind, type) and issubclass(kind, Event) for kind in cast("tuple[object, ...]", kinds))
     ):
         raise _wrong(
-            hook, option, "the event classes that it listens to (a tuple), or None for all", "events = (PreActing,)"
+            hook, option, "a tuple of the event classes that it handles, or None for all", "events = (PreActing,)"
         )
 
 
@@ -260,7 +258,7 @@ def _check_wraps(hook: Hook, option: str) -> None:
     if stages is not None and not (
         type(stages) is tuple and all(stage in _STAGES for stage in cast("tuple[object, ...]", stages))
     ):
-        what = "the events whose work around() wraps (of PreCall, PreReasoning, PreToolRound, PreActing), or None for all four"
+        what = "a tuple of PreCall, PreReasoning, PreToolRound and PreActing (the events that around() wraps), or None for all"
         raise _wrong(hook, option, what, "wraps = (PreReasoning,)")
 
 
@@ -282,16 +280,18 @@ _CHECKS: dict[str, Callable[[Hook, str], None]] = {
     "wraps": _check_wraps,
     **dict.fromkeys(("guard", "observer", "serial", "shadow", "in_thread"), _check_flag),
 }
-"""Each option of a hook, and what refuses a wrong value of it."""
+"""The check of each option."""
 
 
 def _check_roles(hook: Hook) -> None:
     if hook.guard and hook.observer:
-        raise UsageError(f"Hook {hook.name!r} is guard=True and observer=True; a guard may veto, an observer may not.")
+        raise UsageError(
+            f"Hook {hook.name!r} is guard=True and observer=True. A guard may veto, an observer may not; choose one."
+        )
     if hook.observer and hook.on_failure == "deny":
         raise UsageError(
-            f"Hook {hook.name!r} is observer=True and on_failure='deny'; an observer refuses nothing. What has to be able to "
-            "refuse is a guard: guard=True."
+            f"Hook {hook.name!r} is observer=True and on_failure='deny', but an observer cannot refuse anything. Use "
+            "guard=True."
         )
 
 
@@ -302,16 +302,16 @@ def _check_time(hook: Hook) -> None:
     handler = handler_of(hook)
     if limit is not None:
         if not limit > 0:
-            raise UsageError(f"Hook {hook.name!r}: timeout={limit}; it is seconds and must be above 0.")
+            raise UsageError(f"Hook {hook.name!r}: timeout={limit}, but seconds must be above 0.")
         if not hook.in_thread and not _may_suspend(handler):
             raise UsageError(
-                f"Hook {hook.name!r} has a timeout and is synchronous, so nothing can interrupt it: make it `async def`, "
+                f"Hook {hook.name!r} has a timeout but is synchronous, so it cannot be interrupted. Make it `async def`, "
                 "or set in_thread=True."
             )
     if hook.in_thread and inspect.iscoroutinefunction(handler):
         raise UsageError(
-            f"Hook {hook.name!r} is `async def` and in_thread=True: a thread runs a plain `def`. Leave out in_thread, or "
-            "`async`."
+            f"Hook {hook.name!r} is `async def` with in_thread=True, but a thread runs a plain `def`. Remove "
+            "in_thread=True or `async`."
         )
 
 
@@ -335,9 +335,9 @@ def _wrong(hook: Hook, option: str, what: str, example: str = "") -> UsageError:
     write = f", such as {example}" if example else ""
     kind = "a method" if inspect.ismethod(value) else "a function" if inspect.isroutine(value) else ""
     given = f"{option} is {kind}" if kind else f"{option}={value!r:.60}"
-    text = f"Hook {_name(hook)!r}: {given}; it is {what}{write}."
+    text = f"Hook {_name(hook)!r}: {given}, but it must be {what}{write}."
     if callable(value) or not isinstance(value, str | int | float | tuple | list | set | frozenset | None):
-        text += f" Every hook has this option: call what you keep under the name {option!r} something else."
+        text += f" Every hook has this option; rename your attribute {option!r}."
     return UsageError(text)
 
 

@@ -1,4 +1,4 @@
-"""All hooks of a call, and the chains that are compiled of them."""
+"""All hooks of a call, and the chains compiled from them."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ __all__ = ["FullHookSet", "HookSet", "full_hooks"]
 
 
 class HookSet:
-    """An agent's hooks, in order: iterate them, or `print(agent.hooks.describe())`."""
+    """An agent's hooks, in order. Iterate over them, or `print(agent.hooks.describe())`."""
 
     __slots__ = ()
 
     def describe(self) -> str:
-        """The order in which hooks run, event by event, as text."""
+        """Return the order in which hooks run, event by event, as text."""
         lines: list[str] = []
         own = full_hooks(self)
         for kind in EVENT_TYPES:
@@ -45,17 +45,17 @@ class HookSet:
 
 @objects_of(HookSet)
 class FullHookSet(HookSet):
-    """Hooks as a run has them: compiled. Immutable: `with_hooks` and `without` make new ones, so a run keeps its own.
+    """The compiled hooks of a run. Immutable: `with_hooks` and `without` return new sets, so a run keeps its own.
 
     Args:
-        hooks: The hooks, as registered; those of a narrower scope first.
-        process: Process-wide hooks that match; in a tie they come last, and `with_hooks` adds before them.
+        hooks: The hooks, as registered; those of narrower scopes first.
+        process: Process-wide hooks that match. In a tie they come last, and `with_hooks` adds before them.
     """
 
     __slots__ = ("_arounds", "_chains", "_narrower", "compiled", "hooks", "listeners", "own", "process", "wraps")
 
     def __init__(self, hooks: Iterable[Hook] = (), process: Iterable[Hook] = ()) -> None:
-        # Sorting is stable: what is given in the order of scope and registration keeps it in a tie.
+        # Sorting is stable, so ties keep the order of scope and registration.
         self.own: tuple[Hook, ...] = tuple(sorted(hooks, key=_rank))
         self.process: tuple[Hook, ...] = tuple(process)
         self.hooks: tuple[Hook, ...] = self.own
@@ -69,20 +69,20 @@ class FullHookSet(HookSet):
         self._narrower: dict[tuple[tuple[Hook, ...], tuple[Hook, ...]], FullHookSet] | None = None
 
     def with_hooks(self, hooks: Iterable[Hook]) -> FullHookSet:
-        """A set that also has these, registered last."""
+        """Return a set with these hooks added last."""
         added = tuple(hooks)
         return FullHookSet((*self.own, *added), self.process) if added else self
 
     def without(self, hook: Hook) -> FullHookSet:
-        """A set without this hook."""
+        """Return a set without this hook."""
         return FullHookSet((h for h in self.own if h is not hook), (h for h in self.process if h is not hook))
 
     def with_process(self, process: Iterable[Hook]) -> FullHookSet:
-        """The set with other process-wide hooks."""
+        """Return a set with other process-wide hooks."""
         return FullHookSet(self.own, process)
 
     def inside(self, narrower: tuple[Hook, ...], process: tuple[Hook, ...]) -> FullHookSet:
-        """The set for something of a narrower scope: its own hooks win a tie. Made once per combination.
+        """Return the set for a narrower scope, which wins ties. Built once per combination.
 
         Args:
             narrower: The hooks of the tool or turn.
@@ -99,7 +99,7 @@ class FullHookSet(HookSet):
         return found
 
     def chain(self, kind: type[Event]) -> Chain | None:
-        """The chain of an event type; None where nobody listens."""
+        """Return the chain of an event type, or None if no hook handles it."""
         try:
             return self._chains[kind]
         except KeyError:
@@ -108,7 +108,7 @@ class FullHookSet(HookSet):
 
     @property
     def all_chains(self) -> dict[type[Event], Chain | None]:
-        """All chains, by event type; compiled once."""
+        """All chains by event type; compiled once."""
         chains = self.compiled
         if chains is None:
             chains = self.compiled = {kind: self.chain(kind) for kind in EVENT_TYPES}
@@ -127,7 +127,9 @@ class FullHookSet(HookSet):
                     call = noted(call, hook, self.listeners)
                 parts[_class_of(hook)].append(Entry(call, hook))
         deciders, observers = (*parts[0], *parts[1]), parts[2]
-        if not deciders and all(_for_verdicts(entry.hook, kind) for entry in observers):  # there will be none
+        if not deciders and all(
+            _for_verdicts(entry.hook, kind) for entry in observers
+        ):  # without deciders there is no verdict to see
             return None
         return Chain(kind, *map(tuple, parts))
 
@@ -137,7 +139,7 @@ class FullHookSet(HookSet):
         return tuple([hook for hook in reversed(self.hooks) if isinstance(hook, SideWrapper)])
 
     def arounds(self, kind: type[Event]) -> tuple[tuple[Around, Hook], ...]:
-        """The hooks that wrap the work behind a Pre event, outermost first."""
+        """Return the hooks that wrap the work of a Pre event, outermost first."""
         found = self._arounds.get(kind)
         if found is None:
             once = {id(hook): hook for hook in self.hooks}  # in the chain's order: editing hooks, guards, observers
@@ -155,8 +157,8 @@ class FullHookSet(HookSet):
 
 
 def full_hooks(hooks: HookSet) -> FullHookSet:
-    """The set as the package sees it."""
-    assert isinstance(hooks, FullHookSet)  # each is made as one
+    """Return the set with the interface that the package uses."""
+    assert isinstance(hooks, FullHookSet)  # every HookSet is one
     return hooks
 
 

@@ -1,4 +1,4 @@
-"""What hooks and tools inject, noted for whoever listens; and where in the order of a run they decide over others."""
+"""Record the messages that hooks and tools inject, and the points at which they decide about concurrent work."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from agentflow.messages import Msg
 __all__ = ["Injections", "Marked", "before_deciding", "injecting"]
 
 Marked: TypeAlias = Callable[[Literal["injected", "decided"]], Awaitable[None] | None]
-"""Notes the place of something in the order of the run."""
+"""Records a position in the order of the run."""
 
 
 class Injections:
-    """What some code has injected into its run: the messages of each call of `context.inject`, and its `keep`.
+    """The messages that some code injected into its run: those of each call of `context.inject`, with its `keep`.
 
     Args:
-        run: The run; what the code injects into another one is noted there.
-        marked: Called when the code injects something (`"injected"`), and before it decides over work that runs beside it
-            (`"decided"`): what it returns then is awaited first.
+        run: The run. If the code injects into another run, that is not recorded here.
+        marked: Called if the code injects something (`"injected"`), and before it decides about concurrent work
+            (`"decided"`). An awaitable that it returns is awaited first.
     """
 
     __slots__ = ("added", "marked", "run")
@@ -34,25 +34,25 @@ class Injections:
 
     @classmethod
     def of(cls, event: Event, marked: Marked | None = None) -> Injections:
-        """What a hook of an event injects into the event's run."""
+        """Return the record for a hook that handles an event."""
         frame = event._frame  # pyright: ignore[reportPrivateUsage] - an event built by hand has none
         return cls(None if frame is None else port_of(frame.context), marked)
 
     def note(self, messages: tuple[Msg, ...], keep: bool) -> None:
-        """Note what was injected."""
+        """Record injected messages."""
         self.added.append((messages, keep))
         if self.marked is not None:
             self.marked("injected")
 
 
 injecting: ContextVar[Injections | None] = ContextVar("agentflow_injecting", default=None)
-"""Where injections of the code that is running are noted: that of the innermost hook or tool that somebody listens to."""
+"""The record for the running code: that of the innermost hook or tool that has a listener."""
 
 
 async def before_deciding() -> None:
-    """Announce that the running tool is about to decide over work that runs beside it, as the winner of a race does.
+    """Announce that the running tool is about to decide about concurrent work, as the winner of a race does.
 
-    A listener notes the place of the decision in the order of the run; a replay waits for its turn.
+    A listener records the position of the decision in the order of the run; a replay waits for its turn.
     """
     noting = injecting.get()
     waits = None if noting is None or noting.marked is None else noting.marked("decided")

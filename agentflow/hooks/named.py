@@ -1,4 +1,4 @@
-"""The names of function hooks: as decorators, as keys of a mapping, and what may be passed as `hooks=`.
+"""The names of function hooks, as decorators and as keys of a mapping, and the values that `hooks=` accepts.
 
 | Name | Event | When |
 |---|---|---|
@@ -12,12 +12,12 @@
 | `on_complete` | `PostCall` | when the call has its reply |
 | `on_error` | `Error` | when a model call, a tool, a hook or a store failed |
 | `before_put` | `PrePut` | before a turn is put into a queue |
-| `after_put` | `PostPut` | when it is in the queue |
-| `before_turn` | `PreTurn` | before a turn is run without a model |
-| `on_turn_value` | `TurnValue` | for each value that it yields, and its last one |
-| `after_turn` | `PostTurn` | when it is over |
+| `after_put` | `PostPut` | after a turn was put into a queue |
+| `before_turn` | `PreTurn` | before a turn runs without a model |
+| `on_turn_value` | `TurnValue` | for each value that a turn yields, and for its result |
+| `after_turn` | `PostTurn` | when a turn has finished |
 | `on_pause` | `Paused` | when an agent pauses between turns |
-| `on_resume` | `Resumed` | when it goes on |
+| `on_resume` | `Resumed` | when it resumes |
 """
 
 from __future__ import annotations
@@ -87,7 +87,8 @@ Handlers: TypeAlias = Handler[E] | Sequence[Handler[E]]
 
 
 class NamedEvent(Generic[E]):
-    """A name as decorator (`@after_llm`), with options (`@after_llm(priority=10)`), or around functions (`after_llm(f, g)`).
+    """A named event as a decorator (`@after_llm`), with options (`@after_llm(priority=10)`), or as a function
+    (`after_llm(f, g)`).
 
     A function that is decorated twice listens to both; each decorator's options are its own.
 
@@ -123,10 +124,10 @@ class NamedEvent(Generic[E]):
         self, **options: Unpack[HookOptions]
     ) -> Callable[[Callable[[E], R]], FunctionHook[Callable[[E], R]]]: ...
     def __call__(self, *functions: Any, **options: Unpack[HookOptions]) -> Any:
-        """Make hooks.
+        """Make hooks from functions.
 
         Args:
-            functions: What to make hooks of; none: a decorator with these options is returned.
+            functions: The functions. If there are none, a decorator with these options is returned.
             options: As in `on`.
 
         Returns:
@@ -145,28 +146,28 @@ class NamedEvent(Generic[E]):
         return f"<{self.name}: {EVENT_NAMES[self.name].__name__}>"
 
 
-after_user_input: NamedEvent[PreCall] = NamedEvent("after_user_input", "a call was accepted, nothing is stored yet")
+after_user_input: NamedEvent[PreCall] = NamedEvent("after_user_input", "a call was accepted; nothing is stored yet")
 before_llm: NamedEvent[PreReasoning] = NamedEvent("before_llm", "a model call is about to be made")
-after_llm: NamedEvent[PostReasoning] = NamedEvent("after_llm", "the model's reply is complete, and not yet stored")
-before_tool_round: NamedEvent[PreToolRound] = NamedEvent("before_tool_round", "the model asked for tools; once for all")
-before_each_tool: NamedEvent[PreActing] = NamedEvent("before_each_tool", "a tool is about to run; once for each")
-after_each_tool: NamedEvent[PostActing] = NamedEvent("after_each_tool", "a tool call is over; once for each")
+after_llm: NamedEvent[PostReasoning] = NamedEvent("after_llm", "the model's reply is complete but not yet stored")
+before_tool_round: NamedEvent[PreToolRound] = NamedEvent("before_tool_round", "the model called tools; once per reply")
+before_each_tool: NamedEvent[PreActing] = NamedEvent("before_each_tool", "a tool is about to run; once per call")
+after_each_tool: NamedEvent[PostActing] = NamedEvent("after_each_tool", "a tool call has finished; once per call")
 after_tool_round: NamedEvent[PostToolRound] = NamedEvent(
-    "after_tool_round", "all results of a round are recorded; once"
+    "after_tool_round", "all results of a round are recorded; once per round"
 )
 on_complete: NamedEvent[PostCall] = NamedEvent("on_complete", "the call has a reply")
 on_error: NamedEvent[Error] = NamedEvent("on_error", "a model call, a tool, a hook or a store failed")
 before_put: NamedEvent[PrePut] = NamedEvent("before_put", "a turn is about to be put into a queue")
-after_put: NamedEvent[PostPut] = NamedEvent("after_put", "a turn is in a queue")
+after_put: NamedEvent[PostPut] = NamedEvent("after_put", "a turn was put into a queue")
 before_turn: NamedEvent[PreTurn] = NamedEvent("before_turn", "a turn is about to run without a model")
-on_turn_value: NamedEvent[TurnValue] = NamedEvent("on_turn_value", "a turn has yielded a value, or its result")
-after_turn: NamedEvent[PostTurn] = NamedEvent("after_turn", "a turn is over")
+on_turn_value: NamedEvent[TurnValue] = NamedEvent("on_turn_value", "a turn has yielded a value or returned its result")
+after_turn: NamedEvent[PostTurn] = NamedEvent("after_turn", "a turn has finished")
 on_pause: NamedEvent[Paused] = NamedEvent("on_pause", "an agent pauses between turns")
-on_resume: NamedEvent[Resumed] = NamedEvent("on_resume", "an agent goes on with its turns")
+on_resume: NamedEvent[Resumed] = NamedEvent("on_resume", "an agent resumes its turns")
 
 
 class HooksByName(TypedDict, total=False):
-    """Functions by the name of their event: `hooks={"after_llm": [f, g]}`. A misspelt name is an error of the checker."""
+    """Functions by the name of their event: `hooks={"after_llm": [f, g]}`. Type checkers report a misspelt name."""
 
     after_user_input: Handlers[PreCall]
     before_llm: Handlers[PreReasoning]
@@ -196,21 +197,21 @@ HookSource: TypeAlias = (
     | Sequence["HookSource"]
     | None
 )
-"""What may be passed as `hooks=`: a hook, a function whose argument is annotated with its events, a mapping by name or event
-class, lists of these, as deep as you like, or None."""
+"""The values that `hooks=` accepts: a hook, a function with an annotated argument, a mapping by name or event class, a
+list of these (nested to any depth), or None."""
 
 
 def hooks_of(source: HookSource) -> tuple[Hook, ...]:
-    """Flatten a hook, an annotated function, a list (of lists) of these, or a mapping from events to functions.
+    """Flatten a hook, an annotated function, a (nested) list of these, or a mapping from events to functions.
 
     Raises:
-        UsageError: Something else is among them; the text says how to make a hook of it.
+        UsageError: It contains anything else; the message says how to make a hook from it.
 
     Example:
         >>> [hook.name for hook in hooks_of([[after_llm(print)], {"on_complete": [repr]}])]
         ['print', 'repr']
     """
-    if source.__class__ is tuple and not source:  # none: what is most often given
+    if source.__class__ is tuple and not source:  # the most frequent argument
         return ()
     return tuple(_flat(source))
 
@@ -219,7 +220,7 @@ def _flat(source: Any) -> Iterator[Hook]:
     if isinstance(source, FunctionHook):
         function = cast("FunctionHook[Any]", source)
         yield from function.also
-        yield function  # it was checked when it was made
+        yield function  # checked by its constructor
     elif isinstance(source, Hook):
         check(source)
         yield source
@@ -242,20 +243,20 @@ def _flat(source: Any) -> Iterator[Hook]:
 
 
 def _says_its_events(source: Any) -> bool:
-    """Whether something is a plain function whose argument is annotated."""
+    """Whether this is a plain function with an annotated argument."""
     if not callable(source) or isinstance(source, type | NamedEvent | Iterable | Awaitable):
         return False
     return not isinstance(getattr(source, "spec", None), ToolSpec) and is_annotated(source)
 
 
 def _by_event(event: Any, functions: Any) -> Iterator[Hook]:
-    kinds_of(event)  # an empty list has a name too
+    kinds_of(event)  # check the event even if the list is empty
     for function in cast("Iterable[Any]", functions) if isinstance(functions, list | tuple) else (functions,):
         if isinstance(function, Hook):
             key = event if isinstance(event, type) else repr(event)
             raise UsageError(
-                f"hooks={{{getattr(key, '__name__', key)}: ...}} takes plain functions, and {function.name!r} is a hook "
-                "already; pass it in a list: hooks=[...]."
+                f"hooks={{{getattr(key, '__name__', key)}: ...}} takes plain functions, but {function.name!r} is a "
+                "hook already. Pass it in a list: hooks=[...]."
             )
         yield named_hook(event, function)
 
@@ -263,20 +264,22 @@ def _by_event(event: Any, functions: Any) -> Iterator[Hook]:
 def _no_hook(source: object) -> UsageError:
     name = getattr(source, "__name__", None) or getattr(source, "name", None) or f"{source!r:.60}"
     if isinstance(source, type) and issubclass(source, Hook):
-        return UsageError(f"{name} is a hook's class; pass an instance: {name}().")
+        return UsageError(f"{name} is a hook class. Pass an instance: {name}().")
     if isinstance(source, type):
-        return UsageError(f"{name} is a class, not a hook; a hook's class subclasses Hook, and an instance is passed.")
+        return UsageError(f"{name} is a class, not a hook. Subclass Hook, and pass an instance.")
     if isinstance(getattr(source, "spec", None), ToolSpec):
-        return UsageError(f"{name!r} is a tool, not a hook; pass it as tools=[{name}].")
+        return UsageError(f"{name!r} is a tool, not a hook. Pass it as tools=[{name}].")
     if isinstance(source, NamedEvent):
-        return UsageError(f"{name} is a decorator and holds no function; pass {name}(my_function).")
+        return UsageError(f"{name} is a decorator without a function. Pass {name}(my_function).")
     if callable(source):
         return UsageError(
-            f"{name} is a plain function: nothing says which event it is for. Mark it: @after_llm (or another of "
+            f"{name} is a plain function without an event. Decorate it with @after_llm (or another of "
             f"{', '.join(EVENT_NAMES)}), or annotate its argument: def {name}(event: PostReasoning)."
         )
     if isinstance(source, str):
-        return UsageError(f"{source!r:.60} is a text, not a hook. By name: hooks={{{source!r:.60}: my_function}}.")
+        return UsageError(
+            f"{source!r:.60} is a str, not a hook. To register a function by name, pass hooks={{{source!r:.60}: my_function}}."
+        )
     return UsageError(
-        f"A hook is a Hook, a function marked with @on or @after_llm, or a list of them, not {type(source).__name__}."
+        f"A hook is a Hook, a function decorated with @on or @after_llm, or a list of these, not {type(source).__name__}."
     )

@@ -1,4 +1,4 @@
-"""A hook's options as wrappers around its call, put on once when a chain is compiled."""
+"""A hook's options as wrappers around its call, applied once when a chain is compiled."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ __all__ = [
 Call: TypeAlias = Callable[[Any], Any]
 
 WRAPPED: Final = (PreCall, PreReasoning, PreToolRound, PreActing)
-"""The events whose work hooks can wrap."""
+"""The events that `around` can wrap."""
 
 
 def listens_to(hook: Hook, kind: type[Event]) -> bool:
-    """Whether a hook gets events of a class."""
+    """Whether a hook handles events of a class."""
     if type(hook).on_event is Hook.on_event:
         return False
     return hook.events is None or issubclass(kind, hook.events)
 
 
 def around_of(hook: Hook, kind: type[Event]) -> Around | None:
-    """What a hook wraps the work behind a Pre event with; None: it does not. One that runs in the shadow applies nothing."""
+    """Return the hook's `around` for this event class, or None. Shadow hooks never wrap."""
     cls = type(hook)
     if hook.shadow:
         return None
@@ -60,12 +60,12 @@ def around_of(hook: Hook, kind: type[Event]) -> Around | None:
 
 
 def handler_of(hook: Hook) -> Call:
-    """What is called with an event: of a function hook the function itself."""
+    """Return the callable for events: the function itself for a function hook."""
     return cast("Call", hook.on_event)
 
 
 def call_of(hook: Hook, kind: type[Event]) -> Call:
-    """The hook's call for one event class, its options around it."""
+    """Return the hook's call for one event class, wrapped by its options."""
     call = handler_of(hook)
     if hook.only_tools and about_a_tool(kind):
         call = _filtered(call, hook, kind)
@@ -81,12 +81,12 @@ def call_of(hook: Hook, kind: type[Event]) -> Call:
 
 
 def about_a_tool(kind: type[Event]) -> bool:
-    """Whether events of a class are about one tool: a call of it, or a turn."""
+    """Whether events of a class belong to one tool: to a call of it, or to a turn."""
     return not {"tool_use", "turn"}.isdisjoint(field.name for field in fields(kind))
 
 
 def concerns_tool(hook: Hook, use: ToolUseBlock | None) -> bool:
-    """Whether a hook's `only_tools` names the tool of a call."""
+    """Whether a hook's `only_tools` matches the tool of a call."""
     return use is not None and fits(hook.only_tools, use.name)
 
 
@@ -131,7 +131,7 @@ def _timed(call: Call, hook: Hook, kind: type[Event]) -> Call:
 
 
 _locks: WeakKeyDictionary[Hook, WeakKeyDictionary[asyncio.AbstractEventLoop, FairLock]] = WeakKeyDictionary()
-"""By hook and loop. (An `asyncio.Lock` that somebody has waited for keeps its loop, and with it this entry.)"""
+"""By hook and loop. (An `asyncio.Lock` with waiters references its loop, which would keep the entry alive.)"""
 
 
 def _serial(call: Call, hook: Hook) -> Call:
@@ -149,7 +149,7 @@ def _serial(call: Call, hook: Hook) -> Call:
 
 
 def getter(names: tuple[str, ...]) -> Callable[[Event], tuple[Any, ...]]:
-    """Reads the fields in one call."""
+    """Return a function that reads these fields in one call."""
     if len(names) > 1:
         return attrgetter(*names)
     if not names:
@@ -159,7 +159,7 @@ def getter(names: tuple[str, ...]) -> Callable[[Event], tuple[Any, ...]]:
 
 
 def _undoing(call: Call, hook: Hook, kind: type[Event]) -> Call:
-    """The call with what it changed taken back where it fails."""
+    """Wrap a call so that its edits are undone if it fails."""
     names = tuple(kind.writable)
     values_of = getter(names)
 
@@ -196,7 +196,7 @@ def _undoing(call: Call, hook: Hook, kind: type[Event]) -> Call:
 
 
 def _shadowed(call: Call, hook: Hook, kind: type[Event]) -> Call:
-    """The call on a copy, and what it would have done written down."""
+    """Wrap a call so that it runs on a copy, and record its effects."""
 
     async def shadowed(event: Any) -> None:
         copy = event.replace()

@@ -1,4 +1,4 @@
-"""What passes each layer of `around`, told to hooks that want to know: a layer's work is watched on both sides."""
+"""Report to `ChangeListener`s how each `around` wrapper changes its work: both sides of it are observed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["Side", "recorded_around"]
 
 
 def recorded_around(around: Around, hook: Hook, listeners: Listeners) -> Around:
-    """A hook's `around`, with what passes its layer told to the listeners."""
+    """Wrap a hook's `around` so that its changes are reported to the listeners."""
 
     def layered(event: Any, source: Any) -> Any:
         layer = _Layer(hook, event, listeners)
@@ -47,7 +47,7 @@ def recorded_around(around: Around, hook: Hook, listeners: Listeners) -> Around:
 
 
 class Side:
-    """What passes one side of a layer: the chunks of the last run, or one value."""
+    """One side of a wrapper: the chunks of the last run, or one value."""
 
     __slots__ = ("_value", "chunks", "ended")
 
@@ -57,25 +57,25 @@ class Side:
         self._value: Any = None
 
     def take_chunk(self, chunk: ModelChunk) -> None:
-        """The next chunk; one that begins anew makes those before it void."""
+        """Add the next chunk. A restart discards the chunks before it."""
         if self.ended or chunk.restart:
             self.chunks, self.ended = [], False
         self.chunks.append(chunk)
 
     def take_value(self, value: Any) -> None:
-        """The one value."""
+        """Set the value."""
         self._value = value
 
     def end(self) -> None:
-        """No chunk follows."""
+        """Mark the stream as finished: the next chunk belongs to another run."""
         self.ended = True
 
     def seen(self) -> Any:
-        """The message that the chunks make, or the value."""
+        """Return the message folded from the chunks, or the value."""
         return fold(self.chunks, id="") if self.chunks else self._value
 
     def same(self, other: Side) -> bool:
-        """Whether the very same things have passed."""
+        """Whether identical objects passed both sides."""
         return (
             self._value is other._value
             and len(self.chunks) == len(other.chunks)
@@ -84,12 +84,12 @@ class Side:
 
 
 class _WatchedModel(Flux[ModelChunk]):
-    """A model's work whose chunks are looked at in passing.
+    """A model's chunks, observed in passing.
 
     Args:
         inner: The work.
-        side: What passes.
-        layer: The layer that it comes out of; None: it goes into one.
+        side: Collects the chunks.
+        layer: The wrapper that returned this stream, or None if it is the wrapper's input.
     """
 
     def __init__(self, inner: Flux[ModelChunk], side: Side, layer: _Layer | None = None) -> None:
@@ -117,7 +117,7 @@ class _WatchedModel(Flux[ModelChunk]):
 
 
 class _WatchedWork(Mono[Any]):
-    """Work of one value, which is looked at in passing; see `_WatchedModel`."""
+    """Work with one value, observed in passing; see `_WatchedModel`."""
 
     def __init__(self, inner: Mono[Any], side: Side, layer: _Layer | None = None) -> None:
         self._watched = inner
@@ -147,7 +147,7 @@ _Watched: TypeAlias = _WatchedModel | _WatchedWork
 
 
 class _Layer:
-    """One hook's layer around one piece of work."""
+    """One hook's wrapper around the work of one event."""
 
     __slots__ = ("after", "before", "began", "clock", "event", "hook", "injections", "listeners")
 
@@ -162,9 +162,9 @@ class _Layer:
         self.injections = Injections.of(event)
 
     def inside(self, source: Any) -> Any:
-        """The source as the layer gets it; what only sources can do (`using`, `chunks`) it can do too.
+        """Return the source for the wrapper, with the methods of the original source (`using`, `chunks`).
 
-        What goes out of a layer goes into the next one, and is looked at once.
+        The output of one wrapper is the input of the next one, and is observed only once.
         """
         inner = getattr(source, "inner", source)
         if isinstance(inner, _Watched):
@@ -177,7 +177,7 @@ class _Layer:
         return source
 
     def outside(self, wrapped: Any) -> Any:
-        """What the layer made of it, watched."""
+        """Return the output of the wrapper, observed."""
         watched: _Watched
         if isinstance(self.event, PreReasoning):
             flux = cast("Flux[ModelChunk]", wrapped if isinstance(wrapped, Flux) else Flux.from_observable(wrapped))
@@ -188,7 +188,7 @@ class _Layer:
         return standing_for(wrapped, watched)
 
     async def noting(self, chunks: AsyncIterator[ModelChunk]) -> AsyncIterator[ModelChunk]:
-        """The chunks, with what the layer injects while it makes them noted as its own."""
+        """Yield the chunks, and record messages that the wrapper injects meanwhile as its own."""
         outer = injecting.get()
         try:
             while True:
@@ -204,14 +204,14 @@ class _Layer:
             await close(chunks)
 
     def tell_injections(self) -> None:
-        """Tell what the layer has injected so far, however its work ends."""
+        """Report the messages that the wrapper has injected so far. Called however its work ends."""
         added, self.injections.added = tuple(self.injections.added), []
         if added:
             told = HookCall(self.hook, self.event, injected=added, via="around")
             tell_all(self.listeners, lambda listener: listener.on_call(told))
 
     def tell(self) -> None:
-        """Tell what has passed, where it was changed."""
+        """Report both sides if they differ."""
         if self.before.same(self.after) and all_quiet(self.listeners):
             return
         duration = (self.clock() - self.began) * 1000

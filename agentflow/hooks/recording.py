@@ -1,14 +1,14 @@
-"""What each hook did to each event, told to hooks that want to know: the seam for provenance.
+"""Report the effect of each hook on each event to `ChangeListener`s: the interface for provenance.
 
-Where a set of hooks holds a `ChangeListener`, the calls of its editing hooks and guards, and its `around` layers, are
-compiled with a wrapper that looks at the event before and after (the layers' is in `recorded_layers`). A set without a
-listener pays nothing: its compiled calls are the hooks' own methods.
+If a set of hooks contains a `ChangeListener`, the calls of its editing hooks and guards, and its `around` wrappers, are
+compiled with a wrapper that compares the event before and after (`recorded_layers` does this for `around`). A set
+without a listener pays nothing: its compiled calls are the hooks' own methods.
 
 Rules:
 
 1. Values are compared by identity: they are frozen, so another object is a change.
-2. A listener changes nothing, and its failure harms nothing: it is logged.
-3. Durations are taken from the run's clock, so they are repeatable in virtual time.
+2. A listener changes nothing. If it fails, the failure is logged.
+3. Durations use the run's clock, so they are repeatable in virtual time.
 """
 
 from __future__ import annotations
@@ -60,18 +60,18 @@ class FieldChange:
 
 @frozen
 class HookCall:
-    """One call of a hook's `on_event`, and what came of it.
+    """One call of a hook's `on_event`, and its effect.
 
     Attributes:
         hook: The hook.
-        event: The event, still open for hooks that come later.
-        changes: The fields that it changed.
-        verdict: What it decided.
-        error: What it raised.
+        event: The event, still open for later hooks.
+        changes: The fields that the hook changed.
+        verdict: The hook's verdict.
+        error: The exception that the hook raised.
         duration_ms: How long it took.
-        shadow: It ran in the shadow: nothing of this was applied.
-        injected: What it put into the conversation with `context.inject`: the messages, and `keep`, of each call.
-        via: Whether it was `on_event` or `around`; what the latter makes of the work is told apart, as a `LayerRun`.
+        shadow: Whether the hook ran as a shadow, so that nothing was applied.
+        injected: The messages of each `context.inject` call of the hook, with `keep`.
+        via: `on_event` or `around`; changes by `around` are reported as a `LayerRun` instead.
     """
 
     hook: Hook
@@ -87,15 +87,15 @@ class HookCall:
 
 @frozen
 class LayerRun:
-    """What passed one layer of `around`, once its work came to an end.
+    """The input and output of one `around` wrapper, after its work has finished.
 
     Attributes:
-        hook: The hook that made the layer.
+        hook: The hook.
         event: The sealed Pre event.
-        before: What came from inside: a message made of the chunks, a result, the results; None where the layer did not let
-            the inner work run, or ran other work.
-        after: What went out of it.
-        duration_ms: From the call of `around` to the end.
+        before: The result of the inner work: a message folded from chunks, a result, or results. None if the wrapper
+            did not run the inner work, or ran other work.
+        after: The result of the wrapper.
+        duration_ms: From the call of `around` until the result.
     """
 
     hook: Hook
@@ -106,7 +106,7 @@ class LayerRun:
 
 
 class ChangeListener(Hook):
-    """A hook that is told what the other hooks of its set do; of observers, what they inject. It is an observer.
+    """An observer that is notified of the effects of the other hooks in its set, and of messages that observers inject.
 
     Example:
         >>> class Edits(ChangeListener):
@@ -118,26 +118,28 @@ class ChangeListener(Hook):
 
     observer = True
     changes_only: bool = False
-    """Told only of calls and layers that changed, decided, injected or failed; what comes to nothing then costs a look."""
+    """Whether to report only calls and wrappers that changed, decided, injected or failed. Calls without effect then
+    cost one comparison."""
 
     def on_begin(self, hook: Hook, event: Event) -> Awaitable[None] | None:
-        """A hook is about to be called with an event; what this returns is awaited first."""
+        """Called before a hook receives an event. If it returns an awaitable, that is awaited first."""
         return None
 
     def on_injection(self, hook: Hook, event: Event) -> None:
-        """A hook that handles an event injects something now."""
+        """Called when a hook that handles an event injects messages."""
 
     def on_call(self, call: HookCall) -> None:
-        """An editing hook or a guard has answered an event; or any hook has injected something."""
+        """Called after an editing hook or a guard has answered, or after any hook has injected messages."""
 
     def on_layer(self, layer: LayerRun) -> None:
-        """The work behind an event has passed a layer of `around`."""
+        """Called after the work of an event has passed an `around` wrapper."""
 
 
 class VerdictListener(Hook):
-    """A hook that looks at some events only for what others have decided on them. It is an observer.
+    """An observer that needs some events only to see the verdicts of other hooks.
 
-    Where no editing hook and no guard hears such an event, nothing can be decided on it: it is not built for this hook.
+    If no editing hook and no guard handles such an event, no verdict is possible, and the event is not built for this
+    hook.
 
     Example:
         >>> class Refusals(VerdictListener):
@@ -149,11 +151,11 @@ class VerdictListener(Hook):
 
     observer = True
     for_verdicts: ClassVar[tuple[type[Event], ...]] = ()
-    """Those of its `events` that it looks at for that only."""
+    """The `events` that are needed only for their verdicts."""
 
 
 class SideWrapper(Hook):
-    """A hook that wraps what other hooks and tools ask a model on the side (`context.complete`), which is no event.
+    """A hook that wraps side calls of a model (`context.complete`) by other hooks and tools, which have no event.
 
     The hooks nest as in `around`: the lowest priority is outermost.
 
@@ -167,13 +169,13 @@ class SideWrapper(Hook):
     def around_side(
         self, context: RunContext, request: ModelRequest, side: str, chunks: ModelSource
     ) -> Flux[ModelChunk]:
-        """The work behind a side call.
+        """Wrap a side call.
 
         Args:
-            context: The call that it is made in.
-            request: What the model is asked.
-            side: What it is for.
-            chunks: The model's reply; each subscription asks again, `chunks.using(...)` asks with another request.
+            context: The context of the call in which it is made.
+            request: The request to the model.
+            side: Its purpose.
+            chunks: The model's reply. Each subscription sends a request; `chunks.using(...)` sends another request.
         """
         return chunks
 
@@ -182,19 +184,19 @@ Listeners: TypeAlias = tuple[ChangeListener, ...]
 
 
 def clock_of(event: Event) -> Callable[[], float]:
-    """What durations are taken from."""
+    """Return the clock for durations."""
     frame = event._frame  # pyright: ignore[reportPrivateUsage] - an event built by hand has none
     return perf_counter if frame is None else frame.context.clock.monotonic
 
 
 def recorded(call: Call, hook: Hook, kind: type[Event], listeners: Listeners) -> Call:
-    """A hook's call for one event class, with what it does told to the listeners.
+    """Wrap a hook's call for one event class so that its effects are reported.
 
     Args:
-        call: The call, its options around it.
+        call: The call, wrapped by the hook's options.
         hook: The hook.
         kind: The event class.
-        listeners: Who is told.
+        listeners: The listeners to notify.
     """
     names = tuple(kind.writable)
     values_of = getter(names)
@@ -250,12 +252,12 @@ def recorded(call: Call, hook: Hook, kind: type[Event], listeners: Listeners) ->
 
 
 def noted(call: Call, hook: Hook, listeners: Listeners) -> Call:
-    """An observer's call for one event class, with what it injects told to the listeners.
+    """Wrap an observer's call for one event class so that messages it injects are reported.
 
     Args:
-        call: The call, its options around it.
+        call: The call, wrapped by the hook's options.
         hook: The hook.
-        listeners: Who is told.
+        listeners: The listeners to notify.
     """
 
     marking = _Marking(hook, listeners)
@@ -295,11 +297,11 @@ def noted(call: Call, hook: Hook, listeners: Listeners) -> Call:
 
 
 class _Marking:
-    """Marks where a hook begins and injects, for listeners that want to know.
+    """Notifies listeners when a hook begins and when it injects messages.
 
     Args:
         hook: The hook.
-        listeners: Who is told.
+        listeners: The listeners to notify.
     """
 
     def __init__(self, hook: Hook, listeners: Listeners) -> None:
@@ -308,14 +310,14 @@ class _Marking:
         self._injects = tuple([one for one in listeners if type(one).on_injection is not ChangeListener.on_injection])
 
     def injections(self, event: Event) -> Injections:
-        """Where injections of a call of the hook are noted."""
+        """Return the record for messages that a call of the hook injects."""
         return Injections.of(event, partial(self._injected, event) if self._injects else None)
 
     def _injected(self, event: Event, _what: str) -> None:
         tell_all(self._injects, lambda listener: listener.on_injection(self._hook, event))
 
     def around(self, call: Call) -> Call:
-        """The hook's call, with its beginning told."""
+        """Wrap the hook's call so that its beginning is reported."""
         if not self._begins:
             return call
 
@@ -356,7 +358,7 @@ class _Watch:
         self.injections = injections
 
     def tell(self, result: Any, error: BaseException | None, began: float, shadows: int) -> None:
-        """Tell what the call has done, since when, and how many shadows there were before."""
+        """Report the call, given the time it began and the number of shadows before it."""
         duration = (clock_of(self.event)() - began) * 1000
         if self.hook.shadow:
             self._tell_shadow(duration, shadows)
@@ -390,7 +392,7 @@ class _Watch:
 
 
 def tell_all(listeners: Listeners, say: Callable[[ChangeListener], None]) -> None:
-    """Tell all listeners."""
+    """Notify all listeners."""
     for listener in listeners:
         try:
             say(listener)
@@ -399,5 +401,5 @@ def tell_all(listeners: Listeners, say: Callable[[ChangeListener], None]) -> Non
 
 
 def all_quiet(listeners: Listeners) -> bool:
-    """Whether none wants to know what comes to nothing."""
+    """Whether no listener needs calls without effect."""
     return all(listener.changes_only for listener in listeners)

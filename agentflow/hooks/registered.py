@@ -1,4 +1,4 @@
-"""What registering hooks gives: a handle that takes them off again."""
+"""The handle that registering hooks returns."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ __all__ = ["Registered"]
 
 
 class Place(Protocol):
-    """Where hooks are registered."""
+    """An object on which hooks are registered."""
 
     def remove(self, registered: Any) -> bool:
-        """Take off what was registered."""
+        """Remove registered hooks."""
         ...
 
 
 class Registered(DisposableBase):
-    """Hooks where they were registered; `dispose()` takes them off. Also a context manager.
+    """Hooks that were registered together; `dispose()` removes them. Also a context manager.
 
-    What `@agent.on(PreActing)` makes of a function is one too, and can still be called as the function.
+    `@agent.on(PreActing)` turns a function into one, which can still be called as the function.
 
     Args:
         hooks: The hooks.
-        place: Where they are.
-        function: What the hook was made of.
+        place: The object on which they are registered.
+        function: The function that the hook was made from, if there is one.
 
     Example:
         >>> with agent.hook(after_llm(print)):
@@ -44,11 +44,12 @@ class Registered(DisposableBase):
             functools.update_wrapper(cast("Any", self), function, updated=())
 
     def dispose(self) -> None:
-        """Take the hooks off; doing so again does nothing."""
+        """Remove the hooks. Calling it again has no effect."""
         self._place.remove(self)
 
     def __call__(self, event: Any) -> Any:
         """Call the function that was registered."""
         if self.function is None:
-            raise TypeError(f"{', '.join(hook.name for hook in self.hooks)}: registered as a hook, not as a function.")
+            names = ", ".join(hook.name for hook in self.hooks)
+            raise TypeError(f"{names} cannot be called: it was registered as a hook, not as a function.")
         return self.function(event)

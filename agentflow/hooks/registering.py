@@ -1,11 +1,12 @@
-"""One way to register hooks, on whatever has them: a tool, a turn, an agent, the process.
+"""The methods to register hooks on a tool, a turn, an agent or the process.
 
 Rules:
 
-1. `hook` takes what an agent takes as `hooks=`; `on` takes a function for an event. What they return, or were given, `remove`
-   takes off.
-2. What cannot be heard there, or brings tools where none can come, is refused: nothing is dropped in silence.
-3. Who has begun keeps the hooks that it began with.
+1. `hook` takes the same values as `hooks=` of an agent; `on` takes a function for an event. `remove` takes their
+   arguments or their return values.
+2. A hook is refused if it would never be called there, or brings tools that cannot be added: nothing is dropped
+   silently.
+3. Work that has begun keeps the hooks with which it began.
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ _ELSEWHERE: Final = {
     **dict.fromkeys(("add_hook", "add_hooks", "register", "register_hook", "use"), "hook(hook)"),
     **dict.fromkeys(("add_listener", "listen", "once"), "on(PreActing, function)"),
 }
-"""What other libraries call it, and what it is called here."""
+"""Names in other libraries, and the equivalent here."""
 
 
 def meant_by(name: str) -> str:
-    """Return a hint for errors about an attribute that another library has; empty where there is none.
+    """Return a hint for errors about an attribute of another library's name, or "".
 
     Example:
         >>> meant_by("off")
@@ -48,7 +49,7 @@ def meant_by(name: str) -> str:
 
 
 class TakesHooks:
-    """What hooks can be registered on.
+    """Base class of objects on which hooks can be registered.
 
     Example:
         >>> agent.on("after_llm", print).dispose()
@@ -61,7 +62,7 @@ class TakesHooks:
 
     __slots__ = ()
 
-    if not TYPE_CHECKING:  # a checker must not believe that it has every attribute
+    if not TYPE_CHECKING:  # hidden from checkers, which would accept any attribute
 
         def __getattr__(self, name: str) -> NoReturn:
             message = f"{type(self).__name__!r} object has no attribute {name!r}{meant_by(name)}"
@@ -69,27 +70,27 @@ class TakesHooks:
 
     @abstractmethod
     def _registered(self) -> Iterable[Hook]:
-        """The hooks that are here."""
+        """Return the registered hooks."""
 
     @abstractmethod
     def _add(self, hooks: tuple[Hook, ...]) -> None:
-        """Put hooks behind those that are here; one that is here already counts once."""
+        """Append hooks. A hook that is registered already is ignored."""
 
     @abstractmethod
     def _take_off(self, hooks: tuple[Hook, ...]) -> bool:
-        """Take hooks off; returns whether one of them was here."""
+        """Remove hooks. Return whether one of them was registered."""
 
     def hook(self, hook: HookSource) -> Registered:
-        """Register a hook, or whatever else an agent takes as `hooks=`; what begins later has it. Threads may register at once.
+        """Register a hook, or any other value that `hooks=` accepts. It applies to work that begins later. Thread-safe.
 
         Args:
-            hook: The hook; the same one twice counts once.
+            hook: The hook. If it is registered already, nothing changes.
 
         Returns:
-            A disposable that takes it off, also a context manager.
+            A disposable that removes it, also a context manager.
 
         Raises:
-            UsageError: It is no hook, its options cannot hold, it would never be told anything here, or it brings tools.
+            UsageError: It is not a hook, its options are invalid, it would never be called here, or it brings tools.
 
         Example:
             >>> with agent.hook(after_llm(print)):
@@ -112,18 +113,18 @@ class TakesHooks:
     @overload
     def on(self, function: Callable[..., Any], /, **options: Unpack[HookOptions]) -> Registered: ...
     def on(self, *targets: Any, **options: Unpack[HookOptions]) -> Any:
-        """Register a function for an event; what begins later has it.
+        """Register a function for an event. It applies to work that begins later.
 
         Args:
-            targets: Event classes, or names such as `"before_llm"`, and behind them the function. Without a function a
-                decorator is returned; without events the annotation of the function's argument says them.
+            targets: Event classes, or names such as `"before_llm"`, followed by the function. Without a function, a
+                decorator is returned; without events, the annotation of the function's argument is used.
             options: As in `agentflow.on`: `priority`, `tools`, `timeout` and so on.
 
         Returns:
-            A disposable that takes it off. It can be called as the function.
+            A disposable that removes the hook. It can be called as the function.
 
         Raises:
-            UsageError: The event, the function or an option cannot be used, or it would never be told anything here.
+            UsageError: The event, the function or an option cannot be used, or the hook would never be called here.
 
         Example:
             >>> agent.on("after_llm", print).dispose()
@@ -150,13 +151,13 @@ class TakesHooks:
         return Registered((*below, made), self, function)
 
     def remove(self, registered: Registered | HookSource | Callable[[Any], Any]) -> bool:
-        """Take off what `hook` or `on` was given, or has returned; what has begun keeps it.
+        """Remove hooks, given an argument or a return value of `hook` or `on`. Work that has begun keeps them.
 
         Args:
-            registered: The handle, the hook, the function (from all its events), or the mapping or list of these.
+            registered: The handle, the hook, the function (removed from all its events), or a mapping or list of these.
 
         Returns:
-            Whether it was there.
+            Whether it was registered.
 
         Raises:
             UsageError: It is nothing that can be registered.
@@ -164,7 +165,7 @@ class TakesHooks:
         return self._take_off(tuple(self._meant(registered)))
 
     def _meant(self, registered: Any) -> Iterator[Hook]:
-        """The hooks that something stands for."""
+        """Return the hooks for an argument of `remove`."""
         if isinstance(registered, Registered):
             yield from registered.hooks
         elif isinstance(registered, FunctionHook):
@@ -185,7 +186,7 @@ class TakesHooks:
                 yield from self._meant(one)
         elif registered is not None:
             raise UsageError(
-                f"remove(...) takes a hook, a function, or what hook(...) or on(...) returned, not {registered!r:.60}."
+                f"remove(...) takes a hook, a function, or a return value of hook(...) or on(...), not {registered!r:.60}."
             )
 
     def _made_of(self, function: object, kinds: tuple[type[Event], ...] | None = None) -> Iterator[Hook]:
@@ -197,18 +198,18 @@ class TakesHooks:
 
 
 def refuse_tools(hooks: Iterable[Hook], whose: str) -> None:
-    """Refuse hooks that bring tools where none can come.
+    """Refuse hooks that bring tools to an object with fixed tools.
 
     Args:
         hooks: The hooks.
-        whose: Where they are given, for the error: `"a turn of 'add'"`.
+        whose: The owner of the hooks, for the error: `"a turn of 'add'"`.
 
     Raises:
-        UsageError: One brings tools.
+        UsageError: A hook brings tools.
     """
     for hook in hooks:
         if type(hook).tools is not Hook.tools and tuple(hook.tools()):
             raise UsageError(
-                f"Hook {hook.name!r} brings tools, and the tools of {whose} are settled: build an agent with it, "
+                f"Hook {hook.name!r} brings tools, but the tools of {whose} are fixed. Build an agent with it: "
                 "Agent(..., hooks=[...])."
             )

@@ -1,11 +1,12 @@
-"""Where hooks may be registered besides an agent: on one tool, on one turn, and for the whole process.
+"""Registration of hooks on one tool, on one turn, and for the whole process.
 
 Rules:
 
-1. A hook of a narrower scope (tool, turn, agent, process) comes first in a tie of class and priority; nothing else differs.
-2. What is registered is an immutable tuple that is swapped: a run that has begun keeps what it found.
-3. A process-wide hook with tags concerns what has one of them (an agent, a turn, a tool); without tags it concerns all.
-   So what has no tags never matches a hook that has some.
+1. If class and priority are equal, the hook of the narrower scope (tool, turn, agent, process) runs first; nothing else
+   differs.
+2. The hooks are an immutable tuple that is replaced: a run that has begun keeps its own.
+3. A process-wide hook with tags applies to agents, turns and tools with one of these tags; without tags it applies to
+   all. So anything without tags never matches a hook with tags.
 """
 
 from __future__ import annotations
@@ -34,18 +35,18 @@ from agentflow.hooks.registering import TakesHooks, refuse_tools
 __all__ = ["TOOL_EVENTS", "TURN_EVENTS", "HookScope", "ProcessHooks", "process_hooks"]
 
 TOOL_EVENTS: Final[tuple[type[Event], ...]] = (PreActing, ActingChunk, PostActing, Error)
-"""What is told to the hooks of a tool."""
+"""The events that hooks of a tool receive."""
 TURN_EVENTS: Final = (PrePut, PostPut, PreTurn, TurnValue, PostTurn, *TOOL_EVENTS)
-"""What is told to the hooks of a turn."""
+"""The events that hooks of a turn receive."""
 
 
 class HookScope(TakesHooks):
     """Hooks registered on one object.
 
     Args:
-        hooks: Those that it begins with.
-        whose: What it is, for errors: `"tool 'add'"`.
-        events: The events that are told to its hooks; None: all.
+        hooks: The initial hooks.
+        whose: The owner, for errors: `"tool 'add'"`.
+        events: The events that its hooks receive; None: all.
 
     Attributes:
         hooks: The hooks, in the order of registration; another tuple after each change.
@@ -74,14 +75,14 @@ class HookScope(TakesHooks):
                     self.hooks = (*self.hooks, hook)
 
     def _check(self, hook: Hook) -> None:
-        told, wanted = self._events, hook.events
-        if told is None or not wanted or any(issubclass(kind, wanted) for kind in told):
+        received, wanted = self._events, hook.events
+        if received is None or not wanted or any(issubclass(kind, wanted) for kind in received):
             return
         if around_of(hook, PreActing) is not None:
             return
         raise UsageError(
-            f"Hook {hook.name!r} is for {' and '.join(kind.__name__ for kind in wanted)}, which hooks of {self._whose} are "
-            f"never told. They are told {', '.join(kind.__name__ for kind in told)}; register this one on the agent."
+            f"Hook {hook.name!r} handles {' and '.join(kind.__name__ for kind in wanted)}, but hooks of {self._whose} only "
+            f"receive {', '.join(kind.__name__ for kind in received)}. Register it on the agent instead."
         )
 
     def _take_off(self, hooks: tuple[Hook, ...]) -> bool:
@@ -91,11 +92,11 @@ class HookScope(TakesHooks):
             return len(self.hooks) < len(before)
 
     def copy(self) -> HookScope:
-        """Another scope of the same kind with the same hooks."""
+        """Return a scope with the same owner and hooks."""
         return HookScope(self.hooks, self._whose, self._events)
 
     def clear(self) -> None:
-        """Take all hooks off."""
+        """Remove all hooks."""
         with self._guard:
             self.hooks = ()
 
@@ -107,7 +108,7 @@ class HookScope(TakesHooks):
 
 
 class ProcessHooks(HookScope):
-    """Hooks for everything in the process that looks them up here; `process_hooks` is the one that all do by default.
+    """Process-wide hooks. `process_hooks` is the default for all agents and turns.
 
     Example:
         >>> audit = ProcessHooks()
@@ -123,9 +124,9 @@ class ProcessHooks(HookScope):
         super().__init__(whose="the process")
 
     def matching(self, tags: frozenset[str]) -> tuple[Hook, ...]:
-        """The hooks that concern something with these tags; those without tags concern everything."""
+        """Return the hooks that apply to an object with these tags."""
         return tuple(hook for hook in self.hooks if not hook.tags or not hook.tags.isdisjoint(tags))
 
 
 process_hooks = ProcessHooks()
-"""The process-wide hooks that agents and turns use unless they are given others."""
+"""The process-wide hooks that agents and turns use by default."""

@@ -1,12 +1,12 @@
-"""What `around` gets: the work behind a sealed Pre event, as a source that can be asked for something else.
+"""The sources that `around` receives: the work that follows a sealed Pre event, which can also be run differently.
 
 Rules:
 
-1. A source stays one through any number of hooks: what one hook makes of it, even with a plain operator, the next one gets
-   as a source again. So each layer may ask for another request (`using`) or change a tool's pieces (`chunks`).
-2. Asked so, a source passes it inwards, and each hook further in puts its `around` once more around what comes back.
-3. Plain operators of several layers (`map`, `filter`, `tap` and their kin) run as one loop: a source hands them on to the
-   stream inside it.
+1. A source stays a source through any number of hooks: the result of one hook, even of a plain operator, is passed to
+   the next hook as a source. So each wrapper may change the request (`using`) or a tool's chunks (`chunks`).
+2. Such a change is passed to the innermost source, and each hook on the way applies its `around` to the new source.
+3. Plain operators of several wrappers (`map`, `filter`, `tap` and similar) run as one loop: a source passes them on to
+   the stream inside it.
 """
 
 from __future__ import annotations
@@ -29,46 +29,46 @@ if TYPE_CHECKING:
 __all__ = ["ModelSource", "PrivateFlux", "ToolSource", "Transform", "Work", "layered", "standing_for"]
 
 Transform: TypeAlias = Callable[[Flux[Any]], Any]
-"""Makes other pieces of a tool's: gets them as a Flux, returns another."""
+"""Changes a tool's chunks: receives them as a Flux, returns another."""
 Opens: TypeAlias = Callable[[Callable[[], AsyncIterator[Any]]], AsyncIterator[Any]]
-"""Opens a stream, and keeps it until it is closed."""
+"""Opens a stream and owns it until it is closed."""
 Around: TypeAlias = Callable[[Any, Any], Any]
 Asked: TypeAlias = Callable[..., "ModelSource"]
-"""Takes what `ModelSource.using` takes."""
+"""Has the signature of `ModelSource.using`."""
 Changed: TypeAlias = Callable[[Transform], "ToolSource"]
-"""Other pieces of the same work."""
+"""Returns the same work with other chunks."""
 
 
 class Emits(Protocol):
-    """What hands out pieces of a tool's work."""
+    """An object that emits chunks of a tool's work."""
 
     def emit(self, value: object) -> Awaitable[None]:
-        """Hand out one; await it."""
+        """Emit one chunk; must be awaited."""
         ...
 
 
 class ToolCall(Protocol):
-    """The call that something is done for, as a `ToolContext` has it."""
+    """The tool call that work is done for, as in `ToolContext`."""
 
     @property
     def run(self) -> RunContext:
-        """The run that it belongs to."""
+        """The context of its run."""
         ...
 
     @property
     def emitter(self) -> Emits:
-        """Hands out pieces of the work."""
+        """Emits chunks of the work."""
         ...
 
 
 Work: TypeAlias = Callable[[ToolCall], Awaitable[object]]
-"""What is done in a tool's place: gets what the tool may ask of its call, returns what the tool would."""
+"""Runs instead of a tool: receives the tool's call, returns a value as the tool would."""
 Replaced: TypeAlias = Callable[[Work], "ToolSource"]
-"""Other work in the same place."""
+"""Returns other work to run instead of the tool."""
 
 
 class Wrapping(Protocol):
-    """A hook, as far as errors name it."""
+    """A hook, as error messages name it."""
 
     priority: int
 
@@ -79,23 +79,23 @@ class Wrapping(Protocol):
 
 
 Layer: TypeAlias = tuple[Around, Wrapping, Event]
-"""What a hook wraps work with, the hook, and the sealed event."""
+"""A hook's `around`, the hook, and the sealed event."""
 
 
 class ModelSource(Flux[ModelChunk]):
-    """The work behind `PreReasoning`: each run is one attempt at the model's reply. Not made by users.
+    """The model call that follows `PreReasoning`: each subscription is one attempt. Not created by users.
 
     Args:
-        inner: What runs.
-        request: What the model will be asked.
-        ask: Gives the same work with another request.
-        layer: What is put around that.
-        private: What the attribute says.
-        opens: Opens each stream for its stage, which closes those that hooks leave open.
+        inner: The stream to run.
+        request: The request to the model.
+        ask: Returns the same work with another request.
+        layer: The wrapper to apply to that.
+        private: See the attribute.
+        opens: Opens each stream for its stage, which closes streams that hooks leave open.
 
     Attributes:
-        request: What the model will be asked: the event as hooks left it, with what they injected meanwhile.
-        private: Whether a hook further in puts in what belongs to this session alone (see `PrivateFlux`).
+        request: The request to the model: the event after its hooks, with the messages they injected.
+        private: Whether an inner hook adds text that belongs to this session only (see `PrivateFlux`).
 
     Example:
         >>> def around_model(self, event: PreReasoning, source: ModelSource) -> Flux[ModelChunk]:
@@ -121,7 +121,7 @@ class ModelSource(Flux[ModelChunk]):
 
     def open(self) -> AsyncIterator[ModelChunk]:
         """Start an attempt; see `Flux.open`."""
-        make = self.inner.open  # pyright: ignore[reportOptionalMemberAccess] - a source stands for something
+        make = self.inner.open  # pyright: ignore[reportOptionalMemberAccess] - set by __init__
         return make() if self.opens is None else self.opens(make)
 
     def using(
@@ -131,36 +131,36 @@ class ModelSource(Flux[ModelChunk]):
         input_messages: Sequence[Msg] | None = None,
         options: ModelOptions | None = None,
     ) -> ModelSource:
-        """The same work with another request; running it is another attempt.
+        """Return the same work with another request. Subscribing to it is another attempt.
 
         Args:
             model: Another model.
             input_messages: Other messages; they are put into a legal order.
-            options: Laid over those of the request.
+            options: Merged over the options of the request.
         """
         source = self._ask(model=model, input_messages=input_messages, options=options)
         return source if self._layer is None else layered(*self._layer, source)
 
     def over(self, inner: Observable[Any]) -> ModelSource:
-        """The same source with other work; `using` asks the source as it was."""
+        """Return the same source with other work; `using` still changes the original request."""
         return ModelSource(_flux_of(inner), self.request, self._ask, self._layer, self.private, opens=self.opens)
 
 
 class PrivateFlux(Flux[ModelChunk]):
-    """A model's chunks with words in them that belong to one session, which its request does not show.
+    """A model's chunks that contain text of one session which is not in the request.
 
-    Returned from `around`: whoever keeps replies by their request, further out, must not keep these.
+    Return it from `around` to tell outer hooks that cache replies by request that they must not cache this one.
     """
 
 
 class ToolSource(Mono[ToolResultBlock]):
-    """The work behind `PreActing`: each run is one attempt at the tool. Not made by users.
+    """The tool call that follows `PreActing`: each subscription is one attempt. Not created by users.
 
     Args:
-        inner: What runs.
-        change: Gives the same work with other pieces.
-        replace: Gives other work in its place.
-        layer: What is put around that.
+        inner: The work to run.
+        change: Returns the same work with other chunks.
+        replace: Returns other work to run instead.
+        layer: The wrapper to apply to that.
     """
 
     def __init__(
@@ -173,28 +173,28 @@ class ToolSource(Mono[ToolResultBlock]):
 
     def resolve(self) -> Awaitable[ToolResultBlock | Empty]:
         """Start an attempt; see `Mono.resolve`."""
-        return self.inner.resolve()  # pyright: ignore[reportOptionalMemberAccess] - a source stands for something
+        return self.inner.resolve()  # pyright: ignore[reportOptionalMemberAccess] - set by __init__
 
     def chunks(self, transform: Transform) -> ToolSource:
-        """The same work with its pieces changed on their way to `ActingChunk`.
+        """Return the same work with its chunks changed before they become `ActingChunk` events.
 
         Args:
-            transform: Gets the pieces as a Flux, returns another.
+            transform: Receives the chunks as a Flux, returns another.
 
         Example:
             >>> def around_tool(self, event: PreActing, source: ToolSource) -> Mono[ToolResultBlock]:
-            ...     return source.chunks(lambda pieces: pieces.map(mask))
+            ...     return source.chunks(lambda chunks: chunks.map(mask))
         """
         source = self._change(transform)
         return source if self._layer is None else layered(*self._layer, source)
 
     def instead(self, work: Work) -> ToolSource:
-        """Other work in the tool's place: the tool does not run, and what comes of this is taken for what came of it.
+        """Return other work to run instead of the tool; its result is used as the tool's result.
 
-        Its lock, retries and time limit are the tool's own, and do not count here; nor are the arguments checked.
+        The lock, retries, time limit and argument checks of the tool do not apply.
 
         Args:
-            work: Gets the call's `ToolContext`; what it emits become `ActingChunk` events.
+            work: Receives the call's `ToolContext`. Values that it emits become `ActingChunk` events.
 
         Example:
             >>> def around_tool(self, event: PreActing, source: ToolSource) -> Mono[ToolResultBlock]:
@@ -204,21 +204,21 @@ class ToolSource(Mono[ToolResultBlock]):
         return source if self._layer is None else layered(*self._layer, source)
 
     def over(self, inner: Observable[Any]) -> ToolSource:
-        """The same source with other work; `chunks` changes the pieces of the source as it was."""
+        """Return the same source with other work; `chunks` still changes the original work."""
         return ToolSource(_mono_of(inner), self._change, self._replace, self._layer)
 
 
 def layered(around: Around, hook: Wrapping, event: Event, source: Any) -> Any:
-    """Put one hook's `around` around a source; what can be asked for something else still can be.
+    """Apply one hook's `around` to a source. The result is a source of the same kind.
 
     Args:
         around: The hook's method.
         hook: The hook.
         event: The sealed event.
-        source: The work, with the layers further in.
+        source: The work, with the inner wrappers.
 
     Raises:
-        HookContractError: The hook returned something else than a source.
+        HookContractError: The hook returned something other than an observable.
     """
     try:
         made = around(event, source)
@@ -239,9 +239,7 @@ def layered(around: Around, hook: Wrapping, event: Event, source: Any) -> Any:
         raise HookContractError(
             f"{hook.name}.around",
             type(event).__name__,
-            "None (is a `return` missing? what stays as it is is returned too: `return source`)"
-            if made is None
-            else type(made).__name__,
+            "None (is a `return` missing? to change nothing, `return source`)" if made is None else type(made).__name__,
             "the source, or any Mono, Flux or Observable",
         )
     if below is ModelSource:
@@ -259,7 +257,8 @@ def layered(around: Around, hook: Wrapping, event: Event, source: Any) -> Any:
 
 
 def standing_for(made: Any, watched: Observable[Any]) -> Observable[Any]:
-    """What is put in the place of what a hook has made: as much a source as that, and as private."""
+    """Return an observed stream in the form of the hook's result: a source if that is one, and private if that is
+    private."""
     if isinstance(made, ModelSource | ToolSource):
         return made.over(watched)
     if isinstance(made, PrivateFlux):

@@ -20,7 +20,7 @@ async def test_an_empty_answer_is_asked_for_once_more() -> None:
     """An empty answer is not stored; the model is reminded once."""
     agent = Agent("a", ScriptedModel(["", "words"]))
     assert (await agent.call("go")).text == "words"
-    reminder = "user: Your answer was empty. Answer with words, or call a tool."
+    reminder = "user: Your answer was empty. Answer with text, or call a tool."
     assert history(agent.session()) == ["user: go", reminder, "assistant: words"]
 
 
@@ -32,7 +32,7 @@ async def test_two_empty_answers_are_an_error(empty: Any) -> None:
     agent = Agent("a", ScriptedModel([empty, empty]))
     with pytest.raises(ModelError) as caught:
         await agent.call("go")
-    assert str(caught.value).startswith("The model answered nothing, 2 times: no words and no tool call (finish_reason")
+    assert str(caught.value).startswith("The model's answer was empty 2 times: no text and no tool call (finish_reason")
 
 
 async def test_a_truncated_answer_is_asked_for_twice() -> None:
@@ -47,8 +47,8 @@ async def test_a_third_truncated_answer_is_an_error() -> None:
     with pytest.raises(ModelError) as caught:
         await agent.call("go")
     assert str(caught.value) == (
-        "The model's answer was cut off by its token limit 3 times (finish_reason 'length'). Raise "
-        "ModelOptions(max_tokens=...), or ask for less at once."
+        "The model's answer was truncated by the token limit 3 times (finish_reason 'length'). Raise "
+        "ModelOptions(max_tokens=...), or request a shorter answer."
     )
 
 

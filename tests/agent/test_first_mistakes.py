@@ -116,7 +116,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "store={}": (lambda: Agent("a", MODEL, store={}), "store={} is no store."),
     "a misspelt option": (
         lambda: agent_of(Misspelt()),
-        "Hook 'Misspelt' has 'priorty', which nothing looks at: the name is 'priority'.",
+        "Hook 'Misspelt' has 'priorty', which is never used. Did you mean 'priority'?",
     ),
     "a misspelt method": (lambda: agent_of(Nameless()), "Did you mean 'on_event' by 'on_evnt'?"),
     "a model of texts": (
@@ -162,7 +162,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "a verdict's class": (
         lambda: agent_of(after_user_input(lambda event: Deny)).call("Hi").block(),
-        "answered PreCall with the class Deny, where a verdict is an object: Deny(...)",
+        "answered PreCall with the class Deny instead of a verdict object: Deny(...)",
     ),
     "a file with two slashes": (
         lambda: Agent("a", MODEL, store="sqlite://foo.db"),

@@ -167,8 +167,8 @@ def test_a_method_is_no_option(option: str) -> None:
     hook = type("Named", (Hook,), {option: lambda self: None, "on_event": lambda self, event: event})()
     with pytest.raises(UsageError) as caught:
         Agent("a", _model(), hooks=[hook])
-    assert str(caught.value).startswith(f"Hook 'Named': {option} is a method; it is ")
-    assert str(caught.value).endswith(f"call what you keep under the name {option!r} something else.")
+    assert str(caught.value).startswith(f"Hook 'Named': {option} is a method, but it must be ")
+    assert str(caught.value).endswith(f"Every hook has this option; rename your attribute {option!r}.")
     with pytest.raises(UsageError):
         check_hook(lambda: hook)
 
@@ -177,31 +177,34 @@ def test_a_method_is_no_option(option: str) -> None:
 @pytest.mark.parametrize("value", ["no", 1, None, print, object()], ids=repr)
 def test_a_flag_is_true_or_false(flag: str, value: Any) -> None:
     """A flag is never taken by its truth: a callback kept under the name `observer` must not disarm a guard."""
-    with pytest.raises(UsageError, match=rf"'Named': {flag}.*it is True or False"):
+    with pytest.raises(UsageError, match=rf"'Named': {flag}.*it must be True or False"):
         Agent("a", _model(), hooks=[Named(**{flag: value})])
     if value is not None:  # (an option that is not given)
-        with pytest.raises(UsageError, match=rf"'guard': {flag}.*it is True or False"):
+        with pytest.raises(UsageError, match=rf"'guard': {flag}.*it must be True or False"):
             before_each_tool(guard, **{flag: value})
 
 
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"priority": float("nan")}, "priority=nan; it is a number, lower runs earlier, such as priority = 10."),
-        ({"priority": True}, "priority=True; it is a number"),
-        ({"priority": "10"}, "priority='10'; it is a number"),
-        ({"timeout": "2", "in_thread": True}, "timeout='2'; it is seconds, or None, such as timeout = 2.5."),
-        ({"timeout": float("nan"), "in_thread": True}, "timeout=nan; it is seconds and must be above 0"),
-        ({"tags": "money"}, "tags='money'; it is a frozenset of texts, such as tags = frozenset({'money'})."),
-        ({"tags": {1}}, "tags={1}; it is a frozenset of texts"),
+        (
+            {"priority": float("nan")},
+            "priority=nan, but it must be a number, lower runs earlier, such as priority = 10.",
+        ),
+        ({"priority": True}, "priority=True, but it must be a number"),
+        ({"priority": "10"}, "priority='10', but it must be a number"),
+        ({"timeout": "2", "in_thread": True}, "timeout='2', but it must be seconds, or None, such as timeout = 2.5."),
+        ({"timeout": float("nan"), "in_thread": True}, "timeout=nan, but seconds must be above 0"),
+        ({"tags": "money"}, "tags='money', but it must be a frozenset of str, such as tags = frozenset({'money'})."),
+        ({"tags": {1}}, "tags={1}, but it must be a frozenset of str"),
         (
             {"only_tools": "delete_*"},
-            "only_tools='delete_*'; it is a tuple of patterns, such as only_tools = ('delete_*',).",
+            "only_tools='delete_*', but it must be a tuple of patterns, such as only_tools = ('delete_*',).",
         ),
         ({"events": PreActing}, "such as events = (PreActing,)."),
         ({"wraps": (PostActing,)}, "such as wraps = (PreReasoning,)."),
-        ({"name": 5}, "name=5; it is a text."),
-        ({"observer": True, "on_failure": "deny"}, "an observer refuses nothing"),
+        ({"name": 5}, "name=5, but it must be a str."),
+        ({"observer": True, "on_failure": "deny"}, "an observer cannot refuse anything"),
     ],
     ids=repr,
 )
@@ -305,40 +308,40 @@ PASSES = {"on_event": lambda self, event: event}
         ),
         ({"on_event": lambda self: None}, "on_event() is called with event; write def on_event(self, event)."),
         ({"on_event": lambda self, e, *, agent: e}, "on_event(e, *, agent) is called with event"),
-        ({"on_event": 5}, "on_event=5, and must be a method: def on_event(self, event)."),
-        ({"on_event": _generator}, "on_event has a `yield`, so calling it would run none of it."),
-        ({"on_event": _async_generator}, "on_event has a `yield`"),
+        ({"on_event": 5}, "on_event=5 must be a method: def on_event(self, event)."),
+        ({"on_event": _generator}, "on_event is a generator, so a call would not run its body."),
+        ({"on_event": _async_generator}, "on_event is a generator"),
         (
             {"around": lambda self, source: source},
             "around(source) is called with event and source; write def around(self, event",
         ),
         (
             {"around": _async_around},
-            "around is `async def`, and is not awaited. Write def around(self, event, source): return",
+            "around is `async def`, but it is never awaited. Write def around(self, event, source), and return",
         ),
         (
             {"around": _chunks},
-            "around has a `yield`, so calling it would run none of it. Put the loop into a method of its",
+            "around is a generator, so a call would not run its body. Move the loop to another",
         ),
         (
             {**PASSES, "concerns": lambda self: True},
             "concerns() is called with reply; write def concerns(self, reply).",
         ),
-        ({**PASSES, "concerns": _concerned}, "concerns is `async def`, and is not awaited."),
+        ({**PASSES, "concerns": _concerned}, "concerns is `async def`, but it is never awaited."),
         ({"tools": lambda self, agent: ()}, "tools(agent) is called with no arguments; write def tools(self)."),
-        ({"onEvent": lambda self, event: event}, "has 'onEvent', which nothing looks at: the name is 'on_event'."),
-        ({**PASSES, "onFailure": "deny"}, "has 'onFailure', which nothing looks at: the name is 'on_failure'."),
+        ({"onEvent": lambda self, event: event}, "has 'onEvent', which is never used. Did you mean 'on_event'?"),
+        ({**PASSES, "onFailure": "deny"}, "has 'onFailure', which is never used. Did you mean 'on_failure'?"),
         (
             {"on_evnet": lambda self, event: event},
-            "so nothing would ever call it. Did you mean 'on_event' by 'on_evnet'?",
+            "or tools(self). Did you mean 'on_event' by 'on_evnet'?",
         ),
         (
             {"handle": lambda self, event: event},
-            "defines none of on_event(self, event), around(self, event, source) and tools",
+            "would never be called: it should define on_event(self, event), around(self, event, source) or tools",
         ),
-        ({"on_call": lambda self, call: None}, "so nothing would ever call it."),
-        ({"concerns": lambda self, reply: True}, "so nothing would ever call it."),
-        ({}, "so nothing would ever call it."),
+        ({"on_call": lambda self, call: None}, "would never be called: it should define"),
+        ({"concerns": lambda self, reply: True}, "would never be called: it should define"),
+        ({}, "would never be called: it should define"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, dict) else "",
 )
@@ -357,7 +360,7 @@ def test_methods_are_checked_at_registration(body: dict[str, Any], says: str) ->
 def test_a_bare_hook_is_refused() -> None:
     """`Hook()` itself does nothing, and neither does a bare listener."""
     for bare in (Hook(), ChangeListener()):
-        with pytest.raises(UsageError, match=r"A bare \w+ does nothing: subclass it"):
+        with pytest.raises(UsageError, match=r"A plain \w+ does nothing. Subclass it"):
             Agent("a", _model(), hooks=[bare])
 
 
@@ -366,11 +369,11 @@ def test_a_method_assigned_to_the_object_is_refused() -> None:
     hook = _hook(around=lambda self, event, source: source)
     cast_: Any = hook
     cast_.on_event = guard
-    with pytest.raises(UsageError, match="on_event was assigned to the object"):
+    with pytest.raises(UsageError, match="on_event was assigned to the instance"):
         Agent("a", _model(), hooks=[hook])
     cast_ = _hook(**PASSES)
     cast_.inThread = True
-    with pytest.raises(UsageError, match="has 'inThread', which nothing looks at: the name is 'in_thread'"):
+    with pytest.raises(UsageError, match="has 'inThread', which is never used\\. Did you mean 'in_thread'"):
         Agent("a", _model(), hooks=[cast_])
 
 
@@ -415,8 +418,8 @@ async def test_a_forgotten_return_in_around_is_an_error() -> None:
         with pytest.raises(HookContractError) as caught:
             await Agent("a", ScriptedModel(["x"]), hooks=hooks).call("go")
         assert str(caught.value) == (
-            "Hook 'Patience.around' answered PreReasoning with None (is a `return` missing? what stays as it is is returned "
-            "too: `return source`). Legal here: the source, or any Mono, Flux or Observable."
+            "Hook 'Patience.around' answered PreReasoning with None (is a `return` missing? to change nothing, "
+            "`return source`). Legal here: the source, or any Mono, Flux or Observable."
         )
 
 

@@ -357,7 +357,7 @@ def test_a_timeout_on_a_synchronous_hook_is_refused() -> None:
     with pytest.raises(UsageError) as caught:
         agent_of(Sync())
     assert str(caught.value) == (
-        "Hook 'Sync' has a timeout and is synchronous, so nothing can interrupt it: make it `async def`, or set "
+        "Hook 'Sync' has a timeout but is synchronous, so it cannot be interrupted. Make it `async def`, or set "
         "in_thread=True."
     )
 
@@ -365,8 +365,8 @@ def test_a_timeout_on_a_synchronous_hook_is_refused() -> None:
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"guard": True, "observer": True}, "a guard may veto, an observer may not"),
-        ({"on_failure": "ignore"}, "it is 'abort', 'skip', 'deny' or None"),
+        ({"guard": True, "observer": True}, "A guard may veto, an observer may not"),
+        ({"on_failure": "ignore"}, "it must be 'abort', 'skip', 'deny' or None"),
         ({"timeout": 0, "in_thread": True}, "must be above 0"),
         ({"timeout": -1, "in_thread": True}, "must be above 0"),
         ({"events": []}, "events"),
@@ -408,7 +408,7 @@ async def test_a_hook_that_raises_cancellederror_itself_is_a_failing_hook() -> N
             return event
 
     recorder = Recorder()
-    with pytest.raises(HookError, match="raised CancelledError on PreReasoning, although nobody cancelled the run"):
+    with pytest.raises(HookError, match="raised CancelledError on PreReasoning, but the run was not cancelled"):
         await agent_of(Stray(), recorder).call("go")
     assert recorder.log[-1].startswith("CallEnded failed HookError")
 

@@ -245,96 +245,96 @@ REFUSED: list[tuple[str, Callable[[], Any], str]] = [
         "a coroutine object",
         lambda: after_llm(_async(1)),  # type: ignore[call-overload]
         (
-            "_async(...) was called, and its coroutine object passed: it would run at most once, not at each event. Pass the "
-            "function itself: _async, without the parentheses."
+            "_async(...) is a coroutine object, which would run at most once instead of for each event. Pass the "
+            "function itself: _async, without parentheses."
         ),
     ),
     (
         "an async generator",
         lambda: after_llm(_generator),
         (
-            "Hook function _generator has a `yield`, so calling it would run none of it. Return the event or a verdict; what "
-            "wraps a stream is a Hook's `around`."
+            "Hook function _generator is a generator, so calling it would not run its body. Return the event or a verdict; to "
+            "wrap a stream, use `around` of a Hook."
         ),
     ),
     (
         "two arguments",
         lambda: after_llm(_two),  # type: ignore[call-overload]
         (
-            "Hook function _two(data: 'Any', agent: 'Any') -> 'None' must take one argument, the event: def _two(event). What "
-            "else it may need is on the event: event.agent, event.context."
+            "Hook function _two(data: 'Any', agent: 'Any') -> 'None' must take one argument, the event: def _two(event). Read "
+            "anything else from event.agent and event.context."
         ),
     ),
     (
         "a method without its object",
         lambda: after_llm(_Class.method),  # type: ignore[call-overload]
         (
-            "Hook function method(self, event: 'Any') -> 'None' must take one argument, the event: it is a method: pass it "
-            "bound, as instance.method."
+            "Hook function method(self, event: 'Any') -> 'None' must take one argument, the event: pass the bound "
+            "method: instance.method."
         ),
     ),
     (
         "an argument annotated for another event",
         lambda: after_llm(_wrong),  # type: ignore[call-overload]
         (
-            "Hook function _wrong takes PreActing, and would be given PostReasoning: that is what 'after_llm' stands for. "
-            "Register it for what it takes, or write _wrong(event: PostReasoning)."
+            "Hook function _wrong takes PreActing, but would receive PostReasoning, the event of 'after_llm'. "
+            "Register it for the annotated events, or write _wrong(event: PostReasoning)."
         ),
     ),
     (
         "an argument annotated for some of the events only",
         lambda: on(PreActing, PreReasoning, PostActing)(_two_kinds),
         (
-            "Hook function _two_kinds takes PreActing | PreReasoning, and would be given PostActing: that is what "
-            "'after_each_tool' stands for. Register it for what it takes, or write _two_kinds(event: PostActing)."
+            "Hook function _two_kinds takes PreActing | PreReasoning, but would receive PostActing, the event of "
+            "'after_each_tool'. Register it for the annotated events, or write _two_kinds(event: PostActing)."
         ),
     ),
     (
         "async in a thread",
         lambda: after_llm(functools.partial(_async), in_thread=True),
         (
-            "Hook function '_async' is `async def` and in_thread=True: a thread runs a plain `def`. Leave out in_thread, or "
-            "`async`."
+            "Hook function '_async' is `async def` with in_thread=True, but a thread runs a plain `def`. Remove in_thread=True "
+            "or `async`."
         ),
     ),
     (
         "a class",
         lambda: after_llm(_Class),  # type: ignore[call-overload]
-        "_Class is a class, not a function; an instance is registered as it is: hooks=[_Class()].",
+        "_Class is a class, not a function; pass an instance: hooks=[_Class()].",
     ),
     (
         "a hook that says itself what it is for",
         lambda: after_llm(_Class()),  # type: ignore[call-overload]
-        "'_Class' is a hook already, and says itself which events it is for; register it as it is: hooks=[...].",
+        "'_Class' is a hook already and defines its events itself. Register it with hooks=[...].",
     ),
     (
         "a tool",
         lambda: after_llm(add),  # type: ignore[call-overload]
-        "'add' is a tool, not a function of an event; tools are passed as tools=[add].",
+        "'add' is a tool, not a function of an event. Pass it as tools=[add].",
     ),
     (
         "a list",
         lambda: after_llm([print]),  # type: ignore[call-overload]
         (
-            "[<built-in function print>] is no function (it is a list); pass a function of one event. Several are passed one "
-            "by one: after_llm(f, g)."
+            "[<built-in function print>] is not a function but a list. Pass a function of one event; several functions are "
+            "separate arguments: after_llm(f, g)."
         ),
     ),
     (
         "the same name twice",
         lambda: after_llm(after_llm(_async)),
         (
-            "Hook function '_async' listens to PostReasoning already; a decorator above another one adds other events: "
-            "@before_llm above @after_llm, or all in one, @on(PreReasoning, PostReasoning)."
+            "Hook function '_async' listens to PostReasoning already. A decorator above another one should add other events: "
+            "@before_llm above @after_llm. Or use one decorator: @on(PreReasoning, PostReasoning)."
         ),
     ),
     (
         "a filter by tools where there is none",
         lambda: after_llm(tools=["add"])(print),
         (
-            "Hook function 'print': tools=['add'] chooses among events about one tool, and PostReasoning is none. Events with "
-            "a tool: before_each_tool, after_each_tool, on_error, ActingChunk, and those with a turn, such as PreTurn. On a "
-            "round, look at event.tool_uses."
+            "Hook function 'print': tools=['add'] filters events of one tool, but PostReasoning has no tool. Events with "
+            "a tool: before_each_tool, after_each_tool, on_error, ActingChunk, and events of turns such as PreTurn. For a "
+            "round, check event.tool_uses in the function."
         ),
     ),
     (
@@ -349,7 +349,7 @@ REFUSED: list[tuple[str, Callable[[], Any], str]] = [
         "a timeout that could not interrupt",
         lambda: after_llm(timeout=3)(print),
         (
-            "Hook 'print' has a timeout and is synchronous, so nothing can interrupt it: make it `async def`, or set "
+            "Hook 'print' has a timeout but is synchronous, so it cannot be interrupted. Make it `async def`, or set "
             "in_thread=True."
         ),
     ),
@@ -357,7 +357,7 @@ REFUSED: list[tuple[str, Callable[[], Any], str]] = [
         "an unmarked function among hooks",
         lambda: agent_of(lambda event: None),
         (
-            "<lambda> is a plain function: nothing says which event it is for. Mark it: @after_llm (or another of "
+            "<lambda> is a plain function without an event. Decorate it with @after_llm (or another of "
             "after_user_input, before_llm, after_llm, before_tool_round, before_each_tool, after_each_tool, "
             "after_tool_round, on_complete, on_error, before_put, after_put, before_turn, on_turn_value, after_turn, "
             "on_pause, on_resume), or annotate its argument: def <lambda>(event: PostReasoning)."
@@ -366,14 +366,14 @@ REFUSED: list[tuple[str, Callable[[], Any], str]] = [
     (
         "a hook's class among hooks",
         lambda: agent_of(_Class),
-        "_Class is a hook's class; pass an instance: _Class().",
+        "_Class is a hook class. Pass an instance: _Class().",
     ),
     (
         "another class among hooks",
         lambda: agent_of(dict),
-        "dict is a class, not a hook; a hook's class subclasses Hook, and an instance is passed.",
+        "dict is a class, not a hook. Subclass Hook, and pass an instance.",
     ),
-    ("a tool among hooks", lambda: agent_of(add), "'add' is a tool, not a hook; pass it as tools=[add]."),
+    ("a tool among hooks", lambda: agent_of(add), "'add' is a tool, not a hook. Pass it as tools=[add]."),
     (
         "a hook among tools",
         lambda: Agent("a", "m/x", tools=[after_llm(print)]),  # type: ignore[list-item]
@@ -382,35 +382,35 @@ REFUSED: list[tuple[str, Callable[[], Any], str]] = [
     (
         "an empty decorator",
         lambda: agent_of(after_llm),
-        "after_llm is a decorator and holds no function; pass after_llm(my_function).",
+        "after_llm is a decorator without a function. Pass after_llm(my_function).",
     ),
     (
         "a text",
         lambda: agent_of("after_llm"),
-        "'after_llm' is a text, not a hook. By name: hooks={'after_llm': my_function}.",
+        "'after_llm' is a str, not a hook. To register a function by name, pass hooks={'after_llm': my_function}.",
     ),
     (
         "a number",
         lambda: agent_of(3),
-        "A hook is a Hook, a function marked with @on or @after_llm, or a list of them, not int.",
+        "A hook is a Hook, a function decorated with @on or @after_llm, or a list of these, not int.",
     ),
     (
         "a hook in a mapping",
         lambda: agent_of({"after_llm": [on_complete(print)]}),
-        "hooks={'after_llm': ...} takes plain functions, and 'print' is a hook already; pass it in a list: hooks=[...].",
+        "hooks={'after_llm': ...} takes plain functions, but 'print' is a hook already. Pass it in a list: hooks=[...].",
     ),
     (
         "a wrong function in a mapping",
         lambda: agent_of({"after_llm": _wrong}),
         (
-            "Hook function _wrong takes PreActing, and would be given PostReasoning: that is what 'after_llm' stands for. "
-            "Register it for what it takes, or write _wrong(event: PostReasoning)."
+            "Hook function _wrong takes PreActing, but would receive PostReasoning, the event of 'after_llm'. "
+            "Register it for the annotated events, or write _wrong(event: PostReasoning)."
         ),
     ),
     (
         "a hook on a living agent",
         lambda: agent_of().on("after_llm", on_complete(print)),
-        "'print' is a hook already, and says itself which events it is for; register it as it is: hooks=[...].",
+        "'print' is a hook already and defines its events itself. Register it with hooks=[...].",
     ),
 ]
 
@@ -439,7 +439,7 @@ NAMES = ", ".join(EVENT_NAMES)
         ("PreCall", "it could mean 'after_user_input'"),
         ("PostActingEvent", "it could mean 'after_each_tool'"),
         ("on_tool_error", "it could mean 'on_error'"),
-        ("startup", f"names are {NAMES}"),
+        ("startup", f"the names are {NAMES}"),
     ],
 )
 @pytest.mark.parametrize(

@@ -318,23 +318,23 @@ def test_an_entry_point_may_be_a_hook_a_class_a_function_or_a_list(acme: Any) ->
         (
             "broken",
             (
-                "Hook 'broken' of package acme-hooks 1.0 (acme_hooks:broken_factory) cannot be made: RuntimeError: no licence. "
-                "An entry point is called without arguments; if it needs some, import it and make it yourself."
+                "Hook 'broken' of package acme-hooks 1.0 (acme_hooks:broken_factory) cannot be created: RuntimeError: no "
+                "licence. An entry point is called without arguments; if it needs some, import it and create the hook yourself."
             ),
         ),
         (
             "needy",
             (
-                "Hook 'needy' of package acme-hooks 1.0 (acme_hooks:NeedsArguments) cannot be made: TypeError: "
+                "Hook 'needy' of package acme-hooks 1.0 (acme_hooks:NeedsArguments) cannot be created: TypeError: "
                 "NeedsArguments.__init__() missing 1 required positional argument: 'key'. An entry point is called without "
-                "arguments; if it needs some, import it and make it yourself."
+                "arguments; if it needs some, import it and create the hook yourself."
             ),
         ),
         (
             "number",
             (
-                "Hook 'number' of package acme-hooks 1.0 (acme_hooks:not_a_hook) is no hook: A hook is a Hook, a function "
-                "marked with @on or @after_llm, or a list of them, not int."
+                "Hook 'number' of package acme-hooks 1.0 (acme_hooks:not_a_hook) is not a hook: A hook is a Hook, a function "
+                "decorated with @on or @after_llm, or a list of these, not int."
             ),
         ),
     ],
@@ -350,7 +350,7 @@ def test_two_packages_with_one_name(site: Path) -> None:
     """Neither shadows the other: the name alone is refused, with the two that say which."""
     install(site, "other-hooks", "2.0", "[agentflow.hooks]\nmarked = acme_hooks:a_nested_list\n")
     importlib.invalidate_caches()
-    with pytest.raises(UsageError, match="say which: 'acme-hooks:marked' or 'other-hooks:marked'"):
+    with pytest.raises(UsageError, match="Use 'acme-hooks:marked' or 'other-hooks:marked'"):
         installed_hooks("marked")
     assert [hook.name for hook in installed_hooks("other-hooks:marked")] == ["tidy", "mask"]
 
@@ -444,7 +444,7 @@ async def test_options_on_a_living_agent() -> None:
     assert agent.remove(early)
     with pytest.raises(UsageError, match="Did you mean 'priority'"):
         agent.on("after_llm", print, priorty=1)  # type: ignore[call-overload]
-    with pytest.raises(UsageError, match="chooses among events about one tool"):
+    with pytest.raises(UsageError, match="filters events of one tool"):
         agent.on("after_llm", tools="add")(print)
 
 

@@ -121,12 +121,12 @@ def test_what_cannot_be_added_is_refused() -> None:
     with pytest.raises(UsageError) as caught:
         agent.hook(Brings())
     assert str(caught.value) == (
-        "Hook 'Brings' brings tools, and the tools of agent 'a' are settled: build an agent with it, Agent(..., hooks=[...])."
+        "Hook 'Brings' brings tools, but the tools of agent 'a' are fixed. Build an agent with it: Agent(..., hooks=[...])."
     )
     with pytest.raises(UsageError) as caught:
         agent.on(Notes())  # pyright: ignore[reportCallIssue, reportArgumentType]
     assert str(caught.value) == (
-        "'Notes' is a hook already, and says itself which events it is for; register it as it is: hooks=[...]."
+        "'Notes' is a hook already and defines its events itself. Register it with hooks=[...]."
     )
     assert len(agent.hooks) == len(scripted().hooks)
 
@@ -179,7 +179,7 @@ def test_every_scope_registers_in_the_same_ways(place: str) -> None:
         assert (where.remove(handle), where.remove(handle), list(where.hooks)) == (True, False, []), way
     assert where.hook(None).hooks == ()
     assert not where.remove(None)
-    with pytest.raises(UsageError, match="or what hook"):
+    with pytest.raises(UsageError, match="or a return value of hook"):
         where.remove(5)
 
 
@@ -215,7 +215,7 @@ class BringsTools(Hook):
 def test_tools_of_a_hook_are_never_lost_in_silence(place: str) -> None:
     """Only an agent that is built with a hook gets its tools: everywhere else it is refused."""
     where = PLACES[place]()
-    with pytest.raises(UsageError, match=r"Hook 'BringsTools' brings tools, and the tools of .* are settled"):
+    with pytest.raises(UsageError, match=r"Hook 'BringsTools' brings tools, but the tools of .* are fixed"):
         where.hook(BringsTools())
     assert list(where.hooks) == []
 

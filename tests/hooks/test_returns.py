@@ -155,7 +155,7 @@ async def test_a_veto_in_any_form(form: Callable[[PreActing], Any], guard: bool)
         (lambda event: _later(False), "bool (False)"),
         (lambda event: Mono.just(0), "int (0)"),
         (lambda event: reactivex.just([]), "list ([])"),
-        (lambda event: Deny, "the class Deny, where a verdict is an object: Deny(...)"),
+        (lambda event: Deny, "the class Deny instead of a verdict object: Deny(...)"),
     ],
 )
 async def test_anything_else_is_a_contract_error(form: Callable[[PreActing], Any], got: str) -> None:

@@ -50,5 +50,5 @@ async def test_a_hook_may_return_what_is_unknown() -> None:
 
 def test_a_hook_may_not_take_it() -> None:
     """Nothing else says what it is for."""
-    with pytest.raises(UsageError, match=r"name the events: @on\(PreActing\)"):
+    with pytest.raises(UsageError, match=r"Name the events: @on\(PreActing\)"):
         written("@on\nasync def watch(event: Unknown) -> None: ...\n")

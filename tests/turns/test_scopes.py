@@ -470,7 +470,7 @@ def test_the_scopes_take_hooks_as_an_agent_does(process: ProcessHooks) -> None:
     assert turn.hooks == (log,)
 
     plain: Any = lambda event: event  # noqa: E731 - what users write
-    for wrong, said in ((plain, "is a plain function: nothing says which event"), (Log, "pass an instance: Log()")):
+    for wrong, said in ((plain, "is a plain function without an event"), (Log, "Pass an instance: Log()")):
         for refused in (
             lambda wrong=wrong: Turn(add, hooks=[wrong]),
             lambda wrong=wrong: turn.hook(wrong),
@@ -500,12 +500,10 @@ def test_a_hook_that_would_never_fire_is_refused() -> None:
     with pytest.raises(UsageError) as of_turn:
         turn.on(PreReasoning)(see)
     assert str(of_tool.value) == (
-        "Hook 'see' is for PreReasoning, which hooks of tool 'own' are never told. They are told PreActing, ActingChunk, "
-        "PostActing, Error; register this one on the agent."
+        "Hook 'see' handles PreReasoning, but hooks of tool 'own' only receive PreActing, ActingChunk, "
+        "PostActing, Error. Register it on the agent instead."
     )
-    assert "which hooks of a turn of 'own' are never told. They are told PrePut, PostPut, PreTurn," in str(
-        of_turn.value
-    )
+    assert "but hooks of a turn of 'own' only receive PrePut, PostPut, PreTurn," in str(of_turn.value)
     assert (own.hooks, turn.hooks) == ((), ())
     own.hook(on(PreReasoning, PreActing)(see))
     own.hook(Log())
