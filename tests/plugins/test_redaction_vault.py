@@ -348,11 +348,11 @@ ROWS: dict[str, Callable[[Fact], Any]] = {
     "input": lambda fact: fact.messages if isinstance(fact, CallOpened) else None,
     "tool results": lambda fact: fact.result if isinstance(fact, ToolFinished) else None,
     "tool calls of the model": lambda fact: parts(fact, ToolUseBlock),
-    "words of the model": lambda fact: parts(fact, TextBlock),
-    "arguments that tools got": lambda fact: fact.tool_use if isinstance(fact, ToolFinished | ToolDecided) else None,
-    "what a suspended call waits for": lambda fact: fact.pending if isinstance(fact, RoundSuspended) else None,
+    "text of the model": lambda fact: parts(fact, TextBlock),
+    "arguments of tools": lambda fact: fact.tool_use if isinstance(fact, ToolFinished | ToolDecided) else None,
+    "pending requests of a suspended call": lambda fact: fact.pending if isinstance(fact, RoundSuspended) else None,
     "decisions of people": lambda fact: fact.decisions if isinstance(fact, CallResumed) else None,
-    "what hooks inject": lambda fact: fact.messages if isinstance(fact, Injected) else None,
+    "messages injected by hooks": lambda fact: fact.messages if isinstance(fact, Injected) else None,
     "state of hooks and tools": lambda fact: fact.values if isinstance(fact, StateKept) else None,
 }
 
