@@ -144,6 +144,7 @@ async def _raced(
         answer = await asked()
         await before_deciding()
     except Exception:
+        await before_deciding()  # whether it still waits for a person depends on who was first
         race.refuse()
         raise
     finally:
