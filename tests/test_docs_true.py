@@ -164,3 +164,14 @@ def test_a_page_about_the_code_names_what_exists(page: str, files: int) -> None:
     text = (ROOT / "docs" / f"{page}.md").read_text("utf-8")
     assert len(re.findall(r"`[\w/]+\.py`", text)) > files
     assert unknown(text) == []
+
+
+def test_the_changelog_is_short() -> None:
+    """It has lines for users, not a history: the newest version has at most 3,500 words, each entry at most 70.
+
+    If a merge brought removed entries back, take the short version and add your line to it.
+    """
+    newest = (ROOT / "CHANGELOG.md").read_text("utf-8").split("\n## ")[1]
+    entries = [" ".join(entry.split()) for entry in newest.split("\n- ")[1:]]
+    assert len(newest.split()) <= 3500
+    assert [entry for entry in entries if len(entry.split()) > 70] == []
