@@ -16,6 +16,7 @@ Rules (trio's cancel scopes are the model):
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections.abc import Callable, Coroutine, Generator, Iterable, Set
 from contextlib import contextmanager
 from typing import Any, Final, Literal, TypeAlias, cast
@@ -62,7 +63,8 @@ class RunScope:
 
     Attributes:
         task: The task that runs the driver; None before it starts and after it has finished.
-        caller: The task that has started it, and waits for it.
+        caller: The task that started it, if it belongs to another run. Held weakly: a task that was cancelled keeps its
+            traceback, and with it the stream of events that it has abandoned.
         tasks: The tasks of parallel tool calls, by group.
         state: `new` until its driver has begun; `ending` once the outcome is settled and only hooks of the last event are
             running.
@@ -75,6 +77,7 @@ class RunScope:
 
     __slots__ = (
         "_abandon",
+        "_caller",
         "_inner",
         "_noticed",
         "_result",
@@ -82,7 +85,6 @@ class RunScope:
         "_tries",
         "_waiters",
         "at",
-        "caller",
         "cause",
         "cleaning",
         "cleanup_timeout",
@@ -101,7 +103,7 @@ class RunScope:
         self.timeout = timeout
         self.cleanup_timeout = cleanup_timeout
         self.task: asyncio.Task[Any] | None = None
-        self.caller: asyncio.Task[Any] | None = None
+        self._caller: weakref.ref[asyncio.Task[Any]] | None = None
         self.tasks: tuple[Set[asyncio.Task[Any]], ...] = ()
         self.state: Literal["new", "running", "ending", "done"] = "new"
         self.cause: Cause | None = None
@@ -129,10 +131,12 @@ class RunScope:
         """
         loop = asyncio.get_running_loop()
         self._abandon = abandon
-        self.caller = asyncio.current_task()
         parent = self.parent
-        if parent is not None and not parent.late:  # a late one waits for those that it had, not for ever more
-            parent.add_inner(self)
+        if parent is not None:
+            caller = asyncio.current_task()
+            self._caller = None if caller is None else weakref.ref(caller)
+            if not parent.late:  # a late one waits for those that it had, and for no further ones
+                parent.add_inner(self)
         task = loop.create_task(driver)
         if self.state == "done":  # an eager task
             return
@@ -155,7 +159,7 @@ class RunScope:
             self._result = (value, error)
         else:  # nobody asks for it, and its traceback leads back here
             self._result = (None, None)
-        self.task = self.caller = self._abandon = self.listener = None
+        self.task = self._abandon = self.listener = None
         self._noticed = ()
         if self._timer is not None:
             self._timer.cancel()
@@ -167,6 +171,11 @@ class RunScope:
         for waiter in waiters or ():
             if not waiter.done() and not waiter.get_loop().is_closed():
                 waiter.set_result(None)
+
+    @property
+    def caller(self) -> asyncio.Task[Any] | None:
+        """The task that started this run, if it belongs to another run and the task still exists."""
+        return None if self._caller is None else self._caller()
 
     def add_inner(self, scope: RunScope) -> None:
         """Wait for the end of another run, which works for this one, before late cleanup of this one is abandoned."""

@@ -85,6 +85,7 @@ class SoakWorld(laws.World):
     """
 
     patience = real_seconds(20)
+    given = {"cleanup_timeout": real_seconds(60)}  # noqa: RUF012 - a machine with more work than cores is no hanging cleanup
 
     def __init__(self, plan: Plan, base: str, store: Any) -> None:
         self.plan = plan
@@ -106,7 +107,9 @@ class SoakWorld(laws.World):
             return f"look {x}"
 
         self.expert_model = Wired(self, EXPERT, self._base)
-        self.expert = Agent(EXPERT, self.expert_model, tools=[look], hooks=[_Told(self)], max_iterations=2)
+        self.expert = Agent(
+            EXPERT, self.expert_model, tools=[look], hooks=[_Told(self)], max_iterations=2, **self.given
+        )
         return [*super().make_tools(), self.expert.as_tool(description="Ask the expert.")]
 
     async def call(self, words: str = "hi", **given: Any) -> Any:

@@ -211,7 +211,7 @@ def check_ended(seen: Seen) -> CallEnded:
     """L1: one `CallEnded`, the last event; the reply or the error agrees with it."""
     events = seen.observed
     ends = [n for n, e in enumerate(events) if isinstance(e, CallEnded)]
-    assert len(ends) == 1, f"CallEnded at {ends} of {len(events)} events"
+    assert len(ends) == 1, f"CallEnded at {ends} of {events}, which gave {seen.reply!r}, {seen.error!r}"
     assert ends[0] == len(events) - 1, f"events behind CallEnded: {[type(e).__name__ for e in events[ends[0] + 1 :]]}"
     ended = events[-1]
     assert isinstance(ended, CallEnded)

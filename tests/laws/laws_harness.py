@@ -269,7 +269,6 @@ class World:
         self.model = self.make_model()
         self.store = store or (SlowStore() if program.store == "slow" else MemoryStore())
         self.fresh: Session | None = None
-        self.task: asyncio.Task[Any] | None = None
         self.closer: asyncio.Task[None] | None = None
         self.done = False
         self.kept: list[Any] = []
@@ -348,7 +347,9 @@ class World:
         bare = path.kind == "cancel-task" and resume is None
         where: dict[str, Any] = {"session": self.session_key, "timeout": path.timeout}
         body = self.agent.call(words, **where) if bare else self._body(seen, path, words, resume)
-        self.task = task = loop.create_task(body, name="caller")
+        task = loop.create_task(
+            body, name="caller"
+        )  # not kept: with it its traceback, and so a stream it reads, would be
         if path.kind.startswith("cancel"):
             self._later(path.at, lambda: self._cancel(task, seen))
         if path.second is not None:

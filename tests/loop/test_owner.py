@@ -192,6 +192,32 @@ async def test_a_stream_that_is_dropped_lets_the_next_call_wait() -> None:
     assert cleaned == ["model", "model"]
 
 
+async def test_a_reader_that_is_cancelled_and_forgotten_releases_its_stream() -> None:
+    """The run holds nothing of its reader: the stream that a cancelled task was reading is dropped with the task, without gc."""
+    recorder = Recorder()
+    agent = Agent("a", ScriptedModel([MANY]), hooks=[recorder])
+
+    async def read() -> None:
+        events = aiter(agent.stream("Hi"))  # a variable, which the traceback keeps
+        async for _ in events:
+            await asyncio.Event().wait()
+
+    gc.disable()
+    try:
+        reader = asyncio.create_task(read())
+        for _ in range(20):
+            await asyncio.sleep(0)
+        reader.cancel()
+        await asyncio.wait([reader])  # not awaited: it keeps its error, and the traceback with the stream
+        assert not any(isinstance(event, CallEnded) for event in recorder.seen)
+        del reader
+        for _ in range(20):
+            await asyncio.sleep(0)
+    finally:
+        gc.enable()
+    assert [event.outcome for event in recorder.seen if isinstance(event, CallEnded)] == ["interrupted"]
+
+
 async def test_what_a_hook_sets_in_the_context_stays_in_the_run() -> None:
     """The run has a copy of its caller's context variables."""
     variable: ContextVar[str] = ContextVar("variable", default="unset")
