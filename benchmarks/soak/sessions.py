@@ -85,7 +85,7 @@ class SoakWorld(laws.World):
     """
 
     patience = real_seconds(20)
-    given = {"cleanup_timeout": real_seconds(60)}  # noqa: RUF012 - a machine with more work than cores is no hanging cleanup
+    given = {"cleanup_timeout": real_seconds(60)}  # a machine with more work than cores is no hanging cleanup
 
     def __init__(self, plan: Plan, base: str, store: Any) -> None:
         self.plan = plan

@@ -193,7 +193,7 @@ async def test_a_stream_that_is_dropped_lets_the_next_call_wait() -> None:
 
 
 async def test_a_reader_that_is_cancelled_and_forgotten_releases_its_stream() -> None:
-    """The run holds nothing of its reader: the stream that a cancelled task was reading is dropped with the task, without gc."""
+    """The run holds nothing of its reader: the stream is dropped with the cancelled task that was reading it, without gc."""
     recorder = Recorder()
     agent = Agent("a", ScriptedModel([MANY]), hooks=[recorder])
 
