@@ -109,7 +109,7 @@ def test_the_tables_name_who_is_missing_and_where_agentflow_is_not_first(
 
 
 def test_the_page_shows_the_figures_that_are_kept() -> None:
-    """The tables are the first that `--show` prints, and a paragraph explains each line where another framework is first."""
+    """The tables are those of the stored figures, and a paragraph explains each line where another framework is first."""
     page = (ROOT / "docs" / "beside-others.md").read_text("utf-8")
     report = read()
     assert markdown(report) in page

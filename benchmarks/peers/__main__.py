@@ -40,7 +40,7 @@ def main() -> None:
         entries = [named(name) for name in options.only] if options.only else SIDES
         rounds = 1 if options.quick else options.rounds
         report = race(entries, options.environments, rounds, quick=options.quick, say=_say, keep=keep)
-    print(markdown(report), setup(report), sep="\n\n")
+    print(markdown(report, spread=True), setup(report), sep="\n\n")
     for row, first in behind(report):
         _say(f"not first: {row.title}: {report['sides'][first]['label']}")
 

@@ -80,13 +80,13 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if value >= 99.95 else f"{value:.1f}" if value >= 9.995 else f"{value:.2f}"
 
 
-def _cell(side: Mapping[str, Any], row: Row, first: bool) -> str:
+def _cell(side: Mapping[str, Any], row: Row, first: bool, spread: bool) -> str:
     values: Sequence[float] | None = side["figures"].get(row.key)
     if not values:
         return "–"
     low, middle, high = (number(value * row.scale) for value in (min(values), statistics.median(values), max(values)))
     shown = f"**{middle}**" if first else middle
-    return f"{shown} ({low}–{high})" if len(values) > 1 else shown
+    return f"{shown} ({low}–{high})" if spread and len(values) > 1 else shown
 
 
 def _first(report: Mapping[str, Any], key: str) -> str | None:
@@ -102,12 +102,12 @@ def behind(report: Mapping[str, Any]) -> list[tuple[Row, str]]:
     return [(row, first) for row, first in firsts if first is not None and first != OURS]
 
 
-def _table(report: Mapping[str, Any], rows: Sequence[Row]) -> Iterator[str]:
+def _table(report: Mapping[str, Any], rows: Sequence[Row], spread: bool) -> Iterator[str]:
     yield f"| | {' | '.join(row.title for row in rows)} |"
     yield f"|---|{'---:|' * len(rows)}"
     firsts = {row.key: _first(report, row.key) for row in rows}
     for name, side in report["sides"].items():
-        cells = " | ".join(_cell(side, row, firsts[row.key] == name) for row in rows)
+        cells = " | ".join(_cell(side, row, firsts[row.key] == name, spread) for row in rows)
         yield f"| {side['label']} | {cells} |"
 
 
@@ -141,12 +141,17 @@ def _work(report: Mapping[str, Any]) -> Iterator[str]:
                 yield f"| {row.title.rpartition(',')[0]} | {' | '.join(f'{count:,}' for count in kinds)} |"
 
 
-def markdown(report: Mapping[str, Any]) -> str:
-    """Return the figures as tables, and what is missing."""
+def markdown(report: Mapping[str, Any], *, spread: bool = False) -> str:
+    """Return the figures as tables, and what is missing.
+
+    Args:
+        report: What a race has measured.
+        spread: Whether to add the least and the most of each side's processes.
+    """
     ran = f"{report['date']}, {report['python']}, {report['machine']}. Medians of {report['rounds']} processes of each side"
-    lines = [f"{ran}; least and most in brackets, the first framework in bold.", ""]
+    lines = [f"{ran}{'; least and most in brackets' if spread else ''}; the first framework in bold.", ""]
     for title, rows in GROUPS.items():
-        lines += [f"### {title}", "", *_table(report, rows), ""]
+        lines += [f"### {title}", "", *_table(report, rows, spread), ""]
     if left_out := list(_left_out(report)):
         lines += ["What is missing, and why:", "", *left_out, ""]
     return "\n".join(lines).rstrip()
