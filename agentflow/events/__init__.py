@@ -2,12 +2,12 @@
 
 Rules:
 
-1. An event is valid once built. *Writable* fields may be assigned while its chain runs, and are checked then; all
-   others never. After its chain an event is sealed: nothing can be assigned any more.
-2. Events never hold the agent, a tool object or a task: `event.agent` is a view, `event.context` the
-   call's `RunContext`.
-3. What is common to a call is held once, in a `Frame`, and read through the event.
-4. Decisions are waited for and may steer; notifications cannot.
+1. An event is valid once built. *Writable* fields may be assigned while its chain runs, and are checked then; all other
+   fields are read-only. After its chain an event is sealed: no field can be assigned.
+2. Events never hold the agent, a tool object or a task: `event.agent` is a view, `event.context` the call's
+   `RunContext`.
+3. Values that all events of a call share are stored once, in a `Frame`, and read through the event.
+4. The run waits for the hooks of a decision, which may steer it. The hooks of a notification do not steer it.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ Origin: TypeAlias = Literal["injected", "superseded", "stopped", "interrupted", 
 
 
 class ErrorPhase(StrEnum):
-    """Where an error arose."""
+    """The phase in which an error occurred."""
 
     CALL = "call"
     REASONING = "reasoning"
@@ -74,13 +74,13 @@ class ErrorPhase(StrEnum):
 
 
 class Decision(Event):
-    """Events that are waited for and may steer the run."""
+    """Events that may steer the run, which waits for their hooks."""
 
     __slots__ = ()
 
 
 class Notification(Event):
-    """Events that tell and cannot steer."""
+    """Events that do not steer the run."""
 
     __slots__ = ()
 
@@ -115,7 +115,7 @@ class PreCall(CallEvent, Decision):
 
     Attributes:
         input_messages: This call's new messages (writable; they are stored).
-        history: What the session holds so far (read-only).
+        history: The messages of the session so far (read-only).
     """
 
     input_messages: Sequence[Msg] = ()
@@ -134,12 +134,12 @@ class PreReasoning(ReasoningEvent, Decision):
     """A model call is about to be made.
 
     Attributes:
-        input_messages: What will be sent, the system prompt first (writable, for this call only).
-        tools: What the model is told it may call (writable, for this call only).
+        input_messages: The messages to send, the system prompt first (writable, for this call only).
+        tools: The tools that the model may call (writable, for this call only).
         model: The model's name (writable).
         options: The effective options (an assignment is merged over them).
-        purpose: `"reason"`, or `"summary"` for the one call at the iteration limit that may use no tools
-            (`options.tool_choice` is "none", whatever hooks say).
+        purpose: `"reason"`, or `"summary"` for the single call at the iteration limit, in which `options.tool_choice`
+            is always "none".
     """
 
     input_messages: Sequence[Msg] = ()
@@ -170,12 +170,12 @@ class PreReasoning(ReasoningEvent, Decision):
 
 @event_class
 class ReasoningChunk(ReasoningEvent, Notification):
-    """A piece of the model's reply has arrived.
+    """A chunk of the model's reply has arrived.
 
     Attributes:
-        incremental_chunk: The piece.
-        attempt: Which attempt at this reply it belongs to, from 1.
-        restart: The pieces before this one are void.
+        incremental_chunk: The chunk.
+        attempt: The attempt at this reply to which it belongs, from 1.
+        restart: If True, all chunks before this one should be discarded.
     """
 
     incremental_chunk: Final[ModelChunk] = ModelChunk()
@@ -186,22 +186,22 @@ class ReasoningChunk(ReasoningEvent, Notification):
 
     @property
     def accumulated_message(self) -> Msg:
-        """The reply so far, put together when it is read (costs as much as the reply is long)."""
+        """The reply so far, folded on each access, in time proportional to its length."""
         return fold(self._chunks[: self._stop] or (self.incremental_chunk,), id="")
 
 
 @event_class
 class PostReasoning(ReasoningEvent, Decision):
-    """The model's reply is complete, and not yet stored.
+    """The model's reply is complete but not yet stored.
 
     Attributes:
-        reasoning_result: The reply (writable: it decides what history holds and which tools run).
-        usage: What this model call consumed.
-        duration_ms: How long it took from the request (the hooks of `PreReasoning` are done) to the last chunk; a hook that
-            wraps the model call, such as a rate limit, and the reader of its chunks are included.
+        reasoning_result: The reply (writable: it determines the history and the tools to run).
+        usage: The usage of this model call.
+        duration_ms: Time from the request (after the hooks of `PreReasoning`) to the last chunk. It includes hooks that
+            wrap the model call, such as a rate limit, and the reader of its chunks.
         purpose: As in `PreReasoning`.
-        model: The name of the model that answered, after a fallback another than was asked first; empty where a hook
-            gave the reply.
+        model: The name of the model that answered, which differs from the requested one after a fallback; empty if a
+            hook supplied the reply.
     """
 
     reasoning_result: Msg = Msg("assistant", id="")
@@ -220,7 +220,7 @@ class PostReasoning(ReasoningEvent, Decision):
 
 @event_class
 class PreToolRound(ActingEvent, Decision):
-    """The model asked for tools; fires once for all of them.
+    """The model called tools; fires once for all of them.
 
     Attributes:
         tool_uses: The calls, in the model's order.
@@ -252,16 +252,16 @@ class PreActing(ActingEvent, Decision):
 
 
 OnACall: TypeAlias = Deny | Answer | Suspend
-"""What `PreActing` may come to, which goes along with the call."""
+"""The verdicts on `PreActing` that are kept with the call."""
 
 
 @event_class
 class ActingChunk(ActingEvent, Notification):
-    """A tool has handed out a piece of progress or a value of its stream.
+    """A tool has emitted a progress report or a value of its stream.
 
     Attributes:
         tool_use: The call.
-        chunk: The piece.
+        chunk: The emitted value.
     """
 
     tool_use: Final[ToolUseBlock]
@@ -270,16 +270,16 @@ class ActingChunk(ActingEvent, Notification):
 
 @event_class
 class PostActing(ActingEvent, Decision):
-    """A tool call is over, whatever happened to it.
+    """A tool call has finished, with any result.
 
     Attributes:
         tool_use: The call as it was run.
         original_tool_use: The call as the model made it.
-        tool_result: The result (writable: history, model and stream all see this one).
-        duration_ms: How long the tool worked, its retries and the hooks that wrap it included. Waiting is not in it.
-        waited_ms: How long the call waited besides: for the hooks of `PreActing` (a person who approves, a breakpoint),
-            for the tool's lock, and for the hooks and the reader of its chunks. What the calls of a sub-agent wait inside a
-            tool is that tool's work: while one of them waits, others may work.
+        tool_result: The result (writable: history, model and stream all use this one).
+        duration_ms: How long the tool worked, including its retries and the hooks that wrap it, but no waiting.
+        waited_ms: How long the call waited: for the hooks of `PreActing` (such as a person's approval, or a
+            breakpoint), for the tool's lock, and for the hooks and the reader of its chunks. If a sub-agent inside the
+            tool waits, that counts as work, because other calls of it may be working.
     """
 
     tool_use: Final[ToolUseBlock]
@@ -317,9 +317,9 @@ class PostCall(CallEvent, Decision):
 
     Attributes:
         final_message: The reply (writable: returned and stored; its tool calls cannot change).
-        outcome: How the call ends.
-        usage: What the whole call consumed.
-        duration_ms: How long the call has taken: all of it, hooks and the people they wait for included.
+        outcome: How the call ended.
+        usage: The usage of the whole call.
+        duration_ms: How long the call took, including hooks and the people they wait for.
     """
 
     final_message: Msg = Msg("assistant", id="")
@@ -336,22 +336,22 @@ class PostCall(CallEvent, Decision):
 
 @frozen(kw_only=True)
 class TurnView:
-    """What a hook may know of a turn that was put into a queue or is run by hand.
+    """A hook's view of a turn that is in a queue or runs directly.
 
     Attributes:
-        id: The turn's id; the `tool_use` of its Acting events has the same.
+        id: The turn's id, also the id of the `tool_use` of its Acting events.
         tool_use: The tool's name and the bound arguments.
-        timeout: Seconds that it may take.
-        stop_reason: How it ended (`StopReason`); None while it has not.
+        timeout: The time limit in seconds.
+        stop_reason: How it ended (`StopReason`); None until then.
         tags: Its labels.
-        sender: The agent that sent it; empty where nobody did.
-        sender_run: The run that it was sent from, if there was one.
-        output: What the tool returned, of a stream the last value; None while it has not ended.
-        start_time: When it began, in seconds since the epoch; None while it has not.
-        end_time: When it ended; None while it has not.
-        duration_ms: From its beginning to its end, hooks and a stream's reader included (`PostActing` has the tool's own
-            time); None while it has not ended.
-        metadata: What travels with it, as it was when this was made.
+        sender: The agent that sent it; empty if there is none.
+        sender_run: The run from which it was sent, if there was one.
+        output: The tool's return value, or the last value of a stream; None until it has ended.
+        start_time: Start time, in seconds since the epoch; None until it has started.
+        end_time: End time; None until it has ended.
+        duration_ms: Time from start to end, including hooks and a stream's reader (`PostActing` has the tool's own
+            time); None until it has ended.
+        metadata: A copy of its metadata at the time this view was created.
     """
 
     id: str
@@ -373,13 +373,13 @@ class Error(CallEvent, Notification):
     """A model call, a tool, a hook or a store failed.
 
     Attributes:
-        error: What was raised.
-        phase: Where.
-        fatal: Whether the call ends with it (then `Recover` is legal).
-        hook: The hook that failed, where one did.
-        tool_use: The tool call it concerns, where there is one.
-        purpose: Where a model call failed, what it was for, as in `PreReasoning`; else None.
-        turn: The turn it concerns, where that is in a queue or is run by hand; else None.
+        error: The exception.
+        phase: The phase in which it was raised.
+        fatal: Whether it ends the call (if so, `Recover` is legal).
+        hook: The hook that failed, if it was one.
+        tool_use: The tool call that failed, if it was one.
+        purpose: If a model call failed, its purpose, as in `PreReasoning`; otherwise None.
+        turn: If a turn in a queue or run directly failed, the turn; otherwise None.
     """
 
     error: Final[BaseException]
@@ -399,8 +399,8 @@ class CallEnded(CallEvent, Notification):
 
     Attributes:
         outcome: How it ended.
-        error: What it failed with.
-        usage: What the whole call consumed.
+        error: The exception, if it failed.
+        usage: The usage of the whole call.
     """
 
     outcome: Final[Outcome] = "completed"
@@ -410,11 +410,11 @@ class CallEnded(CallEvent, Notification):
 
 @event_class
 class MessagesAdded(CallEvent, Notification):
-    """Messages were stored that no other event carries.
+    """Messages were stored that are not part of any other event.
 
     Attributes:
         messages: The messages, as stored.
-        origin: Why they exist.
+        origin: The reason why they were added.
     """
 
     messages: Final[tuple[Msg, ...]] = ()
@@ -446,7 +446,7 @@ class PreTurn(TurnEvent, Decision):
 
 @event_class
 class TurnValue(TurnEvent, Notification):
-    """A turn of the queue has given a value."""
+    """A turn of the queue has produced a value."""
 
     turn: Final[TurnView]
     value: Final[Any] = None
@@ -454,7 +454,7 @@ class TurnValue(TurnEvent, Notification):
 
 @event_class
 class PostTurn(TurnEvent, Decision):
-    """A turn of the queue is over; `turn.stop_reason` says how."""
+    """A turn of the queue has finished, as `turn.stop_reason` describes."""
 
     turn: Final[TurnView]
     error: Final[BaseException | None] = None
@@ -467,7 +467,7 @@ class Paused(TurnEvent, Notification):
 
 @event_class
 class Resumed(TurnEvent, Notification):
-    """The queue goes on."""
+    """The queue continues."""
 
 
 HookEvent: TypeAlias = (
@@ -492,7 +492,7 @@ HookEvent: TypeAlias = (
     | Paused
     | Resumed
 )
-"""Every event there is; a `match` over it can end in `assert_never`."""
+"""All events; a `match` over this union can end in `assert_never`."""
 
 EVENT_TYPES: tuple[type[Event], ...] = get_args(HookEvent)
-"""The members of `HookEvent`, in the order in which a run meets them."""
+"""The members of `HookEvent`, in the order in which they occur in a run."""

@@ -1,8 +1,8 @@
-"""What all events have: a frame, three forms, and the fields that may be written.
+"""The base of all events: a shared frame, three forms, and writable fields.
 
-An event has three classes of one layout: the *draft* that the loop fills, the *open* form that editing hooks get, and
-the class itself, which is the sealed form. All three are instances of the class, so `match` and `isinstance` see no
-difference. Switching costs 0.03 µs; frozen copies would cost 1 µs an event.
+An event has three classes of one layout: the *draft* that the loop fills, the *open* form for editing hooks, and the
+class itself, which is the sealed form. All three are instances of the class, so `match` and `isinstance` treat them
+alike. Switching the class costs 0.03 µs; a frozen copy would cost 1 µs per event.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["Check", "Event", "Frame", "event_class"]
 
 
 class Frame:
-    """What all events of one call share."""
+    """The values that all events of one call share."""
 
     __slots__ = ("agent", "call_id", "context", "run_id", "session_id", "source")
 
@@ -40,11 +40,11 @@ _T = TypeVar("_T")
 _V = TypeVar("_V", bound=Verdict)
 _put = object.__setattr__
 Check: TypeAlias = "Callable[[Any, object], object]"
-"""What an assigned value has to pass; returns what is kept of it."""
+"""Validates an assigned value and returns the value to store."""
 
 
 class _Judged(Protocol[_V]):
-    """An event, of which the checker knows what may be decided on it."""
+    """An event, typed by its verdicts."""
 
     verdicts: ClassVar[tuple[type[_V], ...]]  # pyright: ignore[reportGeneralTypeIssues] - each event class has its own
 
@@ -57,11 +57,12 @@ class Event:
     """The base of all events.
 
     Attributes:
-        iteration: The round of reasoning that the event belongs to, from 1; 0 before the first.
-        seq: Its number in the run; emission points are counted whether or not anybody listened there. It is given when the
-            event is made: in a parallel round whose hooks or store wait, a reader may get a higher number first.
+        iteration: The round of reasoning to which the event belongs, from 1; 0 before the first one.
+        seq: Its number in the run. Every emission point is counted, even if the event is not built. The number is
+            assigned when the event is built: if hooks or the store wait in a parallel round, a reader may receive a
+            higher number first.
         time: Seconds since the epoch, by the run's clock.
-        decision: After the chain: the verdict and the hook that gave it, or None.
+        decision: After the chain, the verdict and the name of its hook, or None.
     """
 
     _frame: Final[Frame | None] = None
@@ -73,47 +74,47 @@ class Event:
     writable: ClassVar[Mapping[str, Check]] = {}
     """The fields that editing hooks may assign, each with its check."""
     verdicts: ClassVar[tuple[type[Verdict], ...]] = ()
-    """The verdicts that are legal for this event."""
+    """The legal verdicts for this event."""
     make: ClassVar[Callable[..., Any]]
-    """Builds a sealed one (the loop's way): frame, iteration, seq, time, and a tuple of its own fields."""
+    """Builds a sealed event from frame, iteration, seq, time, and a tuple of its own fields. Used by the loop."""
     make_open: ClassVar[Callable[..., Any]]
-    """Builds one that editing hooks may write to."""
+    """Builds an event that editing hooks may write to."""
     open_form: ClassVar[type[Event]]
     sealed_form: ClassVar[type[Event]]
 
     @property
     def frame(self) -> Frame:
-        """What all events of the call share."""
+        """The values that all events of the call share."""
         if self._frame is None:
             raise AttributeError(
-                f"This {type(self).__name__} was built by hand and belongs to no run: it has no run_id, agent or context. "
-                "In a test, give it one: event.within(agentflow.testing.run_context())."
+                f"This {type(self).__name__} was built by hand, so it has no run_id, agent or context. "
+                "In a test, use event.within(agentflow.testing.run_context())."
             )
         return self._frame
 
     @property
     def run_id(self) -> str:
-        """The run: a call and its resumes."""
+        """The id of the run: a call and its resumes."""
         return (self._frame or self.frame).run_id
 
     @property
     def call_id(self) -> str:
-        """The call: from user input to reply."""
+        """The id of the call, from user input to reply."""
         return (self._frame or self.frame).call_id
 
     @property
     def session_id(self) -> str:
-        """The session."""
+        """The id of the session."""
         return (self._frame or self.frame).session_id
 
     @property
     def source(self) -> str:
-        """The path of sub-agent names, `/` between them; empty at the top."""
+        """The path of sub-agent names, separated by `/`; empty for the top-level agent."""
         return (self._frame or self.frame).source
 
     @property
     def agent(self) -> AgentView:
-        """What a hook may know of the agent."""
+        """A hook's view of the agent."""
         return (self._frame or self.frame).agent
 
     @property
@@ -123,18 +124,19 @@ class Event:
 
     @property
     def verdict(self: _Judged[_V]) -> _V | None:
-        """What its chain decided, one of the verdicts that are legal here; None: nothing."""
+        """The verdict of its chain, if there is one."""
         return None if self.decision is None else cast("_V | None", self.decision.verdict)
 
     @property
     def sealed(self) -> bool:
-        """Whether nothing can be assigned any more."""
+        """Whether its fields are read-only."""
         return type(self) is not self.open_form
 
     def within(self, context: RunContext) -> Self:
-        """Return a copy that belongs to a call: its `context`, `agent`, `session_id` and so on are those of the context.
+        """Return a copy that belongs to a call, with the `context`, `agent`, `session_id` and so on of the given
+        context.
 
-        For events that are built by hand; `agentflow.testing.run_context` makes a context.
+        Should be used for events that are built by hand; `agentflow.testing.run_context` makes a context.
 
         Example:
             >>> PreActing(tool_use=ToolUseBlock("1", "add", {})).within(run_context(deps=["db"])).context.deps(list)
@@ -152,10 +154,10 @@ class Event:
     else:
 
         def replace(self, **changes):
-            """Return a copy with some writable fields changed; the result can be returned from a hook.
+            """Return a copy with some writable fields changed, which a hook may return.
 
             Raises:
-                AttributeError: A named field is not writable.
+                AttributeError: A field is not writable.
                 TypeError: A value has the wrong type.
 
             Example:
@@ -189,9 +191,9 @@ def _sealed_setattr(self: Event, name: str, value: object) -> None:
     cls = type(self).__name__
     if name in self.writable:
         raise AttributeError(
-            f"{cls}.{name} cannot be assigned: the event is sealed, its editing hooks are done. A guard may only veto (return "
-            "Deny(...)), an observer and a reader only look. Change it in a hook with guard=False and observer=False, or make "
-            "a changed copy with event.replace(...)."
+            f"{cls}.{name} cannot be assigned: the event is sealed after its editing hooks. A guard may only veto (return "
+            "Deny(...)), an observer or a reader may not change it. Assign it in a hook with guard=False and observer=False, "
+            "or make a changed copy with event.replace(...)."
         )
     writable = ", ".join(self.writable) or "none"
     raise AttributeError(f"{cls}.{name} is read-only. Writable fields of {cls}: {writable}.")
@@ -207,7 +209,7 @@ def _open_setattr(self: Event, name: str, value: object) -> None:
 
 @dataclass_transform(kw_only_default=True, eq_default=False, field_specifiers=(field,))
 def event_class(cls: type[_T]) -> type[_T]:
-    """Make an event class of a class, in its three forms (see above)."""
+    """Decorate an event class and create its three forms (see the module's docstring)."""
     made = cast("type[Event]", dataclass(cls, slots=True, kw_only=True, init=False, eq=False, repr=False))
     body = {"__slots__": (), "__module__": cls.__module__, "__qualname__": cls.__qualname__, "__doc__": cls.__doc__}
     open_form = cast("type[Event]", type(cls.__name__, (made,), {**body, "__setattr__": _open_setattr}))
@@ -220,7 +222,7 @@ def event_class(cls: type[_T]) -> type[_T]:
 
 
 def _init_by_hand(self: Event, **values: object) -> None:
-    """Build an event by hand, as for a test of a hook: it is open."""
+    """Build an open event, for example to test a hook."""
     made = self.sealed_form
     _put(self, "__class__", draft_class(made))
     for f in fields(made):
@@ -232,7 +234,7 @@ def _init_by_hand(self: Event, **values: object) -> None:
             raise TypeError(f"{made.__name__}() needs {f.name}=.")
     if unknown := values.keys() - set(_field_names(made)):
         raise TypeError(
-            f"{made.__name__}() takes no {', '.join(sorted(unknown))}; fields: {', '.join(_field_names(made)[5:])}."
+            f"{made.__name__}() has no field {', '.join(sorted(unknown))}. Fields: {', '.join(_field_names(made)[5:])}."
         )
     _put(self, "__class__", made.open_form)
     for name in values.keys() & made.writable.keys():
@@ -240,7 +242,7 @@ def _init_by_hand(self: Event, **values: object) -> None:
 
 
 def _made_later(cls: type[Event], name: str, form: type[Event]) -> Callable[..., Any]:
-    """A maker that is compiled when it is first called, and then stands in its own place: most are never called."""
+    """Return a builder that is compiled on its first call and then replaces itself, since most are never called."""
 
     def first(*values: Any) -> Any:
         given = tuple(name for name in _field_names(cls) if name != "decision")
@@ -248,5 +250,5 @@ def _made_later(cls: type[Event], name: str, form: type[Event]) -> Callable[...,
         setattr(cls, name, staticmethod(made))
         return made(*values)
 
-    first.__doc__ = f"Build a `{cls.__name__}` from what all events have, by position, and a tuple of its own fields."
+    first.__doc__ = f"Build a `{cls.__name__}` from the common fields, by position, and a tuple of its own fields."
     return cast("Callable[..., Any]", staticmethod(first))

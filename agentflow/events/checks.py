@@ -1,4 +1,5 @@
-"""What may be assigned to the writable fields of events: each check returns what is kept, or says what fits."""
+"""Checks of the writable fields of events: each returns the value to store, or raises an error that names the expected
+type."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ def _wrong(event: Event, field: str, expected: str, value: object) -> TypeError:
 
 
 def of_messages(field: str) -> Check:
-    """Messages, as a tuple or a view."""
+    """Check for messages, as a tuple or a view."""
 
     def check(event: Event, value: object) -> object:
         if type(value) is MessageView:
@@ -46,19 +47,19 @@ def of_messages(field: str) -> Check:
 
 
 def input_messages(event: Event, value: object) -> object:
-    """What a call may begin with: it is stored."""
+    """Check the messages with which a call begins, which will be stored."""
     checked = cast("tuple[Msg, ...]", of_messages("input_messages")(event, value))
     for msg in checked:
         if msg.role not in ("user", "assistant") or msg.tool_uses:
             raise TypeError(
                 "PreCall.input_messages takes user and assistant messages without tool calls (they are stored); a system "
-                f"message belongs into PreReasoning.input_messages or the agent's system=. Got role {msg.role!r}."
+                f"message belongs in PreReasoning.input_messages or the agent's system=. Got role {msg.role!r}."
             )
     return checked
 
 
 def of_type(field: str, kind: type, expected: str) -> Check:
-    """A value of one type."""
+    """Check for a value of one type."""
 
     def check(event: Event, value: object) -> object:
         if not isinstance(value, kind):
@@ -69,7 +70,7 @@ def of_type(field: str, kind: type, expected: str) -> Check:
 
 
 def specs(event: Event, value: object) -> object:
-    """The specs of tools."""
+    """Check the specs of tools."""
     if not isinstance(value, Sequence) or isinstance(value, str):
         raise _wrong(event, "tools", "a sequence of ToolSpec", value)
     for item in cast("Sequence[object]", value):
@@ -79,48 +80,50 @@ def specs(event: Event, value: object) -> object:
 
 
 def assistant(event: Event, value: object) -> object:
-    """A reply, made legal in its call."""
+    """Check a reply, and make it legal in its call."""
     if not isinstance(value, Msg) or value.role != "assistant":
         raise _wrong(event, "reasoning_result", "an assistant's Msg", value)
-    frame = event._frame  # pyright: ignore[reportPrivateUsage] - a check of this module's events
+    frame = event._frame  # pyright: ignore[reportPrivateUsage] - absent for an event built by hand
     return value if frame is None else port_of(frame.context).legal_reply(value)
 
 
 def final(event: Event, value: object) -> object:
-    """A reply whose tool calls are those of the one before."""
+    """Check a final message, which must keep its tool calls."""
     if not isinstance(value, Msg) or value.role != "assistant":
         raise _wrong(event, "final_message", "an assistant's Msg", value)
     before = cast("Any", event).final_message.tool_uses
     if value.tool_uses != before:
-        raise TypeError("PostCall.final_message cannot change its tool calls: they are decided in PostReasoning.")
+        raise TypeError("PostCall.final_message cannot change its tool calls. Change them in PostReasoning.")
     return value
 
 
 def tool_use(event: Event, value: object) -> object:
-    """The same call, with another name or input."""
+    """Check a changed call, which must keep its id."""
     if not isinstance(value, ToolUseBlock):
         raise _wrong(event, "tool_use", "a ToolUseBlock", value)
     expected = cast("Any", event).tool_use.id
     if value.id != expected:
         raise TypeError(
-            f"PreActing.tool_use keeps its id {expected!r} (the model's call waits for an answer to it); got {value.id!r}. "
+            f"PreActing.tool_use must keep its id {expected!r}, which the model's call expects; got {value.id!r}. "
             "Use event.tool_use.replace(name=..., input=...)."
         )
     return value
 
 
 def tool_result(event: Event, value: object) -> object:
-    """A result of the same call."""
+    """Check a result of the same call."""
     if not isinstance(value, ToolResultBlock):
         raise _wrong(event, "tool_result", "a ToolResultBlock", value)
     expected = cast("Any", event).tool_result.tool_use_id
     if value.tool_use_id != expected:
-        raise TypeError(f"PostActing.tool_result answers call {expected!r}; got a result for {value.tool_use_id!r}.")
+        raise TypeError(
+            f"PostActing.tool_result must be for call {expected!r}; got a result for {value.tool_use_id!r}."
+        )
     return value
 
 
 def options(event: Any, value: object) -> ModelOptions:
-    """Options, merged over those that are there."""
+    """Merge options over the current ones."""
     if not isinstance(value, ModelOptions):
         raise _wrong(event, "options", "ModelOptions", value)
     return event.options.merge(value)

@@ -1,7 +1,7 @@
-"""Agents together: workflows of code, hand-offs, and conversations of several.
+"""Several agents together: workflows in code, hand-offs, and group conversations.
 
-What plain code says is not here: to consult an agent is `tools=[other]`, to ask several from outside of a run is `Mono.zip`.
-See `docs/multi-agent.md`.
+Not included, since plain code suffices: to consult an agent, pass `tools=[other]`; to call several outside a run, use
+`Mono.zip`. See `docs/multi-agent.md`.
 """
 
 from agentflow.orchestration.handoff import Travels, handoffs, holder

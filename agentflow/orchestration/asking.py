@@ -1,4 +1,4 @@
-"""The tools behind the steps that ask agents, and the race between several."""
+"""The tools that run workflow steps of agents, and the race between several agents."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ __all__ = ["Live", "answer_of", "asking_tool"]
 
 
 class Race:
-    """Several agents that are asked the same thing: the first answer counts.
+    """Several agents that received the same input: the first answer wins.
 
     Args:
-        winner: Who has answered already.
+        winner: The agent that has answered already, if there is one.
     """
 
     def __init__(self, winner: str = "") -> None:
@@ -37,24 +37,24 @@ class Race:
         self._running: list[Session] = []
 
     def enter(self, session: Session) -> None:
-        """One more is asked, in this session."""
+        """Add the session of one more agent."""
         self._running.append(session)
 
     def leave(self, session: Session) -> None:
-        """One has ended, or waits for a person."""
+        """Remove the session of an agent that has ended, or is suspended."""
         self._running.remove(session)
 
     def won(self, name: str) -> None:
-        """One has answered: the others are interrupted."""
+        """Set the winner, and interrupt the other agents."""
         self.winner = name
         for session in self._running:
             session.interrupt(f"{name} was first")
 
     def refuse(self) -> None:
-        """Say that the race is over.
+        """Refuse to continue if the race has a winner.
 
         Raises:
-            ToolError: It is.
+            ToolError: It has one.
         """
         if self.winner:
             raise ToolError(f"{self.winner} was first.")
@@ -62,7 +62,7 @@ class Race:
 
 @dataclass
 class Live:
-    """The steps of the open round, by the ids of their calls; not stored with a session, and found again by a replay."""
+    """The steps of the open round by the ids of their calls. Not stored with a session; a replay restores them."""
 
     def __post_init__(self) -> None:
         self.steps: dict[str, Step[Any]] = {}
@@ -71,12 +71,12 @@ class Live:
         self._call_id = ""
 
     def begin(self, group: Group[Any], ids: Sequence[str]) -> None:
-        """These calls stand for the steps of a group."""
+        """Assign calls to the steps of a group."""
         self.steps = dict(zip(ids, group.steps, strict=True))
         self.races, self._race = group.kind == "race", None
 
     def settled(self, results: tuple[ToolResultBlock, ...]) -> tuple[ToolResultBlock, ...]:
-        """The results of the round: where one has answered in a race, nobody waits for a person any more."""
+        """Return the results of the round. If a race has a winner, its suspended calls become errors."""
         first = next((result.name for result in results if result.state == "success"), None)
         if first is None:
             return results
@@ -90,7 +90,7 @@ class Live:
         )
 
     def race(self, run: RunBase) -> Race | None:
-        """The race of the round, anew in each call that goes on with it."""
+        """Return the race of the round, if it is one. Each call that continues the round has its own."""
         if self.races and (self._race is None or self._call_id != run.call_id):
             first = next((done.name for done in run.machine.finished.values() if done.state == "success"), "")
             self._race, self._call_id = Race(first), run.call_id
@@ -98,7 +98,7 @@ class Live:
 
 
 def asking_tool(agent: Agent[Any], pending: Callable[[RunContext], Live]) -> Tool[..., Any]:
-    """The tool of the steps that ask an agent.
+    """Return the tool that runs the steps of an agent.
 
     Args:
         agent: The agent.
@@ -156,10 +156,10 @@ async def _raced(
 
 
 def answer_of(name: str, reply: Reply[Any], output: Output[Any] | None = None) -> str:
-    """The text of an answer, which says its output as the call has validated it.
+    """Return the text of an answer: its output if the call has validated one.
 
     Raises:
-        ToolError: The call ended with none.
+        ToolError: The call ended without an answer.
     """
     if reply.outcome in ("completed", "limited"):
         return text_of(reply, output)

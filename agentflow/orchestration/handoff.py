@@ -1,11 +1,12 @@
-"""`handoffs`: a conversation with one agent at a time, which hands it on to another when that one fits better.
+"""`handoffs`: a conversation with one agent at a time, which can hand it over to another agent.
 
 Rules:
 
-1. The history of the session says who holds the conversation. So it is the same after a restart, in a fork, in a copy.
-2. Each agent keeps its own conversation, with its tool calls, in that session. What travels with a hand-off are words: what
-   the user and the agents have said, and why it is handed on.
-3. An agent is offered the hand-offs by a hook for that call; nothing of the agent is changed. A hand-off ends its call.
+1. The history of the session determines who holds the conversation. So this survives a restart, a fork and a copy.
+2. Each agent keeps its own conversation, with its tool calls, in that session. Only text is passed on with a hand-off:
+   the messages of the user and the agents, and the reason.
+3. A hook offers the hand-offs to an agent for one call; the agent itself does not change. A hand-off ends the agent's
+   call.
 """
 
 from __future__ import annotations
@@ -35,11 +36,11 @@ from agentflow.verdicts import Stop
 __all__ = ["Travels", "handoffs", "holder"]
 
 Travels: TypeAlias = Literal["all", "last"] | Agent[Any] | Callable[[Sequence[Msg]], Sequence[Msg]]
-"""What an agent is told that a conversation is handed to: all that it has not heard, the user's last message, a summary that an
-agent makes of it, or what a function makes of it."""
+"""The messages that are passed on with a hand-off: all that the next agent has not seen, the user's last message, a
+summary by an agent, or the result of a function."""
 
 NOTE = "({by} has handed this conversation to you: {reason})"
-SUMMARIZE = "Summarize this conversation for whoever takes it over."
+SUMMARIZE = "Summarize this conversation for the agent that takes it over."
 SOURCE = "handoff"
 TOOL = "transfer_to_{name}"
 _LONGEST = 64
@@ -55,23 +56,26 @@ def handoffs(
     hooks: HookSource = (),
     **options: Unpack[WorkflowOptions],
 ) -> Agent[str]:
-    """Make one agent of several that hand the conversation on to each other.
+    """Make one agent from several that hand the conversation over to each other.
 
-    The one that holds the conversation answers the user, in this call and in the next ones. It is offered a tool
-    `transfer_to_<name>` for each agent that it may hand to.
+    The agent that holds the conversation answers the user, in this call and in later ones. For each agent to which it
+    may hand over, it is offered a tool `transfer_to_<name>`.
 
     Args:
-        agents: The agents; a conversation begins with the first one.
-        name: What the whole is called.
-        description: What it is for.
-        to: Who may hand to whom, by names; an agent that is not in it hands to nobody. By default each to each.
-        history: What travels with a hand-off; the user's last message and the reason always do. An agent makes a summary.
-        max_handoffs: Most hand-offs for one message of the user's; who gets it then has to answer.
-        hooks: Hooks of the whole.
+        agents: The agents. The first one begins the conversation.
+        name: The name of the resulting agent.
+        description: The purpose of the resulting agent.
+        to: The possible hand-offs, by names. An agent that is missing cannot hand over. By default each agent may hand
+            over to each other one.
+        history: The messages to pass on with a hand-off; the user's last message and the reason are always included. If
+            it is an agent, that agent writes a summary.
+        max_handoffs: The maximum number of hand-offs for one message of the user; then the current agent must answer.
+        hooks: Hooks of the resulting agent.
         options: See `WorkflowOptions`.
 
     Returns:
-        An agent: `call`, `stream` and `resume` it. `holder(await desk.history(session))` says who holds a conversation.
+        An agent: `call`, `stream` and `resume` it. `holder(await desk.history(session))` returns who holds a
+        conversation.
 
     Raises:
         UsageError: There are no agents, or `to` names an unknown one.
@@ -87,19 +91,19 @@ def handoffs(
     """
     by_name = {agent.name: agent for agent in agents}
     if not agents or len(by_name) < len(agents):
-        raise UsageError("handoffs(...) takes the agents that hand to each other, each with a name of its own.")
+        raise UsageError("handoffs(...) needs one or more agents with different names.")
     ways = {one: [other for other in by_name if other != one] for one in by_name} if to is None else dict(to)
     unknown = sorted({*ways, *(other for others in ways.values() for other in others)} - by_name.keys())
     if unknown:
         raise UsageError(f"handoffs(to=...) names {', '.join(unknown)}; the agents are {', '.join(by_name)}.")
     if type(max_handoffs) is not int or max_handoffs < 1:
-        raise UsageError(f"handoffs(max_handoffs={max_handoffs!r}): it is a number of hand-offs, at least 1.")
+        raise UsageError(f"handoffs(max_handoffs={max_handoffs!r}) must be an integer of at least 1.")
     for agent in agents:
         tool = TOOL.format(name=agent.name)
         if len(tool) > _LONGEST or any(tool == made.name for other in agents for made in other.tools):
             raise UsageError(
-                f"Agent {agent.name!r} is handed to with the tool {tool!r}, which is too long (at most {_LONGEST} letters), or "
-                "the name of a tool that one of the agents has: give one of them another name."
+                f"The tool {tool!r} for hand-offs to agent {agent.name!r} has a name that is too long (at most {_LONGEST} "
+                "characters) or in use by a tool of one of the agents: rename the agent or the tool."
             )
     desk = _Desk(by_name, ways, history, max_handoffs)
     return make_workflow(
@@ -116,17 +120,17 @@ def handoffs(
 
 
 def holder(history: Sequence[Msg]) -> str | None:
-    """The name of the agent that holds the conversation of `handoffs(...)`; None: it has not begun.
+    """Return the name of the agent that holds the conversation of `handoffs(...)`, or None if it has not begun.
 
     Args:
-        history: What `await desk.history(session)` gives.
+        history: The result of `await desk.history(session)`.
     """
     heard = _Talk(history)
     return heard.holder
 
 
 class _Word(NamedTuple):
-    """What an agent has made of its turn: its words, and whom it has handed the conversation to, and why."""
+    """The result of an agent's turn: its text, or the agent to which it hands over and the reason."""
 
     said: str
     to: str | None = None
@@ -140,15 +144,15 @@ def _read(result: ToolResultBlock) -> _Word:
     try:
         data = cast("dict[str, Any]", from_json(result.text))
         return _Word(str(data["said"]), data["to"], str(data["reason"]))
-    except (ValueError, KeyError, TypeError):  # a hook has put other words in its place
+    except (ValueError, KeyError, TypeError):  # a hook has replaced the text
         return _Word(result.text)
 
 
 class _Talk:
-    """A conversation as the user knows it, and how much of it each agent has heard.
+    """A conversation as the user sees it, and how much of it each agent has seen.
 
     Args:
-        history: What the session holds of it.
+        history: The messages of the session.
     """
 
     def __init__(self, history: Sequence[Msg]) -> None:
@@ -162,25 +166,25 @@ class _Talk:
                 self.take(heard.name, _read(heard))
 
     def take(self, name: str, word: _Word) -> None:
-        """An agent has spoken, and keeps the conversation or hands it on."""
+        """Add an agent's contribution, and update the holder."""
         if word.said:
             self.words.append(Msg.assistant(word.said, name=name))
         self.heard[name] = len(self.words)
         self.holder = name if word.to is None else word.to
 
     def unheard(self, name: str) -> Sequence[Msg]:
-        """What an agent has not heard yet."""
+        """Return the messages that an agent has not seen yet."""
         return self.words[self.heard.get(name, 0) :]
 
 
 class _Desk:
-    """What `handoffs` does.
+    """The workflow of `handoffs`.
 
     Args:
         agents: The agents, by name.
-        ways: Who may hand to whom.
-        travels: What travels.
-        most: Most hand-offs for one message.
+        ways: The possible hand-offs.
+        travels: The messages to pass on.
+        most: The maximum number of hand-offs for one message.
     """
 
     def __init__(
@@ -193,7 +197,7 @@ class _Desk:
         self.summarizer: Agent[Any] | None = cast("Agent[Any]", travels) if isinstance(travels, Agent) else None
 
     async def converse(self, said: Sequence[Msg], context: RunContext) -> str:
-        """The workflow: ask who holds it, until somebody answers."""
+        """Ask the holder until one of the agents answers."""
         talk = _Talk(before(context))
         name = talk.holder or ""
         if name not in self._agents:
@@ -207,7 +211,7 @@ class _Desk:
                 return word.said
             note = Msg.user(NOTE.format(by=name, reason=word.reason or "no reason given"))
             name, told = word.to, [*await self._travelling(talk, word.to, said), with_metadata(note, synthetic=SOURCE)]
-        raise AssertionError("the last one is offered no hand-off")
+        raise AssertionError("the last agent cannot hand over")
 
     def _turn(self, name: str, told: Sequence[Msg], last: bool) -> Step[_Word]:
         agent = self._agents[name]
@@ -238,7 +242,7 @@ class _Desk:
 
 
 def _word_of(name: str, reply: Reply[Any], conversation: Sequence[Msg], others: Mapping[str, Agent[Any]]) -> _Word:
-    """What an agent has made of its turn, read from its conversation: so it is found after a crash too."""
+    """Return the result of an agent's turn, read from its conversation so that it is also found after a crash."""
     for msg in reversed(conversation):
         for result in msg.tool_results:
             if result.name in others and result.state == "success":
@@ -251,13 +255,13 @@ def _word_of(name: str, reply: Reply[Any], conversation: Sequence[Msg], others: 
 
 
 class OfferHandoffs(Hook):
-    """Offers an agent, for one call, to hand the conversation on; a hand-off ends that call.
+    """Offers hand-offs to an agent for one call. A hand-off ends that call.
 
-    Priority 10: a hook that asks for a typed answer chooses its way by the tools that are there.
+    Priority 10: runs before hooks that choose the way to request a typed answer, which depends on the tools.
 
     Args:
-        others: Whom it may hand to, by the names of the tools.
-        limit: How often the conversation has been handed on, where that is enough.
+        others: The possible targets, by tool name.
+        limit: The number of hand-offs so far if no more are allowed.
     """
 
     priority = 10
@@ -267,11 +271,11 @@ class OfferHandoffs(Hook):
     def __init__(self, others: Mapping[str, Agent[Any]], limit: int | None = None) -> None:
         self._others = others
         self._limit = limit
-        self._taken = ""  # the call that has handed it on
+        self._taken = ""  # the id of the call that has handed over
         self._specs = tuple([_spec(tool, agent) for tool, agent in others.items()])
 
-    def on_event(self, event: PreReasoning | PostActing) -> Stop | None:  # pyright: ignore[reportIncompatibleMethodOverride] - it listens to two events
-        """Offer the tools; end the call behind the first hand-off."""
+    def on_event(self, event: PreReasoning | PostActing) -> Stop | None:  # pyright: ignore[reportIncompatibleMethodOverride] - `events` narrows the type
+        """Offer the tools, and end the call after the first hand-off."""
         match event:
             case PreReasoning():
                 if self._limit is None and event.purpose == "reason":
@@ -282,10 +286,10 @@ class OfferHandoffs(Hook):
         return None
 
     def around_tool(self, event: PreActing, source: ToolSource) -> Observable[ToolResultBlock]:
-        """Do the hand-off, where nobody has denied it.
+        """Execute the hand-off.
 
         Raises:
-            Veto: It is one too many.
+            Veto: The limit is reached, or the call has handed over already.
         """
         use = event.tool_use
         other = self._others.get(use.name)
@@ -293,18 +297,18 @@ class OfferHandoffs(Hook):
             return source
         if self._limit is not None:
             raise Veto(
-                f"The conversation has been handed on {self._limit} times since the user spoke: answer it yourself."
+                f"The conversation was handed over {self._limit} times since the user's message: answer it yourself."
             )
         if self._taken == event.call_id:
-            raise Veto("The conversation is handed on already.")
+            raise Veto("The conversation was handed over already.")
         self._taken = event.call_id
-        return Mono.just(ToolResultBlock(use.id, use.name, f"The conversation goes on with {other.name}."))
+        return Mono.just(ToolResultBlock(use.id, use.name, f"The conversation continues with {other.name}."))
 
 
 def _spec(tool: str, agent: Agent[Any]) -> ToolSpec:
     about = agent.description or f"The agent {agent.name}."
-    reason = {"type": "string", "description": "Why, and what the other one should know."}
+    reason = {"type": "string", "description": "Why, and anything the other agent should know."}
     parameters = {"type": "object", "properties": {"reason": reason}, "required": ["reason"]}
     return ToolSpec(
-        tool, f"Hand the conversation over to {agent.name}, who answers the user from now on. {about}", parameters
+        tool, f"Hand the conversation over to {agent.name}, which answers the user from then on. {about}", parameters
     )

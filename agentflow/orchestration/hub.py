@@ -1,4 +1,4 @@
-"""`Hub`: a conversation of several agents, in which each hears by name what the others say."""
+"""`Hub`: a conversation of several agents, in which each sees the others' contributions by name."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ __all__ = ["Hub", "Said"]
 T = TypeVar("T")
 U = TypeVar("U")
 
-NOTHING_NEW = "(Nobody has said anything since. Go on.)"
+NOTHING_NEW = "(There are no new messages. Continue.)"
 
 
 class Said(NamedTuple):
-    """One contribution to a conversation: who spoke, and the words."""
+    """One contribution to a conversation: the speaker's name and the text."""
 
     name: str
     text: str
@@ -32,15 +32,15 @@ class Said(NamedTuple):
 
 
 class Hub:
-    """A conversation of several agents, inside of a workflow: what one says the others hear, attributed by name.
+    r"""A conversation of several agents inside a workflow: each contribution is shown to the others, attributed by name.
 
-    Each agent keeps its own conversation, with its tool calls, in the workflow's session. When it is asked, it is told what
-    it has not heard yet: one user's message for each contribution, which begins with the speaker's name.
+    Each agent keeps its own conversation, with its tool calls, in the workflow's session. When asked, it receives the
+    contributions it has not seen yet: one user message each, which begins with the speaker's name.
 
     Args:
-        agents: Who takes part; each was given to the workflow.
-        context: The workflow's; with it the conversation of earlier calls goes on. Without it nobody remembers the hub of
-            an earlier call, but each what it was told and has said.
+        agents: The participants; each must be a participant of the workflow.
+        context: The workflow's context. If given, the hub continues the conversation of earlier calls. If not, the hub
+            starts empty, but each agent remembers its own conversation.
 
     Attributes:
         said: All contributions, in order.
@@ -68,19 +68,19 @@ class Hub:
 
     @property
     def agents(self) -> tuple[Agent[Any], ...]:
-        """Who takes part, in order."""
+        """The participants, in order."""
         return tuple(self._agents)
 
     def join(self, agent: Agent[Any]) -> None:
-        """One more takes part; it hears all that was said."""
+        """Add a participant, which will receive all contributions so far."""
         self._agents.append(agent)
 
     def leave(self, agent: Agent[Any]) -> None:
-        """One takes part no more."""
+        """Remove a participant."""
         self._agents.remove(agent)
 
     def tell(self, text: str, name: str = "user") -> None:
-        """Say something to all."""
+        """Add a contribution for all participants."""
         self.said.append(Said(name, text))
 
     @overload
@@ -88,25 +88,27 @@ class Hub:
     @overload
     async def ask(self, agent: Agent[Any], *, output: OutputLike[U], timeout: float | None = None) -> Reply[U]: ...
     async def ask(self, agent: Agent[Any], *, output: Any = None, timeout: float | None = None) -> Reply[Any]:
-        """Let an agent speak: it is told what it has not heard, and what it says is said to all.
+        """Let an agent speak: it receives the contributions it has not seen, and its answer is added as a contribution.
 
         Args:
-            agent: Who; it takes part.
-            output: What it is to give, in place of its own `output`; its text is what the others hear.
-            timeout: Seconds for it.
+            agent: The participant.
+            output: Overrides the agent's `output`. The others receive its text.
+            timeout: The time limit in seconds.
 
         Raises:
-            UsageError: It does not take part.
-            StepError: It gave no answer; then nothing is said.
+            UsageError: The agent is not a participant.
+            StepError: The agent did not answer; nothing is added.
         """
         if agent not in self._agents:
-            raise UsageError(f"Agent {agent.name!r} does not take part: hub.join(agent), or Hub([..., agent]).")
+            raise UsageError(
+                f"Agent {agent.name!r} is not a participant. Call hub.join(agent), or create Hub([..., agent])."
+            )
         reply = await ask(agent, self._unheard(agent.name), output=output, conversation=True, timeout=timeout)
         self._hear(agent.name, reply.text)
         return reply
 
     def __str__(self) -> str:
-        """The conversation, a paragraph for each contribution."""
+        """Return the conversation, one paragraph per contribution."""
         return "\n\n".join(map(str, self.said))
 
     def _unheard(self, name: str) -> Sequence[Msg]:

@@ -1,4 +1,4 @@
-"""Runs a workflow's function over what the facts of its run hold."""
+"""Run a workflow's function with the results that the facts of its run contain."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ __all__ = ["Replayed", "before", "call_id", "contributions", "replay"]
 
 _LONGEST_ID = 40
 _ASKED = re.compile(r"-([0-9a-f]{8})\Z")
-"""What the id of a step's call ends with: a digest of what was asked."""
+"""The last part of the id of a step's call: a digest of its input."""
 
 
 def call_id(id: str, step: Step[Any]) -> str:  # noqa: A002
-    """The id of a step's call, from which it can be told later whether the same was asked.
+    """Return the id of a step's call, which contains a digest of the step's input.
 
-    It stands in the id since hooks may change the call itself: a redaction hides what it is given.
+    The digest is in the id because hooks, such as a redaction, may change the call itself.
     """
     made = f"{id}-{_digest(step)}"
     return made if len(made) <= _LONGEST_ID else id
@@ -39,7 +39,7 @@ def _digest(step: Step[Any]) -> str:
 
 
 def _without_ids(value: Any) -> Any:
-    """Data without the ids of messages, which a workflow's function makes anew each time it runs."""
+    """Return data without the ids of messages, since a workflow's function creates new ones each time it runs."""
     if isinstance(value, dict):
         given = cast("dict[str, Any]", value)
         message = given.keys() >= {"role", "content", "id"}
@@ -48,16 +48,16 @@ def _without_ids(value: Any) -> Any:
 
 
 def _same(step: Step[Any], use: ToolUseBlock) -> bool:
-    """Whether a call stands for a step; of one that was made before ids said so, the name."""
+    """Whether a call belongs to a step. If its id has no digest (older sessions), only the name is compared."""
     asked = _ASKED.search(use.id)
     return step.name == use.name and (asked is None or asked[1] == _digest(step))
 
 
 class Replayed(NamedTuple):
-    """How far a workflow has come.
+    """The progress of a workflow.
 
-    `group`: the steps that come next; None: it has returned `value`. `open`: the ids of the calls that stand for these steps
-    already.
+    `group`: the next steps, or None if the function has returned `value`. `open`: the ids of calls that exist for these
+    steps already.
     """
 
     group: Group[Any] | None
@@ -77,14 +77,14 @@ class _Journal(NamedTuple):
 
 
 def replay(start: Callable[[Sequence[Msg]], Coroutine[Any, Any, Any]], context: RunContext) -> Replayed:
-    """Run the function to the first steps that have no results yet, or to its end.
+    """Run the function up to the first steps without results, or to its end.
 
     Args:
-        start: Begins a run of it, with what the user said.
-        context: The call's.
+        start: Starts the function with the user's messages.
+        context: The call's context.
 
     Raises:
-        UsageError: It awaits something else than steps, or took other steps before.
+        UsageError: The function awaits anything but steps, or its steps differ from the recorded ones.
     """
     journal = _journal(context)
     work = start(journal.said)
@@ -108,14 +108,14 @@ def _driven(work: Coroutine[Any, Any, Any], rounds: list[_Round], name: str) -> 
                 awaited: object = work.send(value) if error is None else work.throw(error)
             except StopIteration as end:
                 if rounds:
-                    raise _other_way(name, "it has returned", rounds[0].uses) from None
+                    raise _other_way(name, "it returned", rounds[0].uses) from None
                 return None, end.value
             if not isinstance(awaited, Group):
                 if isinstance(awaited, asyncio.Future):
                     cast("asyncio.Future[Any]", awaited).cancel()
                 raise UsageError(
-                    f"Workflow {name!r} awaits something else than steps. It runs again from its start whenever steps have "
-                    "ended, so what takes time or touches the world is a step: a tool, await use(my_tool, ...)."
+                    f"Workflow {name!r} awaits something other than a step. Its function runs again from its start after "
+                    "each step, so I/O and waiting must be steps: write a tool, and await use(my_tool, ...)."
                 )
             group = cast("Group[Any]", awaited)
             value, error = None, None
@@ -132,27 +132,27 @@ def _driven(work: Coroutine[Any, Any, Any], rounds: list[_Round], name: str) -> 
 
 
 def _check(name: str, steps: Sequence[Step[Any]], uses: Sequence[ToolUseBlock]) -> None:
-    """Refuse steps that are others than those that were taken before.
+    """Refuse steps that differ from the recorded ones.
 
     Raises:
-        UsageError: They are.
+        UsageError: They differ.
     """
     if len(steps) != len(uses) or not all(map(_same, steps, uses)):
         now = ", ".join(f"{step.name} {one_line(repr(step.input))[:80]}" for step in steps)
-        raise _other_way(name, f"it asks for {now or 'nothing'}", uses)
+        raise _other_way(name, f"its next steps are {now or 'none'}", uses)
 
 
 def _other_way(name: str, now: str, before: Sequence[ToolUseBlock]) -> UsageError:
     then = ", ".join(f"{use.name} {one_line(use.raw)[:80]}" for use in before)
     return UsageError(
-        f"Workflow {name!r} took other steps before: then it asked for {then}, and now {now}. Its way must depend on nothing "
-        "but its input and what its steps gave: chance, time and files belong into tools. If its code has been edited since, "
-        "begin a new run."
+        f"Workflow {name!r} is not deterministic: its recorded steps are {then}, but now {now}. Its steps must depend only on "
+        "its input and the results of its steps: randomness, time and I/O belong in tools. If its code was edited, "
+        "start a new run."
     )
 
 
 def before(context: RunContext) -> tuple[Msg, ...]:
-    """The conversation as it was before this run."""
+    """Return the conversation before this run."""
     history = context.history
     opened = _journal(context).said
     first = next((place for place, msg in enumerate(history) if opened and msg.id == opened[0].id), len(history))
@@ -160,7 +160,7 @@ def before(context: RunContext) -> tuple[Msg, ...]:
 
 
 def contributions(history: Sequence[Msg]) -> Iterator[Msg | ToolResultBlock]:
-    """What a user and agents have said in a session: the user's messages, and what the agents that keep a conversation gave."""
+    """Return the user's messages in a session, and the results of agents that keep a conversation."""
     asked: set[str] = set()
     for msg in history:
         if msg.role == "user" and "synthetic" not in msg.metadata:
@@ -172,7 +172,7 @@ def contributions(history: Sequence[Msg]) -> Iterator[Msg | ToolResultBlock]:
 
 
 def _journal(context: RunContext) -> _Journal:
-    """What the facts of the run say: what was said, the rounds that are closed, and the calls of the one that is open."""
+    """Read the facts of the run: its input, the closed rounds, and the calls of the open round."""
     said: tuple[Msg, ...] = ()
     rounds: list[_Round] = []
     uses: tuple[ToolUseBlock, ...] = ()

@@ -1,10 +1,10 @@
-"""The steps of a workflow: `ask` an agent, `use` a tool; several at once with `gather` and `race`.
+"""The steps of a workflow: `ask` an agent, `use` a tool; run several at once with `gather` and `race`.
 
 Rules:
 
-1. A step is awaited in a workflow's function, and nowhere else. It is a tool call of the workflow's agent, so everything that
-   holds for tool calls holds for it.
-2. What it gives is read from the tool call's result, so it is the same before and after a restart.
+1. A step can only be awaited in a workflow's function. It is a tool call of the workflow's agent, so all rules of tool
+   calls apply to it.
+2. Its value is read from the tool call's result, so it is the same before and after a restart.
 """
 
 from __future__ import annotations
@@ -37,23 +37,23 @@ T_co = TypeVar("T_co", covariant=True)
 Answered: TypeAlias = Callable[[Reply[Any], Sequence[Msg]], str]
 
 working: ContextVar[bool] = ContextVar("agentflow_workflow", default=False)
-"""Whether a workflow's function is running here."""
+"""Whether a workflow's function is running in this context."""
 
 
 class StepError(AgentFlowError):
-    """A step of a workflow came to nothing.
+    """A step of a workflow failed.
 
     Attributes:
-        step: The agent or the tool.
+        step: The name of the agent or tool.
         state: How its call ended: `"error"`, `"denied"`, `"timeout"`, `"interrupted"`, `"not_found"`.
-        reason: What it said.
-        others: What became of the steps beside it, in their order, this one left out: `(name, state)`.
+        reason: The text of its result.
+        others: The other steps of its group, in order, as `(name, state)`.
     """
 
     def __init__(
         self, step: str, state: ToolState, reason: str, others: tuple[tuple[str, ToolState], ...] = ()
     ) -> None:
-        beside = f" Beside it: {', '.join(f'{name} {state}' for name, state in others)}." if others else ""
+        beside = f" Other steps: {', '.join(f'{name} {state}' for name, state in others)}." if others else ""
         super().__init__(f"Step {step!r} of the workflow ended with {state!r}: {reason}{beside}")
         self.step = step
         self.state: ToolState = state
@@ -62,11 +62,11 @@ class StepError(AgentFlowError):
 
 
 class Group(Generic[T_co]):
-    """Steps that are taken at once.
+    """Steps that run at the same time.
 
     Args:
         steps: The steps.
-        kind: `"one"`: a single step; `"all"`: their values, in their order; `"each"`: values and errors; `"race"`: the first
+        kind: `"one"`: a single step; `"all"`: the values, in order; `"each"`: values and errors; `"race"`: the first
             value.
     """
 
@@ -85,10 +85,10 @@ class Group(Generic[T_co]):
         return cast("T_co", (yield self))
 
     def value(self, results: Sequence[ToolResultBlock]) -> T_co:
-        """What the results of its calls come to.
+        """Return the value of the group for the results of its calls.
 
         Raises:
-            StepError: One of them failed, or in a race all.
+            StepError: A step failed; in a race, all steps failed.
         """
         ended = list(zip(self.steps, results, strict=True))
         states: list[tuple[str, ToolState]] = [(step.name, result.state) for step, result in ended]
@@ -109,22 +109,22 @@ class Group(Generic[T_co]):
 
 
 class Step(Group[T_co]):
-    """One step; awaiting it gives its value.
+    """One step; awaiting it returns its value.
 
     Args:
-        name: Of the agent or the tool: of the tool call.
-        input: What the call is given.
-        read: Makes the value of a successful result.
-        output: What an agent is asked for.
-        hooks: What a call of the agent is given besides.
-        timeout: Seconds for it.
-        answered: Makes the result of the agent's reply and its conversation; by default the reply's text.
+        name: The name of the agent or tool, and so of the tool call.
+        input: The input of the call.
+        read: Converts a successful result to a value.
+        output: The requested output of an agent.
+        hooks: Additional hooks for the agent's call.
+        timeout: The time limit in seconds.
+        answered: Converts the agent's reply and conversation to a result; by default the reply's text.
     """
 
     def __init__(
         self,
         name: str,
-        input: dict[str, Any],  # noqa: A002 - a tool call's word
+        input: dict[str, Any],  # noqa: A002 - the name in tool calls
         read: Callable[[ToolResultBlock], T_co],
         output: Output[Any] | None = None,
         hooks: tuple[Hook, ...] = (),
@@ -142,7 +142,7 @@ class Step(Group[T_co]):
 
     @property
     def steps(self) -> tuple[Step[Any], ...]:
-        """Itself, which it does not hold: that would be a ring."""
+        """The step itself. It is not stored, which would create a reference cycle."""
         return (self,)
 
     def __repr__(self) -> str:
@@ -150,14 +150,14 @@ class Step(Group[T_co]):
 
 
 def _refuse_outside() -> NoReturn:
-    """Say where steps are awaited.
+    """Refuse to await a step outside a workflow.
 
     Raises:
         UsageError: Always.
     """
     raise UsageError(
-        "A step is awaited in the function of a @workflow, by itself or in gather(...) and race(...) of "
-        "agentflow.orchestration; asyncio's own make tasks of it. Outside of a workflow: await agent.call(...)."
+        "A step can only be awaited in the function of a @workflow, alone or in gather(...) or race(...) of "
+        "agentflow.orchestration (asyncio.gather would create tasks). Outside a workflow, await agent.call(...)."
     )
 
 
@@ -190,15 +190,16 @@ def ask(
     """Ask an agent, as a step of a workflow.
 
     Args:
-        agent: One of those that the workflow was given.
-        message: What to ask.
-        output: What it is to give, in place of its own `output`.
-        conversation: Let it remember what it was asked with `conversation=True` before, in this session of the workflow; else
-            each step is a conversation of its own.
-        timeout: Seconds for it.
+        agent: A participant of the workflow.
+        message: The message, or messages.
+        output: Overrides the agent's `output`.
+        conversation: If True, the agent remembers earlier steps with `conversation=True` in this session of the
+            workflow. If False, each step is a separate conversation.
+        timeout: The time limit in seconds.
 
     Returns:
-        Awaited, its reply: the text, and the typed `output`. What it cost is in the usage of the workflow's own reply.
+        When awaited, the reply: its text and the typed `output`. Its usage is part of the usage of the workflow's
+        reply.
     """
     wanted = output_of(output)
     form = agent.output if wanted is None else wanted
@@ -212,21 +213,22 @@ def ask(
 
 
 def input_of(message: str | Msg | Sequence[Msg], conversation: bool) -> dict[str, Any]:
-    """The input of a tool call that asks an agent."""
+    """Return the input of a tool call that asks an agent."""
     several = (message,) if isinstance(message, Msg) else message
     said = several if isinstance(several, str) else [msg_to_dict(msg) for msg in several]
     return {"message": said, **({"conversation": True} if conversation else {})}
 
 
 def use(tool: Tool[..., Coroutine[Any, Any, T]], **arguments: object) -> Step[T]:
-    """Use a tool, as a step of a workflow: what touches the world belongs there, since the function runs again and again.
+    """Use a tool, as a step of a workflow. I/O and side effects should be in tools, because the function runs
+    repeatedly.
 
     Args:
-        tool: One of those that the workflow was given.
-        arguments: By name; JSON-compatible data, as a model would give them.
+        tool: A participant of the workflow.
+        arguments: The arguments by name: JSON-compatible data, as a model would pass them.
 
     Returns:
-        Awaited, what it returned; where it returned something that its annotation cannot read back, the text.
+        When awaited, the tool's return value; its text if the annotation cannot read the value back.
     """
 
     def read(result: ToolResultBlock) -> T:
@@ -267,14 +269,15 @@ def gather(
 @overload
 def gather(*steps: Step[A], return_exceptions: Literal[True]) -> Group[tuple[A | StepError, ...]]: ...
 def gather(*steps: Step[Any], return_exceptions: bool = False) -> Group[Any]:
-    """Take several steps at the same time, at most `max_concurrency` of the workflow.
+    """Run several steps at the same time, at most `max_concurrency` of the workflow.
 
     Args:
         steps: The steps.
-        return_exceptions: Give a `StepError` in the place of a value; else the first one is raised when all have ended.
+        return_exceptions: Return a `StepError` instead of a value. If False, the first one is raised after all steps
+            have ended.
 
     Returns:
-        Awaited, the values in the order of the steps.
+        When awaited, the values in the order of the steps.
     """
     return Group(steps, "each" if return_exceptions else "all")
 
@@ -286,16 +289,19 @@ def race(first: Step[A], second: Step[B], third: Step[C], /) -> Group[A | B | C]
 @overload
 def race(*agents: Step[A]) -> Group[A]: ...
 def race(*agents: Step[Any]) -> Group[Any]:
-    """Ask several agents at the same time, and take the first answer; by then the others have been interrupted and have ended.
+    """Ask several agents at the same time and return the first answer, after the others have been interrupted and have
+    ended.
 
-    Who fails is out, and who waits for a person waits: it is asked only if nobody answers.
+    An agent that fails is out of the race. An agent that waits for a person is only resumed if no other agent answers.
 
     Returns:
-        Awaited, the first answer.
+        When awaited, the first answer.
 
     Raises:
-        UsageError: One of them is a tool, or is asked in a conversation, which would be left broken off.
+        UsageError: A step uses a tool, or has `conversation=True`: its conversation would be interrupted.
     """
     if not agents or any("message" not in step.input or "conversation" in step.input for step in agents):
-        raise UsageError("race(...) takes steps that ask agents, without conversation=True: who loses is interrupted.")
+        raise UsageError(
+            "race(...) takes steps that ask agents, without conversation=True, because the losers are interrupted."
+        )
     return Group(agents, "race")

@@ -1,12 +1,12 @@
-"""`workflow`: an agent whose next step is decided by code, in the place of a model.
+"""`workflow`: an agent whose next step is decided by code instead of a model.
 
 Rules:
 
-1. A workflow is an `Agent`. Its function runs in `PreReasoning`, and answers in the model's place: with the tool calls of the
-   next steps, or with what it returns.
-2. The journal is the session's. The function runs from its start whenever steps have ended, and is given the results that
-   the facts hold; so it goes on after a crash or a suspension as it does in between. It awaits nothing but steps.
-3. Steps that are awaited at once are the calls of one round.
+1. A workflow is an `Agent`. Its function runs in `PreReasoning` and answers instead of the model: with the tool calls
+   of the next steps, or with its return value.
+2. The journal is the session's. After each step the function runs again from its start, with the results from the
+   facts. So it continues in the same way after a crash or a suspension. It awaits only steps.
+3. Steps that are awaited together are the calls of one round.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ S = TypeVar("S", bound=Observable[Any])
 
 
 class WorkflowOptions(TypedDict, total=False):
-    """What `workflow` takes by name besides its own; `Agent` says what each means."""
+    """More keyword arguments of `workflow`; see `Agent`."""
 
     store: Store | str | None
     tags: Sequence[str]
@@ -72,26 +72,28 @@ def workflow(
     hooks: HookSource = (),
     **options: Unpack[WorkflowOptions],
 ) -> _Decorator:
-    """Make an agent of a function that says who does what; each step is a tool call of that agent.
+    """Make an agent from a function that decides which agents and tools run. Each step is a tool call of that agent.
 
-    The function takes what the user says, as `str` or as `Sequence[Msg]`, and the `RunContext` if it asks for it. It awaits
-    `ask`, `use`, `gather` and `race`, and what it returns is the typed `reply.output`. It runs from its start whenever steps
-    have ended, with the results so far: what it does besides must come to the same each time, and touch nothing.
+    The function takes the user's input, as `str` or `Sequence[Msg]`, and optionally the `RunContext`. It awaits `ask`,
+    `use`, `gather` and `race`; its return value is the typed `reply.output`. After each step it runs again from its
+    start, with the results so far, so its other code must be deterministic and should have no side effects.
 
     Args:
-        participants: The agents that it asks and the tools that it uses.
-        name: The agent's name; the function's by default.
-        description: What it is for; the function's docstring by default.
-        max_rounds: Most times that it awaits steps in one run; then the reply's outcome is `limited`.
-        max_concurrency: Most steps at a time.
+        participants: The agents and tools of its steps.
+        name: The agent's name; by default the function's.
+        description: The agent's description; by default the function's docstring.
+        max_rounds: The maximum number of times that it awaits steps in one run; after that, the reply's outcome is
+            `limited`.
+        max_concurrency: The maximum number of steps at the same time.
         hooks: The agent's hooks.
         options: See `WorkflowOptions`.
 
     Returns:
-        A decorator that gives an `Agent`: call it, stream it, resume it, use it as a tool, or as a step of another workflow.
+        A decorator that returns an `Agent`: call it, stream it, resume it, use it as a tool, or as a step of another
+        workflow.
 
     Raises:
-        UsageError: It is no coroutine function, or two participants have one name.
+        UsageError: It is not a coroutine function, or two participants have the same name.
 
     Example:
         >>> from agentflow.orchestration import ask, workflow
@@ -103,11 +105,11 @@ def workflow(
         >>> (await article.call("Bees")).output
         'Bees buzz.'
     """
-    wrong = next((one for one in participants if not isinstance(one, Agent | Tool)), None)  # pyright: ignore[reportUnnecessaryIsInstance]
+    wrong = next((one for one in participants if not isinstance(one, Agent | Tool)), None)  # pyright: ignore[reportUnnecessaryIsInstance] - such as the function, without parentheses
     if wrong is not None:
         raise UsageError(
-            f"@workflow(...) takes the agents that it asks and the tools that it uses, not {wrong!r:.60}: write "
-            "@workflow(writer, my_tool), with parentheses also where it takes none."
+            f"@workflow(...) takes agents and tools, not {wrong!r:.60}. Write @workflow(writer, my_tool), with "
+            "parentheses even if there are none."
         )
 
     def made(function: Callable[..., Coroutine[Any, Any, R]]) -> Agent[R]:
@@ -127,7 +129,7 @@ def make_workflow(
     hooks: HookSource,
     options: WorkflowOptions,
 ) -> Agent[R]:
-    """What `workflow` does; `passes` says which participants hand to which."""
+    """Implement `workflow`; `passes` lists the possible hand-offs between participants."""
     code = _Code(function)
     flow = RunWorkflow(code, max_rounds, passes)
     tools = [asking_tool(one, flow.pending) if isinstance(one, Agent) else one for one in participants]
@@ -147,33 +149,33 @@ def make_workflow(
 
 
 class _Code(Generic[R]):
-    """A workflow's function, and what it takes and gives.
+    """A workflow's function, with its input and output types.
 
     Args:
         function: The function.
 
     Raises:
-        UsageError: It cannot be a workflow's.
+        UsageError: It cannot be used for a workflow.
     """
 
     def __init__(self, function: Callable[..., Coroutine[Any, Any, R]]) -> None:
         self.name = getattr(function, "__name__", "workflow")
         if not iscoroutinefunction(function):
-            raise UsageError(f"@workflow(...) takes a coroutine function: async def {self.name}(message: str) -> str.")
+            raise UsageError(f"@workflow(...) needs a coroutine function: async def {self.name}(message: str) -> str.")
         try:
             hints = get_type_hints(function)
         except NameError as error:
             raise UsageError(
-                f"The annotations of workflow {self.name!r} cannot be read: {error}. Name types that its module knows at "
-                "run time."
+                f"The annotations of workflow {self.name!r} cannot be resolved: {error}. Use types that "
+                "are defined in its module at run time."
             ) from error
         given = list(signature(function).parameters)
         self._context = next((one for one in given if hints.get(one) is RunContext), None)
         rest = [one for one in given if one != self._context]
         if len(rest) != 1:
             raise UsageError(
-                f"Workflow {self.name!r} takes {len(rest)} arguments besides the RunContext; it is given one, what the user "
-                f"says: async def {self.name}(message: str)."
+                f"Workflow {self.name!r} takes {len(rest)} arguments besides the RunContext, but must take one, the "
+                f"user's input: async def {self.name}(message: str)."
             )
         self._input = rest[0]
         self._as_text = hints.get(rest[0], str) is str
@@ -182,40 +184,40 @@ class _Code(Generic[R]):
         self.output: Output[R] = Output(hints.get("return", str), via="prompt", retries=0)
 
     def start(self, said: Sequence[Msg], context: RunContext) -> Coroutine[Any, Any, R]:
-        """Begin a run of it."""
+        """Start the function."""
         told: Any = "\n\n".join(msg.text for msg in said) if self._as_text else tuple(said)
         arguments = {self._input: told, **({} if self._context is None else {self._context: context})}
         return self._function(**arguments)
 
     def text(self, value: R) -> str:
-        """What it has returned, as the text of the answer.
+        """Return its return value as the text of the answer.
 
         Raises:
-            UsageError: It is not what its annotation says.
+            UsageError: The value does not match the annotation.
         """
         if self.output.is_text:
             if not isinstance(value, str):
                 raise UsageError(
-                    f"Workflow {self.name!r} returned {type(value).__name__}; it is annotated to return str."
+                    f"Workflow {self.name!r} returned {type(value).__name__}, but is annotated to return str."
                 )
             return value
         try:
             return self.output.shape.write(value)
         except UsageError as error:
             raise UsageError(
-                f"Workflow {self.name!r} returned {value!r:.80}, which is no {self.output.name_of_form}: {error}"
+                f"Workflow {self.name!r} returned {value!r:.80}, which is not a valid {self.output.name_of_form}: {error}"
             ) from error
 
 
 class RunWorkflow(Hook):
-    """Runs a workflow's function in the model's place.
+    """Runs a workflow's function instead of a model.
 
-    Priority 0: nothing asks the model that is not there.
+    Priority 0: its answer comes before any hook that would call the model.
 
     Args:
         code: The function.
-        max_rounds: Most rounds of steps.
-        passes: Which participants hand the conversation to which.
+        max_rounds: The maximum number of rounds of steps.
+        passes: The possible hand-offs between participants.
     """
 
     priority = 0
@@ -223,8 +225,8 @@ class RunWorkflow(Hook):
     wraps = (PreReasoning, PreToolRound)
     known: frozenset[str] = frozenset()
     no_data = (
-        "it is a workflow, and its function is code that no name leads to. What can be saved of it are its sessions "
-        "(session.to_dict(), or a store) and its queue (agent.queue.to_dict()); make the workflow again where it runs."
+        "it is a workflow, and its function cannot be saved. Save its sessions (session.to_dict(), or a store) and its "
+        "queue (agent.queue.to_dict()), and create the workflow again in the other process."
     )
 
     def __init__(self, code: _Code[Any], max_rounds: int, passes: tuple[tuple[str, str], ...]) -> None:
@@ -232,14 +234,14 @@ class RunWorkflow(Hook):
         self.passes = passes
         self._max_rounds = max_rounds
 
-    def on_event(self, event: PreReasoning) -> Answer | None:  # pyright: ignore[reportIncompatibleMethodOverride] - it listens to one event
-        """Answer with the next steps, or with what the function returns."""
+    def on_event(self, event: PreReasoning) -> Answer | None:  # pyright: ignore[reportIncompatibleMethodOverride] - `events` narrows the type
+        """Answer with the next steps, or with the function's return value."""
         context = event.context
         if event.purpose == "summary":
-            return Answer(f"Workflow {event.agent.name!r} has not ended after {self._max_rounds} rounds of steps.")
+            return Answer(f"Workflow {event.agent.name!r} has not finished after {self._max_rounds} rounds of steps.")
         try:
             found = self._replayed(context)
-        except StepError:  # a budget that is used up stops the call now, as any agent's; else `around_model` raises
+        except StepError:  # other hooks, such as a budget, may stop the call first; otherwise `around_model` raises
             return None
         group = found.group
         if group is None:
@@ -247,7 +249,7 @@ class RunWorkflow(Hook):
         strangers = [step.name for step in group.steps if step.name not in self.known]
         if strangers:
             raise UsageError(
-                f"Workflow {event.agent.name!r} takes a step with {strangers[0]!r}, which it was not given: "
+                f"Workflow {event.agent.name!r} uses {strangers[0]!r}, which is not a participant. Write "
                 f"@workflow({', '.join(sorted({*self.known, *strangers}))})."
             )
         uses = [ToolUseBlock(call_id(context.new_id("call_"), step), step.name, step.input) for step in group.steps]
@@ -255,21 +257,21 @@ class RunWorkflow(Hook):
         return Answer(Msg.assistant(uses, id=context.new_id("msg_")))
 
     def around(self, event: HookEvent, source: S) -> S | Mono[Any]:
-        """Answer those in a race who wait for a person, where another one has answered."""
+        """End the suspended calls of a race if another agent has answered."""
         if not isinstance(event, PreToolRound) or not (live := self.pending(event.context)).races:
             return source
         return cast("Mono[tuple[ToolResultBlock, ...]]", source).map(live.settled)
 
     def around_model(self, event: PreReasoning, source: ModelSource) -> Flux[ModelChunk]:
-        """Fail with the step that came to nothing, where no hook behind this one has decided otherwise."""
+        """Raise the error of the failed step, unless a later hook has decided otherwise."""
         return Flux(partial(self._failing, event.context))
 
     async def _failing(self, context: RunContext) -> AsyncIterator[ModelChunk]:
         self._replayed(context)
-        yield ModelChunk()  # never: the function fails as it did in `on_event`
+        yield ModelChunk()  # unreachable: the function fails as it did in `on_event`
 
     def pending(self, context: RunContext) -> Live:
-        """The steps of the open round; found out anew where another process has begun them."""
+        """Return the steps of the open round; restored by a replay if another process began them."""
         live = context.state[Live]
         if not live.steps:
             found = self._replayed(context)
@@ -282,13 +284,13 @@ class RunWorkflow(Hook):
 
 
 class _NoModel:
-    """Stands where an agent has its model; nothing asks it."""
+    """The model of a workflow, which is never called."""
 
     name = WORKFLOW
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[ModelChunk]:
         """See `Model.stream`."""
         raise UsageError(
-            "A workflow has no model: its function answers in PreReasoning (priority 0), and a hook before it keeps it out."
+            "A workflow has no model: its function answers in PreReasoning (priority 0), but an earlier hook prevented that."
         )
-        yield ModelChunk()  # it is a generator
+        yield ModelChunk()  # makes this a generator

@@ -1,1 +1,1 @@
-"""Saving: one codec for all that outlives a process: facts, sessions, verdicts, turns, queues, agents."""
+"""The codec for stored data: facts, sessions, verdicts, turns, queues, agents."""

@@ -1,15 +1,16 @@
-"""What outlives the process, as JSON: facts and sessions, verdicts and decisions, messages, replies and what they wait for.
+"""The JSON form of stored data: facts, sessions, verdicts, decisions, messages, replies and pending calls.
 
-Turns, queues and agents, and the requests of workers, are made of these; their own fields stand beside their classes.
+Turns, queues, agents and requests to workers are composed of these; their own fields are defined next to their classes.
 
 Rules:
 
-1. A fact can always be written. What JSON does not know, NaN included, is stored as what the run used of it: its text.
-   What a person saves (a verdict, a turn, an agent) is refused instead, if it would not come back.
-2. Reading gives back an equal value, or an error that says what to do; nothing is guessed, nothing half read.
-3. Text without a field that has a default is read; text with a field that this code does not know is newer than it.
-   So whoever adds a field, or a kind of fact, raises `CODEC_VERSION`.
-4. There is no list of verdicts here, and none of facts but where each has a meaning: their unions are the lists.
+1. A fact can always be written. If JSON has no form for a value (including NaN), its text is stored. Data that a person
+   saves (a verdict, a turn, an agent) is refused instead if it would not be restored exactly.
+2. Reading returns an equal value or raises an error that says how to proceed. It never guesses and never reads
+   partially.
+3. Text without a field that has a default is read. Text with a field that this code does not know is newer than the
+   code. So `CODEC_VERSION` should be increased if a field or a kind of fact is added.
+4. The unions of verdicts and facts are their only lists. Facts are listed here only if each one needs its own rule.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ _NAMES: dict[type, str] = {kind: name for name, kind in _KINDS.items()}
 
 
 def fact_kind(fact: Fact) -> str:
-    """The name under which a kind of fact is stored.
+    """Return the name under which a kind of fact is stored.
 
     Example:
         >>> fact_kind(CallResumed("run_1", "call_2"))
@@ -85,10 +86,12 @@ def fact_kind(fact: Fact) -> str:
 
 
 def fact_key(fact: Fact) -> str | None:
-    """The natural key of a fact: two facts of one session with the same key are the same fact, delivered twice.
+    """Return the natural key of a fact. If two facts of one session have the same key, they are one fact, delivered
+    twice.
 
     Returns:
-        The key; None for a session's state, which goes along with another fact, and for facts that do not name their call.
+        The key. None for a session's state, which is stored with another fact, and for facts that do not name their
+        call.
 
     Example:
         >>> fact_key(CallResumed("run_1", "call_2"))
@@ -129,7 +132,7 @@ def fact_key(fact: Fact) -> str | None:
 
 
 def fact_to_json(fact: Fact) -> str:
-    """Return a fact as JSON text, with its kind and the version of the form.
+    """Return a fact as JSON text, with its kind and the version of the format.
 
     Example:
         >>> fact_to_json(CallResumed("run_1", "call_2"))
@@ -140,7 +143,7 @@ def fact_to_json(fact: Fact) -> str:
 
 def _fields_of(fact: Fact) -> dict[str, Any]:
     found: dict[str, Any] = fact._asdict()
-    for name in ("answer", "decisions", "key", "call_id", "number", "waited_ms"):  # mostly not there
+    for name in ("answer", "decisions", "key", "call_id", "number", "waited_ms"):  # usually the default
         if name in fact._field_defaults and found[name] == fact._field_defaults[name]:
             del found[name]
     for name, value in found.items():
@@ -156,7 +159,7 @@ def _fields_of(fact: Fact) -> dict[str, Any]:
 
 
 def _message(msg: Msg) -> Msg:
-    """The message alone: a reply that is used as input says nothing of its call."""
+    """Return the message of a reply without its call, since the reply is used as input."""
     return msg.to_message() if isinstance(msg, Reply) else msg
 
 
@@ -165,60 +168,60 @@ def _message(msg: Msg) -> Msg:
 _VERDICTS: dict[str, type[AnyVerdict]] = {kind.__name__.lower(): kind for kind in get_args(AnyVerdict)}
 
 
-def verdict_to_dict(verdict: AnyVerdict, what: str = "A verdict") -> dict[str, Any]:
-    """Return a verdict or a decision as JSON-compatible data, as it stands in facts, saved turns and requests to workers.
+def verdict_to_dict(verdict: AnyVerdict, label: str = "A verdict") -> dict[str, Any]:
+    """Return a verdict or a decision as JSON-compatible data, as used in facts, saved turns and requests to workers.
 
     Args:
         verdict: The verdict.
-        what: What it is, for errors.
+        label: The name of the value in errors.
 
     Raises:
-        UsageError: It holds what JSON does not know. (A fact keeps the text of it.)
+        UsageError: A value in it has no JSON form. (A fact would store its text.)
 
     Example:
         >>> verdict_to_dict(Deny("not today"))
         {'verdict': 'deny', 'reason': 'not today'}
     """
-    return as_data(what, _verdict_out(verdict))
+    return as_data(label, _verdict_out(verdict))
 
 
 def verdict_from_dict(data: Mapping[str, Any]) -> AnyVerdict:
-    """Read what `verdict_to_dict` made; what it carried is of the type that it was.
+    """Read the data of `verdict_to_dict`. The value of the verdict gets its original type.
 
     Raises:
-        ValueError: It is none.
+        ValueError: The data is not a verdict.
 
     Example:
         >>> verdict_from_dict({"verdict": "approve", "input": {"cents": 5}})
         Approve(input={'cents': 5})
     """
     try:
-        name = data["verdict"] if "verdict" in data else data["decision"]  # as the first version named it in requests
+        name = data["verdict"] if "verdict" in data else data["decision"]  # the name in requests of version 1
         kind = _VERDICTS.get(name)
         if kind is None:
             raise ValueError(f"unknown verdict {name!r}")
         return kind(_value_in(data, kind.__match_args__[0]))
     except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"it is no verdict ({type(error).__name__}: {error})") from error
+        raise ValueError(f"it is not a verdict ({type(error).__name__}: {error})") from error
 
 
 def resolution_from_dict(data: Mapping[str, Any]) -> Resolution:
-    """Read what `verdict_to_dict` made of a decision on a call.
+    """Read the data of `verdict_to_dict` for a decision on a call.
 
     Raises:
-        ValueError: It is none.
+        ValueError: The data is not a decision.
     """
     found = verdict_from_dict(data)
     if isinstance(found, Resolution):
         return found
-    raise ValueError(f"a {type(found).__name__} decides nothing")
+    raise ValueError(f"a {type(found).__name__} is not a decision")
 
 
 def decisions_from_dict(data: Mapping[str, Any]) -> dict[str, Resolution]:
-    """Read decisions by the keys of what they answer.
+    """Read decisions by the keys of their calls.
 
     Raises:
-        ValueError: They are none.
+        ValueError: The data is not a mapping of decisions.
     """
     return {key: resolution_from_dict(said) for key, said in data.items()}
 
@@ -229,7 +232,7 @@ def _verdict_out(verdict: AnyVerdict) -> dict[str, object]:
 
 
 def _value_out(field: str, value: object) -> dict[str, object]:
-    """What a verdict carries: words of ours are tagged, all else is data."""
+    """Return the value of a verdict: messages, results and blocks with a tag, any other value as plain data."""
     form, said = _form_of(value)
     return {field: said} if form is None else {"form": form, field: said}
 
@@ -255,7 +258,7 @@ def _form_of_list(items: Sequence[object]) -> tuple[str | None, object]:
 
 
 def _value_in(data: Mapping[str, Any], field: str) -> Any:
-    value = data[field] if field in data else data["value"]  # as the first version named it in turns and requests
+    value = data[field] if field in data else data["value"]  # the name in turns and requests of version 1
     match data.get("form"):
         case None:
             return value
@@ -285,7 +288,7 @@ def fact_from_json(text: str | bytes) -> Fact:
     """Read a fact that `fact_to_json` wrote.
 
     Raises:
-        StoreError: The text is no fact, or was written by a newer agentflow.
+        StoreError: The text is not a fact, or was written by a newer agentflow.
 
     Example:
         >>> fact_from_json('{"kind":"call_resumed","version":1,"fact":{"run_id":"run_1","call_id":"call_2"}}')
@@ -300,15 +303,15 @@ def fact_from_json(text: str | bytes) -> Fact:
 
 def _fact_in(data: object) -> Fact:
     if not isinstance(data, dict):
-        raise _damaged(f"it is a JSON {type(data).__name__}, and must be an object with kind, version and fact")
+        raise _damaged(f"it is a JSON {type(data).__name__} instead of an object with kind, version and fact")
     given = cast("dict[str, Any]", data)
     check_version("A stored fact", given.get("version"))
     name, found = given.get("kind"), given.get("fact")
     kind = _KINDS.get(name) if isinstance(name, str) else None
     if kind is None:
         raise StoreError(
-            f"A stored fact is of kind {name!r}, which this agentflow does not know (known: {', '.join(_KINDS)}). If a "
-            "newer agentflow wrote it, upgrade this one; if another program did, it is no fact: restore it from a backup."
+            f"A stored fact has the unknown kind {name!r} (known: {', '.join(_KINDS)}). If a newer agentflow wrote it, "
+            "upgrade this one; otherwise restore it from a backup."
         )
     if not isinstance(found, dict):
         raise _damaged(f"the {name} has no fields")
@@ -324,9 +327,9 @@ def _fact_in(data: object) -> Fact:
         raise _damaged(f"the {name} has wrong fields: {first_problem(error)}") from error
 
 
-def _damaged(what: str) -> StoreError:
+def _damaged(label: str) -> StoreError:
     return StoreError(
-        f"A stored fact cannot be read: {what}. Restore it from a backup, or fork the session at an earlier point."
+        f"A stored fact cannot be read: {label}. Restore it from a backup, or fork the session at an earlier point."
     )
 
 
@@ -334,12 +337,12 @@ def _damaged(what: str) -> StoreError:
 
 
 def msg_to_dict(msg: Msg) -> dict[str, Any]:
-    """Return a message as JSON-compatible data; unlike `Msg.to_dict` it takes any metadata, as facts do."""
+    """Return a message as JSON-compatible data. Unlike `Msg.to_dict`, this accepts any metadata, as facts do."""
     return plain(_message(msg))
 
 
 def msg_from_dict(data: Mapping[str, Any]) -> Msg:
-    """Build a message from what `msg_to_dict` made.
+    """Build a message from the data of `msg_to_dict`.
 
     Raises:
         StoreError: The data is not a message.
@@ -365,7 +368,7 @@ class _ReplyData(TypedDict):
 
 
 def reply_to_dict(reply: Reply) -> dict[str, Any]:
-    """Return a reply as JSON-compatible data; what JSON does not know in what it waits for is told as text.
+    """Return a reply as JSON-compatible data. Values in its pending calls that have no JSON form become text.
 
     Example:
         >>> reply_to_dict(Reply.of(Msg.assistant("Hi"), "completed", "run_1", Usage(), ()))["outcome"]
@@ -377,17 +380,17 @@ def reply_to_dict(reply: Reply) -> dict[str, Any]:
         "run_id": reply.run_id,
         "message": msg_to_dict(reply),
         "usage": plain(reply.usage),
-        "pending": [waits.to_dict() for waits in reply.pending],
+        "pending": [pending.to_dict() for pending in reply.pending],
     }
 
 
-def reply_from_dict(data: object, what: str, wrong: Callable[[str], StoreError]) -> Reply:
-    """Read what `reply_to_dict` made; `what` and `wrong` as in `check_form`.
+def reply_from_dict(data: object, label: str, wrong: Callable[[str], StoreError]) -> Reply:
+    """Read the data of `reply_to_dict`; for `label` and `wrong` see `check_form`.
 
     Raises:
-        StoreError: It is no reply, or was written by a newer agentflow.
+        StoreError: The data is not a reply, or was written by a newer agentflow.
     """
-    said = check_form(_ReplyData, data, what, wrong)
+    said = check_form(_ReplyData, data, label, wrong)
     return Reply.of(msg_from_dict(said["message"]), said["outcome"], said["run_id"], said["usage"], said["pending"])
 
 
@@ -395,15 +398,15 @@ def reply_from_dict(data: object, what: str, wrong: Callable[[str], StoreError])
 
 
 class SavedSession(NamedTuple):
-    """A session as data: the messages that it begins with, and the facts since.
+    """A session as data: its initial messages, and the facts since.
 
     Attributes:
         id: The session's id.
-        messages: What the conversation starts with.
-        facts: What happened since; the fold of both is the session.
-        state: The session's typed state as JSON data, by `"module:qualname"` of its class.
-        seq: How many emission points the open run has passed.
-        run_state: The typed state of the open run, likewise.
+        messages: The initial messages of the conversation.
+        facts: The facts since; the session is the fold of messages and facts.
+        state: The session's typed state as JSON data, by the `"module:qualname"` of its class.
+        seq: The number of emission points that the open run has passed.
+        run_state: The typed state of the open run, in the same form.
     """
 
     id: str
@@ -437,15 +440,15 @@ def session_to_dict(saved: SavedSession) -> dict[str, Any]:
 
 
 def session_from_dict(data: Mapping[str, Any]) -> SavedSession:
-    """Read what `session_to_dict` made.
+    """Read the data of `session_to_dict`.
 
     Raises:
-        StoreError: The data is no session, or was written by a newer agentflow.
+        StoreError: The data is not a session, or was written by a newer agentflow.
     """
-    if not isinstance(data, Mapping) or data.get("format") != _FORMAT:  # pyright: ignore[reportUnnecessaryIsInstance]
+    if not isinstance(data, Mapping) or data.get("format") != _FORMAT:  # pyright: ignore[reportUnnecessaryIsInstance] - data from outside
         raise StoreError(
-            f"This is no saved session: it must be an object with format={_FORMAT!r}, as session.to_dict() and "
-            "store.export() write it."
+            f"This is not a saved session: it must be an object with format={_FORMAT!r}, as written by "
+            "session.to_dict() and store.export()."
         )
     check_version("A saved session", data.get("version"))
     session_id, seq = data.get("id"), data.get("seq", 0)
@@ -458,8 +461,8 @@ def session_from_dict(data: Mapping[str, Any]) -> SavedSession:
         or not all(isinstance(value, Mapping) for value in states)
     ):
         raise StoreError(
-            "A saved session must have id (text), messages and facts (lists), state and run_state (objects) and seq (a "
-            "number). This one was changed by hand, or is damaged: save the session again."
+            "A saved session must have id (a string), messages and facts (lists), state and run_state (objects) and seq "
+            "(an integer). This one was changed by hand or is damaged: save the session again."
         )
     messages, facts = cast("list[list[Any]]", lists)
     return SavedSession(

@@ -1,9 +1,9 @@
-"""What is stored says which form it has and of which version; it is checked here, whatever it is.
+"""Check the format and version of stored data when it is loaded.
 
 Rules:
 
-1. A newer version is refused, untouched; an older one is read.
-2. What is damaged, or something else, is refused with the first thing that is wrong.
+1. A newer version is refused and not modified; an older one is read.
+2. Damaged or unrelated data is refused with its first problem.
 """
 
 from __future__ import annotations
@@ -19,59 +19,61 @@ from agentflow.ground.validation import adapter_of, first_problem
 __all__ = ["CODEC_VERSION", "check_form", "check_version", "not_saved", "refuse_newer"]
 
 CODEC_VERSION = 2
-"""The version of all forms: facts, sessions, turns, queues, agents, requests to workers. Written into each."""
+"""The version of all formats: facts, sessions, turns, queues, agents, requests to workers. Written into each."""
 
 D = TypeVar("D")
 
 
-def refuse_newer(what: str, version: object) -> None:
-    """Refuse what a newer agentflow wrote.
+def refuse_newer(label: str, version: object) -> None:
+    """Refuse data that a newer agentflow wrote.
 
     Raises:
-        StoreError: It did.
+        StoreError: The version is newer.
     """
     if type(version) is int and version > CODEC_VERSION:
         raise StoreError(
-            f"{what} has version {version}; this agentflow reads versions up to {CODEC_VERSION}. A newer one wrote it: "
-            "upgrade agentflow here."
+            f"{label} has version {version}; this agentflow reads versions up to {CODEC_VERSION}. A newer agentflow wrote it: "
+            "upgrade this one."
         )
 
 
-def check_version(what: str, version: object) -> None:
-    """Refuse what has no version, or a newer one.
+def check_version(label: str, version: object) -> None:
+    """Refuse data without a version, or with a newer one.
 
     Raises:
-        StoreError: It is so.
+        StoreError: The version is missing, invalid or newer.
     """
     if type(version) is not int or version < 1:
         raise StoreError(
-            f"{what} has the version {version!r}, and must have a whole number from 1 to {CODEC_VERSION}. It was not "
+            f"{label} has the version {version!r} instead of an integer from 1 to {CODEC_VERSION}. It was not "
             "written by agentflow, or is damaged: restore it from a backup."
         )
-    refuse_newer(what, version)
+    refuse_newer(label, version)
 
 
-def check_form(form: type[D], data: object, what: str, wrong: Callable[[str], StoreError]) -> D:
-    """Check what was loaded.
+def check_form(form: type[D], data: object, label: str, wrong: Callable[[str], StoreError]) -> D:
+    """Validate loaded data.
 
     Args:
         form: A type that pydantic knows, such as a `TypedDict`.
-        data: What was loaded; its `version` (of requests and results: `form`) is looked at first.
-        what: What it should be, for errors: "The saved turn".
-        wrong: Makes the error of the first problem.
+        data: The loaded data. Its `version` (`form` in requests and results) is checked first.
+        label: The expected data, for errors: "The saved turn".
+        wrong: Makes the error for the first problem.
 
     Raises:
-        StoreError: It is something else, damaged, or newer than this code.
+        StoreError: The data is invalid, damaged, or newer than this code.
     """
     if isinstance(data, Mapping):
         said = cast("Mapping[str, object]", data)
-        refuse_newer(what, said.get("version", said.get("form")))
+        refuse_newer(label, said.get("version", said.get("form")))
     try:
         return adapter_of(form).validate_python(data)
     except ValidationError as error:
         raise wrong(first_problem(error)) from error
 
 
-def not_saved(what: str) -> Callable[[str], StoreError]:
-    """The error of something that is none of what was saved, by the first problem."""
-    return lambda problem: StoreError(f"This is no saved {what}: {problem}. Load what {what}.to_dict() has written.")
+def not_saved(label: str) -> Callable[[str], StoreError]:
+    """Return a function that makes the error for data that is not a saved object, from its first problem."""
+    return lambda problem: StoreError(
+        f"This is not a saved {label}: {problem}. Load the data that {label}.to_dict() returned."
+    )

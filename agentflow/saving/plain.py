@@ -1,7 +1,7 @@
-"""Any value as plain data that JSON knows.
+"""Convert any value to data with a JSON form.
 
-There are two ways. What a run has used is never lost: `dumps` writes the text of what JSON does not know. What a person
-saves comes back as it was: `as_data` refuses what would not.
+There are two ways. Values that a run used are never lost: `dumps` writes the text of a value without a JSON form. Data
+that a person saves must be restored exactly: `as_data` refuses a value without a JSON form.
 """
 
 from __future__ import annotations
@@ -21,53 +21,53 @@ from agentflow.messages import ToolUseBlock
 __all__ = ["as_data", "dumps", "not_data", "plain", "read_json", "text_of"]
 
 _DEEPEST = 100
-"""Levels of nesting after which a value is stored as its text (readers stop at 200)."""
+"""The depth of nesting below which a value is stored as its text (readers stop at 200)."""
 
 
 def dumps(value: object) -> str:
-    """A value as JSON text; what JSON does not know, NaN included, as its text."""
+    """Return a value as JSON text. Values without a JSON form, including NaN, become their text."""
     try:
         return to_json(value, fallback=_fallback, inf_nan_mode="strings").decode()
-    except (ValueError, RecursionError):  # half a surrogate pair, bytes that are no text, a value that holds itself
+    except (ValueError, RecursionError):  # a lone surrogate, bytes that are not UTF-8, a cyclic value
         return to_json(_simple(value, 0), inf_nan_mode="strings").decode()
 
 
 def plain(value: object) -> Any:
-    """A value as data; what JSON does not know as its text."""
+    """Return a value as data. Values without a JSON form become their text."""
     return from_json(dumps(value))
 
 
-def as_data(what: str, value: object) -> Any:
-    """A value as data that says all of it.
+def as_data(label: str, value: object) -> Any:
+    """Return a value as data, without loss.
 
     Raises:
-        UsageError: It is none; `what` says where it stands.
+        UsageError: A value has no JSON form; `label` names the object in the message.
     """
     try:
         return from_json(to_json(value, fallback=_strictly, inf_nan_mode="strings"))
     except PydanticSerializationError as error:
-        raise not_data(what, error) from error
+        raise not_data(label, error) from error
 
 
-def not_data(what: str, why: object) -> UsageError:
-    """Why something cannot be saved."""
-    return UsageError(f"{what} cannot be saved: {why}. Only what JSON knows travels.")
+def not_data(label: str, why: object) -> UsageError:
+    """Return the error for a value that cannot be saved."""
+    return UsageError(f"{label} cannot be saved: {why}. Use only values with a JSON form.")
 
 
-def read_json(text: str | bytes, what: str) -> Any:
+def read_json(text: str | bytes, label: str) -> Any:
     """Parse JSON text.
 
     Raises:
-        StoreError: It is none.
+        StoreError: The text is not JSON.
     """
     try:
         return from_json(text)
     except ValueError as error:
-        raise StoreError(f"This is no saved {what}: it is not JSON ({error}).") from error
+        raise StoreError(f"This is not a saved {label}: it is not JSON ({error}).") from error
 
 
 def text_of(value: object) -> str:
-    """The text of a value, whatever it is."""
+    """Return the text of any value."""
     try:
         return encodable(str(value))
     except Exception:  # noqa: BLE001, RUF100 - a broken __str__ must not lose the fact
@@ -83,13 +83,13 @@ def _fallback(value: object) -> object:
 def _strictly(value: object) -> object:
     if isinstance(value, ToolUseBlock):
         return adapter_of(ToolUseBlock).dump_python(value)
-    raise TypeError(f"a {type(value).__name__} is no data")
+    raise TypeError(f"a {type(value).__name__} has no JSON form")
 
 
 def _simple(value: object, depth: int) -> object:
-    """The slow way: the value as plain data that JSON certainly knows."""
+    """Convert a value to plain data that is certain to have a JSON form. Slow."""
     if value is None or isinstance(value, bool | int | float):
-        return value  # `to_json` writes NaN as its text
+        return value  # `to_json` writes NaN as text
     if isinstance(value, str):
         return encodable(value)
     if isinstance(value, bytes | bytearray):

@@ -67,7 +67,7 @@ async def test_the_next_message_goes_to_who_holds_the_conversation() -> None:
         "system: You are triage.",
         "user: Is invoice 4 paid?",
         "assistant: ",
-        "tool: The conversation goes on with billing.",
+        "tool: The conversation continues with billing.",
         "assistant: Handed over to billing.",
         "assistant: It is paid.",
         "user: When?",
@@ -110,7 +110,7 @@ async def test_ping_pong_has_an_end() -> None:
     both = ["transfer_to_billing", "transfer_to_tech"]
     assert offered == [both, [], [], ["transfer_to_triage", "transfer_to_tech"]]
     assert asked(desk.triage, 2)[-1] == (
-        "tool: Denied: The conversation has been handed on 2 times since the user spoke: answer it yourself."
+        "tool: Denied: The conversation was handed over 2 times since the user's message: answer it yourself."
     )
     assert await desk.holder() == "triage"
 
@@ -209,11 +209,11 @@ def test_what_is_refused() -> None:
 
     mine = Agent("mine", ScriptedModel([]), tools=[transfer_to_two])
     for make, told in [
-        (handoffs, "takes the agents"),
-        (lambda: handoffs(one, one), "takes the agents"),
+        (handoffs, "needs one or more agents"),
+        (lambda: handoffs(one, one), "needs one or more agents"),
         (lambda: handoffs(one, two, to={"one": ["three"]}), "names three; the agents are one, two"),
         (lambda: handoffs(one, two, max_handoffs=0), "at least 1"),
-        (lambda: handoffs(mine, two), "name of a tool that one of the agents has"),
+        (lambda: handoffs(mine, two), "in use by a tool of one of the agents"),
         (lambda: handoffs(one, Agent("n" * 60, ScriptedModel([]))), "too long"),
     ]:
         with pytest.raises(UsageError, match=told):

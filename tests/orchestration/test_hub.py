@@ -117,7 +117,7 @@ async def test_who_joins_hears_all_and_who_leaves_nothing() -> None:
     async def panel(question: str) -> str:
         hub = Hub([ann])
         await hub.ask(ann)
-        with pytest.raises(UsageError, match="'bob' does not take part"):
+        with pytest.raises(UsageError, match="'bob' is not a participant"):
             await hub.ask(bob)
         hub.join(bob)
         await hub.ask(bob)
@@ -129,7 +129,7 @@ async def test_who_joins_hears_all_and_who_leaves_nothing() -> None:
     assert said(model.requests[1].messages) == [
         "user: ann: ann1",
         "assistant: bob1",
-        "user: (Nobody has said anything since. Go on.)",
+        "user: (There are no new messages. Continue.)",
     ]
 
 
@@ -189,4 +189,4 @@ async def test_nobody_is_told_what_was_said_in_their_own_name() -> None:
 
     await panel.call("go")
     told = {name: model.requests[0].messages[0].text for name, model in models.items()}
-    assert told == {"ann": "(Nobody has said anything since. Go on.)", "bob": "ann: I vote for tea."}
+    assert told == {"ann": "(There are no new messages. Continue.)", "bob": "ann: I vote for tea."}

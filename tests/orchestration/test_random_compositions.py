@@ -42,7 +42,7 @@ class Tree:
         if self.what == "race":
             return (set.union(*parts) - {FAILS}) or {FAILS}
         if self.what == "settled":
-            return {" ".join(chosen) for chosen in product(*parts)}
+            return {" ".join("-" if one == FAILS else one for one in chosen) for chosen in product(*parts)}
         return {FAILS if FAILS in chosen else " ".join(chosen) for chosen in product(*parts)}
 
 
@@ -97,7 +97,7 @@ def make(tree: Tree, numbers: Any, **options: Any) -> Agent[Any]:
                 return " ".join([(await hub.ask(one)).text for one in below])
             case "settled":
                 got = await gather(*[ask(one, task) for one in below], return_exceptions=True)
-                return " ".join(FAILS if isinstance(one, StepError) else one.text for one in got)
+                return " ".join("-" if isinstance(one, StepError) else one.text for one in got)
             case _:
                 return " ".join(reply.text for reply in await gather(*[ask(one, task) for one in below]))
 

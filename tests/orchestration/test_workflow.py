@@ -515,9 +515,9 @@ async def test_it_awaits_nothing_but_steps() -> None:
         return task
 
     for wrong in (sleeps, future):
-        with pytest.raises(UsageError, match="awaits something else than steps"):
+        with pytest.raises(UsageError, match="awaits something other than a step"):
             await wrong.call("go")
-    with pytest.raises(UsageError, match="A step is awaited in the function of a @workflow"):
+    with pytest.raises(UsageError, match="A step can only be awaited in the function of a @workflow"):
         await ask(one, "go")
 
 
@@ -529,7 +529,7 @@ async def test_a_step_with_a_stranger_is_refused() -> None:
     async def team(task: str) -> str:
         return (await ask(other, task)).text
 
-    with pytest.raises(UsageError, match="takes a step with 'other', which it was not given"):
+    with pytest.raises(UsageError, match="uses 'other', which is not a participant"):
         await team.call("go")
 
 
@@ -543,7 +543,7 @@ async def test_chance_is_found_out() -> None:
         return (await ask(next(flips), task)).text
 
     with pytest.raises(
-        UsageError, match=r"took other steps before: then it asked for one .*, and now it asks for other"
+        UsageError, match=r"is not deterministic: its recorded steps are one .*, but now its next steps are other"
     ):
         await team.call("go")
 
@@ -559,7 +559,7 @@ async def test_a_step_counts_by_what_it_asks() -> None:
         return same + (await ask(echo, f"question {next(numbers)}")).text
 
     with pytest.raises(
-        UsageError, match=r"then it asked for echo .*question 0.*, and now it asks for echo .*question 1"
+        UsageError, match=r"its recorded steps are echo .*question 0.*, but now its next steps are echo .*question 1"
     ):
         await team.call("go")
 
@@ -584,7 +584,7 @@ async def test_a_step_that_was_edited_while_it_waits_is_found_out() -> None:
     await loaded.history("s")
     pending = loaded.session("s").pending
     reply = loaded.resume("s", decisions={waits.id: Approve() for waits in pending})
-    with pytest.raises(UsageError, match="If its code has been edited since, begin a new run"):
+    with pytest.raises(UsageError, match="If its code was edited, start a new run"):
         await reply
 
 
@@ -597,10 +597,10 @@ def test_what_a_workflow_is_made_of() -> None:
     async def two(task: str, more: str) -> str:
         return task + more
 
-    for wrong, told in ((plain, "takes a coroutine function"), (two, "takes 2 arguments")):
+    for wrong, told in ((plain, "needs a coroutine function"), (two, "takes 2 arguments")):
         with pytest.raises(UsageError, match=told):
             workflow()(wrong)  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="with parentheses also where it takes none"):
+    with pytest.raises(UsageError, match="with parentheses even if there are none"):
         workflow(two)  # type: ignore[arg-type]
     twice = [Agent("one", ScriptedModel([])) for _ in range(2)]
     with pytest.raises(UsageError, match="Two tools are named 'one'"):
@@ -621,9 +621,9 @@ async def test_what_does_not_fit_its_annotation_is_refused() -> None:
     async def words(task: str) -> str:
         return 3  # type: ignore[return-value]
 
-    with pytest.raises(UsageError, match="which is no Report"):
+    with pytest.raises(UsageError, match="which is not a valid Report"):
         await wrong.call("go")
-    with pytest.raises(UsageError, match="it is annotated to return str"):
+    with pytest.raises(UsageError, match="but is annotated to return str"):
         await words.call("go")
 
 
@@ -638,7 +638,7 @@ async def test_a_workflow_without_an_end_is_limited() -> None:
 
     reply = await team.call("go")
     assert (reply.outcome, reply.usage.model_calls, reply.typed) == ("limited", 3, False)
-    assert reply.text == "Workflow 'team' has not ended after 3 rounds of steps."
+    assert reply.text == "Workflow 'team' has not finished after 3 rounds of steps."
 
 
 async def test_its_own_errors_are_raised_as_they_are() -> None:

@@ -285,8 +285,8 @@ async def test_sessions_that_are_not_there(store: SessionStore) -> None:
 @pytest.mark.parametrize(
     ("data", "says"),
     [
-        ({"name": "not ours"}, "This is no saved session"),
-        ({**SAVED, "version": 99}, "A newer one wrote it: upgrade agentflow here"),
+        ({"name": "not ours"}, "This is not a saved session"),
+        ({**SAVED, "version": 99}, "A newer agentflow wrote it: upgrade this one"),
         ({**SAVED, "facts": [{"kind": "call_opened", "version": 1, "fact": {}}]}, "the call_opened has wrong fields"),
     ],
 )

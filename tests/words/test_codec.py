@@ -272,11 +272,11 @@ GOOD = json.loads(fact_to_json(CallResumed("r", "c")))
     [
         ("", "it is not JSON"),
         ('{"kind": "call_', "it is not JSON"),
-        ("[1]", "it is a JSON list, and must be an object"),
-        (json.dumps({**GOOD, "version": CODEC_VERSION + 1}), "A newer one wrote it: upgrade agentflow here"),
+        ("[1]", "it is a JSON list instead of an object"),
+        (json.dumps({**GOOD, "version": CODEC_VERSION + 1}), "A newer agentflow wrote it: upgrade this one"),
         (json.dumps({**GOOD, "version": "1"}), "has the version '1'"),
-        (json.dumps({**GOOD, "kind": "call_dreamt"}), "'call_dreamt', which this agentflow does not know"),
-        (json.dumps({**GOOD, "kind": ["x"]}), "which this agentflow does not know"),
+        (json.dumps({**GOOD, "kind": "call_dreamt"}), "has the unknown kind 'call_dreamt'"),
+        (json.dumps({**GOOD, "kind": ["x"]}), "has the unknown kind ['x']"),
         (json.dumps({**GOOD, "fact": None}), "the call_resumed has no fields"),
         (json.dumps({**GOOD, "fact": {"run_id": "r"}}), "the call_resumed has wrong fields: call_id"),
         (json.dumps({**GOOD, "fact": {"run_id": "r", "call_id": "c", "x": 1}}), "wrong fields: x"),
@@ -299,10 +299,10 @@ SAVED: Mapping[str, Any] = session_to_dict(SavedSession("s"))
 @pytest.mark.parametrize(
     ("data", "says"),
     [
-        ({}, "This is no saved session"),
-        ([], "This is no saved session"),
-        ({**SAVED, "version": CODEC_VERSION + 1}, "A newer one wrote it"),
-        ({**SAVED, "id": 3}, "must have id (text)"),
+        ({}, "This is not a saved session"),
+        ([], "This is not a saved session"),
+        ({**SAVED, "version": CODEC_VERSION + 1}, "A newer agentflow wrote it"),
+        ({**SAVED, "id": 3}, "must have id (a string)"),
         ({**SAVED, "facts": {}}, "messages and facts (lists)"),
         ({**SAVED, "messages": [{"role": "robot"}]}, "A saved message cannot be read: role"),
         ({**SAVED, "facts": [{}]}, "has the version None"),
@@ -318,7 +318,7 @@ def test_what_is_no_session(data: Any, says: str) -> None:
 @pytest.mark.parametrize("opening", ["[", '{"a":', '{"format": "agentflow.session", "inner": {"x": '])
 def test_json_that_is_nested_without_end(opening: str) -> None:
     """A hundred thousand levels are no session: a StoreError, and no recursion."""
-    with pytest.raises(StoreError, match=r"This is no saved session: it is not JSON \(recursion limit exceeded"):
+    with pytest.raises(StoreError, match=r"This is not a saved session: it is not JSON \(recursion limit exceeded"):
         Session.from_json(opening * 100_000)
 
 

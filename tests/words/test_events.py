@@ -73,9 +73,9 @@ async def test_an_event_is_sealed_when_its_chain_is_over(event: Event) -> None:
     with pytest.raises(AttributeError) as caught:
         setattr(event, name, getattr(event, name))
     assert str(caught.value) == (
-        f"{type(event).__name__}.{name} cannot be assigned: the event is sealed, its editing hooks are done. A guard may only "
-        "veto (return Deny(...)), an observer and a reader only look. Change it in a hook with guard=False and observer=False, "
-        "or make a changed copy with event.replace(...)."
+        f"{type(event).__name__}.{name} cannot be assigned: the event is sealed after its editing hooks. A guard may only "
+        "veto (return Deny(...)), an observer or a reader may not change it. Assign it in a hook with guard=False and "
+        "observer=False, or make a changed copy with event.replace(...)."
     )
 
 
@@ -109,9 +109,9 @@ def test_read_only_fields(event: Event, name: str) -> None:
             "PostReasoning.reasoning_result takes an assistant's Msg, not Msg",
         ),
         (BUILT[3], "tool_use", {}, "PreActing.tool_use takes a ToolUseBlock, not dict ({})."),
-        (BUILT[3], "tool_use", use("t2", "add"), "PreActing.tool_use keeps its id 't1'"),
+        (BUILT[3], "tool_use", use("t2", "add"), "PreActing.tool_use must keep its id 't1'"),
         (BUILT[4], "tool_result", "x", "PostActing.tool_result takes a ToolResultBlock, not str ('x')."),
-        (BUILT[4], "tool_result", ToolResultBlock("t2", "add"), "PostActing.tool_result answers call 't1'"),
+        (BUILT[4], "tool_result", ToolResultBlock("t2", "add"), "PostActing.tool_result must be for call 't1'"),
         (BUILT[5], "final_message", "x", "PostCall.final_message takes an assistant's Msg, not str ('x')."),
         (BUILT[5], "final_message", Msg.assistant([USE]), "PostCall.final_message cannot change its tool calls"),
     ],
@@ -180,7 +180,7 @@ def test_each_verdict_says_what_it_is() -> None:
 
 def test_an_event_built_by_hand_has_no_run() -> None:
     """What belongs to a run is refused on an event that was built by hand."""
-    with pytest.raises(AttributeError, match="was built by hand and belongs to no run"):
+    with pytest.raises(AttributeError, match="was built by hand, so it has no run_id"):
         _ = BUILT[0].run_id
 
 

@@ -264,7 +264,7 @@ def test_what_the_first_version_wrote_is_read(old: dict[str, Any], decision: Any
 )
 def test_what_is_no_decision_is_refused(said: dict[str, Any]) -> None:
     """In a turn and in a request: with the reason, before anything runs."""
-    with pytest.raises(StoreError, match="This is no saved turn: approval: "):
+    with pytest.raises(StoreError, match="This is not a saved turn: approval: "):
         Turn.from_dict({**Turn(look, {"where": "x"}).to_dict(), "approval": said}, tools=[look])
     with pytest.raises(StoreError, match="is damaged, or not in the portable form: decisions: "):
         Request.from_data("run", {**Request("run", "a", "s").to_dict(), "decisions": {"t1": said}})
