@@ -51,9 +51,9 @@ GROUPS: Mapping[str, tuple[Row, ...]] = {
     "Many, and long": (
         Row("crowd", "one of 1,000 calls at once, µs", US, "crowd"),
         Row("crowd memory", "memory of one of them, KiB", KIB, "crowd"),
-        Row("behind 10", "behind 10 messages, µs", US, "histories"),
-        Row("behind 100", "behind 100, µs", US, "histories"),
-        Row("behind 1000", "behind 1,000, µs", US, "histories"),
+        Row("behind 10", "after 10 messages, µs", US, "histories"),
+        Row("behind 100", "after 100, µs", US, "histories"),
+        Row("behind 1000", "after 1,000, µs", US, "histories"),
     ),
     "Before the first answer": (
         Row("import", "import, ms", MS, "import"),
