@@ -58,14 +58,14 @@ def draw() -> Picture:
     p.text(216, 402, "the next round: the model reads the results", "tool", size=12)
     _event(p, 28, 208, PreCall, "call", 122)
     p.line("M89 208 L89 122 L200 122", "call")
-    for line, text in enumerate(("every event is typed;", "below its name:", "what hooks may", "decide on it")):
+    for line, text in enumerate(("every event is typed;", "below its name:", "the verdicts that", "hooks may return")):
         p.text(89, 276 + 16 * line, text, "call", size=12, anchor="middle")
     p.line("M740 132 L856 132 L856 206", "model")
-    p.text(766, 124, "its answer", "muted", size=12)
+    p.text(766, 124, "the answer", "muted", size=12)
     _event(p, 786, 208, PostCall, "call", 140)
     p.line("M856 254 L856 284", "call")
     _event(p, 786, 286, CallEnded, "call", 140)
-    for line, text in enumerate(("always the last,", "however it ends")):
+    for line, text in enumerate(("always the last,", "success or failure")):
         p.text(856, 352 + 16 * line, text, "call", size=12, anchor="middle")
     _chain(p, 500)
     return p
@@ -102,9 +102,9 @@ def _chain(p: Picture, y: float) -> None:
     parts: list[tuple[str, Colour, str, tuple[str, str]]] = [
         ("the event", "plain", "open", ("typed fields,", "some writable")),
         ("editing hooks", "call", "by priority", ("change it, or return a", "verdict: deny, answer …")),
-        ("guards", "guard", "by priority", ("judge what the others", "made of it; may veto")),
-        ("observers", "seen", "the event is sealed", ("see all of it, always;", "change nothing")),
-        ("the reader", "fact", "agent.stream(…)", ("sees it as it happens;", "history says the same")),
+        ("guards", "guard", "by priority", ("check the final event;", "may refuse")),
+        ("observers", "seen", "the event is sealed", ("see every event;", "change nothing")),
+        ("the reader", "fact", "agent.stream(…)", ("gets it as it happens;", "same as the history")),
     ]
     w, gap = 160, 32
     for number, (name, colour, how, said) in enumerate(parts):
@@ -115,6 +115,6 @@ def _chain(p: Picture, y: float) -> None:
         if number:
             p.line(f"M{x - gap + 2} {y + 27} L{x - 3} {y + 27}", "plain")
     p.line(f"M208 {y + 112} L208 {y + 124} L560 {y + 124} L560 {y + 112}", "guard", head=False)
-    said_of = "a verdict takes the place of the work behind the event, and stands in the event for all to see"
+    said_of = "a verdict replaces the work that follows, and is stored in the event"
     p.text(480, y + 150, said_of, "guard", size=13, anchor="middle")
     p.line(f"M384 {y + 124} L384 {y + 136}", "guard", head=False)

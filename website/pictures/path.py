@@ -129,7 +129,7 @@ def draw() -> Picture:
         "The functions that a call enters, from agent.call to a PreActing hook, and from there to the tool.",
     )
     p.text(24, 34, "await agent.call(…)", "paper", size=15, mono=True, bold=True)
-    p.text(_TEXT, 34, "what each function says of itself", "muted", size=13)
+    p.text(_TEXT, 34, "the first line of its docstring", "muted", size=13)
     for number, row in enumerate(rows):
         _draw_row(p, row, 60 + _ROW * number, rows[number + 1 :])
     return p
@@ -184,7 +184,7 @@ def _draw_row(p: Picture, row: _Row, y: float, later: list[_Row]) -> None:
         p.text(x + wide + 10, y + 16.5, step.file, "muted", size=11.5, mono=True)
         p.text(_TEXT, y + 16.5, row.said, "paper", size=12.5)
     elif step.name == "your hook":
-        p.text(x + wide + 10, y + 16.5, "gives the event, None or a verdict", "muted", size=12.5)
+        p.text(x + wide + 10, y + 16.5, "returns the event, None or a verdict", "muted", size=12.5)
 
 
 _COLOURS: Final[dict[str, Colour]] = {

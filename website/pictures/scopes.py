@@ -15,7 +15,7 @@ _LOOP: Final = tuple(kind for kind in EVENT_TYPES if not issubclass(kind, TurnEv
 
 def draw() -> Picture:
     """Draw it."""
-    p = Picture(960, 486, "The scopes of hooks: process, agent, call, turn and tool, and the events that each is told.")
+    p = Picture(960, 486, "The scopes of hooks: process, agent, call, turn and tool, and the events that each receives.")
     _scope(
         p,
         16,
@@ -24,7 +24,7 @@ def draw() -> Picture:
         454,
         "plain",
         "process",
-        "every agent and every turn; tags choose among them",
+        "all agents and turns; tags select among them",
         "process_hooks.hook(h)",
     )
     p.text(926, 44, "at equal priority the narrower scope comes first", "muted", size=12.5, anchor="end")
@@ -43,10 +43,10 @@ def draw() -> Picture:
     _events(p, 74, 238, 480, _LOOP, "model")
     p.text(56, 420, "and the events of the turns in its queue;", "muted", size=12.5)
     p.text(56, 437, 'a hook with scope="tree" sees its sub-agents too', "muted", size=12.5)
-    _scope(p, 608, 90, 318, 188, "fact", "turn", "a tool that is run by hand", "Turn(…, hooks=[h]) · turn.hook(h)")
+    _scope(p, 608, 90, 318, 188, "fact", "turn", "a tool that you run yourself", "Turn(…, hooks=[h]) · turn.hook(h)")
     _events(p, 626, 162, 290, tuple(kind for kind in TURN_EVENTS if kind not in TOOL_EVENTS), "fact")
-    p.text(626, 258, "and those of its tool", "muted", size=12.5)
-    _scope(p, 608, 298, 318, 154, "tool", "tool", "whoever calls it", "@my_tool.on(PreActing) · my_tool.hook(h)")
+    p.text(626, 258, "and its tool's events", "muted", size=12.5)
+    _scope(p, 608, 298, 318, 154, "tool", "tool", "in every call and turn", "@my_tool.on(PreActing) · my_tool.hook(h)")
     _events(p, 626, 370, 290, TOOL_EVENTS, "tool")
     return p
 

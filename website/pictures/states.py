@@ -14,11 +14,11 @@ __all__ = ["draw"]
 _W, _H = 172, 58
 
 _PLACES: Final[dict[State, tuple[float, float, Colour, str]]] = {
-    State.USER_INPUT: (104, 270, "plain", "nothing is open"),
-    State.ASSISTANT: (360, 78, "model", "the model has to speak"),
+    State.USER_INPUT: (104, 270, "plain", "no call is open"),
+    State.ASSISTANT: (360, 78, "model", "the model's turn"),
     State.TOOL_EXECUTION: (840, 78, "tool", "a round is open"),
-    State.RESPONSE: (360, 462, "call", "the answer is there"),
-    State.SUSPENDED: (840, 462, "guard", "somebody has to decide"),
+    State.RESPONSE: (360, 462, "call", "the reply exists"),
+    State.SUSPENDED: (840, 462, "guard", "waits for a decision"),
 }
 """The middle of each box, its colour, and what the state means."""
 

@@ -72,11 +72,11 @@ def draw() -> Picture:
     p = Picture(
         900,
         top + _ROW * len(log) + 70,
-        "One call with a tool, told as events, as the facts that are stored, and as the messages of the history.",
+        "One call with a tool, shown as events, as the facts that are stored, and as the messages of the history.",
     )
     columns: list[tuple[float, str, str, Colour]] = [
-        (40, "events", "what hooks may steer,; and readers see", "model"),
-        (360, "facts", "what was decided and done;; a store keeps these", "fact"),
+        (40, "events", "hooks may steer them,; readers receive them", "model"),
+        (360, "facts", "decisions and results;; a store keeps them", "fact"),
         (650, "history", "the messages that the model; reads in its next request", "call"),
     ]
     for x, name, about, colour in columns:

@@ -19,8 +19,8 @@ def draw() -> Picture:
         ("one after the other", "await ask(a, …); await ask(b, …)"),
         ("at the same time", "await gather(ask(a, …), ask(b, …))"),
         ("the first answer", "await race(ask(a, …), ask(b, …))"),
-        ("somebody chooses", "choice = await ask(router, …)"),
-        ("handed on", "handoffs(a, b)"),
+        ("a router chooses", "choice = await ask(router, …)"),
+        ("hand-off", "handoffs(a, b)"),
         ("talking to each other", "hub = Hub([a, b, c])"),
     ]
     for (x, y), (title, code), panel in zip(
