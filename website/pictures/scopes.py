@@ -15,7 +15,9 @@ _LOOP: Final = tuple(kind for kind in EVENT_TYPES if not issubclass(kind, TurnEv
 
 def draw() -> Picture:
     """Draw it."""
-    p = Picture(960, 486, "The scopes of hooks: process, agent, call, turn and tool, and the events that each receives.")
+    p = Picture(
+        960, 486, "The scopes of hooks: process, agent, call, turn and tool, and the events that each receives."
+    )
     _scope(
         p,
         16,
