@@ -502,7 +502,7 @@ def as_messages(messages: str | Msg | Sequence[Msg | str], new_id: Callable[[str
         return (messages,)
     if isinstance(messages, Awaitable | Mapping) or not isinstance(messages, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance] - input from outside
         given = cast("object", messages)
-        later = " Await it first." if isinstance(given, Awaitable) else ""
+        later = " Await it first." if isinstance(given, Awaitable) else " Write 'hello' or Msg.user('hello')."
         if isinstance(given, DataBlock):
             later = " Write Msg.user('What is this?', block)."
         if isinstance(given, Mapping):

@@ -25,6 +25,9 @@ __all__ = [
 ]
 
 
+_MESSAGES = "a sequence of Msg, such as [Msg.user('hello')]"
+
+
 def _wrong(event: Event, field: str, expected: str, value: object) -> TypeError:
     return TypeError(f"{type(event).__name__}.{field} takes {expected}, not {type(value).__name__} ({value!r:.80}).")
 
@@ -36,11 +39,11 @@ def of_messages(field: str) -> Check:
         if type(value) is MessageView:
             return value
         if isinstance(value, Msg) or not isinstance(value, Sequence) or isinstance(value, str):
-            raise _wrong(event, field, "a sequence of Msg", value)
+            raise _wrong(event, field, _MESSAGES, value)
         items = cast("Sequence[object]", value)
         for item in items:
             if not isinstance(item, Msg):
-                raise _wrong(event, field, "a sequence of Msg", item)
+                raise _wrong(event, field, _MESSAGES, item)
         return tuple(items)
 
     return check

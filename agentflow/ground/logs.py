@@ -3,8 +3,8 @@
 Rules:
 
 1. Nothing is logged until `logger.enable("agentflow")`, or `log_to_std()`: a library does not write to a program's standard
-   error. There are two exceptions: `EventLog`, because whoever attaches it has asked for its lines, and a tool that raises
-   what nobody expects, because no person would learn of the bug otherwise.
+   error. There are two exceptions: `EventLog`, because whoever attaches it has asked for its lines, and bugs in tools and
+   hooks that end no run, because no person would learn of them otherwise (`agentflow.ground.once`).
 2. A record's `extra` has `run_id`, `call_id`, `session_id` and `source`; what does not apply is `""`, so that formats may
    name them.
 3. One line says what failed; the traceback stands at level TRACE. A traceback of loguru has a hundred lines, and shows the
@@ -27,7 +27,7 @@ _IDS = ("run_id", "call_id", "session_id", "source")
 logger = _loguru.bind(**dict.fromkeys(_IDS, ""))
 """What modules of the library log with."""
 
-_ENABLED_BY_DEFAULT = ("agentflow.plugins.logging", "agentflow.tools.unexpected")
+_ENABLED_BY_DEFAULT = ("agentflow.plugins.logging", "agentflow.tools.unexpected", "agentflow.hooks.skipped")
 
 
 def reset_to_default() -> None:

@@ -28,6 +28,7 @@ from agentflow.hooks.answers import comes_to, is_later, settle
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.injections import Injections, injecting
 from agentflow.hooks.options import Call, getter
+from agentflow.hooks.skipped import warn_skipped_listener
 from agentflow.hooks.wrapping import ModelSource
 from agentflow.messages import Msg
 from agentflow.ports.model import ModelRequest
@@ -397,7 +398,8 @@ def tell_all(listeners: Listeners, say: Callable[[ChangeListener], None]) -> Non
         try:
             say(listener)
         except Exception as error:
-            log_failure("WARNING", error, "listener {} failed and was skipped", listener.name)
+            if not warn_skipped_listener(listener.name, error):
+                log_failure("WARNING", error, "listener {} failed and was skipped", listener.name)
 
 
 def all_quiet(listeners: Listeners) -> bool:

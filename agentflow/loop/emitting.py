@@ -32,6 +32,7 @@ from agentflow.ground.logs import log_failure
 from agentflow.hooks.chain import Chain, run_chain
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.hook_set import FullHookSet
+from agentflow.hooks.skipped import warn_skipped
 from agentflow.loop.scope import RunScope, forget_cancellations
 from agentflow.loop.stream import EventBuffer
 from agentflow.messages import ToolUseBlock
@@ -294,15 +295,10 @@ class Events:
     async def hook_failed(self, kind: type[Event], hook: Hook, error: Exception, fatal: bool) -> bool:
         """Report a hook's failure; see `agentflow.hooks.chain.Faults`."""
         if not fatal:
-            log_failure(
-                "WARNING",
-                error,
-                "hook {} (priority {}) failed on {} and was skipped",
-                hook.name,
-                hook.priority,
-                kind.__name__,
-                where=self._frame or self.frame,
-            )
+            where = self._frame or self.frame
+            if not warn_skipped(hook, kind.__name__, error, where):
+                said = "hook {} (priority {}) failed on {} and was skipped"
+                log_failure("WARNING", error, said, hook.name, hook.priority, kind.__name__, where=where)
             if issubclass(kind, Error | CallEnded) or not kind.verdicts:
                 self._disable(kind, hook)
         if kind is Error or kind is CallEnded:  # never report a failure of reporting by an event

@@ -165,7 +165,7 @@ class AnthropicWire(DirectWire):
         """How many tokens a request has, as the vendor's counter says: a request of its own, which costs nothing.
 
         Raises:
-            ModelError: It could not be asked.
+            ModelError: It could not be called.
         """
         body = self._body(request, await self._ready(request))
         answer = await self._asked(

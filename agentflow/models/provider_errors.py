@@ -504,13 +504,17 @@ _STATUS_CURES = {
     400: _CHANGE,
     403: "Check that the key's account may use this model, or use another key or model.",
     404: "Check the model's name, and that api_base= is the root of the API (often .../v1).",
+    402: _FAULT_CURES["quota"],
     405: "Check that api_base= is the root of the API (often .../v1).",
+    409: "Another request is in its way: try again, or raise retries=.",
     422: _CHANGE,
 }
 _KIND_CURES = {
     "did not answer in time": "Check that the server is up, or raise timeout=.",
     "could not be reached or broke off": _UNREACHED,
     "answered in a form that is not known": "Check that api_base= speaks this wire.",
+    "refused the request": _CHANGE,
+    "could not be called": "If that does not tell what to change, its cause does: error.__cause__.",
 }
 
 
@@ -557,4 +561,6 @@ def _kind(facts: _Facts) -> str:
         return "could not be reached or broke off"
     if facts.names & {"InternalServerError", "ServiceUnavailableError"}:
         return "could not be reached or broke off"
-    return "could not be asked"
+    if facts.status is not None and 400 <= facts.status < 500:
+        return "refused the request"
+    return "could not be called"

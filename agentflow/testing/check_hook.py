@@ -25,6 +25,7 @@ from loguru import logger
 
 from agentflow.errors import UsageError
 from agentflow.events import CallEnded, Error
+from agentflow.ground.once import failures_expected
 from agentflow.hooks.functions import FunctionHook
 from agentflow.hooks.hook import Hook
 from agentflow.hooks.hook_checks import check
@@ -47,7 +48,6 @@ from agentflow.testing.hook_checks.report import FindingKind, HookReport
 from agentflow.testing.hook_checks.scenes import SCENES, Planted, Scene, Stage
 from agentflow.testing.hook_checks.watchdog import Watchdog
 from agentflow.testing.suite import no_loop_here
-from agentflow.tools.unexpected import failures_expected
 
 __all__ = ["FindingKind", "HookCheckOptions", "HookReport", "check_hook", "check_hook_async"]
 

@@ -127,7 +127,7 @@ async def test_a_proxy_that_is_not_for_http(closed_clients: None, monkeypatch: p
     async with server(HEAD + b"\r\n" + EVENT) as (port, heads):
         monkeypatch.setenv("http_proxy", f"socks5://me:word@127.0.0.1:{port}")
         error = await failure(OpenAIWire("m", api_base="http://model.invalid/v1", api_key="k"))
-        assert "could not be asked: http_proxy=socks5://… is not for HTTP" in str(error)
+        assert "could not be called: http_proxy=socks5://… is not for HTTP" in str(error)
         assert (error.retryable, "word" in str(error), heads) == (False, False, [])
         monkeypatch.setenv("no_proxy", "127.0.0.1")
         assert await said(model_at(OpenAIWire, port)) == "hé"
@@ -140,7 +140,7 @@ async def test_an_address_of_the_environment_that_is_none(
     """It is not tried again: no attempt will reach it."""
     monkeypatch.setenv("OPENAI_BASE_URL", base)
     error = await failure(OpenAIWire("m", api_key="k"))
-    assert ("m could not be asked: " in str(error), error.retryable) == (True, False)
+    assert ("m could not be called: " in str(error), error.retryable) == (True, False)
 
 
 async def test_the_line_feed_of_a_file_is_no_part_of_a_key(closed_clients: None) -> None:

@@ -60,6 +60,20 @@ def test_the_message_is_one_clear_line() -> None:
     )
 
 
+CAUSE = " If that does not tell what to change, its cause does: error.__cause__."
+
+
+@pytest.mark.parametrize(
+    "status", [400, 402, 403, 404, 405, 408, 409, 410, 413, 415, 418, 422, 429, 451, 500, 502, 503, 529]
+)
+def test_every_refusal_says_what_to_do(status: int) -> None:
+    """Behind the provider's words stands a cure, whatever the status."""
+    error = RuntimeError("no way")
+    error.status_code = status  # pyright: ignore[reportAttributeAccessIssue]
+    _, _, cure = str(model_error(error, MODEL)).partition("no way. ")
+    assert cure.endswith(".")
+
+
 @pytest.mark.parametrize(
     ("said", "told"),
     [
@@ -71,7 +85,7 @@ def test_the_message_is_one_clear_line() -> None:
 )
 def test_quotation_marks_come_in_pairs(said: str, told: str) -> None:
     """Those around the text, and half a pair at its end, are left out; those within it stay."""
-    assert str(model_error(ValueError(said), MODEL)) == f"openai/gpt-5 could not be asked: {told}."
+    assert str(model_error(ValueError(said), MODEL)) == f"openai/gpt-5 could not be called: {told}.{CAUSE}"
 
 
 def test_what_a_proxy_wraps_is_unwrapped() -> None:
@@ -82,14 +96,14 @@ def test_what_a_proxy_wraps_is_unwrapped() -> None:
     cause = ValueError("Error code: 400")
     cause.body = {"message": wrapped}  # pyright: ignore[reportAttributeAccessIssue]
     error = model_error(caused(ValueError(printed), cause), MODEL)
-    assert str(error) == "openai/gpt-5 could not be asked: messages.1: no thinking block."
+    assert str(error) == f"openai/gpt-5 could not be called: messages.1: no thinking block.{CAUSE}"
 
 
 def test_a_long_message_is_cut() -> None:
     """A page of text does not become an error message; its end, where reasons stand, is kept."""
     told = str(model_error(ValueError("x" * 10_000 + "the reason"), MODEL))
     assert len(told) < 700
-    assert told.endswith("the reason.")
+    assert told.removesuffix(CAUSE).endswith("the reason.")
 
 
 def test_an_endless_chain_of_causes_ends() -> None:

@@ -12,18 +12,19 @@ from loguru import logger
 
 from agentflow import Agent, Hook, HookEvent, Session, ToolUseBlock, Turn, tool
 from agentflow.errors import ModelError, SafeExecutionError, ToolError, UsageError
+from agentflow.ground import once
+from agentflow.ground.once import failures_expected
 from agentflow.output.output import Output
 from agentflow.testing import ScriptedModel, check_hook
-from agentflow.tools import unexpected
 from agentflow.tools.tool import Tool
-from agentflow.tools.unexpected import failures_expected, is_unexpected
+from agentflow.tools.unexpected import is_unexpected
 
 
 @pytest.fixture
 def warned(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
     """The records that are logged by default, in a process that has warned of nothing yet."""
     records: list[Any] = []
-    monkeypatch.setattr(unexpected, "_warned", set[tuple[str, str, str, int]]())
+    monkeypatch.setattr(once, "_warned", set[tuple[str, str, str, int]]())
     sink = logger.add(lambda message: records.append(message.record), level="DEBUG", filter="agentflow")
     yield records
     logger.remove(sink)
@@ -131,7 +132,7 @@ def test_a_turn_raises_and_warns_of_nothing(warned: list[Any]) -> None:
 
 def test_places_are_bounded(warned: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Code that is made at run time has no end of places; the memory of them has."""
-    monkeypatch.setattr(unexpected, "_MOST_PLACES", 3)
+    monkeypatch.setattr(once, "_MOST_PLACES", 3)
     for n in range(5):
         told(failing(KeyError("x"), f"tool_{n}"))
     assert len(warned) == 3

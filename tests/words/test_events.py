@@ -95,9 +95,24 @@ def test_read_only_fields(event: Event, name: str) -> None:
 @pytest.mark.parametrize(
     ("event", "field", "value", "text"),
     [
-        (BUILT[0], "input_messages", "hi", "PreCall.input_messages takes a sequence of Msg, not str ('hi')."),
-        (BUILT[0], "input_messages", [1], "PreCall.input_messages takes a sequence of Msg, not int (1)."),
-        (BUILT[1], "input_messages", Msg.user("x"), "PreReasoning.input_messages takes a sequence of Msg, not Msg ("),
+        (
+            BUILT[0],
+            "input_messages",
+            "hi",
+            "PreCall.input_messages takes a sequence of Msg, such as [Msg.user('hello')], not str ('hi').",
+        ),
+        (
+            BUILT[0],
+            "input_messages",
+            [1],
+            "PreCall.input_messages takes a sequence of Msg, such as [Msg.user('hello')], not int (1).",
+        ),
+        (
+            BUILT[1],
+            "input_messages",
+            Msg.user("x"),
+            "PreReasoning.input_messages takes a sequence of Msg, such as [Msg.user('hello')], not Msg (",
+        ),
         (BUILT[1], "tools", [1], "PreReasoning.tools takes a sequence of ToolSpec, not int (1)."),
         (BUILT[1], "model", 3, "PreReasoning.model takes a model's name (str), not int (3)."),
         (BUILT[1], "options", {}, "PreReasoning.options takes ModelOptions, not dict ({})."),

@@ -1,0 +1,40 @@
+"""Warns of hooks and listeners that fail and are skipped: the run goes on, and no person would learn of it.
+
+This module's log is enabled by default, as that of `EventLog` is: `logger.disable("agentflow.hooks.skipped")` silences it,
+`logger.disable("agentflow")` too.
+"""
+
+from __future__ import annotations
+
+from agentflow.ground.once import warn_once
+from agentflow.hooks.hook import Hook
+
+__all__ = ["warn_skipped", "warn_skipped_listener"]
+
+
+def warn_skipped(hook: Hook, event: str, error: Exception, where: object) -> bool:
+    """Log a warning with the traceback, once for each place that raises.
+
+    Args:
+        hook: The hook.
+        event: The name of the event's class.
+        error: What it raised.
+        where: The run that it belongs to, as `ids_of` takes it.
+
+    Returns:
+        Whether it was logged.
+    """
+    return warn_once(
+        hook.name,
+        error,
+        "hook {} (priority {}) failed on {} and was skipped; this place is not warned about again.",
+        hook.name,
+        hook.priority,
+        event,
+        where=where,
+    )
+
+
+def warn_skipped_listener(name: str, error: Exception) -> bool:
+    """The same of a listener to hooks."""
+    return warn_once(name, error, "listener {} failed and was skipped; this place is not warned about again.", name)

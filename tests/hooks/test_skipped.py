@@ -1,0 +1,111 @@
+"""A hook that fails and is skipped is visible to whoever runs the program, once for each place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from loguru import logger
+
+from agentflow import Agent, CallEnded, Hook, PreReasoning, ReasoningChunk, on
+from agentflow.ground import once
+from agentflow.hooks.recording import ChangeListener, HookCall
+from agentflow.testing import ScriptedModel, check_hook
+
+
+@pytest.fixture
+def warned(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
+    """The records that are logged by default, in a process that has warned of nothing yet."""
+    records: list[Any] = []
+    monkeypatch.setattr(once, "_warned", set[tuple[str, str, str, int]]())
+    sink = logger.add(lambda message: records.append(message.record), level="DEBUG", filter="agentflow.hooks.skipped")
+    yield records
+    logger.remove(sink)
+
+
+async def test_a_notification_whose_hook_fails(warned: list[Any]) -> None:
+    """The warning names hook and event, shows the hook's own frames, and comes once for all chunks and runs."""
+
+    @on(ReasoningChunk)
+    def counts(event: ReasoningChunk) -> None:
+        raise KeyError("tokens")
+
+    agent = Agent("a", ScriptedModel(lambda _: ["one ", "two"]), hooks=[counts])
+    for _ in range(3):
+        assert (await agent.call("go", session="s")).outcome == "completed"
+    (record,) = warned
+    text = record["message"].splitlines()
+    assert record["level"].name == "WARNING"
+    assert text[0] == (
+        "hook counts (priority 100) failed on ReasoningChunk and was skipped; this place is not warned about again."
+    )
+    assert text[1] == "Traceback (most recent call last):"
+    assert __file__ in text[2]
+    assert "KeyError: 'tokens'" in text
+    assert record["extra"]["session_id"] == "s"
+
+
+async def test_a_decision_whose_hook_is_skipped_by_choice(warned: list[Any]) -> None:
+    """Likewise; one that ends the call is raised to the caller, and warned about nowhere."""
+
+    class Fails(Hook):
+        events = (PreReasoning,)
+
+        def on_event(self, event: Any) -> Any:
+            raise RuntimeError("broken")
+
+    skipped, fatal = Fails(), Fails()
+    skipped.on_failure = "skip"
+    await Agent("a", ScriptedModel(["hi"]), hooks=[skipped]).call("go")
+    assert [record["message"].splitlines()[0][:43] for record in warned] == [
+        "hook Fails (priority 100) failed on PreReas"
+    ]
+    with pytest.raises(RuntimeError, match="broken"):
+        await Agent("b", ScriptedModel(["hi"]), hooks=[fatal]).call("go")
+    assert len(warned) == 1
+
+
+async def test_what_the_library_says_of_a_hook_has_no_traceback(warned: list[Any]) -> None:
+    """Its frames are the library's own."""
+
+    @on(CallEnded)
+    def answers(event: CallEnded) -> Any:
+        return True
+
+    await Agent("a", ScriptedModel(["hi"]), hooks=[answers]).call("go")
+    (record,) = warned
+    assert "Traceback" not in record["message"]
+    assert "HookContractError: Hook 'answers (priority 100)' answered CallEnded with bool" in record["message"]
+
+
+async def test_a_listener_that_fails(warned: list[Any]) -> None:
+    """It follows all hooks, and is as invisible as they are."""
+
+    class Broken(ChangeListener):
+        events = ()
+
+        def on_call(self, call: HookCall) -> None:
+            raise KeyError("listened")
+
+    @on(PreReasoning)
+    def edits(event: PreReasoning) -> None:
+        event.input_messages = event.input_messages[-1:]
+
+    await Agent("a", ScriptedModel(["hi"]), hooks=[edits, Broken()]).call("go")
+    assert {record["message"].splitlines()[0] for record in warned} == {
+        "listener Broken failed and was skipped; this place is not warned about again."
+    }
+
+
+def test_a_hook_under_test_may_fail(warned: list[Any]) -> None:
+    """`check_hook` makes hooks fail on purpose."""
+
+    class Counts(Hook):
+        observer = True
+
+        def on_event(self, event: Any) -> None:
+            pass
+
+    check_hook(Counts)
+    assert warned == []
