@@ -1,11 +1,11 @@
 """The documentation is true: each ```python block of README.md and docs/ runs, and so does each example of a docstring.
 
-A block of a page is run on its own, in a fresh namespace, with warnings as errors. One that has `await` at its top level
-runs in an event loop, one that has not runs without (so that `.block()` may be shown). Blocks with another tag than
-`python` are not run; none of them is tagged `python` and skipped.
+Each block runs on its own, in a fresh namespace and an empty folder, with warnings as errors. A block with `await` at its top
+level runs in an event loop, any other without one, so that it can show `.block()`. Blocks with another tag than `python` are
+not run.
 
-An example of a docstring (`>>>`) sees the names of its module, the public names and the props below. Where it says what it
-prints, that has to be so; where it says nothing, it only has to run. Examples that cannot run are listed, with reasons.
+An example of a docstring (`>>>`) can use the names of its module, the public names and the props below. If it shows output, the
+output must match; otherwise it only has to run. Examples that cannot run are listed with the reason.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ LIMIT = 20.0
 AWAITS = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 
 NOT_RUN: dict[str, str] = {
-    "agentflow.reactive.bridge.LoopScheduler": "it asks for the running loop, and has no await that would start one",
+    "agentflow.reactive.bridge.LoopScheduler": "it needs a running loop, and has no await that would start one",
 }
 """Examples of docstrings that are not run: qualified name → reason."""
 
@@ -66,7 +66,7 @@ def blocks() -> Iterator[Any]:
 
 
 def run(code: CodeType, names: dict[str, Any], runner: asyncio.Runner) -> None:
-    """Run a piece of code; in an event loop if it has `await` at its top level."""
+    """Run code; in an event loop if it has `await` at its top level."""
     if not code.co_flags & inspect.CO_COROUTINE:
         exec(code, names)
         return
@@ -102,8 +102,8 @@ def test_a_block_of_the_docs_runs(
         linecache.cache.pop(name, None)
 
 
-def test_what_awaits_may_stand_in_a_function() -> None:
-    """An example with `await` at its top level is the body of an `async def main()`, the pages say: so it has no globals."""
+def test_a_block_with_await_works_as_a_function_body() -> None:
+    """A block with `await` at its top level is the body of an `async def main()`, so it has no `global`."""
     for param in blocks():
         page, line, source = param.values
         tree = compile(source, str(page), "exec", AWAITS | ast.PyCF_ONLY_AST, dont_inherit=True)
@@ -120,7 +120,7 @@ def slug(heading: str) -> str:
 
 @pytest.mark.parametrize("page", [pytest.param(page, id=str(page.relative_to(ROOT))) for page in PAGES])
 def test_links_of_a_page_lead_somewhere(page: Path) -> None:
-    """Each relative link of a page names a file that exists, and a heading that stands in it."""
+    """Each relative link of a page names a file that exists, and a heading in it."""
     text = re.sub(r"^```.*?^```$", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
     dead: list[str] = []
     for target, anchor in LINK.findall(re.sub(r"`[^`\n]*`", "", text)):
@@ -144,7 +144,7 @@ def test_every_page_is_reachable_from_the_index() -> None:
 
 @pytest.mark.parametrize("page", [pytest.param(page, id=str(page.relative_to(ROOT))) for page in PAGES])
 def test_the_first_screen_answers(page: Path) -> None:
-    """A page begins with what it is about, in a few lines, and then with an example, a table or its first question."""
+    """A page begins with a few lines about its subject, followed by an example, a table or a heading."""
     text = page.read_text("utf-8")
     first = text.split("\n```", 1)[0].split("\n|", 1)[0].split("\n## ", 1)[0].split("\n1. ", 1)[0].split("\n![", 1)[0]
     assert len(first.splitlines()) <= 14
@@ -158,7 +158,7 @@ README = ROOT / "README.md"
     "source", FENCE.findall(README.read_text("utf-8")), ids=lambda source: source.strip().splitlines()[-1][:40]
 )
 def test_an_example_of_the_readme_runs_as_a_file(source: str, tmp_path: Path) -> None:
-    """Copied into a file, in an empty folder, it runs as it stands: it has no `await` at its top level."""
+    """Copied into a file in an empty folder, it runs unchanged."""
     (tmp_path / "hello.py").write_text(source, "utf-8")
     ran = subprocess.run(
         [sys.executable, "-W", "error", "hello.py"],
@@ -209,7 +209,7 @@ def examples() -> Iterator[Any]:
 
 
 def props() -> dict[str, Any]:
-    """What examples may use without building it."""
+    """Objects that examples may use without building them."""
 
     @tool(type="read")
     async def add(a: int, b: int) -> int:
@@ -253,7 +253,7 @@ def props() -> dict[str, Any]:
 def test_an_example_of_a_docstring_runs(
     module: ModuleType, name: str, about: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a docstring shows works, and prints what it says."""
+    """An example works, and prints what it shows."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "notes.txt").write_text("a note")
     places = (agentflow.errors, agentflow.events, agentflow.hooks, agentflow)
@@ -281,7 +281,7 @@ def test_an_example_of_a_docstring_runs(
                 assert checker.check_output(said, told, flags), f"{example.source}gives {told!r}, not {said!r}"
 
 
-def test_no_example_is_excused_that_is_gone() -> None:
+def test_each_exception_names_an_example() -> None:
     """The list of examples that are not run names docstrings that exist."""
     known = {param.values[1] for param in examples()}
     assert set(NOT_RUN) <= known

@@ -1,4 +1,4 @@
-"""What the docs say of the code in tables and lists, held against the code."""
+"""Tables and lists of the docs, compared with the code."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def rows(text: str) -> list[list[str]]:
 
 
 def test_the_layers_are_those_of_the_package() -> None:
-    """Each module and folder of the package stands in one layer, and nothing stands there that does not exist."""
+    """Each module and folder of the package is in one layer, and each name in a layer exists."""
     block = section("Layers").split("```")[1]
     said = [name for line in block.splitlines() for name in line.split()[2:]]
     named = sorted(name.removeprefix("agentflow/").removesuffix("/") for name in said)
@@ -50,7 +50,7 @@ def test_the_layers_are_those_of_the_package() -> None:
 
 
 def test_the_states_of_the_loop_are_those_of_the_machine() -> None:
-    """The page explains each state, and its picture and table of transitions are what the code prints."""
+    """The page explains each state, and its table of transitions is the one that the code prints."""
     text = section("States of the loop")
     explained, _, shown = text.partition("<!-- python -m agentflow.loop.diagram -->\n")
     assert [state for state, _means, _next in rows(explained)] == [f"`{state.name}`" for state in State]
@@ -58,7 +58,7 @@ def test_the_states_of_the_loop_are_those_of_the_machine() -> None:
 
 
 def test_the_words_for_how_things_end_are_those_of_the_code() -> None:
-    """The glossary's table has every outcome of a call, stop reason of a turn and state of a tool result, and no other."""
+    """The glossary's table has exactly the outcomes of calls, stop reasons of turns and states of tool results."""
     table = (ROOT / "docs" / "glossary.md").read_text("utf-8").split("## How things end")[1]
     columns = [
         {word for cell in column for word in re.findall(r"`([a-z_]+)`", cell)}
@@ -77,7 +77,7 @@ def test_the_commands_are_those_of_the_program() -> None:
 
 
 def test_what_commands_print_is_what_they_print() -> None:
-    """The demo's totals, and what `agentflow new` says; `python -m website.printed` writes them anew."""
+    """The outputs in the page are the current ones; `python -m website.printed` updates them."""
     page = printed.PAGE.read_text("utf-8")
     assert printed.with_output(page) == page
     with pytest.raises(ValueError, match="has no block that begins with `\\$ agentflow demo`"):
@@ -85,14 +85,14 @@ def test_what_commands_print_is_what_they_print() -> None:
 
 
 def which_hook(title: str) -> list[list[list[str]]]:
-    """Of a section of the decision page: the names in each cell of its rows; the first, a wish, has none."""
+    """The names in each cell of a section's table; the first cell, a task, has none."""
     page = (ROOT / "docs" / "which-hook.md").read_text("utf-8").split(f"\n## {title}\n")[1].split("\n## ")[0]
     table = page[page.index("|") :].split("\n\n")[0]
     return [[re.findall(r"`(\w+)`", cell) for cell in row] for row in rows(table)]
 
 
 def test_the_decision_page_sends_to_fields_that_exist() -> None:
-    """What it says can be read is an attribute of that event; what it says can be assigned is exactly what is writable."""
+    """Each field to read is an attribute of its event; the fields to assign are exactly the writable ones."""
     for _, kinds, fields in which_hook("I only want to see"):
         assert [(kind, field) for kind in kinds for field in fields if not hasattr(getattr(events, kind), field)] == []
     assigned: dict[str, set[str]] = {}
@@ -103,7 +103,7 @@ def test_the_decision_page_sends_to_fields_that_exist() -> None:
 
 
 def test_the_decision_page_sends_to_verdicts_that_are_legal() -> None:
-    """Each verdict is legal on the events beside it, and each verdict that there is has its wish."""
+    """Each verdict is legal on the events of its row, and each verdict has a row."""
     named: set[str] = set()
     for _, kinds, verdicts in which_hook("I want to refuse, answer or stop"):
         for kind in kinds:
@@ -114,7 +114,7 @@ def test_the_decision_page_sends_to_verdicts_that_are_legal() -> None:
 
 
 def test_the_decision_page_names_every_plugin() -> None:
-    """A plugin that is a hook has its wish; helpers of others need none."""
+    """Each plugin that is a hook has a row."""
     named = {name for _, names in which_hook("Is it there already?") for name in names}
     there = [(name, getattr(plugins, name)) for name in plugins.__all__]
     hooks = {name for name, plugin in there if isinstance(plugin, type) and issubclass(plugin, Hook)}
@@ -126,7 +126,7 @@ COMING_FROM = sorted((ROOT / "docs" / "coming-from").glob("*.md"))
 
 @pytest.mark.parametrize("page", COMING_FROM, ids=lambda page: page.stem)
 def test_what_others_have_leads_to_names_of_ours(page: Path) -> None:
-    """Behind the first column each name is public here, and each method of an agent is one of ours."""
+    """Each name after the first column is public, and each method of `agent` and `context` exists."""
     public = {name for module in MODULES for name in importlib.import_module(module).__all__} | {
         "Invoice",
         "MyState",
@@ -140,13 +140,13 @@ def test_what_others_have_leads_to_names_of_ours(page: Path) -> None:
 
 
 def test_the_reference_lists_every_public_module() -> None:
-    """Its page has a row for each module that is public, and no other."""
+    """The page has a row for each public module, and no other."""
     page = (ROOT / "docs" / "api.md").read_text("utf-8")
     assert {name for row in rows(page) for name in re.findall(r"`([\w.]+)`", row[0])} == set(MODULES)
 
 
 def unknown(text: str) -> list[str]:
-    """The files that a page names and are not there, and names beside a file that are none of that file's."""
+    """The files that a page names and that do not exist, and the names that their file does not define."""
     found: list[str] = []
     for path, names in re.findall(r"`([\w/]+\.py)`((?:,? (?:and )?`[\w.]+`)*)", text):
         file = (ROOT if path.startswith("tests/") else ROOT / "agentflow") / path
@@ -160,7 +160,7 @@ def unknown(text: str) -> list[str]:
 
 @pytest.mark.parametrize(("page", "files"), [("architecture", 25), ("contributing", 35)])
 def test_a_page_about_the_code_names_what_exists(page: str, files: int) -> None:
-    """Each file that the page names is there, and behind it stand names of that file."""
+    """Each file that the page names exists, and defines the names after it."""
     text = (ROOT / "docs" / f"{page}.md").read_text("utf-8")
     assert len(re.findall(r"`[\w/]+\.py`", text)) > files
     assert unknown(text) == []

@@ -1,4 +1,4 @@
-"""The pictures of the documentation are what the code draws of itself, and show it in light and dark."""
+"""The pictures of the documentation are those that the code draws, in light and dark."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 @pytest.mark.parametrize("name", PICTURES)
 def test_a_picture_is_what_the_code_draws(name: str) -> None:
-    """A picture that is older than the code says so here: `python -m website.pictures` draws them anew."""
+    """The file is up to date; `python -m website.pictures` draws all pictures again."""
     assert (FOLDER / f"{name}.svg").read_text("utf-8") == PICTURES[name]().svg()
 
 
 @pytest.mark.parametrize("name", PICTURES)
 def test_a_picture_can_be_read(name: str) -> None:
-    """It has a title, colours for light and dark, no text that is tiny, leaves it, or is written over another."""
+    """It has a title, colours for light and dark, and no text that is too small, outside, or over another text."""
     root = ElementTree.fromstring((FOLDER / f"{name}.svg").read_text("utf-8"))
     title, style = root.findtext(f"{SVG}title"), root.findtext(f"{SVG}style")
     assert title
@@ -47,14 +47,14 @@ def test_a_picture_can_be_read(name: str) -> None:
 
 
 def test_all_pictures_are_shown() -> None:
-    """No file in the folder is drawn by nobody, and each stands in a page, with words for who cannot see it."""
+    """Each file in the folder is drawn by the code and shown on a page, with a text alternative."""
     assert {file.stem for file in FOLDER.iterdir()} == set(PICTURES)
     pages = "".join(page.read_text("utf-8") for page in (ROOT / "docs").glob("*.md"))
     assert set(re.findall(r"!\[[^\]]{20,}\]\(pictures/(\w+)\.svg\)", pages)) == set(PICTURES)
 
 
 def test_the_picture_of_the_states_has_every_fact_that_leads_somewhere() -> None:
-    """Each state, and each fact that leads from one to another, is written in it."""
+    """It shows each state, and each fact that leads from one state to another."""
     said = " ".join(ElementTree.fromstring((FOLDER / "states.svg").read_text("utf-8")).itertext())
     for state, row in TRANSITIONS.items():
         moving = [kind.__name__ for kind, to in row.items() if not isinstance(to, State) or to is not state]
@@ -62,7 +62,7 @@ def test_the_picture_of_the_states_has_every_fact_that_leads_somewhere() -> None
 
 
 def test_the_path_of_an_event_is_seven_functions_long() -> None:
-    """From the call to the hook: what `docs/architecture.md` says, as it was watched."""
+    """The functions from the call to the hook are those that `docs/architecture.md` names."""
     steps = path.watched()
     above = next(step.above for step in steps if step.name == "your hook")
     page = (ROOT / "docs" / "architecture.md").read_text("utf-8")

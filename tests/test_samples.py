@@ -1,4 +1,4 @@
-"""The samples run offline and print what `tests/sample_output/` says, letter by letter."""
+"""The samples run offline and print exactly what `tests/sample_output/` contains."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def name_of(sample: Path) -> str:
 
 @pytest.mark.parametrize("sample", [*SAMPLES, *HOOKS, *COOKBOOK], ids=name_of)
 def test_sample(sample: Path) -> None:
-    """A sample ends well, warns of nothing and prints its text."""
+    """A sample succeeds without a warning and prints its text."""
     ran = subprocess.run(
         [sys.executable, "-W", "error", str(sample)],
         env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUTF8": "1"},
@@ -110,7 +110,7 @@ RECIPES = sorted((ROOT / "docs" / "cookbook").glob("*.md"))
 
 @pytest.mark.parametrize("page", RECIPES, ids=lambda page: page.stem)
 def test_a_recipe_shows_what_its_file_says(page: Path) -> None:
-    """A page of the cookbook links to its sample, and what it shows of that stands there word for word."""
+    """A page of the cookbook links to its sample, and quotes it exactly."""
     text = page.read_text("utf-8")
     samples = [
         (page.parent / target).read_text("utf-8") for target in re.findall(r"\]\(([./]+samples/[^)]+\.py)\)", text)
@@ -125,7 +125,7 @@ def _stripped(code: str) -> str:
 
 
 def test_each_recipe_has_its_page() -> None:
-    """No sample of the cookbook is told of nowhere."""
+    """Each sample of the cookbook has a page."""
     told = "".join(page.read_text("utf-8") for page in RECIPES)
     assert [
         sample.name for sample in (ROOT / "samples" / "cookbook").glob("*.py") if f"{sample.name})" not in told

@@ -1,4 +1,4 @@
-"""The documentation as a site: it builds without a warning, asks nobody outside, and has an entry for each public name."""
+"""The site builds without a warning, loads nothing from the network, and has an entry for each public name."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ ROOT = Path(__file__).parents[1]
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The site, built as `mkdocs build --strict` does: a page that is in no section, or a link to nowhere, is an error."""
+    """The site, built by `mkdocs build --strict`: a page without a section, or a dead link, is an error."""
     place = tmp_path_factory.mktemp("site")
-    # A proxy where nobody listens: whoever asks the network fails.
+    # A proxy that does not exist, so that any access to the network fails.
     nobody = dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"), "http://127.0.0.1:9")
     built = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(place)],
@@ -40,14 +40,14 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def inventory(site: Path) -> set[str]:
-    """The objects that have an entry; a module is none, it may be named like the function in it."""
+    """The objects that have an entry, without modules, which may have the name of a function in them."""
     with (site / "objects.inv").open("rb") as file:
         found = Inventory.parse_sphinx(file, domain_filter=("py",))
     return {name for name, item in found.items() if item.role != "module"}
 
 
 class Loads(HTMLParser):
-    """What a browser loads with a page."""
+    """The URLs that a browser loads with a page."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -62,7 +62,7 @@ class Loads(HTMLParser):
 
 
 def test_nothing_is_loaded_from_outside(site: Path) -> None:
-    """Pages, styles and scripts name no font, script or picture of another host; what they name is there."""
+    """Pages, styles and scripts load no font, script or picture from another host, and each local one exists."""
     missing: list[str] = []
     for page in site.rglob("*.html"):
         loads = Loads()
@@ -79,7 +79,7 @@ def test_nothing_is_loaded_from_outside(site: Path) -> None:
 
 @pytest.mark.parametrize("module", MODULES)
 def test_every_public_name_has_its_entry(site: Path, module: str) -> None:
-    """Each name of a module's `__all__` stands in the table of its page, with what it is, and leads to an entry."""
+    """Each name of a module's `__all__` is in the table of its page, with a description and a link to its entry."""
     page = (site / "api" / f"{title_of(module)}.html").read_text("utf-8")
     rows = dict(re.findall(r'<tr>\s*<td><a [^>]*href="([^"]+)"[^>]*><code>\w+</code></a></td>\s*<td>(.*?)</td>', page))
     listed = importlib.import_module(module).__all__
@@ -90,7 +90,7 @@ def test_every_public_name_has_its_entry(site: Path, module: str) -> None:
 
 
 def test_search_finds_pages_and_names(site: Path) -> None:
-    """The index is a file of the site; it knows the pages and the entries of the reference."""
+    """The search index is a file of the site with the pages and the entries of the reference."""
     script = (site / "search" / "search_index.js").read_text("utf-8")
     places = {entry["location"] for entry in json.loads(script.removeprefix("var __index = "))["docs"]}
     assert {"hooks.html", "api/events.html#agentflow.events.PreActing"} <= places
