@@ -1,0 +1,405 @@
+"""Mutation testing with cosmic-ray: `python -m benchmarks.mutants [PLACE...]`.
+
+A random sample of the mutants of some files or folders is tried, each in a copy of the project: the tests that enter the
+mutated function run, the fastest first. A mutant is killed if one of them fails or the time runs out; else it has survived.
+Survivors are printed as diffs, with the tests that ran. The exit code is 1 if there are more of them than `--allow`.
+
+Rules:
+
+1. A sample depends on the seed alone, which is printed. Without `--seed` each run tries other mutants.
+2. First all tests of the places run once, unchanged: they have to pass, and it is recorded which test enters which function.
+   `--reach` keeps that in a file for the next run.
+3. Mutants of annotations, of what only a type checker or `__all__` sees, and of texts are left out: no test should notice them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import asyncio
+import json
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cosmic_ray.ast import ast_nodes, get_ast
+from cosmic_ray.mutating import mutate_code
+from cosmic_ray.plugins import get_operator, operator_names
+
+from benchmarks.mutants.reach import key_of
+
+ROOT = Path(__file__).parents[2]
+
+TESTS: dict[str, tuple[str, ...]] = {
+    "agentflow/runlog": ("tests/runlog", "tests/replay", "tests/plugins/test_recorder*.py"),
+    "agentflow/replay": ("tests/replay", "tests/runlog"),
+    "agentflow/ground": ("tests/words", "tests/tools", "tests/agent", "tests/loop", "tests/test_logs.py"),
+    "agentflow/ports": ("tests/models", "tests/loop", "tests/state"),
+    "agentflow/saving": ("tests/words", "tests/state", "tests/runlog"),
+    "agentflow/events": ("tests/words", "tests/hooks", "tests/loop"),
+    "agentflow/loop": ("tests/loop", "tests/hooks", "tests/agent"),
+    "agentflow/hooks": ("tests/hooks", "tests/loop"),
+    "agentflow/agent": ("tests/agent", "tests/loop", "tests/turns"),
+    "agentflow/durable": ("tests/durable", "tests/recovery"),
+    "agentflow/state": ("tests/state",),
+    "agentflow/inspector": ("tests/inspector",),
+    "agentflow/testing": ("tests/testing", "tests/wire"),
+    "agentflow/models": ("tests/models", "tests/wire"),
+    "agentflow": ("tests/words", "tests/loop", "tests/hooks", "tests/agent", "tests/tools"),
+}
+"""The tests of a place, where they are not in the folder of the same name. The nearest place counts."""
+
+LEFT_OUT = (
+    "core/RemoveDecorator",  # removing @override, @dataclass(slots=True) or @final changes nothing that is run
+    "core/VariableInserter",
+    "core/VariableReplacer",
+    "core/ExceptionReplacer",  # its replacement is no class of this program: always noticed
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """One change.
+
+    Attributes:
+        path: The file, below the root.
+        line: Where.
+        function: The key of the innermost function around it; empty: it is executed on import.
+        operator: cosmic-ray's name of the kind of change.
+        occurrence: Which one of that kind in the file.
+    """
+
+    path: str
+    line: int
+    function: str
+    operator: str
+    occurrence: int
+
+    @property
+    def folder(self) -> str:
+        """What it is counted under."""
+        return "/".join(self.path.split("/")[:2]) if self.path.count("/") > 1 else "agentflow/*.py"
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """What became of a mutant: `killed`, `timed out`, `survived`, or `not reached` by any test."""
+
+    mutant: Mutant
+    outcome: str
+    tests: tuple[str, ...]
+    seconds: float
+
+
+# ---- the mutants
+
+
+def _skipped_lines(tree: ast.Module) -> set[int]:
+    """The lines whose change no test should notice."""
+    found: set[int] = set()
+
+    def leave_out(node: ast.AST) -> None:
+        found.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))  # type: ignore[attr-defined]
+
+    for node in ast.walk(tree):
+        match node:
+            case ast.If(test=ast.Name(id="TYPE_CHECKING")):
+                leave_out(node)
+            case ast.Assign(targets=[ast.Name(id="__all__" | "__slots__")]):
+                leave_out(node)
+            case ast.Assign(targets=[ast.Name()], value=ast.Call(func=ast.Name(id="TypeVar" | "ParamSpec"))):
+                leave_out(node)
+            case ast.AnnAssign():
+                leave_out(node.annotation)
+            case ast.arg(annotation=ast.expr() as annotation):
+                leave_out(annotation)
+            case ast.FunctionDef() | ast.AsyncFunctionDef() if node.returns is not None:
+                leave_out(node.returns)
+            case ast.FunctionDef(body=[ast.Expr(value=ast.Constant(value=str())), ast.Expr(value=ast.Constant())]):
+                leave_out(node)  # a method of a Protocol
+            case _:
+                pass
+    return found
+
+
+def _functions(tree: ast.Module) -> list[tuple[int, int, int]]:
+    """The first line as the code object has it, and the lines from and to, of each function; the inner ones last."""
+    return [
+        (min([node.lineno, *(d.lineno for d in node.decorator_list)]), node.lineno, node.end_lineno or node.lineno)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+
+
+def mutants_of(path: Path) -> Iterator[Mutant]:
+    """All mutants of a file that a test might notice."""
+    source = path.read_text()
+    tree = ast.parse(source)
+    skipped = _skipped_lines(tree)
+    functions = sorted(_functions(tree), key=lambda function: function[1])
+    nodes = list(ast_nodes(get_ast(source)))
+    name = str(path.relative_to(ROOT))
+    for operator_name in operator_names():
+        if operator_name.startswith(LEFT_OUT) or get_operator(operator_name).arguments():
+            continue
+        operator = get_operator(operator_name)()
+        places = (start for node in nodes for start, _ in operator.mutation_positions(node))
+        for occurrence, (line, _) in enumerate(places):
+            if line not in skipped:
+                around = [first for first, start, end in functions if start <= line <= end]
+                yield Mutant(name, line, key_of(name, around[-1]) if around else "", operator_name, occurrence)
+
+
+def sample(places: Sequence[Path], count: int, chance: random.Random) -> list[Mutant]:
+    """Choose mutants, as many lines of each file as its share: first a line, then one of its mutants."""
+    lines: defaultdict[tuple[str, int], list[Mutant]] = defaultdict(list)
+    for place in places:
+        for file in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
+            for mutant in mutants_of(file):
+                lines[mutant.path, mutant.line].append(mutant)
+    chosen = chance.sample(sorted(lines), min(count, len(lines)))
+    return [chance.choice(lines[line]) for line in chosen]
+
+
+# ---- the tests
+
+
+def suites_of(path: str) -> tuple[str, ...]:
+    """The test files and folders that belong to a file of the package."""
+    place = Path(path)
+    for parent in (place, *place.parents):
+        tests = TESTS.get(parent.as_posix())
+        if tests is not None:
+            return tests
+        same = Path("tests", *parent.parts[1:])
+        if len(parent.parts) > 1 and (ROOT / same).is_dir():
+            return (same.as_posix(),)
+    return TESTS["agentflow"]
+
+
+def expanded(tests: Iterable[str]) -> list[str]:
+    """The arguments for pytest.
+
+    Raises:
+        SystemExit: A pattern matches no file: pytest would run all tests.
+    """
+    found: set[str] = set()
+    for test in tests:
+        matches = {str(match.relative_to(ROOT)) for match in ROOT.glob(test)}
+        if not matches:
+            sys.exit(f"There are no tests in {test!r}.")
+        found |= matches
+    return sorted(found)
+
+
+def _environment(copy: Path, **more: str) -> dict[str, str]:
+    return {
+        **os.environ,
+        "PYTHONPATH": str(copy),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "HYPOTHESIS_DATABASE_FILE": "",
+        **more,
+    }
+
+
+class Copy:
+    """A copy of the project in which one mutant at a time is tried."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        listed = subprocess.run(
+            ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+            cwd=ROOT,
+            capture_output=True,
+            check=True,
+        )
+        for name in listed.stdout.decode().split("\0"):
+            if name and (ROOT / name).is_file():
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(ROOT / name, folder / name)
+
+    def _pytest(self, *arguments: str) -> list[str]:
+        return [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--no-header", *arguments]
+
+    def reach(self, tests: Sequence[str]) -> dict[str, Any]:
+        """Run tests unchanged; return which enter which function, and their seconds."""
+        file = self.folder / "reach.json"
+        command = [part for part in self._pytest("-p", "benchmarks.mutants.reach", *tests) if part != "-x"]
+        ran = subprocess.run(
+            command,
+            check=False,
+            cwd=self.folder,
+            env=_environment(self.folder, AGENTFLOW_REACH=str(file)),
+            capture_output=True,
+            text=True,
+        )
+        if ran.returncode:
+            sys.exit(f"The tests fail without any mutant:\n{ran.stdout[-4000:]}{ran.stderr[-2000:]}")
+        return json.loads(file.read_text())
+
+    def mutated(self, mutant: Mutant) -> str | None:
+        """The file with the change; None: there is no such change, or it does not compile."""
+        code = mutate_code((ROOT / mutant.path).read_text(), get_operator(mutant.operator)(), mutant.occurrence)
+        try:
+            compile(code or "", mutant.path, "exec")
+        except (SyntaxError, ValueError):
+            return None
+        return code
+
+    async def try_out(self, mutant: Mutant, tests: tuple[str, ...], limit: float) -> Tried | None:
+        """Run tests on a mutant."""
+        began, code = time.monotonic(), self.mutated(mutant)
+        if code is None:
+            return None
+        if not tests:
+            return Tried(mutant, "not reached", (), 0)
+        file = self.folder / mutant.path
+        file.write_text(code)
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *self._pytest(*tests),
+                cwd=self.folder,
+                env=_environment(self.folder),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+            try:
+                code_of_exit = await asyncio.wait_for(process.wait(), limit)
+                outcome = "survived" if code_of_exit == 0 else "killed"
+            except TimeoutError:
+                outcome = "timed out"
+            finally:
+                if process.returncode is None:
+                    os.killpg(process.pid, 9)
+                    await process.wait()
+        finally:
+            shutil.copyfile(ROOT / mutant.path, file)
+        return Tried(mutant, outcome, tests, time.monotonic() - began)
+
+
+def chosen_tests(mutant: Mutant, found: dict[str, Any], budget: float) -> tuple[str, ...]:
+    """The tests that enter the mutated function, the fastest first, as many as the seconds allow; on import: the file's."""
+    seconds: dict[str, float] = found["seconds"]
+    if mutant.function:
+        names = found["reach"].get(mutant.function, [])
+    else:
+        inside = {name for key, names in found["reach"].items() if key.startswith(f"{mutant.path}:") for name in names}
+        names = inside or seconds
+    chosen, spent = list[str](), 0.0
+    for name in sorted(set(names), key=lambda name: (seconds[name], name)):
+        if (spent := spent + seconds[name]) > budget and chosen:
+            break
+        chosen.append(name)
+    return tuple(chosen[:400])
+
+
+# ---- the command
+
+
+def diff_of(copy: Copy, mutant: Mutant) -> str:
+    """The change, as lines with - and +."""
+    before = (ROOT / mutant.path).read_text().splitlines()
+    after = (copy.mutated(mutant) or "").splitlines()
+    pairs = [(n, a, b) for n, (a, b) in enumerate(zip(before, after, strict=False), 1) if a != b]
+    return "\n".join(f"  {mutant.path}:{n}\n  - {a.strip()}\n  + {b.strip()}" for n, a, b in pairs[:3])
+
+
+async def _all(mutants: Sequence[Mutant], copies: Sequence[Copy], found: dict[str, Any], asked: Any) -> list[Tried]:
+    tried: list[Tried] = []
+    waiting = iter(mutants)
+
+    async def lane(copy: Copy) -> None:
+        for mutant in waiting:
+            tests = chosen_tests(mutant, found, asked.seconds)
+            spent = sum(found["seconds"][name] for name in tests)
+            one = await copy.try_out(mutant, tests, asked.limit or 30 + 5 * spent)
+            if one is None:
+                continue
+            tried.append(one)
+            counts = Counter(each.outcome for each in tried)
+            print(
+                f"{len(tried):4} of {len(mutants)}  {dict(counts)}  {mutant.path}:{mutant.line} {one.outcome}",
+                flush=True,
+            )
+            if one.outcome in ("survived", "not reached"):
+                names = ", ".join(dict.fromkeys(re.sub(r"\[.*", "", name) for name in one.tests[:8]))
+                print(f"{diff_of(copy, mutant)}\n  {mutant.operator}; {len(one.tests)} tests ran: {names}")
+
+    await asyncio.gather(*[lane(copy) for copy in copies])
+    return tried
+
+
+def report(tried: Sequence[Tried]) -> str:
+    """A table by folder."""
+    folders: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for one in tried:
+        folders[one.mutant.folder][one.outcome] += 1
+        folders["all"][one.outcome] += 1
+    rows = ["| Folder | Sampled | Killed | Timed out | Survived | Not reached |", "|---|---|---|---|---|---|"]
+    for name, counts in sorted(folders.items(), key=lambda item: (item[0] == "all", item[0])):
+        cells = [counts.total(), *(counts[outcome] for outcome in ("killed", "timed out", "survived", "not reached"))]
+        rows.append(f"| {name} | {' | '.join(map(str, cells))} |")
+    return "\n".join(rows)
+
+
+def main() -> int:
+    """Parse the command line, run, print."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.mutants", description=__doc__.split("\n")[0])  # type: ignore[union-attr]
+    parser.add_argument(
+        "places", nargs="*", metavar="PLACE", default=["agentflow"], help="files or folders of the package"
+    )
+    parser.add_argument("--count", type=int, default=20, help="how many mutants (20)")
+    parser.add_argument("--seed", type=int, help="try the same mutants once more")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="how many at once (one a core)")
+    parser.add_argument(
+        "--seconds", type=float, default=20, help="how long the tests of a mutant take at most, unchanged (20)"
+    )
+    parser.add_argument(
+        "--limit",
+        type=float,
+        help="seconds for a mutant (30 and five times as long as unchanged)",
+    )
+    parser.add_argument("--reach", type=Path, metavar="FILE", help="keep there which test enters which function")
+    parser.add_argument("--tests", nargs="+", metavar="PATH", help="these tests, and not those of the places")
+    parser.add_argument("--allow", type=int, default=0, help="how many survivors are no failure (0)")
+    asked = parser.parse_args()
+    if sys.version_info < (3, 12):
+        parser.error("Python 3.12 or newer is needed: sys.monitoring tells which tests enter a function")
+    places = [(ROOT / place).resolve() for place in asked.places]
+    for place in places:
+        if not place.exists() or ROOT / "agentflow" not in (place, *place.parents):
+            parser.error(f"{place} is no file or folder of the package")
+    seed = random.SystemRandom().randrange(1_000_000) if asked.seed is None else asked.seed
+    mutants = sample(places, asked.count, random.Random(seed))
+    print(f"seed {seed}: {len(mutants)} mutants", flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        copies = [Copy(Path(folder, str(number))) for number in range(max(1, asked.jobs))]
+        if asked.reach and asked.reach.exists():
+            found = json.loads(asked.reach.read_text())
+        else:
+            tests = expanded(asked.tests or [test for mutant in mutants for test in suites_of(mutant.path)])
+            print(f"running {', '.join(tests)} unchanged", flush=True)
+            found = copies[0].reach(tests)
+            if asked.reach:
+                asked.reach.write_text(json.dumps(found))
+        tried = asyncio.run(_all(mutants, copies, found, asked))
+    print(report(tried))
+    left = sum(one.outcome in ("survived", "not reached") for one in tried)
+    print(f"seed {seed}; survived or not reached: {left}")
+    return int(left > asked.allow)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

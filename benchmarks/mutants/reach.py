@@ -1,0 +1,64 @@
+"""A pytest plugin that records which tests enter which functions of the package, and how long each test takes.
+
+`pytest -p benchmarks.mutants.reach` writes the file that `AGENTFLOW_REACH` names. It needs Python 3.12 (`sys.monitoring`). What
+runs in another process is not seen.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from types import CodeType
+from typing import Any
+
+import pytest
+
+_ROOT = Path(__file__).parents[2]
+_PACKAGE = str(_ROOT / "agentflow") + os.sep
+_TOOL_ID = 4
+
+_entered: set[CodeType] = set()
+_reach: defaultdict[str, list[str]] = defaultdict(list)
+_seconds: dict[str, float] = {}
+
+
+def key_of(path: str, line: int) -> str:
+    """Return the name under which a function is kept: its file below the root, and its first line."""
+    return f"{path}:{line}"
+
+
+def _enter(code: CodeType, offset: int) -> Any:
+    if code.co_filename.startswith(_PACKAGE):
+        _entered.add(code)
+    return sys.monitoring.DISABLE  # until the next test
+
+
+def pytest_sessionstart() -> None:
+    """Begin to watch."""
+    sys.monitoring.use_tool_id(_TOOL_ID, "agentflow.mutants")
+    sys.monitoring.register_callback(_TOOL_ID, sys.monitoring.events.PY_START, _enter)
+    sys.monitoring.set_events(_TOOL_ID, sys.monitoring.events.PY_START)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Note what one test enters, its fixtures included."""
+    _entered.clear()
+    sys.monitoring.restart_events()
+    began = time.perf_counter()
+    result = yield
+    _seconds[item.nodeid] = round(time.perf_counter() - began, 3)
+    for code in _entered:
+        _reach[key_of(str(Path(code.co_filename).relative_to(_ROOT)), code.co_firstlineno)].append(item.nodeid)
+    return result
+
+
+def pytest_sessionfinish() -> None:
+    """Write the file."""
+    sys.monitoring.free_tool_id(_TOOL_ID)
+    Path(os.environ["AGENTFLOW_REACH"]).write_text(json.dumps({"reach": _reach, "seconds": _seconds}))

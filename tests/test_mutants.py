@@ -1,0 +1,74 @@
+"""The mutation run: which mutants it samples, and that it notices tests that do not notice anything."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("cosmic_ray", reason="needs the extra `mutants`")
+
+from benchmarks.mutants.__main__ import ROOT, mutants_of, sample, suites_of
+
+SOURCE = '''
+from typing import Literal
+
+__all__ = ["double"]
+
+
+def double(number: Literal[1, 2] | None, more: int = 1) -> int | None:
+    """Twice 1 or 2."""
+    if number is not None:
+        return number * 2
+    return None
+'''
+
+
+def test_what_no_test_should_notice_is_left_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Annotations and `__all__` have no mutants; what is executed has some."""
+    monkeypatch.setattr("benchmarks.mutants.__main__.ROOT", tmp_path)
+    (tmp_path / "double.py").write_text(SOURCE)
+    found = list(mutants_of(tmp_path / "double.py"))
+    assert {mutant.line for mutant in found if mutant.line != 7} == {9, 10}
+    assert {mutant.function for mutant in found if mutant.line > 7} == {"double.py:7"}
+
+
+def test_a_sample_depends_on_its_seed() -> None:
+    """The same seed gives the same mutants, in any place; another one gives others."""
+    places = [ROOT / "agentflow" / "transcript.py", ROOT / "agentflow" / "saving"]
+    one, same, other = (sample(places, 20, random.Random(seed)) for seed in (1, 1, 2))
+    assert one == same != other
+    assert len({(mutant.path, mutant.line) for mutant in one}) == 20
+
+
+@pytest.mark.parametrize(
+    ("path", "tests"),
+    [
+        ("agentflow/output/form.py", ("tests/output",)),
+        ("agentflow/replay/replay.py", ("tests/replay", "tests/runlog")),
+        ("agentflow/loop/tool_call/acting.py", ("tests/loop", "tests/hooks", "tests/agent")),
+    ],
+)
+def test_the_tests_of_a_file(path: str, tests: tuple[str, ...]) -> None:
+    """They are in the folder of the same name, or where the table says."""
+    assert suites_of(path) == tests
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="sys.monitoring came with Python 3.12")
+def test_a_run_ends_with_a_table() -> None:
+    """Mutants that tests notice are killed; those of functions that no test enters are shown as such, and fail the run."""
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "benchmarks.mutants", "agentflow/transcript.py", "--count", "2", *arguments]
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+
+    ran = run("--seed", "3", "--tests", "tests/test_keywords.py")
+    assert ran.returncode == 1, ran.stdout + ran.stderr
+    assert "seed 3: 2 mutants" in ran.stdout
+    assert "| all | 2 |" in ran.stdout
+    refused = run("--tests", "tests/words/test_no_such_file.py")
+    assert refused.returncode == 1
+    assert "There are no tests in 'tests/words/test_no_such_file.py'." in refused.stderr
