@@ -40,7 +40,7 @@ def test_every_kind_of_finding_has_a_planted_defect() -> None:
 def test_the_page_tells_of_every_kind() -> None:
     """`docs/testing-stores.md` says of each kind what it means and what to do."""
     page = (Path(__file__).parents[2] / "docs" / "testing-stores.md").read_text("utf-8")
-    table = page.split("## What can it find?")[1].split("## ")[0]
+    table = page.split("## Findings")[1].split("## ")[0]
     assert [kind for kind in get_args(StoreFlaw) if f"`{kind}`" not in table] == []
 
 
