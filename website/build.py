@@ -1,9 +1,9 @@
-"""What the site has beside the pages in `docs/`, for mkdocs (`hooks:` in mkdocs.yml).
+"""The generated parts of the site, as hooks of mkdocs (`hooks:` in mkdocs.yml).
 
-- A page of reference for each public module, made of its `__all__`: a table of its names, and the docstring of each. A name
-  that several modules list has its entry at the first of them; the others, and the root, link to it.
-- The samples: a link of a page to one leads to the file, and a page of the cookbook shows the whole of it.
-- Names of the reference that stand in a page as code become links to their entry, so that the pages need no links of their own.
+- A reference page for each public module, made from its `__all__`: a table of its names, and their docstrings. A name that
+  several modules list has its entry in the first of them; the others link to it.
+- The samples: a page's link to a sample leads to the file, and a cookbook page ends with the whole file.
+- Public names in code style become links to their entries.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ MODULES: Final = (
     "agentflow.durable.worker",
     "agentflow",
 )
-"""The public lists. The root comes last: what it lists is documented where it belongs."""
+"""The public modules. The root is last, so that its names are documented in their own modules."""
 
 
 ONE_BASE: Final = {"agentflow.events", "agentflow.plugins", "agentflow.errors"}
-"""Where all classes inherit from the same few, what these have is shown there and not again with each."""
+"""Modules whose classes share a few bases: inherited members are documented with the bases only."""
 
 
 def title_of(module: str) -> str:
@@ -82,33 +82,33 @@ class Reference:
             for name in self.names(module):
                 inside = self.modules[module][
                     name
-                ].is_module  # it is named like the function in it, and stands in its way
+                ].is_module  # it has the name of the function in it, and hides it
                 entry = self.entries.setdefault(
                     self.found(module, name).path, f"{module}.{name}.{name}" if inside else f"{module}.{name}"
                 )
                 self.by_name.setdefault(name, entry)
 
     def names(self, module: str) -> list[str]:
-        """What a module lists as public, in its order."""
+        """The public names of a module, in its order."""
         return [str(name) for name in self.modules[module].exports or ()]
 
     def found(self, module: str, name: str) -> griffe.Object:
-        """What a name of a module is, where it is defined."""
+        """The object that a name of a module refers to."""
         found = self.modules[module][name]
         found = found[name] if found.is_module else found
         return found.final_target if found.is_alias else found
 
     def entry(self, module: str, name: str) -> str:
-        """Where it has its entry: at the first module that lists it."""
+        """The entry of a name: in the first module that lists it."""
         return self.entries[self.found(module, name).path]
 
     def about(self, module: str, name: str) -> str:
-        """The first line of what its docstring says."""
+        """The first paragraph of its docstring."""
         docstring = self.found(module, name).docstring
         return docstring.value.split("\n\n")[0].replace("\n", " ").replace("|", "\\|") if docstring else ""
 
     def page(self, module: str) -> str:
-        """A page of the reference, in Markdown."""
+        """The reference page of a module, as Markdown."""
         return "\n".join(self._lines(module))
 
     def _lines(self, module: str) -> Iterator[str]:
@@ -127,20 +127,20 @@ class Reference:
 
 
 def _linked_page(found: re.Match[str]) -> str:
-    """A page that a docstring names, as a link."""
+    """Link a page that a docstring names."""
     return f"[{found[0]}](../{found[1]})" if (ROOT / "docs" / found[1]).exists() else found[0]
 
 
 _PAGE: Final = re.compile(r"`docs/([\w/-]+\.md)`")
 _CODE = re.compile(r"(<a [^>]*>.*?</a>|<pre.*?</pre>|<h\d.*?</h\d>)|<code>(@?)(\w+)(\(\))?</code>", re.DOTALL)
 _COMMON: Final = {"on", "tool", "fire", "verify", "render", "shutdown", "threads", "Source", "Error"}
-"""Names that are also words: `on` in a page is mostly a method."""
+"""Names that are also ordinary words: `on` in a page is mostly a method."""
 
 _reference: Reference | None = None
 
 
 def reference() -> Reference:
-    """The reference, read once in a build."""
+    """Return the reference, which is read once per build."""
     global _reference  # noqa: PLW0603
     if _reference is None:
         _reference = Reference()
@@ -148,7 +148,7 @@ def reference() -> Reference:
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """The pages of the reference stand in its section."""
+    """Add the generated pages to the section Reference."""
     sections: list[Any] = cast("Any", config).nav or []
     for section in sections:
         if "Reference" in section:
@@ -157,13 +157,13 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def on_pre_build(config: MkDocsConfig) -> None:
-    """A build begins: what the last one has read is old."""
+    """Discard the reference of the previous build."""
     global _reference  # noqa: PLW0603
     _reference = None
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """The pages of the reference join those of `docs/`."""
+    """Add the reference pages and the samples to the pages of `docs/`."""
     for module in MODULES:
         path = f"api/{title_of(module)}.md"
         files.append(File.generated(config, path, content=reference().page(module)))
@@ -177,9 +177,9 @@ _SAMPLE: Final = re.compile(r"\[([^\]]*)\]\(((?:\.\./)+)(samples\b[^)]*)\)")
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Links to samples, which lie beside `docs/`, lead to the site's own copies; of what is no program the name stays."""
+    """Lead links to samples to the site's copies; a link to a folder or another file becomes its text."""
     if page.file.src_uri == "index.md":
-        page.meta["hide"] = ["navigation", "toc"]  # the whole width: its table is the navigation
+        page.meta["hide"] = ["navigation", "toc"]  # its tables are the navigation
     linked = [sample for _, _, sample in _SAMPLE.findall(markdown) if sample.endswith(".py")]
 
     def there(found: re.Match[str]) -> str:
@@ -194,7 +194,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Public names in running text lead to their entries."""
+    """Link public names in running text to their entries."""
     if page.file.src_uri.startswith("api/"):
         return html
     known = reference()

@@ -1,4 +1,4 @@
-"""An extension of griffe: what our docstrings have that it does not know."""
+"""An extension of griffe for the conventions of our docstrings."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _DATACLASS = griffe.ExprName("dataclass", parent=griffe.ExprName("dataclasses"))
 
 
 class Docstrings(griffe.Extension):
-    """Reads `Example:` sections, and documents the named decorators by what their definition says of them."""
+    """Reads `Example:` sections, and documents the named decorators by their definition."""
 
     def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
         """An object was read: its examples are code."""
@@ -21,7 +21,7 @@ class Docstrings(griffe.Extension):
             obj.docstring.value = _EXAMPLE.sub(r"\1Examples:", obj.docstring.value)
 
     def on_class_instance(self, *, node: ast.AST | griffe.ObjectNode, cls: griffe.Class, **_: Any) -> None:
-        """A class was read: `@frozen` makes a dataclass, so its signature can be told."""
+        """A class was read: `@frozen` makes a dataclass, so its signature is known."""
         for decorator in cls.decorators:
             if (name := str(decorator.value)).startswith("frozen"):
                 keywords = griffe.ExprKeyword("kw_only", str("kw_only" in name))

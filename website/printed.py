@@ -1,4 +1,4 @@
-"""What commands print, as `docs/cli.md` shows it: `python -m website.printed` writes it there, and a test compares.
+"""The outputs of commands in `docs/cli.md`: `python -m website.printed` updates them, and a test compares.
 
 Only what depends on the machine is replaced: durations.
 """
@@ -32,11 +32,11 @@ BLOCKS: dict[str, Callable[[str], str]] = {
     "agentflow demo": _parts_of_demo,
     "agentflow new my-shop": str.rstrip,
 }
-"""The commands, and what is shown of what they print."""
+"""The commands, and the part of their output that is shown."""
 
 
 def with_output(page: str) -> str:
-    """The page with what the commands print now.
+    """Return the page with the current outputs.
 
     Raises:
         ValueError: A command's block is not on it.

@@ -112,7 +112,7 @@ def watched(command: list[str], until: str, rows: int, columns: int) -> pyte.Scr
 
 
 def runs(line: Any, columns: int) -> Iterator[tuple[int, str, Any]]:
-    """The pieces of a row that look the same: column, text, and one of its characters."""
+    """The runs of equal style in a row: column, text, and one of its characters."""
     begin, text = 0, ""
     for column in range(columns + 1):
         char = line[column] if column < columns else None

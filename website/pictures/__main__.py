@@ -1,4 +1,4 @@
-"""Draw all pictures anew."""
+"""Draw all pictures again."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def _event(picture: Picture, x: float, y: float, kind: type[Event], colour: Colo
 
 
 def _stage(picture: Picture, y: float, work: str, pieces: type[Event], colour: Colour, x: float, w: float) -> None:
-    """A piece of work within its wrapping hooks, and what it hands out meanwhile."""
+    """Work inside its wrapping hooks, and the chunks that it yields."""
     picture.box(x, y, w, 82, colour, dash=True)
     picture.text(x + w / 2, y + 17, "around: retry, cache …", colour, size=12, anchor="middle")
     picture.chip(x + 14, y + 26, w - 28, 26, [(work, 13.5, False, True)], colour)

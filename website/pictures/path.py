@@ -22,7 +22,7 @@ _PACKAGE: Final = Path(agentflow.__file__).parent
 
 
 class Step(NamedTuple):
-    """A function of ours that was entered, or a place where ours gives way to the user's code.
+    """A function of ours that was entered, or a place where the user's code is called.
 
     Attributes:
         above: The functions that wait for it, from the outermost.
@@ -55,7 +55,7 @@ def _stack(frame: FrameType | None) -> tuple[str, ...]:
 
 
 def watched() -> list[Step]:
-    """What a call enters from `agent.call` to the tool; of what has returned before the hook is called, the outermost only."""
+    """The functions that a call enters from `agent.call` to the tool; of those that return earlier, the outermost only."""
     steps: list[Step] = []
     waiting: tuple[str, ...] = ()
 
@@ -98,12 +98,12 @@ def watched() -> list[Step]:
 
 
 def _depth(step: Step, waiting: tuple[str, ...]) -> int:
-    """How deep a function stands on its way; where it is entered elsewhere too, that is another story."""
+    """The depth of a function on its first way."""
     return waiting.index(step.name) if step.name in waiting else len(step.above)
 
 
 def _about(step: Step) -> str:
-    """The first sentence of what a function says of itself."""
+    """The first sentence of a function's docstring."""
     found: Any = importlib.import_module("agentflow." + step.file.removesuffix(".py").replace("/", "."))
     for part in step.name.split("."):
         found = inspect.getattr_static(found, part)
@@ -142,7 +142,7 @@ class _Row(NamedTuple):
 
 
 def _rows(steps: list[Step]) -> Iterator[_Row]:
-    """The steps, and between them what has returned."""
+    """The steps, and between them the functions that have returned."""
     behind = False
     last: Step | None = None
     for step in steps:

@@ -1,4 +1,4 @@
-"""What the race beside other frameworks found, as bars: each of `benchmarks/peers/results.json`."""
+"""Results of the race with other frameworks (`benchmarks/peers/results.json`), as bars."""
 
 from __future__ import annotations
 

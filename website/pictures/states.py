@@ -40,7 +40,7 @@ _WAYS: Final[dict[tuple[State, State], tuple[str, float, float, Anchor]]] = {
     (State.ASSISTANT, State.ASSISTANT): ("M320 49 C 320 14, 400 14, 400 48", 412, 30, "start"),
     (State.SUSPENDED, State.SUSPENDED): ("M926 474 C 966 474, 966 450, 928 450", 934, 506, "middle"),
 }
-"""Each way's line, and where what leads there is written."""
+"""The line of each transition, and the place of its label."""
 
 
 def draw() -> Picture:
@@ -63,7 +63,7 @@ def draw() -> Picture:
 
 
 def _broken(label: str, x: float) -> list[str]:
-    """A label, in two lines where it stands in a narrow place."""
+    """A label, in two lines if its place is narrow."""
     return [label] if x in _WIDE else [part.strip() for part in label.split(",")]
 
 

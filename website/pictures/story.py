@@ -1,4 +1,4 @@
-"""How events, facts and history relate: one real call, told three times."""
+"""How events, facts and history relate: one real call, shown three times."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Moment(NamedTuple):
 
 
 class Watched(StoreWrapper):
-    """A store that says what it is given."""
+    """A store that records what it receives."""
 
     def __init__(self, log: list[Moment]) -> None:
         super().__init__(MemoryStore())
@@ -42,7 +42,7 @@ class Watched(StoreWrapper):
 
 
 def observed() -> tuple[list[Moment], list[Msg]]:
-    """A call with one tool: its events and facts in the order in which they happened, and the messages in the end."""
+    """A call with one tool: its events and facts in the order in which they happened, and its messages."""
     log: list[Moment] = []
 
     @on(*EVENT_TYPES, observer=True)
