@@ -80,9 +80,7 @@ class Reference:
         self.by_name: dict[str, str] = {}
         for module in MODULES:
             for name in self.names(module):
-                inside = self.modules[module][
-                    name
-                ].is_module  # it has the name of the function in it, and hides it
+                inside = self.modules[module][name].is_module  # it has the name of the function in it, and hides it
                 entry = self.entries.setdefault(
                     self.found(module, name).path, f"{module}.{name}.{name}" if inside else f"{module}.{name}"
                 )
